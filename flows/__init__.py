@@ -1,0 +1,1 @@
+"""Prefect drives DVC here, and people drive both through the `longtail` command."""

@@ -1,0 +1,1 @@
+"""The work, in the order data flows; knows nothing of Prefect."""

@@ -1,0 +1,1 @@
+"""Answers by method, and when retrieving is worth it (Mallen et al., 2023, section 6)."""

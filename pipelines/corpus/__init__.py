@@ -1,0 +1,1 @@
+"""Raw text to 128-token documents and language-modelling queries (REPLUG, section 5)."""

@@ -1,0 +1,1 @@
+"""Language modelling, MMLU and open-domain question answering."""

@@ -1,0 +1,274 @@
+"""Every number the pipeline depends on, typed: params.yaml is read and checked here, and nowhere else.
+
+The values live in conf/ (composed into params.yaml by a profile); this module only says what is allowed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from pipelines.errors import LongtailError
+
+PositiveInt = Annotated[int, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+PositiveFloat = Annotated[float, Field(gt=0)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=())
+
+
+class Compute(Section):
+    threads: PositiveInt  # of torch, FAISS and DuckDB: part of the result for trained models, so never taken from the machine
+    workers: PositiveInt  # processes that shards are mapped over; never part of the result
+    device: Literal["cpu", "cuda"]
+
+
+class Ingest(Section):
+    max_reject_share: Share  # more rejected rows than this stop the stage
+
+
+class Fetch(Section):
+    source: Literal["world", "files", "wikimedia"]
+    root: str | None  # source: files: where the files lie
+    files: dict[str, list[str]]  # data set under data/raw -> globs below root (files) or URLs (wikimedia)
+    contact: str | None  # wikimedia: what the User-Agent says, as Wikimedia's policy asks
+
+
+class World(Section):
+    """The offline sample: one fictional world written in the sources' formats."""
+
+    entities: PositiveInt
+    lm_documents: PositiveInt  # documents in the C4 shards, which the tiny language model is trained on
+    popularity_mean: float  # of log10 of the monthly page views
+    popularity_sd: PositiveFloat
+    mention_exponent: PositiveFloat  # mentions in the language model's text ~ popularity ** this
+    namesake_share: Share  # entities that share a more popular one's name
+
+
+class PopQA(Section):
+    source: Literal["wikidata", "published", "both"]
+    month: Annotated[str, Field(pattern=r"^\d{4}-\d{2}$")]  # of the page views
+    sampling: Literal["term_frequency", "all"]
+    per_relation: PositiveInt  # cap
+    train_share: Share  # of subjects set apart for LSR's questions, never evaluated
+
+
+class C4(Section):
+    sample_mb: PositiveInt
+
+
+class Tokenizer(Section):
+    source: Literal["train", "pretrained"]
+    path: str | None  # pretrained: local folder or Hub name
+    revision: str | None  # pretrained from the Hub: a commit
+    vocab_size: PositiveInt | None  # train
+    text: list[Literal["c4", "pile", "wikipedia"]]  # train: the data sets under data/raw it learns from
+    sample_mb: PositiveInt
+
+
+class CorpusOf(Section):
+    documents: PositiveInt | None  # at most; sampled by hash
+    query_share: Share  # of source documents kept out of the corpus, for language-modelling queries
+
+
+class Corpus(Section):
+    wikipedia: CorpusOf
+    pile: CorpusOf
+
+
+class Chunk(Section):
+    tokens: PositiveInt
+    min_tokens: PositiveInt
+    short: Literal["merge", "drop"]  # a last piece shorter than min_tokens
+
+
+class Queries(Section):
+    context_tokens: PositiveInt
+    continuation_tokens: PositiveInt
+    validation_share: Share  # of the query source documents
+    test_share: Share
+    max_per_split: PositiveInt
+    near_duplicate: Share  # MinHash Jaccard similarity from which a query is dropped
+
+
+class Phase(Section):
+    until: Share  # share of the steps at which this phase ends
+    weights: dict[str, float]  # kind of text -> share of the tokens
+
+
+class LMTraining(Section):
+    text: Literal["c4", "corpus"]
+    hidden_size: PositiveInt
+    layers: PositiveInt
+    heads: PositiveInt
+    intermediate_size: PositiveInt
+    positions: PositiveInt
+    steps: PositiveInt
+    batch_size: PositiveInt
+    learning_rate: PositiveFloat
+    answer_weight: PositiveFloat
+    dtype: Literal["fp32", "bf16"]
+    phases: list[Phase]
+
+
+class LM(Section):
+    source: Literal["train", "pretrained", "http"]
+    path: str | None  # pretrained: local folder or Hub name; http: model name
+    revision: str | None
+    url: str | None  # http: base address of an OpenAI-compatible server
+    dtype: Literal["fp32", "bf16"]
+    batch_tokens: PositiveInt  # upper bound of tokens in one forward pass
+    training: LMTraining | None
+
+
+class RetrieverTraining(Section):
+    hidden_size: PositiveInt
+    layers: PositiveInt
+    heads: PositiveInt
+    steps: PositiveInt
+    batch_size: PositiveInt
+    learning_rate: PositiveFloat
+    temperature: PositiveFloat
+
+
+class Retriever(Section):
+    source: Literal["train", "pretrained"]
+    path: str | None
+    revision: str | None
+    similarity: Literal["cosine", "dot"]
+    batch_size: PositiveInt
+    max_tokens: PositiveInt
+    training: RetrieverTraining | None
+
+
+class Index(Section):
+    kind: Literal["auto", "flat", "ivf", "hnsw"]
+    bm25_k1: PositiveFloat
+    bm25_b: Share
+
+
+class LSR(Section):
+    queries: Literal["lm", "qa", "mixed"]
+    lm_queries: PositiveInt  # at most, of the train split
+    qa_queries: PositiveInt  # at most, of PopQA's train split
+    top_k: PositiveInt
+    gamma: PositiveFloat
+    beta: PositiveFloat
+    kl: Literal["q_p", "p_q"]
+    likelihood: Literal["mean_logprob", "sum_logprob", "prob"]
+    learning_rate: PositiveFloat
+    warmup: Share
+    batch_size: PositiveInt
+    steps: PositiveInt
+    refresh_steps: PositiveInt
+
+
+class Replug(Section):
+    top_k: PositiveInt
+    temperature: PositiveFloat
+    mixture: Literal["token_mixture", "sequence_mixture"]
+    max_queries: PositiveInt
+
+
+class Answer(Section):
+    max_questions: PositiveInt  # per data set, drawn by hash
+    n_shots: Annotated[int, Field(ge=0)]
+    new_tokens: PositiveInt
+
+
+class Thresholds(Section):
+    search: Literal["exact", "bins", "shrunk"]
+    splits: PositiveInt
+    train_share: Share
+    pseudo_questions: PositiveFloat  # shrunk: weight of the pooled curve
+    quantiles: PositiveInt  # shrunk: candidate cuts
+    min_questions: PositiveInt  # relations with fewer use the pooled threshold
+
+
+class Tasks(Section):
+    max_questions: PositiveInt  # per task
+    mmlu_shots: Annotated[int, Field(ge=0)]
+    qa_shots: Annotated[int, Field(ge=0)]
+    new_tokens: PositiveInt
+
+
+class Report(Section):
+    bootstrap: PositiveInt  # resamples of every interval
+
+
+class Params(Section):
+    profile: str
+    seed: int
+    compute: Compute
+    ingest: Ingest
+    fetch: Fetch
+    world: World
+    popqa: PopQA
+    c4: C4
+    tokenizer: Tokenizer
+    corpus: Corpus
+    chunk: Chunk
+    queries: Queries
+    lm: LM
+    retriever: Retriever
+    index: Index
+    lsr: LSR
+    replug: Replug
+    answer: Answer
+    thresholds: Thresholds
+    tasks: Tasks
+    report: Report
+
+
+def parse(values: dict) -> Params:
+    """Check a whole params mapping; the first fault becomes a LongtailError naming key, value and what is allowed."""
+    try:
+        return Params.model_validate(values)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        key = ".".join(map(str, fault["loc"])) or "(top level)"
+        if fault["type"] == "extra_forbidden":
+            parent = Params
+            for part in fault["loc"][:-1]:
+                parent = _model_of(parent, part)
+            raise LongtailError(f"params.yaml: unknown key {key}; allowed here: {', '.join(parent.model_fields)}") from None
+        if fault["type"] == "missing":
+            raise LongtailError(f"params.yaml: {key} is missing") from None
+        raise LongtailError(f"params.yaml: {key} is {fault['input']!r}: {fault['msg'][0].lower()}{fault['msg'][1:]}") from None
+
+
+def _model_of(model: type[BaseModel], name: str) -> type[BaseModel]:
+    """The section class behind a field, through `X | None` and `list[X]`."""
+    from typing import get_args
+
+    pending = [model.model_fields[name].annotation]
+    while pending:
+        kind = pending.pop()
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            return kind
+        pending.extend(get_args(kind))
+    return model
+
+
+def load(*sections: str, path: str | Path = "params.yaml") -> SimpleNamespace:
+    """Read and check all of params.yaml; hand back only `sections`, so that a stage can't use what it does not declare.
+
+    Raises LongtailError with one line on a missing file, bad YAML, an unknown key, a wrong type or a bad value.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise LongtailError(f"{path}: no such file; `longtail profile sample` writes one")
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise LongtailError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict):
+        raise LongtailError(f"{path}: expected a mapping of sections, found {type(values).__name__}")
+    params = parse(values)
+    return SimpleNamespace(**{name: getattr(params, name) for name in sections})

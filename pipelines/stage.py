@@ -1,0 +1,36 @@
+"""What every stage's `main()` shares: checked params first, one-line errors, metrics logged, a last line that says where."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+
+from pipelines import params, tracking
+from pipelines.errors import LongtailError
+
+Metrics = dict[str, float]
+
+
+def run(name: str, sections: tuple[str, ...], work: Callable[[SimpleNamespace], Metrics], *, out: str) -> None:
+    """Check params.yaml, do `work(params)`, log its metrics as a stage's run, and print where the result (`out`) is.
+
+    `sections` are the params the stage uses, the same that dvc.yaml names. A LongtailError, or an interruption, ends the
+    process with one line on standard error and exit code 1 or 130.
+    """
+    try:
+        chosen = params.load(*sections)
+        if hasattr(chosen, "compute"):  # before torch, FAISS or numba are imported: the number of threads decides bytes
+            os.environ["OMP_NUM_THREADS"] = str(chosen.compute.threads)
+            os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+            os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        metrics = work(chosen)
+        tracking.log_stage(name, {s: getattr(chosen, s) for s in sections}, metrics)
+    except LongtailError as error:
+        print(f"error: {name}: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted; run again to go on", file=sys.stderr)
+        raise SystemExit(130) from None
+    print(f"{name}: done, see {out}")
