@@ -31,6 +31,7 @@ class Compute(Section):
 
 class Ingest(Section):
     max_reject_share: Share  # more rejected rows than this stop the stage
+    memory_gb: PositiveFloat  # of joins and name searches; beyond it they spill to disk or take several passes
 
 
 class Fetch(Section):
@@ -44,7 +45,12 @@ class World(Section):
     """The offline sample: one fictional world written in the sources' formats."""
 
     entities: PositiveInt
+    month: Annotated[str, Field(pattern=r"^\d{4}-\d{2}$")]  # of the page views
     lm_documents: PositiveInt  # documents in the C4 shards, which the tiny language model is trained on
+    lm_shards: PositiveInt
+    lm_mixture: dict[Literal["world", "reading", "distractor"], Share]  # shares of those documents
+    pile_documents: PositiveInt  # of each entity
+    questions: PositiveInt  # in each of EntityQuestions, MMLU, Natural Questions and TriviaQA
     popularity_mean: float  # of log10 of the monthly page views
     popularity_sd: PositiveFloat
     mention_exponent: PositiveFloat  # mentions in the language model's text ~ popularity ** this

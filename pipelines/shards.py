@@ -27,7 +27,7 @@ def atomic(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path; when the block ends well, what was written there (file or folder) takes `path`'s place."""
     path = Path(path)
     (SCRATCH / "tmp").mkdir(parents=True, exist_ok=True)
-    holder = Path(tempfile.mkdtemp(dir=SCRATCH / "tmp"))
+    holder = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=SCRATCH / "tmp"))
     try:
         yield (temporary := holder / path.name)
         if temporary.is_dir():
@@ -36,6 +36,15 @@ def atomic(path: str | Path) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         shutil.rmtree(holder, ignore_errors=True)
+
+
+def sweep() -> None:
+    """Remove the temporary files of processes that are gone: a killed one can't do it itself."""
+    import psutil
+
+    for holder in (SCRATCH / "tmp").glob("*-*"):
+        if not psutil.pid_exists(int(holder.name.split("-")[0])):
+            shutil.rmtree(holder, ignore_errors=True)
 
 
 def write_json(path: str | Path, value: Any) -> None:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 
-from pipelines import params, tracking
+from pipelines import params, shards, tracking
 from pipelines.errors import LongtailError
 
-Metrics = dict[str, float]
+Metrics = dict[str, float | list[float]]
 
 
 def run(name: str, sections: tuple[str, ...], work: Callable[[SimpleNamespace], Metrics], *, out: str) -> None:
     """Check params.yaml, do `work(params)`, log its metrics as a stage's run, and print where the result (`out`) is.
 
-    `sections` are the params the stage uses, the same that dvc.yaml names. A LongtailError, or an interruption, ends the
-    process with one line on standard error and exit code 1 or 130.
+    `sections` are the params the stage uses, the same that dvc.yaml names. A metric that is a list is a training curve. A
+    LongtailError, or an interruption, ends the process with one line on standard error and exit code 1 or 130.
     """
     try:
         chosen = params.load(*sections)
@@ -25,8 +26,10 @@ def run(name: str, sections: tuple[str, ...], work: Callable[[SimpleNamespace], 
             os.environ["OMP_NUM_THREADS"] = str(chosen.compute.threads)
             os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
             os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        shards.sweep()
+        started = time.time()
         metrics = work(chosen)
-        tracking.log_stage(name, {s: getattr(chosen, s) for s in sections}, metrics)
+        tracking.log_stage(name, {s: getattr(chosen, s) for s in sections}, metrics, started)
     except LongtailError as error:
         print(f"error: {name}: {error}", file=sys.stderr)
         raise SystemExit(1) from None

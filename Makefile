@@ -1,0 +1,52 @@
+# make run   set up .venv, run the pipeline, print where the report is
+# make test  set up .venv, run the tests
+# Needs Python >= 3.11, git and make; nothing is installed outside .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/installed
+
+.PHONY: run test lint format lock install clean
+
+run: install
+	@$(BIN)/longtail run
+
+test: install
+	@$(BIN)/python -m pytest
+
+lint: install
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+format: install
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+# The stamp holds what was installed, and where: an interrupted install leaves none, a moved checkout another.
+install:
+	@{ pwd; cat requirements.lock pyproject.toml; } | cmp -s - $(STAMP) || $(MAKE) --no-print-directory $(VENV)
+
+.PHONY: $(VENV)
+$(VENV):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "error: Longtail needs Python >= 3.11, found $$($(PYTHON) --version 2>&1); try make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+	  echo "error: $(PYTHON) has no venv module; install it (Debian and Ubuntu: apt install python3-venv)" >&2; exit 1; }
+	@rm -f $(STAMP)
+	@test "$$(head -1 $(VENV)/place 2>/dev/null)" = "$$(pwd)" || $(PYTHON) -m venv --clear $(VENV)
+	@pwd > $(VENV)/place
+	@echo "installing into $(VENV) (once, a few minutes)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' requirements.lock)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@{ pwd; cat requirements.lock pyproject.toml; } > $(STAMP)
+
+# Resolve pyproject.toml's ranges anew in this .venv and write what came out.
+lock: install
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --upgrade-strategy eager -e '.[dev]'
+	@head -1 requirements.lock > $(VENV)/lock
+	@$(BIN)/python -m pip freeze --all --exclude longtail --exclude pip | sed 's/+cpu$$//' >> $(VENV)/lock
+	@mv $(VENV)/lock requirements.lock
+
+clean:
+	rm -rf $(VENV) .longtail

@@ -1,0 +1,65 @@
+"""DVC's graph as the flow sees it: stages with what they wait for, and what changed since dvc.lock was written."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.errors import LongtailError
+
+
+@dataclass(frozen=True)
+class Stage:
+    name: str  # DVC's, matrix item included: chunk@pile
+    description: str
+    needs: tuple[str, ...]  # the stages whose outputs it reads
+    all_threads: bool  # computes on compute.threads cores: never beside another such stage
+    metrics: tuple[Path, ...]  # JSON files
+
+
+def read(root: Path) -> tuple[list[Stage], dict[str, list[str]]]:
+    """The stages, every one after those it needs, and by name what changed (a stage that is up to date is missing there).
+
+    A stage counts as changed only by its own state now: it may turn out changed later, by what an earlier stage writes.
+    Raises LongtailError on a dvc.yaml or dvc.lock that DVC can't read.
+    """
+    import networkx
+    from dvc.exceptions import DvcException
+    from dvc.repo import Repo
+
+    logging.getLogger("dvc").setLevel(logging.ERROR)
+    try:
+        with Repo(str(root), _wait_for_lock=True) as repo:
+            graph = repo.index.graph  # edges point from a stage to those it needs
+            order = networkx.lexicographical_topological_sort(graph.reverse(copy=True), key=lambda stage: stage.addressing)
+            stages = [_stage(root, graph, stage) for stage in order]
+            changed = {name: _reasons(entries) for name, entries in repo.status().items()}
+    except DvcException as error:
+        raise LongtailError(f"DVC: {' '.join(str(error).split())}") from None
+    return stages, changed
+
+
+def _stage(root: Path, graph, stage) -> Stage:
+    metrics = [Path(out.fs_path) for out in stage.outs if out.metric]
+    return Stage(
+        name=stage.addressing,
+        description=stage.desc or "",
+        needs=tuple(sorted(other.addressing for other in graph.successors(stage))),
+        all_threads=(stage.meta or {}).get("threads") == "all",
+        metrics=tuple(path.relative_to(root.resolve()) for path in metrics),
+    )
+
+
+def _reasons(entries: list) -> list[str]:
+    """What `repo.status()` says of one stage, as "deleted data/raw", "modified params.yaml", "changed command"."""
+    reasons = []
+    for entry in entries:
+        if isinstance(entry, str):
+            reasons.append(entry)
+            continue
+        for what in entry.values():
+            for path, state in what.items():
+                keys = ", ".join(state) if isinstance(state, dict) else ""
+                reasons.append(f"{'changed' if keys else state} {path}{f': {keys}' if keys else ''}")
+    return reasons

@@ -1,0 +1,139 @@
+"""One Prefect server for a run: the one that PREFECT_API_URL names, one that is already up here, or a new one on loopback.
+
+A new one keeps its database under .longtail/prefect and lives as long as the process that started it, however that ends:
+it watches the pipe on its standard input.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pipelines.errors import LongtailError
+
+START_TIMEOUT = 180  # seconds; a fresh database takes 10 to 20
+
+
+@contextmanager
+def running(home: Path) -> Iterator[str]:
+    """Yield the API's URL of a healthy server, and set what Prefect needs to find it; call before importing Prefect.
+
+    Raises LongtailError if the server does not come up; its log is under `home`.
+    """
+    prepare(home)
+    if url := os.environ.get("PREFECT_API_URL"):
+        yield url
+        return
+    if url := _already_up(home):
+        os.environ["PREFECT_API_URL"] = url
+        yield url
+        return
+    with start(home) as url:
+        os.environ["PREFECT_API_URL"] = url
+        try:
+            yield url
+        finally:
+            del os.environ["PREFECT_API_URL"]
+
+
+def prepare(home: Path) -> None:
+    """Prefect's settings, for this process and its children: the same as in pyproject.toml's [tool.prefect]."""
+    home.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("PREFECT_HOME", str(home.resolve()))
+    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+    os.environ.setdefault("PREFECT_RESULTS_PERSIST_BY_DEFAULT", "false")
+    os.environ.setdefault("PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW", "ignore")
+    os.environ.setdefault("DO_NOT_TRACK", "1")
+
+
+@contextmanager
+def start(home: Path, port: int = 0) -> Iterator[str]:
+    """Start a server, wait until it is healthy, yield its API's URL, and stop it at the end."""
+    port = port or _free_port()
+    url = f"http://127.0.0.1:{port}/api"
+    log = home / "server.log"
+    environment = {k: v for k, v in os.environ.items() if k != "PREFECT_API_URL"}
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "flows.server", str(port)],
+            stdin=subprocess.PIPE,
+            stdout=stream,
+            stderr=stream,
+            env=environment,
+            start_new_session=True,  # Ctrl-C is for the flow: the server has to hear how it ended
+        )
+    note = home / "server.json"
+    try:
+        deadline = time.monotonic() + START_TIMEOUT
+        while not _healthy(url):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise LongtailError(f"the Prefect server did not start, see {log}")
+            time.sleep(0.1)
+        note.write_text(json.dumps({"url": url, "pid": process.pid}))
+        yield url
+    finally:
+        note.unlink(missing_ok=True)
+        process.stdin.close()
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _already_up(home: Path) -> str | None:
+    """The URL of a server that another process started here and that still answers."""
+    try:
+        url = json.loads((home / "server.json").read_text())["url"]
+    except (OSError, ValueError, KeyError):
+        return None
+    return url if _healthy(url) else None
+
+
+def _healthy(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:
+            return answer.status == 200
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def main() -> None:
+    """Serve Prefect on the port of the first argument until standard input closes."""
+    import signal
+
+    import uvicorn
+
+    def watch() -> None:
+        sys.stdin.buffer.read()
+        signal.raise_signal(signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
+    uvicorn.run(
+        "prefect.server.api.server:create_app",
+        factory=True,
+        host="127.0.0.1",
+        port=int(sys.argv[1]),
+        log_level="warning",
+        timeout_graceful_shutdown=5,
+    )
+
+
+if __name__ == "__main__":
+    main()

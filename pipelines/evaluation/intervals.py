@@ -1,0 +1,137 @@
+"""Confidence intervals: Wilson's for shares, and a bootstrap (of rows or clusters) for any function of sums.
+
+A mean, a ratio, a difference of ratios and a correlation are all functions of column sums, so one vectorised bootstrap
+serves them all: sum the columns per cluster once, draw clusters with replacement, and evaluate the function on the sums
+of every resample at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import norm
+
+LEVEL = 0.95
+_BLOCK = 4_000_000  # drawn positions held at a time: bounds the memory of a bootstrap
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A figure with its 95 % confidence interval; all three are NaN where there was nothing to measure."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def sign(self) -> int:
+        """1 or -1 where the whole interval lies on one side of zero, 0 where it touches zero or is unknown."""
+        return 1 if self.low > 0 else -1 if self.high < 0 else 0
+
+    def times(self, factor: float) -> Interval:
+        low, high = sorted((self.low * factor, self.high * factor))
+        return Interval(self.value * factor, low, high)
+
+    def as_json(self) -> dict[str, float | None]:
+        """{"value", "low", "high"}, null for NaN, which JSON does not have."""
+        numbers = {"value": self.value, "low": self.low, "high": self.high}
+        return {name: float(x) if math.isfinite(x) else None for name, x in numbers.items()}
+
+
+NOTHING = Interval(math.nan, math.nan, math.nan)
+
+
+def wilson(successes: np.ndarray, counts: np.ndarray, level: float = LEVEL) -> tuple[np.ndarray, np.ndarray]:
+    """Wilson's score interval of successes/counts, elementwise: (low, high), NaN where counts is 0."""
+    successes, n = np.asarray(successes, dtype=float), np.asarray(counts, dtype=float)
+    z2 = norm.ppf(0.5 + level / 2) ** 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = successes / n
+        centre = (share + z2 / (2 * n)) / (1 + z2 / n)
+        half = np.sqrt(z2 * (share * (1 - share) / n + z2 / (4 * n * n))) / (1 + z2 / n)
+    unknown = n == 0
+    # at 0 and n successes the bound is exactly 0 or 1; rounding must not push it beyond
+    low = np.where(successes == 0, 0.0, centre - half)
+    high = np.where(successes == n, 1.0, centre + half)
+    return np.where(unknown, np.nan, low), np.where(unknown, np.nan, high)
+
+
+def share(correct: np.ndarray) -> Interval:
+    """The share of true values with Wilson's interval."""
+    correct = np.asarray(correct, dtype=bool)
+    if not len(correct):
+        return NOTHING
+    low, high = wilson(correct.sum(), len(correct))
+    return Interval(float(correct.mean()), float(low), float(high))
+
+
+def cluster_sums(columns: np.ndarray, clusters: np.ndarray) -> np.ndarray:
+    """Sum `columns` (rows, m) within each cluster label (rows,): (clusters, m), in the labels' sorted order."""
+    columns = np.asarray(columns, dtype=float)
+    _, numbers = np.unique(clusters, return_inverse=True)
+    return np.stack([np.bincount(numbers, weights=column) for column in columns.T], axis=1)
+
+
+def bootstrap(
+    sums: np.ndarray,
+    statistic: Callable[[np.ndarray], np.ndarray],
+    generator: np.random.Generator,
+    resamples: int,
+    level: float = LEVEL,
+) -> Interval:
+    """Percentile bootstrap of a function of column sums.
+
+    `sums` is (n, m): a row per independent unit (a question, a document, a cluster's `cluster_sums`); `statistic` takes
+    (resamples, m) sums to (resamples,) values. Resamples on which it is undefined (NaN) are left out of the interval.
+    """
+    sums = np.asarray(sums, dtype=float)
+    n = len(sums)
+    if n == 0:
+        return NOTHING
+    block = max(1, min(resamples, _BLOCK // n))
+    drawn = np.empty((resamples, sums.shape[1]))
+    for start in range(0, resamples, block):
+        size = min(block, resamples - start)
+        picks = generator.integers(0, n, (size, n)) + np.arange(size)[:, None] * n
+        drawn[start : start + size] = np.bincount(picks.ravel(), minlength=size * n).reshape(size, n) @ sums
+    with np.errstate(divide="ignore", invalid="ignore"):
+        value = float(statistic(sums.sum(axis=0, keepdims=True))[0])
+        values = statistic(drawn)
+    values = values[np.isfinite(values)]
+    if not math.isfinite(value) or not len(values):
+        return NOTHING
+    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(value, float(low), float(high))
+
+
+def ratio(sums: np.ndarray) -> np.ndarray:
+    """Statistic of (resamples, 2) sums: the first column over the second (a mean, where the second counts rows)."""
+    return sums[:, 0] / sums[:, 1]
+
+
+def mean(
+    values: np.ndarray, generator: np.random.Generator, resamples: int, clusters: np.ndarray | None = None
+) -> Interval:
+    """Mean of `values` (n,) with a bootstrap interval, over rows or over `clusters` (n,) of rows that belong together."""
+    columns = np.stack([np.asarray(values, dtype=float), np.ones(len(values))], axis=1)
+    return bootstrap(columns if clusters is None else cluster_sums(columns, clusters), ratio, generator, resamples)
+
+
+def correlation(
+    x: np.ndarray, y: np.ndarray, generator: np.random.Generator, resamples: int, clusters: np.ndarray | None = None
+) -> Interval:
+    """Pearson's correlation of x and y, (n,) each, with a bootstrap interval; NaN where either is constant."""
+    x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
+    if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return NOTHING
+    x, y = x - x.mean(), y - y.mean()  # keeps the sums of squares well conditioned
+    columns = np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], axis=1)
+
+    def pearson(sums: np.ndarray) -> np.ndarray:
+        n, sx, sy, sxx, syy, sxy = sums.T
+        return (sxy - sx * sy / n) / np.sqrt((sxx - sx * sx / n) * (syy - sy * sy / n))
+
+    return bootstrap(columns if clusters is None else cluster_sums(columns, clusters), pearson, generator, resamples)

@@ -1,0 +1,26 @@
+"""One way to the language model that the params name: a folder of weights, or a server."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pipelines import params
+from pipelines.lm.protocol import LanguageModel
+
+
+def open_lm(folder: Path, lm: params.LM, compute: params.Compute) -> LanguageModel:
+    """The model in `folder` (transformers), or behind `lm.url`, whose tokenizer, if `folder` has it, counts the prompts.
+
+    Raises LongtailError where the folder is no causal language model or the server does not answer.
+    """
+    if lm.source == "http":
+        from pipelines.lm.http import HttpModel
+
+        return HttpModel(lm.url, lm.path, folder, api_key=os.environ.get("LONGTAIL_API_KEY"))
+    from pipelines.lm.local import LocalModel
+
+    name = Path(lm.path).name if lm.path else "tiny"
+    return LocalModel(
+        folder, name=name, dtype=lm.dtype, batch_tokens=lm.batch_tokens, device=compute.device, threads=compute.threads
+    )

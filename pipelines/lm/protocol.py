@@ -1,0 +1,54 @@
+"""The language model as a black box (REPLUG §3): score, next-token distribution, greedy generation, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What the model reads: its own first token if it has one, the document, the context.
+
+    The caller ends `document` with the separator it wants. Too long a prompt loses the far (left) end of the context,
+    never its near end and never the beginning of the document; only where the document alone leaves the context less than half
+    of the room does the document lose its end.
+    """
+
+    context: str
+    document: str = ""
+
+
+@dataclass(frozen=True)
+class Generation:
+    text: str  # up to the stop string, which is left out
+    mean_log_prob: float  # nats per token of `text`; -inf for an empty text, which has none
+    prompt_tokens: int  # as the model saw the prompt: after truncation, its first token included
+
+
+@dataclass(frozen=True)
+class Scores:
+    """One array per continuation, one entry per token of it: nats, and UTF-8 bytes that add up to the text's own."""
+
+    log_probs: list[np.ndarray]  # float32
+    bytes: list[np.ndarray]  # int32
+
+
+class LanguageModel(Protocol):
+    name: str
+    max_tokens: int  # of prompt and continuation together
+
+    def score(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> Scores:
+        """log p(token | prompt, tokens before it) for every token of every continuation."""
+
+    def next_token(self, prompts: Sequence[Prompt]) -> np.ndarray:
+        """Log-probabilities of the token after each prompt, (prompts, vocabulary) float32."""
+
+    def token_id(self, text: str) -> int:
+        """The id of a text that is one token; LongtailError for any other."""
+
+    def generate(self, prompts: Sequence[Prompt], max_tokens: int, stop: str = "\n") -> list[Generation]:
+        """The greedy continuation of each prompt, up to `stop`, the model's end token, or `max_tokens` tokens."""

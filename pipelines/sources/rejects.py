@@ -1,0 +1,64 @@
+"""The policy for bad rows: each is kept with file, row and reason, all are counted, and too large a share is an error."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.errors import LongtailError
+
+SCHEMA = pa.schema([("file", pa.string()), ("row", pa.int64()), ("reason", pa.string()), ("detail", pa.string())])
+DETAIL = 200  # characters kept of a bad row
+FIRST_CHECK = 10_000  # rows read before the share is looked at while reading
+
+
+class Rejects:
+    """Bad rows of some inputs (`add`), well-formed rows that are none of ours (`skip`), and how many were read (`read`)."""
+
+    def __init__(self, max_share: float) -> None:
+        self.max_share = max_share
+        self.rows: list[tuple[str, int, str, str]] = []
+        self.skipped: Counter[str] = Counter()
+        self.read = 0
+
+    def add(self, file: str | Path, row: int, reason: str, detail: str = "") -> None:
+        """Keep a bad row (`row` counts from 1); raises LongtailError as soon as too many are bad."""
+        self.rows.append((Path(file).name, row, reason, detail[:DETAIL]))
+        if self.read >= FIRST_CHECK:
+            self.check()
+
+    def skip(self, reason: str, count: int = 1) -> None:
+        """Count well-formed rows that are not used."""
+        self.skipped[reason] += count
+
+    def check(self) -> None:
+        """Raise LongtailError when more than `max_share` of the rows read were rejected; call it at the end of the input."""
+        if len(self.rows) > self.max_share * max(self.read, 1):
+            file, row, reason, detail = self.rows[0]
+            raise LongtailError(
+                f"{file}: {len(self.rows)} of {self.read} rows rejected, expected at most {self.max_share:.0%} "
+                f"(ingest.max_reject_share); the first: row {row}, {reason} {detail[:80]!r}"
+            )
+
+    def take(self, other: Rejects) -> None:
+        """Add another input's rejects and counts, after checking that input by itself."""
+        other.check()
+        self.rows += other.rows
+        self.skipped += other.skipped
+        self.read += other.read
+
+    def reasons(self) -> dict[str, int]:
+        """Rejected rows by reason."""
+        return dict(sorted(Counter(reason for _, _, reason, _ in self.rows).items()))
+
+    def table(self) -> pa.Table:
+        """The rejected rows, in the order of (file, row)."""
+        columns = list(zip(*sorted(self.rows), strict=True)) or [(), (), (), ()]
+        return pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+
+    def write(self, path: Path) -> None:
+        """Write rejects.parquet (file, row, reason, detail) at `path`, inside an output that is written atomically."""
+        pq.write_table(self.table(), path, compression="zstd")

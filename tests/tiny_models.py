@@ -1,0 +1,56 @@
+"""Small models with random weights in Hugging Face's layout, for tests that need a real one and not a good one."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from tokenizers import ByteLevelBPETokenizer, processors
+from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+TEXT = [
+    "The capital of Norland is Velm. Mira Tosh was born in Velm and wrote The Long Field.",
+    "Q: What is the capital of Norland? A: Velm",
+    "Q: Who is the author of The Long Field? A: Mira Tosh",
+    "Ødegård façade, naïve café, 東京 and Санкт-Петербург, 🙂🙃 emoji, tabs\tand  spaces.",
+]
+
+
+def tokenizer(*, bos: bool = True) -> PreTrainedTokenizerFast:
+    bpe = ByteLevelBPETokenizer()
+    bpe.train_from_iterator(TEXT * 3, vocab_size=400, min_frequency=2, special_tokens=["<s>", "</s>", "<pad>"])
+    if bos:
+        bpe._tokenizer.post_processor = processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", 0)])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=bpe._tokenizer, bos_token="<s>", eos_token="</s>", pad_token="<pad>", model_max_length=128
+    )
+
+
+def language_model(folder: Path, *, bos: bool = True, positions: int = 128, scale: float = 0.3) -> Path:
+    torch.manual_seed(0)
+    own = tokenizer(bos=bos)
+    config = LlamaConfig(
+        vocab_size=len(own), hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        max_position_embeddings=positions, bos_token_id=0, eos_token_id=1, pad_token_id=2, initializer_range=scale,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(folder)
+    own.save_pretrained(folder)
+    return folder
+
+
+def encoder(folder: Path, *, seed: int = 0) -> Path:
+    torch.manual_seed(seed)
+    own = tokenizer(bos=False)
+    config = BertConfig(
+        vocab_size=len(own), hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4,
+        max_position_embeddings=128, pad_token_id=2, initializer_range=0.3,
+    )  # fmt: skip
+    BertModel(config, add_pooling_layer=False).save_pretrained(folder)
+    own.save_pretrained(folder)
+    return folder
+
+
+def words(n: int, seed: int, *, at_least: int = 1, at_most: int = 40) -> list[str]:
+    """Texts of words of TEXT, of many lengths."""
+    draw = np.random.default_rng(seed)
+    vocabulary = " ".join(TEXT).split()
+    return [" ".join(draw.choice(vocabulary, draw.integers(at_least, at_most + 1))) for _ in range(n)]
