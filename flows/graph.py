@@ -32,12 +32,34 @@ def read(root: Path) -> tuple[list[Stage], dict[str, list[str]]]:
     try:
         with Repo(str(root), _wait_for_lock=True) as repo:
             graph = repo.index.graph  # edges point from a stage to those it needs
-            order = networkx.lexicographical_topological_sort(graph.reverse(copy=True), key=lambda stage: stage.addressing)
+            order = networkx.lexicographical_topological_sort(
+                graph.reverse(copy=True), key=lambda stage: stage.addressing
+            )
             stages = [_stage(root, graph, stage) for stage in order]
             changed = {name: _reasons(entries) for name, entries in repo.status().items()}
     except DvcException as error:
         raise LongtailError(f"DVC: {' '.join(str(error).split())}") from None
     return stages, changed
+
+
+def ready(stages: list[Stage], started: set[str], running: list[Stage]) -> list[Stage]:
+    """The stages to start now, those that most others wait for first; one at a time of those that take all threads."""
+    unfinished = {stage.name for stage in running} | {stage.name for stage in stages if stage.name not in started}
+    chosen: list[Stage] = []
+    for stage in sorted(stages, key=lambda stage: -len(_dependents(stages, stage.name))):
+        taken = stage.all_threads and any(other.all_threads for other in running + chosen)
+        if stage.name not in started and not taken and unfinished.isdisjoint(stage.needs):
+            chosen.append(stage)
+    return chosen
+
+
+def _dependents(stages: list[Stage], name: str) -> set[str]:
+    """Every stage that waits for `name`, directly or not."""
+    found = {name}
+    for stage in stages:  # in topological order
+        if found.intersection(stage.needs):
+            found.add(stage.name)
+    return found - {name}
 
 
 def _stage(root: Path, graph, stage) -> Stage:

@@ -91,6 +91,15 @@ def start(home: Path, port: int = 0) -> Iterator[str]:
             process.wait()
 
 
+def flush() -> None:
+    """Send what Prefect still holds of logs and events; call when the flow is done, before its server stops."""
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+
+    APILogWorker.drain_all(timeout=30)
+    EventsWorker.drain_all(timeout=30)
+
+
 def _already_up(home: Path) -> str | None:
     """The URL of a server that another process started here and that still answers."""
     try:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Annotated, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from pipelines.errors import LongtailError
 
@@ -90,17 +90,32 @@ class Corpus(Section):
 
 class Chunk(Section):
     tokens: PositiveInt
-    min_tokens: PositiveInt
+    min_tokens: PositiveInt  # at most tokens
     short: Literal["merge", "drop"]  # a last piece shorter than min_tokens
+
+    @field_validator("min_tokens")
+    @classmethod
+    def _no_more_than_tokens(cls, value: int, info: ValidationInfo) -> int:
+        if value > info.data.get("tokens", value):
+            raise ValueError(f"should be at most chunk.tokens, {info.data['tokens']}")
+        return value
 
 
 class Queries(Section):
     context_tokens: PositiveInt
     continuation_tokens: PositiveInt
     validation_share: Share  # of the query source documents
-    test_share: Share
+    test_share: Share  # with validation_share at most 1; the rest is for training
+    per_document: PositiveInt  # at most, from the beginning of a source document
     max_per_split: PositiveInt
-    near_duplicate: Share  # MinHash Jaccard similarity from which a query is dropped
+    near_duplicate: Annotated[float, Field(gt=0, le=1)]  # MinHash Jaccard similarity of source documents, to drop a query
+
+    @field_validator("test_share")
+    @classmethod
+    def _no_more_than_all(cls, value: float, info: ValidationInfo) -> float:
+        if value + info.data.get("validation_share", 0.0) > 1:
+            raise ValueError(f"should be at most 1 with queries.validation_share, {info.data['validation_share']}")
+        return value
 
 
 class Phase(Section):
@@ -128,6 +143,7 @@ class LM(Section):
     path: str | None  # pretrained: local folder or Hub name; http: model name
     revision: str | None
     url: str | None  # http: base address of an OpenAI-compatible server
+    max_tokens: PositiveInt | None  # http: what the model reads at once
     dtype: Literal["fp32", "bf16"]
     batch_tokens: PositiveInt  # upper bound of tokens in one forward pass
     training: LMTraining | None
@@ -163,6 +179,8 @@ class LSR(Section):
     queries: Literal["lm", "qa", "mixed"]
     lm_queries: PositiveInt  # at most, of the train split
     qa_queries: PositiveInt  # at most, of PopQA's train split
+    validation_queries: PositiveInt  # at most, of each kind: judged before, between and after, never learnt from
+    validation_share: Share  # of the subjects of PopQA's train split that judge
     top_k: PositiveInt
     gamma: PositiveFloat
     beta: PositiveFloat

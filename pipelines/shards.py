@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +28,7 @@ def atomic(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path; when the block ends well, what was written there (file or folder) takes `path`'s place."""
     path = Path(path)
     (SCRATCH / "tmp").mkdir(parents=True, exist_ok=True)
-    holder = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=SCRATCH / "tmp"))
+    holder = Path(tempfile.mkdtemp(prefix=f"{platform.node()}.{os.getpid()}-", dir=SCRATCH / "tmp"))
     try:
         yield (temporary := holder / path.name)
         if temporary.is_dir():
@@ -42,8 +43,8 @@ def sweep() -> None:
     """Remove the temporary files of processes that are gone: a killed one can't do it itself."""
     import psutil
 
-    for holder in (SCRATCH / "tmp").glob("*-*"):
-        if not psutil.pid_exists(int(holder.name.split("-")[0])):
+    for holder in (SCRATCH / "tmp").glob(f"{platform.node()}.*-*"):
+        if not psutil.pid_exists(int(holder.name.removeprefix(f"{platform.node()}.").split("-")[0])):
             shutil.rmtree(holder, ignore_errors=True)
 
 

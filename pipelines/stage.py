@@ -20,20 +20,25 @@ def run(name: str, sections: tuple[str, ...], work: Callable[[SimpleNamespace], 
     `sections` are the params the stage uses, the same that dvc.yaml names. A metric that is a list is a training curve. A
     LongtailError, or an interruption, ends the process with one line on standard error and exit code 1 or 130.
     """
+    started, used = time.time(), {}
     try:
         chosen = params.load(*sections)
+        used = vars(chosen)
         if hasattr(chosen, "compute"):  # before torch, FAISS or numba are imported: the number of threads decides bytes
             os.environ["OMP_NUM_THREADS"] = str(chosen.compute.threads)
             os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
             os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         shards.sweep()
-        started = time.time()
         metrics = work(chosen)
-        tracking.log_stage(name, {s: getattr(chosen, s) for s in sections}, metrics, started)
     except LongtailError as error:
+        tracking.log_stage(used, {}, started, str(error))
         print(f"error: {name}: {error}", file=sys.stderr)
         raise SystemExit(1) from None
     except KeyboardInterrupt:
         print(f"{name}: interrupted; run again to go on", file=sys.stderr)
         raise SystemExit(130) from None
+    except Exception as error:
+        tracking.log_stage(used, {}, started, f"{type(error).__name__}: {error}")
+        raise
+    tracking.log_stage(used, metrics, started)
     print(f"{name}: done, see {out}")

@@ -1,18 +1,21 @@
-"""MLflow: a parent run for each run of the pipeline, a child for each stage that did work.
+"""MLflow: a parent run for each run of the pipeline, a child for each stage that worked.
 
-A stage leaves a record in .longtail/tracking; who drains the records into MLflow depends on who drives: the flow (it has
-MLflow loaded once, and says so in MLFLOW_RUN_CONTEXT), or under plain `dvc repro` the stage itself. A record that can't be
-logged (the server is down, the database stays locked) is a warning, not an error, since the stage's work is done and whole;
-it stays there for the next drain. Nothing here is ever read by a stage.
+Loading MLflow takes seconds, so a stage only leaves a record in .longtail/tracking, and one recorder process per run of the
+pipeline (`python -m pipelines.tracking`) logs the records while the stages go on: the flow starts it, or under plain `dvc
+repro` the first stage does, and it ends with them. A record that can't be logged (the server is down, the database locked)
+is a warning in .longtail/tracking.log, never an error, since the stage's work is done and whole; the next run logs it.
+Nothing here is ever read by a stage.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import logging
 import os
 import re
+import select
 import subprocess
 import sys
 import time
@@ -20,80 +23,95 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
+import yaml
+
 from pipelines import shards
 
-CONTEXT = "MLFLOW_RUN_CONTEXT"  # JSON: run (a key that all stages of one run share), tags (of every run)
+CONTEXT = (
+    "MLFLOW_RUN_CONTEXT"  # JSON from the flow: run (a key that all stages of one run share), tags (of every child)
+)
 STORE = "sqlite:///mlflow.db"  # unless MLFLOW_TRACKING_URI says otherwise
 EXPERIMENT = "longtail"
 RECORDS = shards.SCRATCH / "tracking"
+LOG = shards.SCRATCH / "tracking.log"
+LOCK = shards.SCRATCH / "tracking.lock"  # held by the recorder
 
 
-def log_stage(name: str, sections: dict[str, Any], metrics: dict[str, float | list[float]], started: float) -> None:
-    """Record a stage that ran under DVC: its params, metrics (a list is a curve, step by step) and start (unix seconds).
+def log_stage(
+    sections: dict[str, Any], metrics: dict[str, float | list[float]], started: float, error: str | None = None
+) -> None:
+    """Record a stage that worked under DVC, or failed: params, metrics (a list is a curve), start (unix seconds), error.
 
     A stage run by hand, without DVC, is not recorded.
     """
-    if "DVC_STAGE" not in os.environ:
+    if (stage := os.environ.get("DVC_STAGE")) is None:
         return
     context = json.loads(os.environ.get(CONTEXT) or "null")
+    driver = None if context else _dvc_process()
     record = {
-        "stage": name,
-        "run": context["run"] if context else _dvc_process(),
+        "stage": stage,
+        "run": context["run"] if context else f"dvc-{driver.pid}-{driver.create_time():.2f}",
         "tags": {**(context["tags"] if context else {}), **_git_tags()},
         "params": dict(_flat(sections)),
         "metrics": metrics,
         "started": started,
         "ended": time.time(),
+        "error": error,
     }
-    path = RECORDS / f"{name}-{os.getpid()}.json"
-    shards.write_json(path, record)
-    if not context:
-        inputs, outputs = _hashes(name)
-        shards.write_json(path, record | {"inputs": inputs, "outputs": outputs})
-        drain()
+    shards.write_json(RECORDS / f"{record['ended']:.6f}-{stage}.json", record)
+    if driver and not _recorder_works():
+        start_recorder(driver.pid)
 
 
-def drain() -> None:
-    """Log every record into MLflow and remove it; on a failure say so in one line and leave the rest for the next time."""
-    paths = sorted(RECORDS.glob("*.json"), key=lambda path: path.stat().st_mtime)
-    if not paths:
-        return
-    try:
-        client = _client()
-        for path in paths:
-            _log(client, json.loads(path.read_text(encoding="utf-8")))
+def start_recorder(watched: int | None = None) -> subprocess.Popen:
+    """Start a recorder that ends after process `watched`; without one, when its standard input is closed.
+
+    What was written to its standard input before (FINISHED or FAILED) becomes the state of the parent run.
+    """
+    LOG.parent.mkdir(exist_ok=True)
+    with LOG.open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "pipelines.tracking", str(watched or "")],
+            stdin=subprocess.DEVNULL if watched else subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+        )
+
+
+def record_until(watched: int | None) -> None:
+    """Log records as they come until the watched process, or the standard input, has ended and none is left."""
+    parents: dict[str, str] = {}  # key of a run -> state of its stages
+    client = _client()
+    over = False
+    while True:
+        over = over or (not psutil.pid_exists(watched) if watched else bool(select.select([sys.stdin], [], [], 0)[0]))
+        locked = _lock_file()
+        for path in sorted(RECORDS.glob("*.json")):
+            record = json.loads(path.read_text(encoding="utf-8"))
+            written = locked.get(record["stage"])  # DVC writes it after the stage: wait for that, but not for ever
+            if not (over or record["error"] or (written and Path("dvc.lock").stat().st_mtime > record["ended"])):
+                continue
+            _log(client, record, written if not record["error"] else None)
             path.unlink()
-    except Exception as error:  # any backend raises its own; none may cost a stage's work
-        print(f"warning: MLflow: {str(error).splitlines()[0]}; kept in {RECORDS} for the next run", file=sys.stderr)
-
-
-def complete(stage: str, inputs: dict[str, str], outputs: dict[str, str]) -> None:
-    """Add the hashes that DVC wrote down to the records of a stage; the flow does it when DVC is done."""
-    for path in RECORDS.glob(f"{stage}-*.json"):
-        record = json.loads(path.read_text(encoding="utf-8"))
-        if "inputs" not in record:
-            shards.write_json(path, record | {"inputs": inputs, "outputs": outputs})
-
-
-def end(run: str, status: str) -> None:
-    """Close the parent run of `run` as FINISHED or FAILED, if a stage did work in it."""
-    if mlruns := _find(client := _client(), run):
-        client.set_terminated(mlruns[0].info.run_id, status)
-
-
-def prepare() -> None:
-    """Make the store once, before stages run side by side."""
-    _client()
+            parents.setdefault(record["run"], "FINISHED")
+            if record["error"]:
+                parents[record["run"]] = "FAILED"
+        if over:
+            break
+        time.sleep(0.3)
+    told = "" if watched else sys.stdin.read().strip()
+    for run, state in parents.items():
+        client.set_terminated(_find(client, run)[0].info.run_id, told or state)
 
 
 def _client():
     """MLflow's client, with the experiment in place."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     os.environ.setdefault("DO_NOT_TRACK", "true")
-    logging.getLogger("alembic").setLevel(logging.WARNING)
     from mlflow import MlflowClient
 
-    for name in ("mlflow", "mlflow.store.db.utils", "alembic.runtime.migration"):
+    for name in ("mlflow", "mlflow.store.db.utils", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
     client = MlflowClient(tracking_uri=os.environ.get("MLFLOW_TRACKING_URI", STORE))
     if client.get_experiment_by_name(EXPERIMENT) is None:
@@ -106,8 +124,8 @@ def _find(client, run: str) -> list:
     return client.search_runs([experiment], f"tags.`longtail.run` = '{run}'", max_results=1)
 
 
-def _log(client, record: dict) -> None:
-    """One record as a child run, below the parent that its run shares; both end when the stage ended."""
+def _log(client, record: dict, locked: dict | None) -> None:
+    """One record as a child run, below the parent that its run shares."""
     from mlflow.entities import Metric, Param
 
     experiment = client.get_experiment_by_name(EXPERIMENT).experiment_id
@@ -120,8 +138,8 @@ def _log(client, record: dict) -> None:
     tags = {
         "mlflow.parentRunId": parent,
         "dvc.stage": record["stage"],
-        "dvc.inputs.md5": hashlib.md5(json.dumps(record.get("inputs"), sort_keys=True).encode()).hexdigest(),
-        **{f"dvc.output.{_name(path)}": md5 for path, md5 in (record.get("outputs") or {}).items()},
+        **({"error": record["error"]} if record["error"] else {}),
+        **_hash_tags(locked or {}),
         **record["tags"],
     }
     child = client.create_run(experiment, started, tags, run_name=record["stage"]).info.run_id
@@ -134,9 +152,24 @@ def _log(client, record: dict) -> None:
         client.log_batch(child, params=params[first : first + 100])
     for first in range(0, len(metrics), 1000):
         client.log_batch(child, metrics=metrics[first : first + 1000])
-    client.set_terminated(child, "FINISHED", ended)
-    if not os.environ.get(CONTEXT):
-        client.set_terminated(parent, "FINISHED", ended)
+    client.set_terminated(child, "FAILED" if record["error"] else "FINISHED", ended)
+
+
+def _hash_tags(locked: dict) -> dict[str, str]:
+    """Tags from a stage's part of dvc.lock: one md5 over all inputs (path and md5 of each), and each output's md5."""
+    inputs, outputs = ({e["path"]: e["md5"] for e in locked.get(part, []) if "md5" in e} for part in ("deps", "outs"))
+    tags = {f"dvc.output.{_name(path)}": md5 for path, md5 in outputs.items()}
+    if inputs:
+        tags["dvc.inputs.md5"] = hashlib.md5(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
+    return tags
+
+
+def _lock_file() -> dict:
+    """dvc.lock's stages; none while DVC is just writing it."""
+    try:
+        return yaml.load(Path("dvc.lock").read_bytes(), yaml.CSafeLoader)["stages"]
+    except (OSError, yaml.YAMLError, TypeError, KeyError):
+        return {}
 
 
 def _name(key: str) -> str:
@@ -163,21 +196,35 @@ def _git_tags() -> dict[str, str]:
     return {"mlflow.source.git.commit": commit.stdout.strip(), "git.dirty": str(bool(dirty)).lower()}
 
 
-def _dvc_process() -> str:
-    """A key of the `dvc` process above this one: all stages of one `dvc repro` share it."""
-    import psutil
-
+def _dvc_process() -> psutil.Process:
+    """The `dvc` process above this one, which all stages of one `dvc repro` share."""
     parents = psutil.Process().parents()
-    above = [p for p in parents if any(Path(part).name == "dvc" for part in p.cmdline()[:3])] or parents[:1]
-    return f"dvc-{above[0].pid}-{above[0].create_time():.2f}"
+    above = [p for p in parents if any(Path(part).name == "dvc" for part in p.cmdline()[:3])]
+    return (above or parents)[0]
 
 
-def _hashes(name: str) -> tuple[dict[str, str], dict[str, str]]:
-    """md5 by path of a stage's dependencies and outputs, as DVC counts them (it has just read, and will read, the same)."""
-    from dvc.repo import Repo
+def _recorder_works() -> bool:
+    with LOCK.open("a") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
-    with Repo(os.environ["DVC_ROOT"]) as repo:
-        (stage,) = repo.stage.collect(name)
-        both = [stage.deps, stage.outs]
-        hashes = [{e.def_path: e.get_hash().value for e in entries if e.hash_name == "md5"} for entries in both]
-    return hashes[0], hashes[1]
+
+def main() -> None:
+    """Be the recorder; a second one beside it has nothing to do."""
+    with LOCK.open("a") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        try:
+            record_until(int(sys.argv[1]) if sys.argv[1] else None)
+        except Exception as error:  # any backend raises its own; none may cost a stage's work
+            reason = str(error).splitlines()[0]
+            print(f"warning: MLflow: {reason}; what is in {RECORDS} waits for the next run", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -13,14 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines import draws, params, shards, stage
-from pipelines.adaptive import matching, prompts
+from pipelines.adaptive import DATASETS, matching, prompts
 from pipelines.errors import LongtailError
 
 if TYPE_CHECKING:
     from pipelines.lm.protocol import LanguageModel
     from pipelines.retrieval.protocol import Retriever
 
-DATASETS = ("popqa", "entityquestions")
 METHODS = ("closed_book", "bm25", "dense", "lsr")
 SHARD = 256  # questions; part of no result, but of what a killed run keeps
 ENCODERS = {"dense": Path("data/models/retriever"), "lsr": Path("data/models/lsr")}

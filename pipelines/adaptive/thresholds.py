@@ -25,8 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines import draws, params, shards, stage
-from pipelines.adaptive import searches
-from pipelines.adaptive.answer import DATASETS
+from pipelines.adaptive import DATASETS, searches
 from pipelines.errors import LongtailError
 from pipelines.evaluation import intervals
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 
-def token_ends(offsets: list[tuple[int, int]]) -> np.ndarray:
+def token_ends(offsets: np.ndarray) -> np.ndarray:
     """(tokens,) int64: the character before which the text can be cut after each token, or -1 inside a character.
 
-    `offsets` are a fast tokenizer's (start, end) characters. The tokens of one character (byte-level BPE may need up to
-    four) all span it whole, so a token that starts before its predecessors' end continues a character.
+    `offsets` (tokens, 2) are a fast tokenizer's (start, end) characters. The tokens of one character (byte-level BPE
+    may need up to four) all span it whole, so a token that starts before its predecessors' end continues a character.
     """
-    spans = np.array(offsets, dtype=np.int64).reshape(-1, 2)
-    ends = np.maximum.accumulate(spans[:, 1]) if len(spans) else spans[:, 1]
-    inside = np.zeros(len(spans), dtype=bool)
-    inside[:-1] = spans[1:, 0] < ends[:-1]
+    ends = np.maximum.accumulate(offsets[:, 1])
+    inside = np.zeros(len(offsets), dtype=bool)
+    inside[:-1] = offsets[1:, 0] < ends[:-1]
     return np.where(inside, -1, ends)
 
 
@@ -26,12 +25,12 @@ def cut_tokens(ends: np.ndarray, tokens: int, min_tokens: int, short: str) -> np
     ("drop"); a text shorter than `min_tokens` has no piece.
     """
     total = len(ends)
+    if total < min_tokens:
+        return np.empty((0, 2), dtype=np.int64)
     cuts = [0]
     while total - cuts[-1] > tokens:
         cuts.append(_allowed(ends, cuts[-1], cuts[-1] + tokens))
     if total - cuts[-1] < min_tokens:
-        if len(cuts) == 1:
-            return np.empty((0, 2), dtype=np.int64)
         if short == "merge":
             cuts.pop()
         else:
@@ -43,12 +42,14 @@ def cut_tokens(ends: np.ndarray, tokens: int, min_tokens: int, short: str) -> np
 def windows(ends: np.ndarray, context: int, continuation: int, most: int) -> np.ndarray:
     """(windows, 3) int64: begin, middle and end tokens of the first `most` stretches of context + continuation tokens.
 
-    Both parts have their full length, but for the few tokens by which a cut moved out of a character.
+    Both parts have their full length, but for the few tokens by which a cut moved out of a character; none is empty.
     """
     rows: list[tuple[int, int, int]] = []
     begin = 0
     while len(rows) < most and begin + context + continuation <= len(ends):
         middle = _allowed(ends, begin, begin + context)
+        if middle == len(ends):
+            break
         end = _allowed(ends, middle, min(middle + continuation, len(ends)))
         rows.append((begin, middle, end))
         begin = end
@@ -68,7 +69,7 @@ def _allowed(ends: np.ndarray, begin: int, cut: int) -> int:
 
 
 def character_cuts(ends: np.ndarray, cuts: np.ndarray, length: int) -> np.ndarray:
-    """Character positions of token boundaries `cuts` in a text of `length` characters: 0 is its start, the last its end."""
+    """Character positions of the token boundaries `cuts` in a text of `length` characters; 0 is its start."""
     if len(ends) == 0:
         return np.where(cuts > 0, length, 0)
     return np.where(cuts == 0, 0, np.where(cuts == len(ends), length, ends[cuts - 1]))

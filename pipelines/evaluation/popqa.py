@@ -6,7 +6,6 @@ of differences and correlations are bootstraps over subjects, because the questi
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -145,8 +144,27 @@ def gains_by_popularity(answers: Answers, seed: int, resamples: int) -> list[dic
                 "questions": int(own.sum()),
                 "popularity": float(np.median(answers.popularity[own])),
             }
-            rows.append(row | {m: answers.bootstrap(_gain(answers, m), own, seed, resamples) for m in RETRIEVERS})
+            rows.append(row | {m: answers.bootstrap(gain(answers, m), own, seed, resamples) for m in RETRIEVERS})
     return rows
+
+
+def gain(answers: Answers, method: str) -> np.ndarray:
+    """Augmented minus closed-book correctness of each question, (n,) in {-1, 0, 1}."""
+    return answers.correct[method].astype(float) - answers.correct["closed_book"]
+
+
+def asked_as_evaluated(answers: Answers, seed: int) -> np.ndarray:
+    """Which subjects the offline world's language model was asked about in the evaluation's own wording, (n,) bool.
+
+    Half of the entities, by the draw of `sources.world_facts.World.asked_as_evaluated`.
+    """
+    qids = [str(subject).rsplit("/", 1)[-1] for subject in answers.subjects]
+    return draws.uniforms(seed, "world/wording", qids) < 0.5
+
+
+def share_of(answers: Answers, method: str, rows: np.ndarray) -> Interval:
+    """Accuracy over some of the questions, with Wilson's interval."""
+    return intervals.share(answers.correct[method][rows])
 
 
 def where_retrieval_helps(answers: Answers, seed: int, resamples: int) -> list[dict]:
@@ -171,7 +189,7 @@ def where_retrieval_helps(answers: Answers, seed: int, resamples: int) -> list[d
                 "questions": int(own.sum()),
                 "closed_book": intervals.share(answers.correct["closed_book"][own]),
                 "augmented": intervals.share(answers.correct[method][own]),
-                "gain": answers.bootstrap(_gain(answers, method), own, seed, resamples),
+                "gain": answers.bootstrap(gain(answers, method), own, seed, resamples),
             }
             for name, own in groups.items()
         ]
@@ -203,15 +221,6 @@ def recall(answers: Answers) -> list[dict]:
     return rows
 
 
-def difference(
-    answers: Answers, columns: Callable[[Answers], tuple[np.ndarray, np.ndarray]], seed: int, resamples: int
-) -> Interval:
-    """Mean of the first column minus the second over the same questions, bootstrap over subjects."""
-    first, second = columns(answers)
-    everyone = np.ones(len(answers.ids), dtype=bool)
-    return answers.bootstrap(first.astype(float) - second, everyone, seed, resamples)
-
-
 def examples(questions: Path, predictions: Path, retriever: str, seed: int, n: int) -> list[dict]:
     """Questions drawn by hash on which only one of the two answers is right: question, gold, both answers, page, popularity."""
     rows = duckdb.sql(
@@ -229,7 +238,3 @@ def examples(questions: Path, predictions: Path, retriever: str, seed: int, n: i
         drawn = draws.sample(seed, "examples", [row["question_id"] for row in group], n)
         chosen += [group[i] for i in drawn]
     return [{"effect": "retrieving hurts" if row.pop("helped_not") else "retrieving helps"} | row for row in chosen]
-
-
-def _gain(answers: Answers, method: str) -> np.ndarray:
-    return answers.correct[method].astype(float) - answers.correct["closed_book"]

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pipelines.errors import LongtailError
 from pipelines.lm.protocol import Generation, Prompt, Scores
-from pipelines.lm.tokens import Ragged, byte_counts, joined, padded, spans
+from pipelines.lm.tokens import Ragged, byte_counts, cut, joined, padded, spans
 
 LOGITS = 1 << 26  # at most so many logits at once: 256 MiB
 
@@ -110,7 +110,12 @@ class LocalModel:
         if not len(texts):
             return (empty := Ragged.of([])), empty
         encoded = self.tokenizer(
-            list(texts), add_special_tokens=False, return_attention_mask=False, return_offsets_mapping=ends, verbose=False
+            list(texts),
+            add_special_tokens=False,
+            split_special_tokens=True,  # a "</s>" in a text is text
+            return_attention_mask=False,
+            return_offsets_mapping=ends,
+            verbose=False,
         )
         tokens = Ragged.of(encoded["input_ids"])
         if not ends:
@@ -135,8 +140,7 @@ class LocalModel:
         inside = np.concatenate([[0], np.cumsum(ends.values <= np.repeat(limits, ends.lengths))])
         document[long] = np.diff(inside[ends.bounds])
         context = lengths - document
-        kept = np.maximum(np.minimum(context, np.maximum(room - document, room // 2)), 0)
-        head = np.minimum(document, np.maximum(room - kept, 0))
+        head, kept = cut(document, context, room)
         every = np.arange(n)
         return joined([opening, tokens.slice(every, np.zeros(n, np.int64), head), tokens.slice(every, lengths - kept, kept)])
 
@@ -214,9 +218,9 @@ class LocalModel:
         return [self._answer(made[i, :m], log_probs[i, :m], stop) for i, m in enumerate(lengths)]
 
     def _answer(self, tokens: np.ndarray, log_probs: np.ndarray, stop: str) -> tuple[str, float]:
-        text = self._decode(tokens).split(stop, 1)[0]
+        text, found, _ = self._decode(tokens).partition(stop)
         count = len(tokens)
-        while count and len(self._decode(tokens[: count - 1])) >= len(text):  # tokens that are only the stop string's
+        while found and count and len(self._decode(tokens[: count - 1])) >= len(text):  # tokens that are only the stop string's
             count -= 1
         return text, float(log_probs[:count].mean()) if count else float("-inf")
 

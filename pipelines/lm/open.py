@@ -17,7 +17,8 @@ def open_lm(folder: Path, lm: params.LM, compute: params.Compute) -> LanguageMod
     if lm.source == "http":
         from pipelines.lm.http import HttpModel
 
-        return HttpModel(lm.url, lm.path, folder, api_key=os.environ.get("LONGTAIL_API_KEY"))
+        key = os.environ.get("LONGTAIL_API_KEY")
+        return HttpModel(lm.url, lm.path, folder, max_tokens=lm.max_tokens, api_key=key)
     from pipelines.lm.local import LocalModel
 
     name = Path(lm.path).name if lm.path else "tiny"

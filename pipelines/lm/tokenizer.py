@@ -1,4 +1,4 @@
-"""The language model's tokenizer, trained on raw text or taken from a pretrained model, and the one way to count its tokens."""
+"""The language model's tokenizer, trained on raw text or taken from a pretrained model; the one way to count tokens."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from pipelines import params, shards, stage
 from pipelines.corpus.clean import wikitext_to_text
 from pipelines.errors import LongtailError
 from pipelines.sources.pile import read_documents
+from pipelines.sources.rejects import Rejects
 from pipelines.sources.text import source_files
 from pipelines.sources.wikipedia import read_pages
 
 if TYPE_CHECKING:
     import tokenizers
 
+SEGMENT = 1_000_000  # characters
 RAW = Path("data/raw")
 OUT = Path("data/models/tokenizer")
 SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
@@ -41,7 +45,8 @@ def raw_texts(raw: Path, settings: params.Tokenizer) -> Iterator[str]:
 
     Raises LongtailError where a data set has no file.
     """
-    return chain.from_iterable(_first_bytes(_texts(raw, name), settings.sample_mb * 1_000_000) for name in settings.text)
+    limit = settings.sample_mb * 1_000_000
+    return chain.from_iterable(_first_bytes(_texts(raw, name), limit) for name in settings.text)
 
 
 def train(texts: Iterable[str], vocab_size: int, folder: Path) -> None:
@@ -116,17 +121,40 @@ def open_tokenizer(folder: Path) -> tokenizers.Tokenizer:
     return tokenizer
 
 
-def encode(tokenizer: tokenizers.Tokenizer, texts: Sequence[str]) -> list[tokenizers.Encoding]:
-    """Token ids and character offsets of each text as it stands: no token is added, none is cut off."""
-    return tokenizer.encode_batch(list(texts), add_special_tokens=False)
+def encode(tokenizer: tokenizers.Tokenizer, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Token ids (tokens,) and (start, end) characters (tokens, 2) of each text as it stands: none is added or cut off.
+
+    Texts of more than SEGMENT characters are tokenised in stretches that end before a line break, so that a book needs
+    no more memory than a page.
+    """
+    stretches = [list(_stretches(text)) for text in texts]
+    encoded = iter(tokenizer.encode_batch([text for parts in stretches for _, text in parts], add_special_tokens=False))
+    results = []
+    for parts in stretches:
+        own = [(begin, next(encoded)) for begin, _ in parts]
+        ids = [np.array(encoding.ids, dtype=np.int64) for _, encoding in own]
+        spans = [np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2) + begin for begin, encoding in own]
+        results.append((np.concatenate(ids), np.concatenate(spans)))
+    return results
+
+
+def _stretches(text: str) -> Iterator[tuple[int, str]]:
+    begin = 0
+    while len(text) - begin > SEGMENT:
+        end = text.rfind("\n", begin + 1, begin + SEGMENT)
+        end = end if end > 0 else begin + SEGMENT
+        yield begin, text[begin:end]
+        begin = end
+    yield begin, text[begin:]
 
 
 def _texts(raw: Path, name: str) -> Iterator[str]:
+    rejects = Rejects(1.0)  # the stages that keep the documents judge the share of bad rows
     for file in source_files(raw / name):
         if name == "wikipedia":
-            yield from (wikitext_to_text(page.text) for page in read_pages(file))
-        else:  # bad rows are counted by the stages that keep the documents
-            yield from (document.text for document in read_documents(file, lambda *_: None))
+            yield from (wikitext_to_text(page.text) for page in read_pages(file, rejects))
+        else:
+            yield from (document.text for document in read_documents(file, rejects))
 
 
 def _first_bytes(texts: Iterator[str], limit: int) -> Iterator[str]:

@@ -67,6 +67,12 @@ def padded(rows: Ragged, width: int, pad: int, *, left: bool = False) -> tuple[n
     return values, real
 
 
+def cut(document: np.ndarray, context: np.ndarray, room: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How many tokens stay of the document's beginning and of the context's end where only `room` of them fit (see Prompt)."""
+    kept = np.maximum(np.minimum(context, np.maximum(room - document, room // 2)), 0)
+    return np.minimum(document, np.maximum(room - kept, 0)), kept
+
+
 def byte_counts(texts: Sequence[str], ends: Ragged) -> np.ndarray:
     """UTF-8 bytes of each token, (total,) int32, from `ends`: the character in its text at which each token ends.
 

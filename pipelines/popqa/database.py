@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines import shards
@@ -28,9 +29,26 @@ def connect(memory_gb: float, threads: int) -> Iterator[duckdb.DuckDBPyConnectio
         yield db
 
 
+def row(db: duckdb.DuckDBPyConnection, query: str) -> tuple:
+    """The one row of a query."""
+    (only,) = db.sql(query).fetchall()
+    return only
+
+
+def read(db: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
+    """A query's rows, all in memory."""
+    return db.sql(query).to_arrow_table()
+
+
 def write(db: duckdb.DuckDBPyConnection, query: str, path: Path) -> None:
-    """Write a query's rows to Parquet through Arrow, a row group at a time; the query must ORDER BY a unique key."""
-    reader = db.execute(query).to_arrow_reader(ROW_GROUP)
+    """Write a query's rows to Parquet in full row groups, one in memory at a time; it must ORDER BY a unique key."""
+    reader = db.sql(query).to_arrow_reader(ROW_GROUP)
     with pq.ParquetWriter(path, reader.schema, compression="zstd") as writer:
-        for batch in reader:
-            writer.write_batch(batch, ROW_GROUP)
+        held = reader.schema.empty_table()
+        for batch in reader:  # of any size, which must not show in the file
+            held = pa.concat_tables([held, pa.Table.from_batches([batch])])
+            while held.num_rows >= ROW_GROUP:
+                writer.write_table(held.slice(0, ROW_GROUP).combine_chunks())
+                held = held.slice(ROW_GROUP)
+        if held.num_rows:
+            writer.write_table(held.combine_chunks())

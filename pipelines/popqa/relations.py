@@ -1,4 +1,4 @@
-"""The relations that questions are asked about, one template each (PopQA, appendix A, Table 2), read from relations.yaml."""
+"""The relations that questions ask about, one template each, from relations.yaml (PopQA, appendix A, Table 2)."""
 
 from __future__ import annotations
 
@@ -27,13 +27,19 @@ def read_relations(path: Path = FILE) -> dict[str, Relation]:
     """Relations by property id, in the file's order; raises LongtailError naming a faulty entry."""
     relations: dict[str, Relation] = {}
     for pid, entry in yaml.safe_load(path.read_text(encoding="utf-8")).items():
-        if not re.fullmatch(r"P[1-9]\d*", str(pid)) or not isinstance(entry, dict) or set(entry) != {"name", "template"}:
-            raise LongtailError(f"{path.name}: entry {pid!r} is {entry!r}, expected P<number>: {{name: …, template: …}}")
+        if (
+            not re.fullmatch(r"P[1-9]\d*", str(pid))
+            or not isinstance(entry, dict)
+            or set(entry) != {"name", "template"}
+        ):
+            raise LongtailError(
+                f"{path.name}: entry {pid!r} is {entry!r}, expected P<number>: {{name: …, template: …}}"
+            )
         if entry["template"].count("{}") != 1:
-            raise LongtailError(f"{path.name}: {pid}'s template {entry['template']!r} must have one {{}} for the subject")
+            raise LongtailError(f"{path.name}: {pid}'s template {entry['template']!r} must have one {{}}")
         relations[pid] = Relation(pid, entry["name"], entry["template"])
     if len({relation.name for relation in relations.values()}) != len(relations):
-        raise LongtailError(f"{path.name}: two relations have the same name; names tell relations apart in the published file")
+        raise LongtailError(f"{path.name}: two relations have the same name, expected {len(relations)} names")
     return relations
 
 

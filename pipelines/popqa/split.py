@@ -1,4 +1,4 @@
-"""Which subjects are set apart for tuning the retriever: one rule for every question set, so that none leaks into evaluation."""
+"""Which subjects are set apart for tuning the retriever: one rule for all question sets, so that none leaks."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ ENTITY = "http://www.wikidata.org/entity/"  # the prefix of subject URIs
 
 
 def split_of(seed: int, uris: Iterable[str], train_share: float) -> list[str]:
-    """ "train" or "test" for each subject URI, by a hash of (seed, URI): all questions on a subject fall on one side."""
+    """For each subject URI "train" or "test", by a hash of (seed, URI): all questions on a subject fall on one side."""
     return ["train" if draw < train_share else "test" for draw in draws.uniforms(seed, "popqa.train", uris)]

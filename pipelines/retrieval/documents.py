@@ -37,12 +37,14 @@ def read(docs: Path, positions: np.ndarray) -> Documents:
     """
     positions = np.asarray(positions, np.int64)
     wanted, places = np.unique(positions, return_inverse=True)
-    asked = pa.table({"position": wanted})  # noqa: F841 (DuckDB finds it by name)
-    found = duckdb.connect().execute(
-        """SELECT id, coalesce(title, '') AS title, text FROM read_parquet(?, file_row_number = true) AS docs
-           JOIN asked ON docs.file_row_number = asked.position ORDER BY asked.position""",
-        [str(docs)],
-    ).to_arrow_table()
+    asked = pa.table({"position": wanted})
+    with duckdb.connect() as connection:
+        connection.register("asked", asked)
+        found = connection.sql(
+            """SELECT id, coalesce(title, '') AS title, text FROM read_parquet(?, file_row_number = true) AS docs
+               JOIN asked ON docs.file_row_number = asked.position ORDER BY asked.position""",
+            params=[str(docs)],
+        ).to_arrow_table()
     if found.num_rows != len(wanted):
         raise LongtailError(f"{docs}: has {count(docs)} documents, but position {wanted.max()} was asked for; run `index` again")
     columns = (found[name].to_numpy(zero_copy_only=False).astype(object) for name in ("id", "title", "text"))

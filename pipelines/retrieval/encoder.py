@@ -68,8 +68,9 @@ class Encoder:
     def embed_with_gradient(self, texts: Sequence[str]) -> torch.Tensor:
         """(texts, dim), attached to the encoder's weights: what LSR trains through."""
         parts = list(self._batches(texts))
-        order = np.concatenate([rows for rows, _ in parts])
-        return torch.cat([vectors for _, vectors in parts])[torch.from_numpy(np.argsort(order)).to(self.device)]
+        back = torch.from_numpy(np.argsort(np.concatenate([rows for rows, _ in parts]))).to(self.device)
+        # index_select's gradient is summed in one order; that of advanced indexing is not
+        return torch.cat([vectors for _, vectors in parts]).index_select(0, back)
 
     def save(self, folder: Path) -> None:
         """A Hugging Face folder that AutoModel and AutoTokenizer load."""

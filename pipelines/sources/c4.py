@@ -36,7 +36,7 @@ def read_texts(path: Path, rejects: Rejects | None = None) -> Iterator[str]:
             text = decoder.decode(line).text
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             if rejects is None:
-                raise LongtailError(f"{path}: line {row}: {error}, expected a JSON object with a text; fetch it again") from None
+                raise LongtailError(f"{path}: line {row}: {error}, expected JSON with a text; fetch it again") from None
             reason = "unexpected_layout" if isinstance(error, msgspec.ValidationError) else "bad_json"
             rejects.add(path, row, reason, str(error))
             continue

@@ -1,4 +1,4 @@
-"""Wikimedia's monthly "pageview complete" dumps: popularity as views of an entity's English Wikipedia article (PopQA, 3.2).
+"""Wikimedia's monthly "pageview complete" dumps: popularity as views of an English Wikipedia article (PopQA, 3.2).
 
 A line is `project title [page id] access views [views by day]`; an article has one for each access method (desktop,
 mobile-web, mobile-app), and one file for each kind of agent. Popularity is the sum over all of them.
@@ -83,7 +83,8 @@ def _parse(path: Path, lines: list[bytes], rows: list[int], rejects: Rejects) ->
     for i in pc.indices_nonzero(pc.and_(pc.invert(good), texts.is_valid())).to_pylist():
         rejects.add(path, rows[i], "bad_line", texts[i].as_py())
     fields = fields.filter(good)
-    return pa.table({"title": pc.struct_field(fields, "title"), "views": pc.struct_field(fields, "views").cast(pa.int64())})
+    views = pc.struct_field(fields, "views").cast(pa.int64())
+    return pa.table({"title": pc.struct_field(fields, "title"), "views": views})
 
 
 def _utf8(path: Path, line: bytes, row: int, rejects: Rejects) -> str | None:

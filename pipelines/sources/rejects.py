@@ -1,4 +1,4 @@
-"""The policy for bad rows: each is kept with file, row and reason, all are counted, and too large a share is an error."""
+"""The policy for bad rows: each is kept with file, row and reason, all are counted, too large a share is an error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FIRST_CHECK = 10_000  # rows read before the share is looked at while reading
 
 
 class Rejects:
-    """Bad rows of some inputs (`add`), well-formed rows that are none of ours (`skip`), and how many were read (`read`)."""
+    """Bad rows of some input (`add`), well-formed rows that are none of ours (`skip`), and how many were read."""
 
     def __init__(self, max_share: float) -> None:
         self.max_share = max_share
@@ -35,7 +35,7 @@ class Rejects:
         self.skipped[reason] += count
 
     def check(self) -> None:
-        """Raise LongtailError when more than `max_share` of the rows read were rejected; call it at the end of the input."""
+        """Raise LongtailError when more than `max_share` of the rows read were rejected; for the end of the input."""
         if len(self.rows) > self.max_share * max(self.read, 1):
             file, row, reason, detail = self.rows[0]
             raise LongtailError(

@@ -27,11 +27,11 @@ DECOMPRESSORS: dict[str, Callable[[], Any]] = {
 
 
 def source_files(folder: Path) -> list[Path]:
-    """The data files of one data set's folder under data/raw, by name; its README.md, which every folder has, is none.
+    """The data files of one data set's folder under data/raw, by name; hidden files (.about.md) are none.
 
     Raises LongtailError where there is no file.
     """
-    files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != "README.md")
+    files = sorted(file for file in folder.rglob("*") if file.is_file() and not file.name.startswith("."))
     if not files:
         raise LongtailError(f"{folder}: no files, expected a source's data; name some under fetch.files and run fetch")
     return files
@@ -55,7 +55,7 @@ def open_lines(path: str | Path) -> Iterator[bytes]:
 
 
 def open_text(path: str | Path) -> Iterator[str]:
-    """Yield the file's lines as `open_lines`, decoded; bytes that aren't UTF-8 raise LongtailError naming file and line."""
+    """Yield the file's lines as `open_lines`, decoded; LongtailError names file and line where it isn't UTF-8."""
     for number, line in enumerate(open_lines(path), start=1):
         yield decode(line, f"{path}: line {number}")
 

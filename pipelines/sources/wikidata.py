@@ -29,10 +29,10 @@ class Entity(msgspec.Struct):
 
 
 def read_entities(path: Path, rejects: Rejects, properties: tuple[str, ...] = ()) -> Iterator[Entity]:
-    """Yield the items of a dump that have an English label or article, in the dump's order, with answers to `properties`.
+    """Yield the items of a dump that have an English label or article, in its order, with the answers to `properties`.
 
-    Bad lines go to `rejects` (bad_json, unexpected_layout, bad_id); what is well-formed but no item of ours is counted there
-    as skipped, by reason. Raises LongtailError when the dump is damaged, cut, or not a dump at all.
+    Bad lines go to `rejects` (bad_json, unexpected_layout, bad_id); what is well-formed but none of ours is counted
+    there as skipped, by reason. Raises LongtailError when the dump is damaged, cut, or not a dump at all.
     """
     full, names = _decoder(properties), _decoder(None)
     items, last_bad = 0, ""
@@ -66,9 +66,9 @@ def read_entities(path: Path, rejects: Rejects, properties: tuple[str, ...] = ()
         elif entity := _entity(parsed, row, properties, rejects):
             yield entity
     if last_bad:
-        raise LongtailError(f"{path}: cut in the middle of an entity ({last_bad}), expected a whole dump; fetch it again")
+        raise LongtailError(f"{path}: cut within its last entity ({last_bad}), expected a whole dump; fetch it again")
     if items + rejects.skipped["no_english"] == 0:
-        raise LongtailError(f"{path}: no entity in it, expected a Wikidata JSON dump (one entity a line); fetch it again")
+        raise LongtailError(f"{path}: no entity in it, expected a JSON dump (one entity a line); fetch it again")
 
 
 # The dump's layout, as far as it is used; msgspec skips everything else unparsed.
@@ -116,7 +116,7 @@ class _Statement(msgspec.Struct):
 
 @cache
 def _decoder(properties: tuple[str, ...] | None) -> msgspec.json.Decoder:
-    """A decoder of one entity, with its article and statements if `properties` are given; an empty map may be written `[]`."""
+    """A decoder of one entity, with article and answers if `properties` are given; `[]` may stand for an empty map."""
     fields: list = [("id", str), ("type", str, "item"), ("lastrevid", int, 0)]
     fields += [("labels", _Label | list, msgspec.field(default_factory=_Label))]
     fields += [("aliases", _Aliases | list, msgspec.field(default_factory=_Aliases))]
@@ -157,8 +157,8 @@ def _entity(parsed: msgspec.Struct, row: int, properties: tuple[str, ...], rejec
 def _best_objects(statements: list[_Statement], rejects: Rejects) -> list[int]:
     """The objects of the best-ranked statements, as Wikidata's own "truthy" statements are chosen.
 
-    Deprecated ones never count; where any is preferred, only those do. An unknown or no value is no answer, but a preferred
-    one still outranks the normal ones.
+    Deprecated ones never count; where any is preferred, only those do. An unknown or no value is no answer, but a
+    preferred one still outranks the normal ones.
     """
     ranks = [statement.rank for statement in statements]
     best = "preferred" if "preferred" in ranks else "normal"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +12,7 @@ from mwxml.element_iterator import ElementIterator
 from mwxml.errors import MalformedXML
 
 from pipelines.errors import LongtailError
+from pipelines.sources.rejects import Rejects
 from pipelines.sources.text import open_bytes
 
 
@@ -22,20 +22,20 @@ class Page(NamedTuple):
     text: str  # wikitext
 
 
-def read_pages(path: str | Path, skipped: Counter[str] | None = None) -> Iterator[Page]:
-    """Yield the articles: namespace 0, no redirects, the latest revision; `skipped` counts the other pages by reason.
+def read_pages(path: str | Path, rejects: Rejects) -> Iterator[Page]:
+    """Yield the articles: namespace 0, no redirects, their latest revision; `rejects` counts the others.
 
     Dumps with and without a <siteinfo> header are read. Raises LongtailError naming the file when it is damaged
     (see `open_bytes`) or isn't a MediaWiki dump.
     """
-    skipped = Counter() if skipped is None else skipped
     try:
         root = ElementIterator.from_file(open_bytes(path))
         if root.tag != "mediawiki":
-            raise LongtailError(f"{path}: the XML begins with <{root.tag}>, expected <mediawiki>, a pages-articles dump")
+            raise LongtailError(f"{path}: the XML begins with <{root.tag}>, expected <mediawiki>; fetch it again")
         for element in root:
             if element.tag != "page":
                 continue
+            rejects.read += 1
             page = mwxml.Page.from_element(element)
             text = ""
             for revision in page:
@@ -43,9 +43,9 @@ def read_pages(path: str | Path, skipped: Counter[str] | None = None) -> Iterato
             # mwxml keeps every finished page's empty element below the root: a full dump would need gigabytes
             root.element.clear()
             if page.namespace != 0:
-                skipped["other_namespace"] += 1
+                rejects.skip("other_namespace")
             elif page.redirect is not None:
-                skipped["redirect"] += 1
+                rejects.skip("redirect")
             else:
                 yield Page(str(page.id), page.title, text)
     except (ParseError, MalformedXML, ValueError) as error:

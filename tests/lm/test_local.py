@@ -65,7 +65,7 @@ def test_repeated_scoring_gives_the_same_bytes(lm):
     assert first == second
 
 
-@pytest.mark.parametrize("text", ["plain", " Ødegård 東京 🙂🙃", "\n\n x  ", "🙂", "é", " ", "", "Санкт-Петербург\u200d"])
+@pytest.mark.parametrize("text", ["plain", " Ødegård 東京 🙂🙃", "\n\n x  ", "🙂", "é", " ", "", "Санкт-Петербург\u200d", "<s></s>x"])
 def test_token_bytes_add_up_to_the_texts_utf8_bytes(lm, text):
     scores = lm.score([Prompt("a")] * 3, [text, " b", text])
     assert [int(b.sum()) for b in scores.bytes] == [len(text.encode()), 2, len(text.encode())]
@@ -145,8 +145,8 @@ def naive_greedy(lm, ids, max_tokens, stop):
             while made and len(lm.tokenizer.decode(made[:-1], skip_special_tokens=True)) >= len(text):
                 made.pop()
                 log_probs.pop()
-            break
-    text = lm.tokenizer.decode(made, skip_special_tokens=True).split(stop)[0]
+            return text, float(np.mean(log_probs)) if log_probs else -np.inf
+    text = lm.tokenizer.decode(made, skip_special_tokens=True)
     return text, float(np.mean(log_probs)) if log_probs else -np.inf
 
 

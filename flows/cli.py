@@ -1,0 +1,169 @@
+"""The longtail command: what people do by hand."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipelines import params
+from pipelines.errors import LongtailError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="From raw Wikidata, Wikipedia and Pile dumps to PopQA, a tuned retriever, and a rule for when to retrieve.",
+)
+HOME = Path(".longtail/prefect")
+REPORT = Path("data/report/index.html")
+
+
+@app.command()
+def run(
+    profile: Annotated[str | None, typer.Option(help="Compose params.yaml from this profile first.")] = None,
+) -> None:
+    """Bring everything up to date: run each stage whose inputs, code or params changed, and print where the report is."""
+    from flows import graph
+
+    if profile:
+        _compose(profile)
+    params.load()
+    with _only_one():
+        stages, changed = graph.read(Path.cwd())
+        if not changed:
+            print(f"all {len(stages)} stages are up to date; the report: {REPORT}")
+            return
+        from flows import server
+
+        print(f"{len(changed)} of {len(stages)} stages changed; starting Prefect's server")
+        with server.running(HOME) as url:
+            from flows import refresh
+
+            state = refresh.run()
+            server.flush()
+        if not state.is_completed():
+            raise LongtailError(state.message)
+        print(f"{state.message} ({url.removesuffix('/api')} is closed; `longtail ui` opens it again)")
+        print(f"the report: {REPORT.resolve()}")
+
+
+@app.command()
+def status() -> None:
+    """Show each stage as up to date, changed (and what changed), or waiting for a changed one."""
+    from flows import graph
+
+    stages, changed = graph.read(Path.cwd())
+    touched: set[str] = set()
+    for stage in stages:
+        if stage.name in changed:
+            reasons = changed[stage.name]
+            missing = any(reason.startswith("deleted data/") for reason in reasons)
+            word, detail = "missing" if missing else "changed", "; ".join(reasons[:3])
+            detail += f"; and {len(reasons) - 3} more" if len(reasons) > 3 else ""
+        elif touched.intersection(stage.needs):
+            word, detail = "waiting", f"for {', '.join(name for name in stage.needs if name in touched)}"
+        else:
+            word, detail = "up to date", ""
+        if word != "up to date":
+            touched.add(stage.name)
+        print(f"{stage.name:32} {word:12} {detail}".rstrip())
+    print(
+        f"{len(stages) - len(touched)} of {len(stages)} stages are up to date"
+        + ("; `longtail run` does the rest" * bool(touched))
+    )
+
+
+@app.command()
+def profile(
+    name: Annotated[str, typer.Argument(help="A file of conf/profile, without its suffix.")],
+) -> None:
+    """Compose params.yaml from conf/config.yaml and the profile NAME."""
+    _compose(name)
+    print(f"wrote params.yaml, profile {name}; `longtail run` works with it")
+
+
+@app.command()
+def report(
+    show: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
+) -> None:
+    """Print where the report is."""
+    if not REPORT.is_file():
+        raise LongtailError(f"{REPORT}: no such file; `longtail run` writes it")
+    print(REPORT.resolve())
+    if show:
+        typer.launch(REPORT.resolve().as_uri())
+
+
+@app.command()
+def ui(
+    port: Annotated[int, typer.Option(help="On 127.0.0.1.")] = 4200,
+) -> None:
+    """Serve Prefect's pages on all runs so far, until Ctrl-C; and say how to open MLflow's."""
+    import time
+
+    from flows import server
+
+    server.prepare(HOME)
+    with server.start(HOME.resolve(), port) as url:
+        print(f"Prefect: {url.removesuffix('/api')} (Ctrl-C ends it)")
+        print("MLflow:  .venv/bin/mlflow ui --backend-store-uri sqlite:///mlflow.db --host 127.0.0.1 --port 5000")
+        try:
+            while True:
+                time.sleep(3600)
+        except KeyboardInterrupt:
+            print("closed")
+
+
+def _compose(name: str) -> None:
+    from flows import profiles
+
+    profiles.write(name, Path("params.yaml"))
+
+
+@contextmanager
+def _only_one():
+    """Hold this checkout's lock: two runs at once would do the same work twice."""
+    import fcntl
+
+    Path(".longtail").mkdir(exist_ok=True)
+    with Path(".longtail/run.lock").open("a") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LongtailError("another `longtail run` is at work in this folder; wait for it or stop it") from None
+        yield
+
+
+def _to_root() -> None:
+    """Work from the project's root, wherever below it the command was called."""
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / "dvc.yaml").is_file() and (folder / "conf/config.yaml").is_file():
+            os.chdir(folder)
+            return
+    raise LongtailError(f"{here}: not inside a Longtail checkout (a folder with dvc.yaml and conf/)")
+
+
+def main() -> None:
+    """The command's entry point: a user's error is one line and exit code 1."""
+    try:
+        if not {"-h", "--help"} & set(sys.argv[1:]) and sys.argv[1:]:
+            _to_root()
+        app()
+    except LongtailError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
+    except KeyboardInterrupt:
+        print("interrupted; `longtail run` goes on from here", file=sys.stderr)
+        raise SystemExit(130) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""Source files to batches of raw documents on disk, so that one big dump keeps every process busy and is resumable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines import shards
+from pipelines.sources.pile import read_documents
+from pipelines.sources.rejects import Rejects
+from pipelines.sources.wikipedia import read_pages
+
+BATCH_BYTES = 4_000_000  # of raw text
+BATCH = pa.schema(
+    [("source_document", pa.string()), ("source", pa.string()), ("title", pa.string()), ("text", pa.string()),
+     ("file", pa.string()), ("row", pa.int64())]
+)  # fmt: skip
+
+
+class Raw(NamedTuple):
+    """One document as its source has it: wikitext for Wikipedia."""
+
+    source_document: str
+    source: str
+    title: str
+    text: str
+    file: str
+    row: int  # line of the file, or the page's id
+
+
+def read_file(name: str, max_reject_share: float, file: Path, out: Path) -> None:
+    """Write a folder: batches of one source file's documents (NNNNNN.parquet), rejects.parquet, read.json."""
+    out.mkdir()
+    rejects = Rejects(max_reject_share)
+    reader = _wikipedia if name == "wikipedia" else _json_lines
+    rows: list[Raw] = []
+    size = count = 0
+    for row in reader(name, file, rejects):
+        rows.append(row)
+        size += len(row.text.encode("utf-8"))
+        if size >= BATCH_BYTES:
+            write_rows(rows, BATCH, out / f"{count:06d}.parquet")
+            rows, size, count = [], 0, count + 1
+    if rows:
+        write_rows(rows, BATCH, out / f"{count:06d}.parquet")
+    rejects.write(out / "rejects.parquet")
+    shards.write_json(out / "read.json", {"read": rejects.read, "skipped": rejects.skipped})
+
+
+def write_rows(rows: list, schema: pa.Schema, path: Path) -> None:
+    """Write tuples as one Parquet file of `schema`."""
+    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
+    pq.write_table(pa.table([pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)],
+                            schema=schema), path, compression="zstd")  # fmt: skip
+
+
+def _wikipedia(name: str, file: Path, rejects: Rejects) -> Iterator[Raw]:
+    for page in read_pages(file, rejects):
+        yield Raw(page.id, name, page.title, page.text, file.name, int(page.id))
+
+
+def _json_lines(name: str, file: Path, rejects: Rejects) -> Iterator[Raw]:
+    for document in read_documents(file, rejects):
+        yield Raw(document.id, document.subset or name, "", document.text, file.name, document.row)

@@ -1,0 +1,207 @@
+"""A small language model trained from scratch in minutes on two cores, which knows facts and reads from its context.
+
+It stands in for the frozen language model of both papers where no weights can be had. Plain Llama, standard class; what
+makes it read from context within minutes is how attention starts: W_v random orthogonal with W_o = W_v^T, so that a head
+copies what it looks at, and W_q = W_k, so that it looks at tokens like its own.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from tqdm import tqdm
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+from pipelines import draws, params
+from pipelines.errors import LongtailError
+from pipelines.lm.tokenizer import encode, open_tokenizer
+
+ANSWER = re.compile(r"\b(?:A|Answer):( [^\n]+\n?)")
+BINS = 16  # sequences that are filled at a time
+WARMUP = 30  # steps
+CURVE = 50  # points of the loss curve
+
+
+def train(
+    documents: Iterable[tuple[str, str]], tokenizer: Path, folder: Path, seed: int, settings: params.LMTraining
+) -> dict[str, float | list[float]]:
+    """Train on (kind, text) documents, kinds mixed as `settings.phases` say, and save to `folder` in Hugging Face's layout.
+
+    Returns the loss (nats per token, answers not weighted) at the end and as a curve of CURVE means. The same arguments, machine and
+    number of threads give the same bytes. Raises LongtailError where a phase asks for a kind that no document is of.
+    """
+    model = make_model(AutoTokenizer.from_pretrained(tokenizer), seed, settings)
+    tokens, weights = batches(documents, tokenizer, seed, settings)
+    curve = optimise(model, tokens, weights, settings)
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(tokenizer, model_max_length=settings.positions).save_pretrained(folder)
+    means = [float(part.mean()) for part in np.array_split(curve, min(CURVE, len(curve)))]
+    size = sum(weight.numel() for weight in model.parameters())
+    return {"loss": means[-1], "parameters": float(size), "tokens": float((weights > 0).sum()), "loss_curve": means}
+
+
+def make_model(tokenizer, seed: int, settings: params.LMTraining) -> LlamaForCausalLM:
+    """An untrained model, its attention initialised so that heads match and copy."""
+    torch.manual_seed(int(draws.generator(seed, "lm/weights").integers(1 << 62)))
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=settings.hidden_size,
+            num_hidden_layers=settings.layers,
+            num_attention_heads=settings.heads,
+            intermediate_size=settings.intermediate_size,
+            max_position_embeddings=settings.positions,
+            tie_word_embeddings=True,
+            bos_token_id=tokenizer.bos_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+            pad_token_id=tokenizer.pad_token_id,
+            attn_implementation="eager",  # the CPU's fused attention takes a third longer, in its backward pass
+        )
+    )
+    for layer in model.model.layers:
+        attention = layer.self_attn
+        torch.nn.init.orthogonal_(attention.v_proj.weight)
+        with torch.no_grad():
+            attention.o_proj.weight.copy_(attention.v_proj.weight.T)
+            attention.k_proj.weight.copy_(attention.q_proj.weight)
+    return model
+
+
+def batches(
+    documents: Iterable[tuple[str, str]], tokenizer: Path, seed: int, settings: params.LMTraining
+) -> tuple[np.ndarray, np.ndarray]:
+    """Token ids (steps * batch_size, positions) int64 and the weight of each in the loss, float32, in training order.
+
+    Weights are 1, `answer_weight` for the tokens of an answer and its end, and 0 for padding.
+    """
+    opened = open_tokenizer(tokenizer)
+    pad = AutoTokenizer.from_pretrained(tokenizer).pad_token_id
+    kinds: dict[str, list[str]] = {}
+    for kind, text in documents:
+        kinds.setdefault(kind, []).append(text)
+    pieces = {kind: _pieces(opened, texts, settings) for kind, texts in kinds.items()}
+    if not any(pieces.values()):
+        raise LongtailError("lm.training.text: no text to train on, expected at least one document; see the raw data")
+    rows = settings.steps * settings.batch_size
+    tokens = np.full((rows, settings.positions), pad, np.int64)
+    weights = np.zeros((rows, settings.positions), np.float32)
+    done = 0
+    for number, phase in enumerate(settings.phases):
+        missing = sorted(set(phase.weights) - set(pieces))
+        if missing:
+            raise LongtailError(f"lm.training.phases: no document is of kind {missing[0]}, expected {', '.join(sorted(pieces))}")
+        until = round(phase.until * settings.steps) * settings.batch_size
+        shares = phase.weights or {kind: 1.0 for kind in pieces}
+        packed = _pack(_mixed(pieces, shares, draws.generator(seed, "lm/order", str(number))), until - done, settings.positions)
+        order = draws.generator(seed, "lm/sequences", str(number)).permutation(until - done)
+        for row, sequence in zip((done + order).tolist(), packed, strict=True):
+            end = 0
+            for ids, weight in sequence:
+                tokens[row, end : end + len(ids)], weights[row, end : end + len(ids)] = ids, weight
+                end += len(ids)
+        done = until
+    return tokens, weights
+
+
+def _pieces(tokenizer, texts: Sequence[str], settings: params.LMTraining) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(ids, weights) of each document; longer ones cut into pieces of `positions` tokens."""
+    found = []
+    size = settings.positions
+    for text, (ids, spans) in zip(texts, encode(tokenizer, texts), strict=True):
+        weights = np.ones(len(ids), np.float32)
+        if answer := ANSWER.search(text):
+            weights[(spans[:, 0] < answer.end(1)) & (spans[:, 1] > answer.start(1))] = settings.answer_weight
+        found += [(ids[i : i + size], weights[i : i + size]) for i in range(0, len(ids), size)]
+    return found
+
+
+def _mixed(pieces: dict[str, list], shares: dict[str, float], rng: np.random.Generator) -> Iterable[tuple[np.ndarray, np.ndarray]]:
+    """Endlessly, pieces of the kinds in the given shares of tokens; every piece of a kind once before any comes again."""
+    names = sorted(shares)
+    orders = {name: iter(()) for name in names}
+    spent = dict.fromkeys(names, 0.0)
+    while True:
+        name = min(names, key=lambda kind: spent[kind] / max(shares[kind], 1e-9))
+        index = next(orders[name], None)
+        if index is None:
+            orders[name] = iter(rng.permutation(len(pieces[name])).tolist())
+            index = next(orders[name])
+        spent[name] += len(pieces[name][index][0])
+        yield pieces[name][index]
+
+
+def _pack(pieces: Iterable[tuple[np.ndarray, np.ndarray]], rows: int, positions: int) -> list[list]:
+    """`rows` sequences of pieces; each piece goes where it leaves the least room, among BINS open sequences."""
+    done: list[list] = []
+    open_: list[list] = [[] for _ in range(BINS)]
+    room = [positions] * BINS
+    for piece in pieces:
+        size = len(piece[0])
+        fits = [i for i in range(BINS) if room[i] >= size]
+        if not fits:
+            fullest = min(range(BINS), key=room.__getitem__)
+            done.append(open_[fullest])
+            if len(done) == rows:
+                return done
+            open_[fullest], room[fullest] = [], positions
+            fits = [fullest]
+        best = min(fits, key=room.__getitem__)
+        open_[best].append(piece)
+        room[best] -= size
+    raise AssertionError("pieces never end")
+
+
+def optimise(model: LlamaForCausalLM, tokens: np.ndarray, weights: np.ndarray, settings: params.LMTraining) -> np.ndarray:
+    """AdamW over the batches in their order; returns the loss of each step, (steps,) nats per token."""
+    matrices = [weight for weight in model.parameters() if weight.ndim > 1]
+    vectors = [weight for weight in model.parameters() if weight.ndim == 1]
+    groups = [{"params": matrices, "weight_decay": 0.05}, {"params": vectors, "weight_decay": 0.0}]
+    optimiser = torch.optim.AdamW(groups, lr=settings.learning_rate, betas=(0.9, 0.98), fused=True)
+    size, losses = settings.batch_size, np.empty(settings.steps, np.float32)
+    model.train()
+    with tqdm(total=settings.steps, desc="language model", unit="step", mininterval=2) as bar:
+        for step in range(settings.steps):
+            rows = slice(step * size, (step + 1) * size)
+            ids, weight = torch.from_numpy(tokens[rows]), torch.from_numpy(weights[rows])
+            with torch.autocast("cpu", torch.bfloat16, enabled=settings.dtype == "bf16"):
+                logits = model(input_ids=ids, use_cache=False).logits
+            losses[step], gradient = _loss(logits.detach(), ids, weight)
+            logits.backward(gradient)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            for group in optimiser.param_groups:
+                group["lr"] = settings.learning_rate * schedule(step, settings.steps)
+            optimiser.step()
+            optimiser.zero_grad(set_to_none=True)
+            if not math.isfinite(losses[step]):
+                raise LongtailError(f"language model: the loss is {losses[step]} at step {step}; lower lm.training.learning_rate")
+            bar.update()
+            if step % 20 == 0:
+                bar.set_postfix(loss=f"{losses[max(0, step - 19) : step + 1].mean():.3f}", refresh=False)
+    model.eval()
+    return losses
+
+
+def _loss(logits: torch.Tensor, ids: torch.Tensor, weight: torch.Tensor) -> tuple[float, torch.Tensor]:
+    """Cross-entropy of the next tokens, and the gradient of its weighted mean by the logits (rows, positions, vocabulary).
+
+    Written out, softmax less one at the target, since autograd's own takes a fifth of a step on a CPU.
+    """
+    targets = torch.roll(ids, -1, dims=1).unsqueeze(-1)
+    weight = torch.roll(weight, -1, dims=1)
+    weight[:, -1] = 0  # nothing follows a sequence's last token
+    log_probs = torch.log_softmax(logits.float(), dim=-1)
+    nats = -log_probs.gather(-1, targets).squeeze(-1)
+    gradient = log_probs.exp_()
+    gradient.scatter_add_(-1, targets, torch.full_like(targets, -1, dtype=gradient.dtype))
+    gradient.mul_((weight / weight.sum()).unsqueeze(-1))
+    return float(nats[weight > 0].mean()), gradient.to(logits.dtype)
+
+
+def schedule(step: int, steps: int) -> float:
+    """The learning rate's factor: warm-up, then constant, then falling to 0 over the last half."""
+    return min((step + 1) / WARMUP, 1.0, 2 * (steps - step) / steps)

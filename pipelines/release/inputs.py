@@ -1,0 +1,108 @@
+"""Everything the report is made from, read once: tables under data/ and the metrics that the stages left."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import pyarrow.parquet as pq
+
+from pipelines.adaptive import DATASETS
+from pipelines.errors import LongtailError
+from pipelines.evaluation import popqa
+from pipelines.evaluation.intervals import NOTHING, Interval
+
+CORPORA = ("wikipedia", "pile")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    data: Path
+    seed: int
+    resamples: int  # of every bootstrap
+    manifest: list[dict]  # data/raw/manifest.json
+    metrics: dict[str, dict]  # name of the file under data/metrics -> its content
+    documents: dict[str, int]  # corpus -> documents
+    questions: list[dict]  # a row per data set: counts
+    rejects: list[dict]  # a row per (stage's folder, reason): rows
+    answers: dict[str, popqa.Answers]  # data set -> answers of all methods; only data sets with answers
+    models: list[str]  # language models of the bits-per-byte table
+    thresholds: list[dict]  # the rows of adaptive/thresholds.parquet
+
+
+def read(data: Path, seed: int, resamples: int) -> Inputs:
+    """Read data/; raises LongtailError naming a file that is missing."""
+    answers = {
+        name: popqa.read(_file(data / name / f"{name}.parquet"), data / "predictions" / name) for name in DATASETS
+    }
+    return Inputs(
+        data=data,
+        seed=seed,
+        resamples=resamples,
+        manifest=json.loads(_file(data / "raw/manifest.json").read_text(encoding="utf-8")),
+        metrics={
+            path.stem: json.loads(path.read_text(encoding="utf-8"))
+            for path in sorted((data / "metrics").glob("*.json"))
+        },
+        documents={name: pq.read_metadata(_file(data / f"corpus/{name}/docs.parquet")).num_rows for name in CORPORA},
+        questions=[_questions(data / name / f"{name}.parquet", name) for name in DATASETS],
+        rejects=_rejects(data),
+        answers={name: own for name, own in answers.items() if len(own.ids)},
+        models=_models(_file(data / "logprobs/bpb.parquet")),
+        thresholds=pq.read_table(_file(data / "adaptive/thresholds.parquet")).to_pylist(),
+    )
+
+
+def interval(figure: dict | None) -> Interval:
+    """A figure of a metrics file, {"value", "low", "high"}, as an Interval; NOTHING where it is missing or null."""
+    if not figure or figure["value"] is None:
+        return NOTHING
+    return Interval(figure["value"], figure["low"], figure["high"])
+
+
+def popularities(data: Path, dataset: str):
+    """The known subject popularities of a question set, (n,) int64."""
+    found = duckdb.execute(
+        "SELECT s_pop FROM read_parquet(?) WHERE s_pop IS NOT NULL ORDER BY s_pop",
+        [str(data / dataset / f"{dataset}.parquet")],
+    )
+    return found.fetchnumpy()["s_pop"]
+
+
+def _models(bits: Path) -> list[str]:
+    found = duckdb.execute("SELECT DISTINCT lm FROM read_parquet(?) ORDER BY lm", [str(bits)])
+    return [name for (name,) in found.fetchall()]
+
+
+def _questions(path: Path, name: str) -> dict:
+    counts = duckdb.execute(
+        """SELECT count(*), count(DISTINCT relation), count(*) FILTER (split = 'test'), count(*) FILTER (split = 'train'),
+                  count(s_pop) FROM read_parquet(?)""",
+        [str(path)],
+    ).fetchone()
+    return dict(zip(("dataset", "questions", "relations", "test", "train", "popularity"), (name, *counts), strict=True))
+
+
+def _rejects(data: Path) -> list[dict]:
+    """Rejected rows by the stage's folder and the reason, over every rejects.parquet below data/."""
+    rows = []
+    for path in sorted(data.glob("*/rejects.parquet")) + sorted(data.glob("*/*/rejects.parquet")):
+        found = duckdb.execute(
+            """SELECT reason, count(*), min(file), arg_min(row, (file, row)) FROM read_parquet(?)
+               GROUP BY reason ORDER BY reason""",
+            [str(path)],
+        ).fetchall()
+        folder = path.parent.relative_to(data).as_posix()
+        rows += [
+            {"folder": folder, "reason": reason, "rows": n, "first": f"{file}, row {row}"}
+            for reason, n, file, row in found
+        ]
+    return rows
+
+
+def _file(path: Path) -> Path:
+    if not path.is_file():
+        raise LongtailError(f"{path}: no such file, expected the output of an earlier stage; run `dvc repro`")
+    return path

@@ -1,0 +1,196 @@
+"""What the report's page is made of: sections of text, tables and figures, and how they become HTML and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from pipelines.evaluation.intervals import Interval
+from pipelines.popqa.relations import RELATIONS
+
+NONE = "\N{EN DASH}"
+LABELS = {
+    "closed_book": "closed-book",
+    "bm25": "BM25",
+    "dense": "dense",
+    "lsr": "LSR",
+    "none": "no document",
+    "random": "random documents",
+    "replug": "REPLUG",
+    "replug_lsr": "REPLUG LSR",
+    "popqa": "PopQA",
+    "entityquestions": "EntityQuestions",
+    "mmlu": "MMLU",
+    "nq": "Natural Questions",
+    "triviaqa": "TriviaQA",
+    "wikipedia": "Wikipedia",
+    "pile": "Pile",
+}
+
+
+@dataclass(frozen=True)
+class Percent:
+    """An Interval of shares, shown in per cent; `signed` for differences, shown in points."""
+
+    of: Interval
+    signed: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """`rows` hold text, numbers, Intervals and Percents; `name` is the CSV file's."""
+
+    name: str
+    caption: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """An SVG drawing; `alt` says in words what it shows."""
+
+    name: str
+    svg: str
+    caption: str
+    alt: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A claim of the papers held against the numbers: `expected` is the sign of a figure that bears it out."""
+
+    id: str
+    claim: str  # a sentence that holds where the figure has the expected sign
+    measured: str  # the figure in a sentence
+    figure: Interval
+    expected: int
+
+    @property
+    def verdict(self) -> str:
+        if not math.isfinite(self.figure.value):
+            return "not measured"
+        if self.figure.sign == 0:
+            return "no clear effect"
+        return "shown" if self.figure.sign == self.expected else "the opposite"
+
+    @property
+    def remark(self) -> str:
+        """What a reader must be told where the claim does not hold."""
+        return {
+            "no clear effect": "The interval touches zero, so this run does not bear the claim out.",
+            "the opposite": "This run shows the opposite of the claim.",
+        }.get(self.verdict, "")
+
+
+@dataclass(frozen=True)
+class Section:
+    """Blocks are text (str, a paragraph), Tables and Figures; `missing` says what there is no data for, if anything."""
+
+    id: str
+    title: str
+    blocks: list[str | Table | Figure] = field(default_factory=list)
+    missing: str = ""
+
+
+def label(name: str) -> str:
+    return LABELS.get(name, name)
+
+
+def named(relation: str) -> str:
+    """A relation as a reader knows it: "place of birth (P19)"; the bare id where only EntityQuestions has it."""
+    return f"{RELATIONS[relation].name} ({relation})" if relation in RELATIONS else relation
+
+
+def show(value: Any, signed: bool = False, digits: int | None = None) -> str:
+    """A table cell as text: intervals as `value [low, high]`, unknown figures as a dash."""
+    if isinstance(value, Percent):
+        return show(value.of.times(100), value.signed, 1)
+    if isinstance(value, Interval):
+        if not math.isfinite(value.value):
+            return NONE
+        digits = 3 if digits is None and max(abs(value.value), abs(value.low), abs(value.high)) < 2 else digits or 1
+        form = f"{{:{'+' if signed else ''}.{digits}f}}".format
+        return _minus(f"{form(value.value)} [{form(value.low)}, {form(value.high)}]")
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        if math.isnan(value):
+            return NONE
+        return "∞" if math.isinf(value) else _minus(f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}")
+    return NONE if value is None or value == "" else str(value)
+
+
+def numeric(value: Any) -> bool:
+    return isinstance(value, (Interval, Percent, int, float)) and not isinstance(value, bool)
+
+
+def to_csv(table: Table) -> str:
+    """The table with plain numbers: an Interval takes three columns, `name`, `name_low` and `name_high`, shares as such."""
+    wide = [any(isinstance(row[i], (Interval, Percent)) for row in table.rows) for i in range(len(table.head))]
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(
+        [
+            name
+            for i, head in enumerate(table.head)
+            for name in ((head, f"{head}_low", f"{head}_high") if wide[i] else (head,))
+        ]
+    )
+    writer.writerows(
+        [cell for i, value in enumerate(row) for cell in (_three(value) if wide[i] else (_plain(value),))]
+        for row in table.rows
+    )
+    return out.getvalue()
+
+
+def standalone(figure: Figure) -> str:
+    """The figure as a file of its own: ink of a set colour on a light ground."""
+    return figure.svg.replace("<svg ", '<svg style="color: #1d2430; background: #fcfcfa" ', 1) + "\n"
+
+
+def as_json(finding: Finding) -> dict[str, Any]:
+    """A row of findings.json; `shown` is true where the figure's whole interval has the expected sign."""
+    row = {"id": finding.id, "claim": finding.claim, "measured": finding.measured, "expected_sign": finding.expected}
+    return row | finding.figure.as_json() | {"verdict": finding.verdict, "shown": finding.verdict == "shown"}
+
+
+def render(title: str, intro: str, findings: Sequence[Finding], sections: Sequence[Section]) -> str:
+    """The whole page, self-contained."""
+    folder = Path(__file__).parent / "templates"
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+    environment.tests |= {"table": lambda x: isinstance(x, Table), "figure": lambda x: isinstance(x, Figure)}
+    environment.tests["numeric"] = numeric
+    environment.filters["show"] = show
+    css = (folder / "report.css").read_text(encoding="utf-8")
+    template = environment.get_template("report.html.j2")
+    return template.render(title=title, intro=intro, findings=findings, sections=sections, css=css)
+
+
+def _minus(text: str) -> str:
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def _three(value: Any) -> tuple[str, str, str]:
+    interval = value.of if isinstance(value, Percent) else value
+    if not isinstance(interval, Interval):
+        return _plain(value), "", ""
+    return _plain(interval.value), _plain(interval.low), _plain(interval.high)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, float):
+        return "" if math.isnan(value) else f"{value:.10g}"
+    return "" if value is None else str(value)

@@ -1,0 +1,95 @@
+"""The log-probability table: log p of every continuation token, per (language model, query, document or none).
+
+Computed once per pair and never changed; every ensemble, control and bits-per-byte figure is a query over it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines import shards
+from pipelines.lm.protocol import LanguageModel
+from pipelines.replug.queries import Queries
+from pipelines.retrieval import documents
+
+SHARD = 4096  # pairs scored between two points that a killed run goes on from
+NONE = -1  # position of no document
+COLUMNS = pa.schema(
+    [
+        ("query", pa.int64()),
+        ("document", pa.int64()),
+        ("log_probs", pa.list_(pa.float32())),
+        ("bytes", pa.list_(pa.int32())),
+    ]
+)
+
+
+def unique_pairs(queries: np.ndarray, found: np.ndarray) -> np.ndarray:
+    """The distinct (query, document) of `found` (n, any) for `queries` (n,), in order, (pairs, 2) int64."""
+    pairs = np.stack([np.repeat(queries, found.shape[1]), found.ravel()], axis=1)
+    return np.unique(pairs, axis=0)
+
+
+def score_pairs(stage: str, key: str, lm: LanguageModel, queries: Queries, docs: Path, pairs: np.ndarray) -> pa.Table:
+    """log p of each pair's continuation, as COLUMNS, in the pairs' order; pairs (n, 2) int64 of query and position or NONE.
+
+    Finished shards stay under (stage, key) until the caller forgets them: a killed run does not score a pair twice.
+    """
+
+    def score(start: int, path: Path) -> None:
+        part = pairs[start : start + SHARD]
+        some = part[:, 1] != NONE
+        texts = np.full(len(part), None, object)
+        texts[some] = documents.read(docs, part[some, 1]).texts
+        prompts = [queries.prompt(query, text) for query, text in zip(part[:, 0], texts, strict=True)]
+        scores = lm.score(prompts, list(queries.continuations[part[:, 0]]))
+        bounds = np.concatenate([[0], np.cumsum([len(one) for one in scores.log_probs])]).astype(np.int32)
+        columns = [
+            pa.array(part[:, 0]),
+            pa.array(part[:, 1]),
+            *(
+                pa.ListArray.from_arrays(bounds, np.concatenate(values))
+                for values in (scores.log_probs, scores.bytes)
+            ),
+        ]
+        pq.write_table(pa.table(columns, schema=COLUMNS), path, compression="zstd")
+
+    files = shards.map_shards(stage, key, score, range(0, len(pairs), SHARD))
+    return pa.concat_tables([pq.read_table(file) for file in files]) if files else COLUMNS.empty_table()
+
+
+def sums(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+    """Sum of log p and number of tokens of each row, (rows,) float64 and int64."""
+    column = table["log_probs"].combine_chunks()
+    bounds = column.offsets.to_numpy().astype(np.int64)
+    totals = np.concatenate([[0.0], np.cumsum(column.values.to_numpy(), dtype=np.float64)])
+    return np.diff(totals[bounds]), np.diff(bounds)
+
+
+def gather(table: pa.Table, queries: np.ndarray, found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Log-probs (n, k, tokens) float64 of the pairs (queries (n,), found (n, k)), and bytes (n, tokens) int64.
+
+    Tokens are as many as the longest continuation's; the places beyond a shorter one's end hold 0.
+    """
+    n, k = found.shape
+    asked = pa.table(
+        {"place": np.arange(n * k), "query": np.repeat(queries, k), "document": np.ascontiguousarray(found).ravel()}
+    )
+    with duckdb.connect() as connection:
+        connection.register("scored", table)
+        connection.register("asked", asked)
+        rows = connection.sql(
+            "SELECT log_probs, bytes FROM asked JOIN scored USING (query, document) ORDER BY place"
+        ).to_arrow_table()
+    assert rows.num_rows == n * k, "a pair was never scored"
+    columns = [rows[name].combine_chunks() for name in ("log_probs", "bytes")]
+    lengths = np.diff(columns[0].offsets.to_numpy())
+    real = np.arange(lengths.max(initial=0)) < lengths[:, None]
+    log_probs, n_bytes = (np.zeros(real.shape, kind) for kind in (np.float64, np.int64))
+    log_probs[real], n_bytes[real] = (column.flatten().to_numpy() for column in columns)
+    return log_probs.reshape(n, k, -1), n_bytes.reshape(n, k, -1)[:, 0]

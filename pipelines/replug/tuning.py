@@ -1,0 +1,178 @@
+"""LSR's two halves of a step (REPLUG §4): what the frozen language model says of the candidates, and what the encoder learns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import faiss
+import numpy as np
+import pyarrow as pa
+import torch
+
+from pipelines import draws, params, shards
+from pipelines.lm.protocol import LanguageModel
+from pipelines.replug import ensemble, objective, table
+from pipelines.replug.queries import Queries
+from pipelines.retrieval import dense, documents
+from pipelines.retrieval.encoder import Encoder
+
+BLOCK = 4096  # documents embedded at once
+SHOWN = 10  # documents of the validation's ensembles and recall
+
+
+@dataclass
+class Side:
+    """One corpus with its queries: the first `train` of them are learnt from, the others only judge.
+
+    `pages` are the titles of the pages that the judging questions are about; None where the queries are no questions.
+    """
+
+    name: str
+    docs: Path
+    queries: Queries
+    train: int
+    pages: np.ndarray | None
+    index: faiss.Index
+    key: str  # of everything that a language model's score of a pair depends on, but the pair
+    done: list[str] = field(default_factory=list)  # keys of the shards kept for a killed run
+    scored: pa.Table = field(default_factory=table.COLUMNS.empty_table)
+    keys: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))  # of the pairs in `scored`, sorted
+    sums: np.ndarray = field(default_factory=lambda: np.empty(0))  # of log p, by key
+    tokens: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+
+    @property
+    def stage(self) -> str:
+        return f"train_lsr-{self.name}"
+
+    def forget(self) -> None:
+        """Remove the kept shards, once the result is written."""
+        for key in self.done:
+            shards.forget(self.stage, key)
+
+    def score(self, lm: LanguageModel, pairs: np.ndarray) -> None:
+        """Have the language model score those of `pairs` (n, 2) that it did not score before."""
+        pairs = pairs[~np.isin(self._keys(pairs), self.keys)]
+        if not len(pairs):
+            return
+        self.done.append(shards.key_of(self.key, pairs.tobytes()))
+        new = table.score_pairs(self.stage, self.done[-1], lm, self.queries, self.docs, pairs)
+        self.scored = pa.concat_tables([self.scored, new])
+        keys = self._keys(np.stack([self.scored["query"].to_numpy(), self.scored["document"].to_numpy()], axis=1))
+        sums, tokens = table.sums(self.scored)
+        order = np.argsort(keys)
+        self.keys, self.sums, self.tokens = keys[order], sums[order], tokens[order]
+
+    def look_up(self, rows: np.ndarray, found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Sums of log p and tokens of scored pairs: rows (n,), found (n, k) -> (n, k) each."""
+        pairs = np.stack([np.repeat(rows, found.shape[1]), found.ravel()], axis=1)
+        places = np.searchsorted(self.keys, self._keys(pairs)).reshape(found.shape)
+        return self.sums[places], self.tokens[places]
+
+    def _keys(self, pairs: np.ndarray) -> np.ndarray:
+        return pairs[:, 0] * (self.index.ntotal + 1) + pairs[:, 1] + 1
+
+
+class Tuner:
+    """The encoder in training, the candidates of the present round, and the language model's scores so far."""
+
+    def __init__(
+        self, encoder: Encoder, lm: LanguageModel, sides: Sequence[Side], settings: params.LSR, seed: int
+    ) -> None:
+        self.encoder, self.lm, self.sides, self.settings, self.seed = encoder, lm, sides, settings, seed
+        self.k = min(settings.top_k, *(side.index.ntotal for side in sides))
+        self.found: list[np.ndarray] = []  # by side: (queries, k) positions in this round
+        self.targets: list[np.ndarray] = []  # by side: (train queries, k) L(y | d, x)
+        self.owners = np.concatenate(
+            [np.stack([np.full(side.train, i), np.arange(side.train)], axis=1) for i, side in enumerate(sides)]
+        )  # (all train queries, 2): side and row
+        self.optimizer = torch.optim.Adam(encoder.model.parameters(), lr=settings.learning_rate)
+
+    def rebuild(self, kind: str, threads: int) -> None:
+        """Embed every corpus anew with the encoder of this moment."""
+        for side in self.sides:
+            count = side.index.ntotal
+            vectors = np.empty((count, self.encoder.dim), np.float16)
+            for start in range(0, count, BLOCK):
+                positions = np.arange(start, min(start + BLOCK, count))
+                vectors[positions] = self.encoder.embed(list(documents.read(side.docs, positions).texts))
+            side.index = dense.build(vectors, kind, self.seed, threads)
+
+    def judge(self) -> dict[str, float]:
+        """Search for all queries; on those not learnt from, bits per byte of the ensemble and recall of the right page."""
+        figures, self.found = {}, []
+        for side in self.sides:
+            vectors = self.encoder.embed(list(side.queries.texts))
+            positions, scores = dense.search(side.index, vectors, max(self.k, SHOWN))
+            self.found.append(positions[:, : self.k])
+            held = np.arange(side.train, len(side.queries))
+            shown = positions[held, :SHOWN]
+            if not len(held):
+                continue
+            if side.pages is None:
+                self._score(side, held, shown)
+                log_probs, n_bytes = table.gather(side.scored, held, shown)
+                nats = -ensemble.token_mixture(log_probs, ensemble.log_weights(scores[held, :SHOWN], 1.0)).sum()
+                figures[f"bpb_k{SHOWN}"] = float(ensemble.bits_per_byte(nats, n_bytes.sum()))
+            else:
+                right = documents.read(side.docs, shown).titles == side.pages[:, None]
+                figures["recall_at_1"] = float(right[:, 0].mean())
+                figures[f"recall_at_{SHOWN}"] = float(right.any(1).mean())
+        return figures
+
+    def ask(self) -> float:
+        """Targets for the candidates just found; returns the entropy of Q over all training queries, 1 being uniform."""
+        self.targets = []
+        for side, found in zip(self.sides, self.found, strict=True):
+            rows = np.arange(side.train)
+            self._score(side, rows, found[: side.train])
+            self.targets.append(objective.likelihood(*side.look_up(rows, found[: side.train]), self.settings.likelihood))
+        shares = [objective.entropy(target, self.settings.beta) for target in self.targets if len(target)]
+        return float(np.average(shares, weights=[len(target) for target in self.targets if len(target)]))
+
+    def step(self, number: int) -> dict[str, float]:
+        """One step of Adam on the batch that is the `number`-th's, from 0."""
+        s = self.settings
+        warm = max(1, round(s.warmup * s.steps))
+        self.optimizer.param_groups[0]["lr"] = s.learning_rate * min(1.0, (number + 1) / warm)
+        similarities, targets = self._similarities(self._batch(number))
+        loss = objective.lsr_loss(similarities, targets, s.gamma, s.beta, s.kl)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimizer.step()
+        p, q = objective.entropy(similarities.detach(), s.gamma), objective.entropy(targets, s.beta)
+        return {"kl": float(loss.detach()), "entropy_retriever": p, "entropy_lm": q}
+
+    def _batch(self, number: int) -> np.ndarray:
+        """Numbers of the training queries of a step: a pass over all of them in a drawn order, then another."""
+        n = len(self.owners)
+        places = np.arange(number * self.settings.batch_size, (number + 1) * self.settings.batch_size)
+        return np.array([self._order(epoch)[place] for epoch, place in zip(places // n, places % n, strict=True)])
+
+    def _order(self, epoch: int) -> np.ndarray:
+        if getattr(self, "_epoch", None) != epoch:
+            self._epoch, self._drawn = epoch, draws.generator(self.seed, "lsr order", str(epoch)).permutation(len(self.owners))
+        return self._drawn
+
+    def _similarities(self, batch: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """(batch, k) with gradient on both sides of s(d, x), and the targets; a document that comes up twice is embedded once."""
+        texts, places, first, targets, asked = [], [], 0, [], []
+        for i, side in enumerate(self.sides):
+            rows = self.owners[batch][self.owners[batch][:, 0] == i, 1]
+            if not len(rows):
+                continue
+            unique, inverse = np.unique(self.found[i][rows], return_inverse=True)
+            texts.extend(documents.read(side.docs, unique).texts)
+            places.append(inverse.reshape(len(rows), -1) + first)
+            first += len(unique)
+            targets.append(self.targets[i][rows])
+            asked.extend(side.queries.texts[rows])
+        chosen = torch.from_numpy(np.concatenate(places))
+        of_documents, of_queries = self.encoder.embed_with_gradient(texts), self.encoder.embed_with_gradient(asked)
+        rows_of = of_documents.index_select(0, chosen.ravel().to(of_documents.device)).view(*chosen.shape, -1)
+        similarities = torch.einsum("bd,bkd->bk", of_queries, rows_of)
+        return similarities, torch.from_numpy(np.concatenate(targets)).to(similarities)
+
+    def _score(self, side: Side, rows: np.ndarray, found: np.ndarray) -> None:
+        side.score(self.lm, table.unique_pairs(rows, found))

@@ -1,0 +1,169 @@
+"""Stage `fetch`: the sources in their own formats under data/raw, from the sample world, local files or downloads."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from pipelines import params, shards, stage
+from pipelines.errors import LongtailError
+from pipelines.sources.text import check_start
+
+OUT = Path("data/raw")
+ABOUT = ".about.md"  # hidden: no reader takes it for data
+DOWNLOADS = shards.SCRATCH / "downloads"
+
+
+class Dataset(NamedTuple):
+    """A data set of data/raw: what it is, and the licence its publishers give."""
+
+    title: str
+    licence: str
+
+
+DATASETS = {
+    "wikidata": Dataset("Wikidata, JSON dump", "CC0-1.0"),
+    "pageviews": Dataset("Wikimedia page views, monthly dump", "CC0-1.0"),
+    "wikipedia": Dataset("English Wikipedia, pages-articles XML dump", "CC-BY-SA-4.0 and GFDL"),
+    "pile": Dataset("The Pile, JSON lines", "per subset"),
+    "c4": Dataset("C4, English", "ODC-BY-1.0"),
+    "entityquestions": Dataset("EntityQuestions", "MIT"),
+    "popqa": Dataset("PopQA as published", "MIT"),
+    "mmlu": Dataset("MMLU", "MIT"),
+    "nq": Dataset("Natural Questions, open", "CC-BY-SA-3.0"),
+    "triviaqa": Dataset("TriviaQA", "Apache-2.0"),
+    "wikitext": Dataset("WikiText", "CC-BY-SA-3.0"),
+}
+GENERATED = "CC0-1.0 (generated)"
+
+
+def main() -> None:
+    stage.run("fetch", ("seed", "fetch", "world"), work, out=str(OUT))
+
+
+def work(chosen) -> dict[str, float]:
+    return fetch(OUT, chosen.seed, chosen.fetch, chosen.world)
+
+
+def fetch(out: Path, seed: int, settings: params.Fetch, world: params.World) -> dict[str, float]:
+    """Write `out`: a folder for each of DATASETS, which ABOUT describes, and manifest.json; return files and bytes.
+
+    Raises LongtailError, before anything is written, on a glob without a file, a damaged file, or a failed download.
+    """
+    unknown = sorted({name.split("/")[0] for name in settings.files} - set(DATASETS))
+    if unknown:
+        raise LongtailError(f"params.yaml: fetch.files has {unknown[0]}, expected some of {', '.join(DATASETS)}")
+    sources: dict[Path, str] = {}  # path below `out` -> where the file is from
+    with shards.atomic(out) as folder:
+        folder.mkdir()
+        if settings.source == "world":
+            from pipelines.sources.world import write_world
+
+            write_world(folder, seed, world)
+        else:
+            for target, (file, source) in _gather(settings).items():
+                (folder / target).parent.mkdir(parents=True, exist_ok=True)
+                _bring(file, folder / target)
+                sources[target] = source
+        metrics = _describe(folder, sources, f"generated: sample world, seed {seed}")
+    shutil.rmtree(DOWNLOADS, ignore_errors=True)
+    return metrics
+
+
+def _gather(settings: params.Fetch) -> dict[Path, tuple[Path, str]]:
+    """Target below data/raw -> (file that is here now, where it is from), all checked to be there."""
+    entries = [(name, entry) for name, patterns in settings.files.items() for entry in patterns]
+    if not entries:
+        raise LongtailError("params.yaml: fetch.files is empty, expected globs or addresses by data set")
+    urls = [entry for _, entry in entries if _is_url(entry)]
+    if urls and settings.source != "wikimedia":
+        raise LongtailError(f"params.yaml: fetch.files has {urls[0]}; addresses need fetch.source: wikimedia")
+    globs = [(name, entry) for name, entry in entries if not _is_url(entry)]
+    found = [(name, file, source) for name, glob in globs for file, source in _matches(settings, glob)]
+    downloaded: dict[str, Path] = {}
+    if urls:
+        from pipelines.sources.download import download, name_of, open_session
+
+        downloaded = dict(zip(urls, download(urls, DOWNLOADS, open_session(settings.contact)), strict=True))
+    files: dict[Path, tuple[Path, str]] = {}
+    for name, file, source in found:
+        _add(files, Path(name) / file.name, file, source)
+    for name, entry in entries:
+        if _is_url(entry):
+            _add(files, Path(name) / name_of(entry), downloaded[entry], entry)
+    return files
+
+
+def _add(files: dict[Path, tuple[Path, str]], target: Path, file: Path, source: str) -> None:
+    if target in files and files[target] != (file, source):
+        other = files[target][1]
+        raise LongtailError(f"{source}: would be data/raw/{target} as {other} is; leave one out of fetch.files")
+    files[target] = (file, source)
+
+
+def _matches(settings: params.Fetch, pattern: str) -> Iterator[tuple[Path, str]]:
+    """Files below fetch.root that a glob names, each with its path below the root; nothing outside the root."""
+    if not settings.root:
+        raise LongtailError("params.yaml: fetch.root is null, expected the folder that fetch.files' globs lie in")
+    root = Path(settings.root)
+    if not root.is_dir():
+        raise LongtailError(f"{root}: no such folder (params.yaml: fetch.root)")
+    if Path(pattern).is_absolute() or ".." in Path(pattern).parts:
+        raise LongtailError(f"params.yaml: fetch.files has {pattern}, expected a glob below fetch.root")
+    files = sorted(file for file in root.glob(pattern) if file.is_file())
+    if not files:
+        raise LongtailError(f"{root / pattern}: no such file (params.yaml: fetch.files)")
+    for file in files:
+        if not file.resolve().is_relative_to(root.resolve()):
+            raise LongtailError(f"{file}: is a link to outside {root}; copy it there, or point fetch.root at it")
+        check_start(file)
+        yield file, file.relative_to(root).as_posix()
+
+
+def _bring(file: Path, target: Path) -> None:
+    """Put a file at `target`: a download by a second name (a full dump is not copied), a local file by copy."""
+    if file.is_relative_to(DOWNLOADS):
+        try:
+            os.link(file, target)
+            return
+        except OSError:  # a file system without hard links
+            pass
+    shutil.copyfile(file, target)
+
+
+def _describe(folder: Path, sources: dict[Path, str], generated: str) -> dict[str, float]:
+    """Write each data set's ABOUT (DVC's cache would lose an empty folder) and manifest.json; return counts."""
+    manifest = []
+    for name, dataset in DATASETS.items():
+        (folder / name).mkdir(exist_ok=True)
+        files = sorted(file for file in (folder / name).rglob("*") if file.is_file())
+        for file in files:
+            path = file.relative_to(folder)
+            with file.open("rb") as stream:
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            manifest.append(
+                {
+                    "path": path.as_posix(),
+                    "dataset": name,
+                    "source": sources.get(path, generated),
+                    "licence": dataset.licence if path in sources else GENERATED,
+                    "bytes": file.stat().st_size,
+                    "sha256": digest,
+                }
+            )
+        origin = f"{len(files)} files; sources, licences and checksums: ../manifest.json." if files else "None."
+        (folder / name / ABOUT).write_text(f"# {dataset.title}\n{origin}\n", encoding="utf-8")
+    shards.write_json(folder / "manifest.json", manifest)
+    return {"files": float(len(manifest)), "bytes": float(sum(entry["bytes"] for entry in manifest))}
+
+
+def _is_url(entry: str) -> bool:
+    return entry.startswith(("https://", "http://"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,293 @@
+"""A corpus is lossless, disjoint from its queries, the same for any number of processes, and its losses are counted."""
+
+import bz2
+import json
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import yaml
+import zstandard
+
+from pipelines import params
+from pipelines.corpus import read
+from pipelines.corpus.chunk import build
+from pipelines.corpus.clean import wikitext_to_text
+from pipelines.errors import LongtailError
+from pipelines.lm.tokenizer import encode, open_tokenizer, train
+from pipelines.sources.text import open_lines
+
+ROOT = Path(__file__).resolve().parents[2]
+WORDS = ["the", "of", "river", "was", "born", "in", "city", "name", "old", "new", "king", "book", "who", "wrote", "first", "and", "é", "北京", "🙂", "house"]
+
+
+def text_of(number: int, words: int = 120) -> str:
+    rng = np.random.default_rng(number)
+    return " ".join(rng.choice(WORDS, words)) + f" {number}\n"
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tokenizer") / "tokenizer"
+    train([text_of(i) for i in range(1000, 1020)], 320, folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(read, "BATCH_BYTES", 20_000)
+    return tmp_path
+
+
+def chosen(workers: int = 1, share: float = 0.5, documents: int | None = None, **queries) -> SimpleNamespace:
+    values = yaml.safe_load((ROOT / "conf/config.yaml").read_text(encoding="utf-8"))
+    shares = {"validation_share": 0.2, "test_share": 0.3, "near_duplicate": 0.8}
+    lengths = {"context_tokens": 16, "continuation_tokens": 16, "per_document": 2, "max_per_split": 1000}
+    corpus = params.CorpusOf(documents=documents, query_share=share)
+    return SimpleNamespace(
+        seed=3,
+        compute=params.Compute(**{**values["compute"], "threads": 1, "workers": workers}),
+        ingest=params.Ingest(**{**values["ingest"], "max_reject_share": 0.1}),
+        corpus=params.Corpus(wikipedia=corpus, pile=corpus),
+        chunk=params.Chunk(tokens=32, min_tokens=8, short="merge"),
+        queries=params.Queries(**shares, **{**lengths, **queries}),
+    )
+
+
+def write_pile(texts: list[str], name: str = "00.jsonl.zst", extra: bytes = b"") -> Path:
+    path = Path("raw/pile") / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = [json.dumps({"text": text, "meta": {"pile_set_name": f"Set{len(text) % 3}"}}) for text in texts]
+    path.write_bytes(zstandard.compress("\n".join(rows).encode() + b"\n" + extra))
+    return path
+
+
+def write_wikipedia(pages: list[tuple[int, str, str]]) -> Path:
+    path = Path("raw/wikipedia/dump.xml.bz2")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    body = "".join(
+        f"<page><title>{title}</title><ns>0</ns><id>{number}</id><revision><id>1</id><text>{text}</text></revision></page>"
+        for number, title, text in pages
+    )
+    path.write_bytes(bz2.compress(f"<mediawiki>{body}</mediawiki>".encode()))
+    return path
+
+
+def make(tokenizer: Path, settings: SimpleNamespace, name: str = "pile", out: str = "out"):
+    metrics = build(Path("raw") / name, tokenizer, Path(out), name, settings)
+    docs, queries, rejects = (pq.read_table(f"{out}/{kind}.parquet") for kind in ("docs", "queries", "rejects"))
+    return metrics, docs.to_pylist(), queries.to_pylist(), rejects.to_pylist()
+
+
+def joined(docs: list[dict]) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    for doc in docs:
+        texts[doc["source_document"]] = texts.get(doc["source_document"], "") + doc["text"]
+    return texts
+
+
+def test_chunks_of_a_document_join_to_its_text_and_count_its_bytes(tokenizer: Path) -> None:
+    texts = [text_of(i) for i in range(100)]
+    write_pile(texts)
+    metrics, docs, queries, rejects = make(tokenizer, chosen(share=0.0))
+    assert sorted(joined(docs).values()) == sorted(texts)
+    assert (queries, rejects) == ([], [])
+    seen: dict[str, str] = {}
+    for doc in docs:  # in the table's order, which is that of the offsets
+        before = seen.get(doc["source_document"], "")
+        assert doc["offset"] == len(before.encode())
+        assert doc["id"] == f"{doc['source_document']}:{doc['offset']}"
+        seen[doc["source_document"]] = before + doc["text"]
+    assert len({doc["id"] for doc in docs}) == len(docs) == metrics["documents"]
+    counts = [len(ids) for ids, _ in encode(open_tokenizer(tokenizer), texts)]
+    assert metrics["tokens"] == sum(counts)
+    assert {doc["source"] for doc in docs} <= {"Set0", "Set1", "Set2"}
+    assert sum(doc["tokens"] == 32 for doc in docs) > 0.5 * len(docs)
+
+
+def test_no_query_comes_from_the_corpus_or_from_another_split(tokenizer: Path) -> None:
+    texts = [text_of(i) for i in range(300)]
+    write_pile(texts)
+    metrics, docs, queries, _ = make(tokenizer, chosen())
+    of_split = {s: {q["source_document"] for q in queries if q["split"] == s} for s in ("train", "validation", "test")}
+    sides = [*of_split.values(), {doc["source_document"] for doc in docs}]
+    assert all(sides)
+    assert sum(map(len, sides)) == len(set().union(*sides)) == 300
+    assert sum(metrics[f"queries_{split}"] for split in of_split) == len(queries)
+    whole = dict.fromkeys(texts)
+    for query in queries[:50]:
+        assert any(query["context"] + query["continuation"] in text for text in whole)
+    tokens = encode(open_tokenizer(tokenizer), [q["context"] for q in queries])
+    assert np.median([len(ids) for ids, _ in tokens]) == 16
+
+
+@pytest.mark.parametrize("name", ["pile", "wikipedia"])
+def test_one_process_and_four_write_the_same_bytes(tokenizer: Path, name: str) -> None:
+    write_pile([text_of(i) for i in range(150)], "00.jsonl.zst")
+    write_pile([text_of(i) for i in range(140, 300)], "01.jsonl.zst")
+    write_wikipedia([(i, f"Page {i}", f"''{text_of(i)}''") for i in range(1, 200)])
+    one = make(tokenizer, chosen(1), name, "one")
+    four = make(tokenizer, chosen(4), name, "four")
+    assert one == four
+    for file in ("docs.parquet", "queries.parquet", "rejects.parquet"):
+        assert Path("one", file).read_bytes() == Path("four", file).read_bytes()
+    assert not list(Path(".longtail/shards").iterdir())
+
+
+def test_the_order_of_arrival_changes_nothing(tokenizer: Path) -> None:
+    texts = [text_of(i) for i in range(120)]
+    write_pile(texts)
+    first = make(tokenizer, chosen())
+    write_pile(texts[::-1])
+    assert make(tokenizer, chosen(), out="other")[:3] == first[:3]
+
+
+def test_a_page_begins_with_its_title(tokenizer: Path) -> None:
+    wikitext = "'''A''' [[river]]. {{x}}\n" + text_of(1)
+    write_wikipedia([(12, "Old river", wikitext), (13, "Nothing", "{{only|markup}}"), *((i, "P", text_of(i)) for i in range(20, 40))])
+    metrics, docs, _, rejects = make(tokenizer, chosen(share=0.0), "wikipedia")
+    assert joined(docs)["12"] == "Old river\n" + wikitext_to_text(wikitext)
+    first = next(doc for doc in docs if doc["id"] == "12:0")
+    assert (first["title"], first["source"]) == ("Old river", "wikipedia")
+    assert [(r["file"], r["row"], r["reason"]) for r in rejects] == [("dump.xml.bz2", 13, "no_text")]
+    assert metrics["rejected_no_text"] == 1
+
+
+def test_duplicates_are_counted_and_kept_once(tokenizer: Path) -> None:
+    texts = [text_of(i) for i in range(60)]
+    write_pile(texts, "00.jsonl.zst")
+    write_pile(texts[:25] + texts[:5], "01.jsonl.zst")
+    metrics, docs, queries, _ = make(tokenizer, chosen(share=0.0))
+    assert metrics["duplicates"] == 30
+    assert len(joined(docs)) == 60
+    write_wikipedia([(5, "Same", text_of(1)), (5, "Same", text_of(1)), (6, "Other", text_of(2))])
+    assert make(tokenizer, chosen(share=0.0), "wikipedia")[0]["duplicates"] == 1
+
+
+def test_a_query_that_nearly_stands_in_the_corpus_is_dropped(tokenizer: Path) -> None:
+    texts = [text_of(i, 200) for i in range(200)]
+    write_pile(texts)
+    _, docs, queries, _ = make(tokenizer, chosen(), out="before")
+    query = {q["source_document"] for q in queries}
+    copies = [text + "tail" for text in texts]  # other documents by their hash, on either side, all nearly the same
+    write_pile(texts + copies)
+    metrics, docs, queries, _ = make(tokenizer, chosen(), out="after")
+    kept = {q["source_document"] for q in queries}
+    assert metrics["near_duplicate_sources"] > 50
+    shown = [text.strip() for text in joined(docs).values()]
+    for one in queries:
+        begin = one["context"] + one["continuation"]
+        assert not any(text.startswith(begin) for text in shown if one["id"].endswith(":0"))
+    assert query - kept
+
+
+def test_a_cap_keeps_a_sample_that_the_rows_themselves_decide(tokenizer: Path) -> None:
+    write_pile([text_of(i) for i in range(200)])
+    _, everything, all_queries, _ = make(tokenizer, chosen(), out="all")
+    metrics, some, few, _ = make(tokenizer, chosen(documents=50, max_per_split=7), out="some")
+    assert len(some) == metrics["documents"] == 50
+    assert {doc["id"] for doc in some} < {doc["id"] for doc in everything}
+    assert max(np.unique([q["split"] for q in few], return_counts=True)[1]) == 7
+    assert {q["id"] for q in few} < {q["id"] for q in all_queries}
+    fewer = make(tokenizer, chosen(documents=20), out="fewer")[1]
+    assert {doc["id"] for doc in fewer} < {doc["id"] for doc in some}
+
+
+def test_documents_too_short_for_their_side_are_rejects_but_not_bad_rows(tokenizer: Path) -> None:
+    write_pile([text_of(i) for i in range(10)] + [f"w{i}" for i in range(30)])
+    metrics, _, _, rejects = make(tokenizer, chosen())
+    assert {r["reason"].removeprefix("too_short_for_") for r in rejects} == {"corpus", "train", "validation", "test"}
+    assert metrics["rejected"] == len(rejects) == 30
+
+
+def test_too_many_bad_rows_stop_the_stage(tokenizer: Path) -> None:
+    write_pile([text_of(i) for i in range(10)], extra=b"{bad\n")
+    metrics, *_, rejects = make(tokenizer, chosen(share=0.0))
+    assert [(r["file"], r["row"], r["reason"]) for r in rejects] == [("00.jsonl.zst", 11, "bad_json")]
+    write_pile([text_of(i) for i in range(10)], extra=b"{bad\n" * 3)
+    with pytest.raises(LongtailError, match=r"3 of 13 rows.*max_reject_share"):
+        make(tokenizer, chosen(share=0.0), out="never")
+    assert not Path("never").exists()
+
+
+def damage(path: Path, how: str) -> None:
+    data = path.read_bytes()
+    path.write_bytes({"cut": data[: len(data) // 2], "page": b"<!DOCTYPE html><h1>503</h1>", "empty": b""}[how])
+
+
+@pytest.mark.parametrize("name", ["pile", "wikipedia"])
+@pytest.mark.parametrize(("how", "message"), [("cut", "cut in the middle"), ("page", "HTML page"), ("empty", "empty")])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_damaged_input_is_named_and_leaves_nothing(
+    tokenizer: Path, name: str, how: str, message: str, workers: int
+) -> None:
+    path = write_pile([text_of(1)]) if name == "pile" else write_wikipedia([(1, "A", text_of(1))])
+    damage(path, how)
+    with pytest.raises(LongtailError, match=rf"{path.name}: .*{message}|{path.name}: {message}"):
+        make(tokenizer, chosen(workers), name)
+    assert not Path("out").exists()
+
+
+def test_an_empty_corpus_is_an_error(tokenizer: Path) -> None:
+    write_pile([text_of(i) for i in range(10)])
+    with pytest.raises(LongtailError, match="no documents for the corpus: of 10 rows"):
+        make(tokenizer, chosen(share=1.0))
+    write_wikipedia([])
+    with pytest.raises(LongtailError, match="no documents for the corpus: of 0 rows"):
+        make(tokenizer, chosen(), "wikipedia")
+    Path("raw/wikipedia/dump.xml.bz2").unlink()
+    with pytest.raises(LongtailError, match="raw/wikipedia: no files"):
+        make(tokenizer, chosen(), "wikipedia")
+
+
+def test_a_killed_run_goes_on_from_its_finished_shards(tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pipelines.corpus import batch, chunk
+
+    write_pile([text_of(i) for i in range(150)])
+    expected = make(tokenizer, chosen(), out="whole")
+    done: list[Path] = []
+    real = batch.cut_batch
+
+    def failing(settings, one, out: Path) -> None:
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(one.path)
+        real(settings, one, out)
+
+    monkeypatch.setattr(batch, "cut_batch", failing)
+    with pytest.raises(KeyboardInterrupt):
+        make(tokenizer, chosen())
+    again: list[Path] = []
+    monkeypatch.setattr(batch, "cut_batch", lambda settings, one, out: (again.append(one.path), real(settings, one, out)))
+    assert make(tokenizer, chosen()) == expected
+    assert again
+    assert not set(again) & set(done)
+    assert chunk.NAMES == ("wikipedia", "pile")
+
+
+def test_the_command_names_the_corpora_it_knows(root: Path) -> None:
+    answer = subprocess.run(
+        [sys.executable, "-m", "pipelines.corpus.chunk", "films"], capture_output=True, text=True, cwd=root, check=False
+    )
+    assert answer.returncode == 2
+    assert "wikipedia" in answer.stderr
+    assert "pile" in answer.stderr
+
+
+def test_the_real_pile_excerpt(real: Path, tokenizer: Path) -> None:
+    Path("raw/pile").mkdir(parents=True)
+    lines = list(islice(open_lines(real / "pile/pile_sample.jsonl.zst"), 150))
+    Path("raw/pile/a.jsonl").write_bytes(b"\n".join(lines))
+    settings = chosen(share=0.2)
+    settings.chunk = params.Chunk(tokens=128, min_tokens=16, short="merge")
+    metrics, docs, queries, rejects = make(tokenizer, settings)
+    assert metrics["rows"] == 150
+    sources = {q["source_document"] for q in queries} | {d["source_document"] for d in docs}
+    assert len(sources) + len(rejects) + metrics["near_duplicate_sources"] == 150
+    assert len({d["source"] for d in docs}) == 10

@@ -1,0 +1,211 @@
+"""The report: built from tables, it states their numbers, says when an effect is absent, and repeats to the byte."""
+
+import csv
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from xml.etree import ElementTree
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines import params, shards
+from pipelines.adaptive import thresholds
+from pipelines.adaptive.answer import METHODS, SCHEMA
+from pipelines.evaluation import tasks
+from pipelines.release import report
+
+QUESTIONS = 800
+REJECTS = pa.schema([("file", pa.string()), ("row", pa.int64()), ("reason", pa.string()), ("detail", pa.string())])
+TUNING = params.Thresholds(
+    search="shrunk", splits=10, train_share=0.75, pseudo_questions=60.0, quantiles=20, min_questions=20
+)
+SETTINGS = SimpleNamespace(
+    profile="sample",
+    seed=0,
+    fetch=SimpleNamespace(source="world"),
+    lm=SimpleNamespace(path=None),
+    popqa=SimpleNamespace(month="2021-10"),
+    answer=SimpleNamespace(n_shots=0),
+    replug=SimpleNamespace(top_k=10, temperature=1.0, mixture="token_mixture"),
+    thresholds=TUNING,
+    report=SimpleNamespace(bootstrap=200),
+)
+
+
+def write(path: Path, table: pa.Table) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, path)
+
+
+def write_data(data: Path, effect: float = 1.0, popularity_known: bool = True) -> dict:
+    """Small tables in every place that the report reads; `effect` scales every claim of the papers, 0 is none at all."""
+    rng = np.random.default_rng(1)
+    ids = np.array([f"q{i:04d}" for i in range(QUESTIONS)])
+    popularity = np.sort(10 ** rng.normal(3.3, 0.8, QUESTIONS)).astype(np.int64) + 1
+    rank = np.arange(QUESTIONS) / QUESTIONS
+    namesake = rng.random(QUESTIONS) < 0.3
+    relations = np.array([f"P{n}" for n in (19, 22, 36, 57)])[rng.integers(0, 4, QUESTIONS)]
+    chance = {
+        "closed_book": 0.4 + effect * 0.8 * (rank - 0.5),
+        "bm25": np.full(QUESTIONS, 0.4) + effect * np.where(namesake, -0.25, 0.15),
+        "dense": np.full(QUESTIONS, 0.4) + effect * np.where(namesake, -0.3, 0.25),
+        "lsr": np.full(QUESTIONS, 0.4) + effect * np.where(namesake, 0.0, 0.4),
+    }
+    questions = {
+        "question_id": ids,
+        "relation": relations,
+        "subj": [f"Name {i}" for i in range(QUESTIONS)],
+        "s_uri": [f"http://www.wikidata.org/entity/Q{i}" for i in range(QUESTIONS)],
+        "question": [f"What is {i} & co?" for i in range(QUESTIONS)],
+        "possible_answers": [[f"answer {i}"] for i in range(QUESTIONS)],
+        "s_pop": pa.array(popularity if popularity_known else [None] * QUESTIONS, pa.int64()),
+        "split": ["test"] * QUESTIONS,
+    }
+    write(data / "popqa/popqa.parquet", pa.table(questions))
+    empty = pa.table(questions).slice(0, 0)
+    write(data / "entityquestions/entityquestions.parquet", empty)
+    right = {}
+    for method in METHODS:
+        right[method] = rng.random(QUESTIONS) < chance[method]
+        answers = {name: pa.nulls(QUESTIONS, kind) for name, kind in zip(SCHEMA.names, SCHEMA.types, strict=True)}
+        answers |= {"question_id": ids, "correct": right[method], "correct_word": right[method]}
+        answers |= {"prediction": ["<b>x</b>"] * QUESTIONS}
+        if method != "closed_book":
+            answers |= {"doc_title": ["A (film)"] * QUESTIONS, "doc_has_answer": right[method]}
+            answers |= {"doc_is_subject": ~namesake, "doc_is_namesake": namesake}
+        write(data / f"predictions/popqa/{method}.parquet", pa.table(answers).cast(SCHEMA))
+        write(data / f"predictions/entityquestions/{method}.parquet", SCHEMA.empty_table())
+    metrics = {"adaptive": {"popqa": {"questions": QUESTIONS}}, "language_modelling": {}, "tasks": {}, "lsr": {}}
+    rows = []
+    if popularity_known:
+        popqa = metrics["adaptive"]["popqa"]
+        for method in METHODS[1:]:
+            files = [data / f"predictions/popqa/{name}.parquet" for name in ("closed_book", method)]
+            pairs = thresholds.read_pairs(data / "popqa/popqa.parquet", *files)
+            judged, cuts = thresholds.tune(pairs, TUNING, 0)
+            popqa[method] = {s: thresholds.summary(pairs, judged[s], 0, 200) for s in cuts}
+            for search, own in cuts.items():
+                name = {"dataset": "popqa", "method": method, "search": search}
+                rows += [name | row for row in thresholds.relation_rows(pairs, own, judged[search].cuts, 20)]
+    write(data / "adaptive/thresholds.parquet", pa.Table.from_pylist(rows, thresholds.THRESHOLDS))
+    bits = []
+    for retriever, saving in (("none", 0), ("random", 0), ("bm25", 0.05), ("dense", 0.1), ("lsr", 0.14)):
+        for k in (0,) if retriever == "none" else (1, 10):
+            nats = 100 * (1 - effect * saving) + rng.normal(0, 3, 60)
+            bits += [
+                dict(lm="tiny", retriever=retriever, k=k, query_id=f"{i}", source_document=f"d{i}", nats=n, bytes=80)
+                for i, n in enumerate(nats)
+            ]
+            label = f"{retriever}_k{k}" if k else "none"
+            mean = float(nats.mean()) / 80 / np.log(2)
+            metrics["language_modelling"][f"bpb_{label}"] = {"value": mean, "low": mean - 0.02, "high": mean + 0.02}
+            gain = 100 * effect * saving
+            metrics["language_modelling"][f"gain_{label}"] = {"value": gain, "low": gain - 1, "high": gain + 1}
+    metrics["language_modelling"]["lsr_gain_k10"] = {"value": 4.0 * effect, "low": 4 * effect - 1, "high": 4 * effect + 1}
+    write(data / "logprobs/bpb.parquet", pa.Table.from_pylist(bits))
+    curve = [{"step": s, "kl": 1 / (s + 1), "entropy_lm": 0.9, "entropy_retriever": 0.95} for s in range(20)]
+    metrics["lsr"] = {"curve": curve, "validation": [{"step": 0, "recall_at_1": 0.5}, {"step": 20, "recall_at_1": 0.7}]}
+    done = [
+        {"task": "nq", "method": m, "question_id": f"{i}", "prediction": "", "answers": [""], "correct": bool(i % 3)}
+        for m in tasks.METHODS
+        for i in range(60)
+    ]
+    metrics["tasks"] = tasks.summarise(pa.Table.from_pylist(done, tasks.SCHEMA), 0, 200)
+    for name, content in metrics.items():
+        shards.write_json(data / f"metrics/{name}.json", content)
+    for corpus, n in (("wikipedia", 321), ("pile", 123)):
+        write(data / f"corpus/{corpus}/docs.parquet", pa.table({"id": [str(i) for i in range(n)]}))
+    bad = [{"file": "dump.json", "row": 7, "reason": "no label", "detail": ""}]
+    write(data / "triples/rejects.parquet", pa.Table.from_pylist(bad, REJECTS))
+    entry = {"path": "c4/a.gz", "dataset": "c4", "source": "x", "licence": "ODC-BY", "bytes": 12, "sha256": ""}
+    shards.write_json(data / "raw/manifest.json", [entry])
+    return right
+
+
+def findings_of(folder: Path) -> dict:
+    return {row["id"]: row for row in json.loads((folder / "findings.json").read_text())}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """The report of a world with every effect: (folder, what was right by method)."""
+    home = tmp_path_factory.mktemp("present")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        right = write_data(home / "data")
+        report.write_report(home / "data", home / "report", SETTINGS)
+    return home / "report", right
+
+
+def test_the_page_holds_the_computed_numbers(made):
+    folder, right = made
+    page = (folder / "index.html").read_text()
+    text = " ".join("".join(ElementTree.fromstring(page).itertext()).split())
+    assert f"{100 * right['closed_book'].mean():.1f} [" in text
+    assert "321" in text
+    assert "no label" in text
+    assert "dump.json, row 7" in text
+    tail = right["dense"][:480].mean() - right["closed_book"][:480].mean()
+    assert findings_of(folder)["tail"]["value"] == pytest.approx(tail)
+    with (folder / "tables/accuracy.csv").open() as rows:
+        first = next(iter(csv.DictReader(rows)))
+    assert float(first["substring"]) == pytest.approx(right["closed_book"].mean())
+    assert float(first["substring_low"]) < float(first["substring"]) < float(first["substring_high"])
+
+
+def test_effects_in_the_data_are_shown(made):
+    found = findings_of(made[0])
+    for name in ("memory", "tail", "tail-most", "namesakes", "replug", "random", "lsr", "recall", "adaptive-dense"):
+        assert found[name]["verdict"] == "shown", (name, found[name])
+
+
+def test_absent_effects_are_said_to_be_absent(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_data(tmp_path / "data", effect=0.0)
+    report.write_report(tmp_path / "data", tmp_path / "report", SETTINGS)
+    found = findings_of(tmp_path / "report")
+    for name in ("replug", "lsr", "nq"):
+        assert found[name]["verdict"] == "no clear effect", (name, found[name])
+    assert not any(row["shown"] for row in found.values() if row["id"] in ("memory", "namesakes", "adaptive-dense", "tail"))
+    assert "no clear effect" in (tmp_path / "report/index.html").read_text()
+
+
+def test_missing_parts_are_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_data(tmp_path / "data", popularity_known=False)
+    report.write_report(tmp_path / "data", tmp_path / "report", SETTINGS)
+    page = (tmp_path / "report/index.html").read_text()
+    assert "No question&#39;s subject has a known popularity here." in page
+    assert "This profile has no questions of MMLU or TriviaQA." in page
+    assert findings_of(tmp_path / "report")["memory"]["verdict"] == "not measured"
+
+
+def test_the_same_tables_give_the_same_bytes(made, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_data(tmp_path / "data")
+    report.write_report(tmp_path / "data", tmp_path / "report", SETTINGS)
+    files = sorted(path.relative_to(made[0]) for path in made[0].rglob("*") if path.is_file())
+    assert len(files) > 10
+    for file in files:
+        assert (tmp_path / "report" / file).read_bytes() == (made[0] / file).read_bytes(), file
+
+
+def test_the_page_stands_alone_and_is_accessible(made):
+    page = (made[0] / "index.html").read_text()
+    tree = ElementTree.fromstring(page)  # well-formed, too
+    assert not {"script", "link", "img", "iframe"} & {element.tag for element in tree.iter()}
+    assert tree.get("lang") == "en"
+    drawings = list(tree.iterfind(".//figure/{http://www.w3.org/2000/svg}svg"))
+    assert len(drawings) > 5
+    assert all(len(svg.get("aria-label")) > 30 for svg in drawings)
+    for table in tree.iterfind(".//table"):
+        assert table.find("caption").text
+        heads = table.findall("thead/tr/th[@scope='col']")
+        assert {len(row) for row in table.iterfind("tbody/tr")} == {len(heads)}
+    ids = [element.get("id") for element in tree.iter() if element.get("id")]
+    assert len(ids) == len(set(ids))
+    assert "<b>x</b>" not in page  # a model's output is text, never markup
+    assert {link.get("href")[1:] for link in tree.iterfind(".//nav//a")} <= set(ids)

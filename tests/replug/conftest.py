@@ -1,0 +1,97 @@
+"""A small project folder: two corpora with queries and questions, a language model, an encoder, and every index."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tiny_models
+import yaml
+
+from pipelines import params
+from pipelines.retrieval import index
+
+SECTIONS = ("seed", "compute", "lm", "retriever", "index", "lsr", "replug", "report")
+SMALL = {
+    "compute": {"threads": 1, "workers": 1, "device": "cpu"},
+    "lm": {"batch_tokens": 2000},
+    "lsr": {"lm_queries": 8, "qa_queries": 6, "validation_queries": 6, "validation_share": 0.4, "top_k": 5, "beta": 1.0}
+    | {"batch_size": 4, "steps": 6, "refresh_steps": 3},
+    "replug": {"top_k": 4, "max_queries": 12},
+    "report": {"bootstrap": 50},
+}
+
+
+@pytest.fixture(scope="session")
+def settings(root):
+    """The committed params, made small."""
+    values = yaml.safe_load((root / "conf/config.yaml").read_text(encoding="utf-8"))
+    values.pop("defaults")
+    values["profile"] = "sample"
+    for section, changes in SMALL.items():
+        values[section] |= changes
+    return values
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory, settings):
+    folder = tmp_path_factory.mktemp("project")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        _write(folder)
+        chosen = _params(settings)
+        for corpus in ("pile", "wikipedia"):
+            docs = folder / f"data/corpus/{corpus}/docs.parquet"
+            index.index_dense(docs, index.MODELS["dense"], folder / f"data/index/{corpus}/dense", chosen, "index")
+            index.index_dense(docs, index.MODELS["lsr"], folder / f"data/index/{corpus}/lsr", chosen, "index")
+            index.index_bm25(docs, folder / f"data/index/{corpus}/bm25", chosen)
+    return folder
+
+
+@pytest.fixture
+def project(built, tmp_path, monkeypatch, settings):
+    """A copy to change, as the working folder, with `params`."""
+    import shutil
+
+    folder = shutil.copytree(built, tmp_path / "project")
+    monkeypatch.chdir(folder)
+    return SimpleNamespace(folder=folder, params=_params(settings), settings=settings)
+
+
+def _params(settings):
+    checked = params.parse(settings)
+    return SimpleNamespace(**{name: getattr(checked, name) for name in SECTIONS})
+
+
+def _write(folder):
+    for name, make, seed in (("lm", tiny_models.language_model, None), ("retriever", tiny_models.encoder, 0)):
+        make(folder / f"data/models/{name}", **({} if seed is None else {"seed": seed}))
+    tiny_models.encoder(folder / "data/models/lsr", seed=1)
+    titles = [f"page {i % 10}" for i in range(30)]
+    for seed, corpus in enumerate(("pile", "wikipedia")):
+        (folder / "data/corpus" / corpus).mkdir(parents=True)
+        docs = {"id": [f"{corpus}:{i}" for i in range(30)], "title": titles}
+        docs["text"] = tiny_models.words(30, 10 + seed, at_least=4)
+        pq.write_table(pa.table(docs), folder / f"data/corpus/{corpus}/docs.parquet")
+    n = 36
+    queries = {
+        "id": [f"q{i:02}" for i in range(n)],
+        "split": np.repeat(["train", "validation", "test"], n // 3),
+        "source_document": [f"s{i // 3}" for i in range(n)],
+        "source": ["Pile-CC"] * n,
+        "context": tiny_models.words(n, 20, at_least=3, at_most=9),
+        "continuation": [" " + text for text in tiny_models.words(n, 21, at_least=3, at_most=9)],
+    }
+    pq.write_table(pa.table(queries), folder / "data/corpus/pile/queries.parquet")
+    asked = {
+        "question_id": [f"p{i:02}" for i in range(20)],
+        "question": tiny_models.words(20, 22, at_least=3, at_most=9),
+        "possible_answers": [["Velm", "Mira"], ["Mira Tosh"]] * 10,
+        "split": ["train"] * 16 + ["test"] * 4,
+        "s_uri": [f"u{i}" for i in range(20)],
+        "subj": ["Norland"] * 20,
+        "s_wiki_title": [f"page {i % 10}" for i in range(20)],
+    }
+    (folder / "data/popqa").mkdir()
+    pq.write_table(pa.table(asked), folder / "data/popqa/popqa.parquet")

@@ -1,0 +1,152 @@
+"""LSR's objective is the paper's formula, and training on it moves the retriever where the language model points."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from pipelines.errors import LongtailError
+from pipelines.lm.local import LocalModel
+from pipelines.replug import lsr, table
+from pipelines.replug.objective import entropy, likelihood, lsr_loss
+
+
+@pytest.mark.parametrize("kl", ["q_p", "p_q"])
+@pytest.mark.parametrize("kind", ["mean_logprob", "sum_logprob", "prob"])
+def test_gradients_equal_finite_differences(kl, kind):
+    draw = np.random.default_rng(0)
+    sums, tokens = -draw.gamma(3.0, size=(3, 6)), draw.integers(1, 5, size=(3, 6))
+    targets = torch.from_numpy(likelihood(sums, tokens, kind))
+    start = draw.normal(size=(3, 6))
+    similarities = torch.tensor(start, requires_grad=True)
+    lsr_loss(similarities, targets, 0.3, 0.4, kl).backward()
+    step = 1e-6
+    for place in np.ndindex(3, 6):
+        sides = []
+        for sign in (1, -1):
+            moved = start.copy()
+            moved[place] += sign * step
+            sides.append(float(lsr_loss(torch.from_numpy(moved), targets, 0.3, 0.4, kl)))
+        assert float(similarities.grad[place]) == pytest.approx((sides[0] - sides[1]) / (2 * step), abs=1e-7)
+
+
+def test_the_loss_is_the_divergence_in_the_direction_named():
+    p, q = np.array([0.7, 0.2, 0.1]), np.array([0.3, 0.3, 0.4])
+    similarities, targets = torch.log(torch.tensor(p))[None] * 0.1, torch.log(torch.tensor(q))[None] * 0.2
+    assert float(lsr_loss(similarities, targets, 0.1, 0.2, "q_p")) == pytest.approx((q * np.log(q / p)).sum())
+    assert float(lsr_loss(similarities, targets, 0.1, 0.2, "p_q")) == pytest.approx((p * np.log(p / q)).sum())
+
+
+@pytest.mark.parametrize("kl", ["q_p", "p_q"])
+def test_no_gradient_where_the_two_agree(kl):
+    similarities = torch.tensor([[0.3, -0.2, 0.9]], dtype=torch.float64, requires_grad=True)
+    loss = lsr_loss(similarities, similarities.detach() * 5 + 2, 0.1, 0.5, kl)
+    loss.backward()
+    assert float(loss.detach()) == pytest.approx(0, abs=1e-12)
+    assert similarities.grad.abs().max() < 1e-12
+
+
+def test_likelihoods_are_per_token_whole_or_a_probability():
+    sums, tokens = np.array([[-6.0, -3.0]]), np.array([[3, 3]])
+    assert likelihood(sums, tokens, "mean_logprob").tolist() == [[-2, -1]]
+    assert likelihood(sums, tokens, "sum_logprob") is sums
+    np.testing.assert_allclose(likelihood(sums, tokens, "prob"), np.exp(sums))
+
+
+def test_entropy_is_a_share_of_the_uniform_ones():
+    assert entropy(np.zeros((2, 7)), 0.1) == pytest.approx(1)
+    assert entropy(np.array([[0.0, 90.0]]), 0.1) == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("kl", ["q_p", "p_q"])
+def test_the_document_that_helps_most_comes_first_after_training(kl, project):
+    from pipelines.retrieval.encoder import Encoder
+
+    encoder = Encoder.open(lsr.RETRIEVER, project.params.retriever, project.params.compute)
+    documents = pq.read_table("data/corpus/pile/docs.parquet")["text"].to_pylist()[:6]
+    query = ["Norland café"]
+    worst = int(np.argmin(encoder.embed(documents) @ encoder.embed(query)[0]))
+    targets = torch.full((1, 6), -3.0)
+    targets[0, worst] = -1.0
+    optimizer = torch.optim.Adam(encoder.model.parameters(), lr=5e-3)
+    for _ in range(30):
+        similarities = encoder.embed_with_gradient(query) @ encoder.embed_with_gradient(documents).T
+        loss = lsr_loss(similarities, targets, 0.1, 0.3, kl)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert int(np.argmax(encoder.embed(documents) @ encoder.embed(query)[0])) == worst
+
+
+def test_the_stage_moves_the_retriever_towards_the_language_model(project):
+    project.params.lsr = project.params.lsr.model_copy(update={"steps": 60, "refresh_steps": 60, "learning_rate": 5e-3})
+    lsr.train(project.params)
+    written = json.loads(lsr.METRICS.read_text())
+    curve = [point["kl"] for point in written["curve"]]
+    assert np.mean(curve[-10:]) < 0.7 * np.mean(curve[:4])
+    assert {"bpb_k10_before", "bpb_k10_after", "recall_at_1_before", "recall_at_10_after"} <= set(written)
+    assert [row["step"] for row in written["validation"]] == [0, 60]
+    assert sorted(path.name for path in lsr.OUT.iterdir()) == sorted(path.name for path in lsr.RETRIEVER.iterdir())
+
+
+@pytest.mark.parametrize(("queries", "trained"), [("lm", (8, 0)), ("qa", (0, 6)), ("mixed", (8, 6))])
+def test_all_kinds_of_queries_train_and_both_kinds_judge(queries, trained, project):
+    project.params.lsr = project.params.lsr.model_copy(update={"queries": queries})
+    metrics = lsr.train(project.params)
+    assert (metrics["queries_pile"], metrics["queries_wikipedia"]) == trained
+    assert {"bpb_k10_after", "recall_at_10_after"} <= set(metrics)
+
+
+def test_no_pair_is_scored_twice_and_a_killed_run_ends_with_the_same_bytes(project, monkeypatch):
+    real, seen = LocalModel.score, []
+
+    def counted(self, prompts, continuations):
+        seen.extend(zip(prompts, continuations, strict=True))
+        return real(self, prompts, continuations)
+
+    monkeypatch.setattr(LocalModel, "score", counted)
+    metrics = lsr.train(project.params)
+    assert len(seen) == metrics["pairs_pile"] + metrics["pairs_wikipedia"]
+    whole = {path.name: path.read_bytes() for path in [*lsr.OUT.iterdir(), lsr.METRICS]}
+
+    seen.clear()
+    monkeypatch.setattr(table, "SHARD", 7)
+    from pipelines.replug.tuning import Tuner
+
+    step = Tuner.step
+    monkeypatch.setattr(Tuner, "step", lambda self, n: step(self, n) if n < 4 else (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        lsr.train(project.params)
+    monkeypatch.setattr(Tuner, "step", step)
+    before = len(seen)
+    lsr.train(project.params)
+    assert len(seen) == metrics["pairs_pile"] + metrics["pairs_wikipedia"], "the second run scored only what was missing"
+    assert before > 0
+    assert {path.name: path.read_bytes() for path in [*lsr.OUT.iterdir(), lsr.METRICS]}.keys() == whole.keys()
+    assert not list((project.folder / ".longtail/shards").iterdir())
+
+
+def test_the_same_run_gives_the_same_bytes(project):
+    results = []
+    for _ in range(2):
+        lsr.train(project.params)
+        results.append({path.name: path.read_bytes() for path in [*lsr.OUT.iterdir(), lsr.METRICS]})
+    assert results[0] == results[1]
+
+
+def test_targets_that_are_uniform_are_an_error_with_the_reason(project):
+    project.params.lsr = project.params.lsr.model_copy(update={"likelihood": "prob"})
+    with pytest.raises(LongtailError, match=r"uniform .*lsr\.likelihood prob.*use mean_logprob"):
+        lsr.train(project.params)
+    assert not lsr.METRICS.exists()
+
+
+def test_nothing_to_learn_from_is_an_error(project):
+    queries = pq.read_table("data/corpus/pile/queries.parquet")
+    pq.write_table(queries.filter(pa.compute.not_equal(queries["split"], "train")), "data/corpus/pile/queries.parquet")
+    project.params.lsr = project.params.lsr.model_copy(update={"queries": "lm"})
+    with pytest.raises(LongtailError, match="no queries of that kind"):
+        lsr.train(project.params)

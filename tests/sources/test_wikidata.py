@@ -1,0 +1,180 @@
+"""Wikidata dumps: both layouts, ranks and snaktypes, and that no damage passes for data."""
+
+import bz2
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from pipelines.errors import LongtailError
+from pipelines.popqa.relations import RELATIONS
+from pipelines.sources.rejects import Rejects
+from pipelines.sources.wikidata import Entity, read_entities
+
+
+def statement(o: int | None, rank: str = "normal", snaktype: str = "value", old: bool = False) -> dict:
+    snak = {"snaktype": snaktype, "property": "P50"}
+    if snaktype == "value":
+        value = {"entity-type": "item", "numeric-id": o} | ({} if old else {"id": f"Q{o}"})
+        snak["datavalue"] = {"value": value, "type": "wikibase-entityid"}
+    return {"mainsnak": snak, "type": "statement", "rank": rank}
+
+
+def item(qid: int, label: str | None = "Name", title: str | None = "Title", claims=None, aliases=(), **other) -> dict:
+    labels = {"en": {"language": "en", "value": label}} if label else {"fr": {"language": "fr", "value": "Nom"}}
+    sitelinks = {"enwiki": {"site": "enwiki", "title": title, "badges": []}} if title else {}
+    return {
+        "type": "item",
+        "id": f"Q{qid}",
+        "labels": labels,
+        "aliases": {"en": [{"language": "en", "value": a} for a in aliases]},
+        "claims": claims or {},
+        "sitelinks": sitelinks,
+    } | other
+
+
+def dump(path: Path, entities: list, end: str = "\n]\n") -> Path:
+    lines = [e if isinstance(e, str) else json.dumps(e, separators=(",", ":")) for e in entities]
+    data = ("[\n" + ",\n".join(lines) + end).encode()
+    path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    return path
+
+
+def read(path: Path, max_share: float = 1.0) -> tuple[list[Entity], Rejects]:
+    rejects = Rejects(max_share)
+    return list(read_entities(path, rejects, tuple(RELATIONS))), rejects
+
+
+def objects(tmp_path: Path, *statements: dict) -> list[int]:
+    [entity], _ = read(dump(tmp_path / "d.json", [item(1, claims={"P50": list(statements)})]))
+    return [o for p, o in entity.answers if p == 50]
+
+
+def test_preferred_statements_alone_count_where_there_are_any(tmp_path):
+    assert objects(tmp_path, statement(2), statement(3, "preferred"), statement(4, "preferred")) == [3, 4]
+
+
+def test_deprecated_statements_never_count(tmp_path):
+    assert objects(tmp_path, statement(2, "deprecated"), statement(3)) == [3]
+    assert objects(tmp_path, statement(2, "deprecated")) == []
+
+
+def test_unknown_and_no_value_are_no_answers_but_outrank(tmp_path):
+    assert objects(tmp_path, statement(None, snaktype="somevalue"), statement(3)) == [3]
+    assert objects(tmp_path, statement(None, "preferred", "novalue"), statement(3)) == []
+
+
+def test_values_that_are_no_items_are_no_answers(tmp_path):
+    odd = statement(5)
+    odd["mainsnak"]["datavalue"] = {"value": {"entity-type": "property", "numeric-id": 5}, "type": "wikibase-entityid"}
+    text = statement(5)
+    text["mainsnak"]["datavalue"] = {"value": "five", "type": "string"}
+    path = dump(tmp_path / "d.json", [item(1, claims={"P50": [odd, text, statement(6)]})])
+    [entity], rejects = read(path)
+    assert entity.answers == [(50, 6)]
+    assert rejects.skipped["not_an_item_statement"] == 2
+
+
+def test_the_old_layout_gives_the_same_as_the_new(tmp_path):
+    new = item(1, claims={"P50": [statement(2)]})
+    old = item(1, claims={"P50": [statement(2, old=True)]})
+    assert read(dump(tmp_path / "new.json", [new]))[0] == read(dump(tmp_path / "old.json", [old]))[0]
+
+
+def test_empty_maps_may_be_written_as_lists(tmp_path):
+    entities = [item(1) | {"aliases": [], "claims": []}, item(2) | {"labels": []}, item(3) | {"sitelinks": []}]
+    found, rejects = read(dump(tmp_path / "d.json", entities))
+    assert [(e.qid, e.label, e.wiki_title) for e in found] == [
+        (1, "Name", "Title"),
+        (2, None, "Title"),
+        (3, "Name", None),
+    ]
+    assert not rejects.rows
+
+
+def test_a_name_for_all_languages_stands_in_for_a_missing_english_one(tmp_path):
+    mul = {"mul": {"language": "mul", "value": "Ada"}}
+    entities = [item(1) | {"labels": mul}, item(2) | {"labels": mul | {"en": {"language": "en", "value": "Ada L."}}}]
+    assert [e.label for e in read(dump(tmp_path / "d.json", entities))[0]] == ["Ada", "Ada L."]
+
+
+def test_items_without_an_english_label_or_article_are_counted_as_skipped(tmp_path):
+    entities = [item(1, label=None, title=None), item(2), item(3) | {"type": "property", "id": "P3"}]
+    found, rejects = read(dump(tmp_path / "d.json.gz", entities))
+    assert [e.qid for e in found] == [2]
+    assert rejects.skipped == {"no_english": 1, "not_an_item": 1}
+    assert rejects.read == 3
+
+
+def test_bad_lines_are_named_by_line_and_reason(tmp_path):
+    entities = [item(1), '{"id":"Q2","labels":{"en"', '{"id":"Q3","labels":{"en":5}}', item(4) | {"id": "X4"}, item(5)]
+    found, rejects = read(dump(tmp_path / "d.json", entities))
+    assert [e.qid for e in found] == [1, 5]
+    assert [(file, row, reason) for file, row, reason, _ in rejects.rows] == [
+        ("d.json", 3, "bad_json"),
+        ("d.json", 4, "unexpected_layout"),
+        ("d.json", 5, "bad_id"),
+    ]
+
+
+def test_more_rejects_than_allowed_stop_the_reading(tmp_path):
+    _, rejects = read(dump(tmp_path / "d.json", [item(1), '{"id":"Q2","labels":{"en"', item(3)]), max_share=0.3)
+    with pytest.raises(LongtailError, match=r"d\.json: 1 of 3 rows rejected.*max_reject_share.*row 3, bad_json"):
+        rejects.check()
+
+
+def test_a_cut_dump_is_an_error(tmp_path):
+    whole = dump(tmp_path / "d.json", [item(1), item(2)]).read_bytes()
+    (tmp_path / "cut.json").write_bytes(whole[: len(whole) - 30])
+    with pytest.raises(LongtailError, match=r"cut\.json: cut within its last entity"):
+        read(tmp_path / "cut.json")
+    packed = gzip.compress(whole)
+    (tmp_path / "cut.json.gz").write_bytes(packed[: len(packed) // 2])
+    with pytest.raises(LongtailError, match=r"cut\.json\.gz"):
+        read(tmp_path / "cut.json.gz")
+
+
+@pytest.mark.parametrize("text", ["<!DOCTYPE html><html>429</html>", "", "[\n]\n"])
+def test_an_error_page_or_an_empty_dump_is_an_error(tmp_path, text):
+    (tmp_path / "d.json").write_text(text)
+    with pytest.raises(LongtailError, match=r"d\.json"):
+        read(tmp_path / "d.json")
+
+
+def test_both_real_layouts_parse_without_rejects(real):
+    old, rejects = read(real / "wikidata/wikibrain_testDump.json.bz2")
+    assert (len(old), sum(len(e.answers) for e in old)) == (400, 626)
+    assert (rejects.read, rejects.rows, rejects.skipped["not_an_item"]) == (1704, [], 1304)
+    new, rejects = read(real / "wikidata/wikibase-dump-filter_entities.json")
+    assert (len(new), sum(len(e.answers) for e in new), rejects.rows) == (49, 104, [])
+    scotland = new[0]
+    assert (scotland.qid, scotland.label, scotland.wiki_title, scotland.answers) == (
+        22,
+        "Scotland",
+        "Scotland",
+        [(17, 145), (36, 23436)],
+    )
+
+
+def test_a_real_dump_agrees_with_plain_json(real):
+    """The same entities, names and best answers by a slow and independent reading."""
+    path = real / "wikidata/wikibrain_testDump.json.bz2"
+    expected = {}
+    for line in bz2.decompress(path.read_bytes()).decode().split("\n"):
+        entity = json.loads(line.strip().rstrip(",")) if line.startswith("{") else {"type": None}
+        if entity["type"] != "item":
+            continue
+        answers = set()
+        for pid in RELATIONS:
+            statements = entity.get("claims", {}).get(pid, [])
+            for rank in ("preferred", "normal"):
+                chosen = [s["mainsnak"] for s in statements if s["rank"] == rank]
+                if chosen:
+                    break
+            answers |= {(pid, s["datavalue"]["value"]["numeric-id"]) for s in chosen if s["snaktype"] == "value"}
+        if "enwiki" not in entity["sitelinks"]:
+            answers = set()
+        expected[int(entity["id"][1:])] = (entity["labels"]["en"]["value"], answers)
+    found = {e.qid: (e.label, {(f"P{p}", o) for p, o in e.answers}) for e in read(path)[0]}
+    assert found == expected
