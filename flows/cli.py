@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -29,7 +30,7 @@ REPORT = Path("data/report/index.html")
 def run(
     profile: Annotated[str | None, typer.Option(help="Compose params.yaml from this profile first.")] = None,
 ) -> None:
-    """Bring everything up to date: run each stage whose inputs, code or params changed, and print where the report is."""
+    """Bring everything up to date: run the stages whose inputs, code or params changed; print where the report is."""
     from flows import graph
 
     if profile:
@@ -87,6 +88,43 @@ def profile(
     """Compose params.yaml from conf/config.yaml and the profile NAME."""
     _compose(name)
     print(f"wrote params.yaml, profile {name}; `longtail run` works with it")
+
+
+class Corpus(StrEnum):
+    wikipedia = "wikipedia"
+    pile = "pile"
+
+
+class Method(StrEnum):
+    bm25 = "bm25"
+    dense = "dense"
+    lsr = "lsr"
+
+
+@app.command()
+def search(
+    text: Annotated[str, typer.Argument(help="What to look for.")],
+    k: Annotated[int, typer.Option("-k", min=1, help="How many documents.")] = 5,
+    corpus: Annotated[Corpus, typer.Option(help="Where to look.")] = Corpus.wikipedia,
+    retriever: Annotated[Method, typer.Option(help="dense is the untuned encoder, lsr the tuned one.")] = Method.lsr,
+) -> None:
+    """Search a corpus: score, id, title and text of the best documents."""
+    from flows import explore
+
+    for hit in explore.search(text, corpus, retriever, k):
+        print(f"{hit.score:8.4f}  {hit.id}  {hit.title}\n          {' '.join(hit.text.split())}")
+
+
+@app.command()
+def ask(
+    question: Annotated[str, typer.Argument(help="In the words of a PopQA template, as: What is X's occupation?")],
+    retriever: Annotated[Method, typer.Option(help="dense is the untuned encoder, lsr the tuned one.")] = Method.lsr,
+) -> None:
+    """Answer a question, retrieving only where the subject is less popular than its relation's threshold; say why."""
+    from flows import explore
+
+    for line in explore.ask(question, retriever):
+        print(line)
 
 
 @app.command()

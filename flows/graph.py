@@ -19,7 +19,7 @@ class Stage:
 
 
 def read(root: Path) -> tuple[list[Stage], dict[str, list[str]]]:
-    """The stages, every one after those it needs, and by name what changed (a stage that is up to date is missing there).
+    """The stages, every one after those it needs, and by name what changed (nothing where a stage is up to date).
 
     A stage counts as changed only by its own state now: it may turn out changed later, by what an earlier stage writes.
     Raises LongtailError on a dvc.yaml or dvc.lock that DVC can't read.

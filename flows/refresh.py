@@ -76,6 +76,8 @@ def reproduce(stage: graph.Stage, spare: bool) -> str | State:
     outcome, error = _dvc_repro(stage.name)
     if error:
         return Failed(message=error)
+    if outcome == RAN:
+        tracking.commit(stage.name)
     _publish(stage)
     return outcome
 
@@ -153,7 +155,7 @@ def _recording(failed: list[str]) -> Iterator[None]:
 
 @contextmanager
 def _stopping_children() -> Iterator[None]:
-    """However the block is left, no stage goes on working: Ctrl-C reaches them by itself, SIGTERM or a crash does not."""
+    """However the block is left, no stage goes on working: Ctrl-C reaches them by itself, SIGTERM does not."""
     try:
         yield
     finally:

@@ -1,7 +1,7 @@
-"""One Prefect server for a run: the one that PREFECT_API_URL names, one that is already up here, or a new one on loopback.
+"""One Prefect server for a run: the one PREFECT_API_URL names, one that is already up here, or a new one on loopback.
 
-A new one keeps its database under .longtail/prefect and lives as long as the process that started it, however that ends:
-it watches the pipe on its standard input.
+A new one keeps its database under .longtail/prefect and lives as long as the process that started it, however that
+ends: it watches the pipe on its standard input.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class Section(BaseModel):
 
 
 class Compute(Section):
-    threads: PositiveInt  # of torch, FAISS and DuckDB: part of the result for trained models, so never taken from the machine
+    threads: PositiveInt  # of torch, FAISS and DuckDB: trained weights depend on it, so never taken from the machine
     workers: PositiveInt  # processes that shards are mapped over; never part of the result
     device: Literal["cpu", "cuda"]
 
@@ -108,7 +108,7 @@ class Queries(Section):
     test_share: Share  # with validation_share at most 1; the rest is for training
     per_document: PositiveInt  # at most, from the beginning of a source document
     max_per_split: PositiveInt
-    near_duplicate: Annotated[float, Field(gt=0, le=1)]  # MinHash Jaccard similarity of source documents, to drop a query
+    near_duplicate: Annotated[float, Field(gt=0, le=1)]  # MinHash Jaccard similarity of source documents: dropped
 
     @field_validator("test_share")
     @classmethod
@@ -257,14 +257,16 @@ def parse(values: dict) -> Params:
     except ValidationError as error:
         fault = error.errors()[0]
         key = ".".join(map(str, fault["loc"])) or "(top level)"
+        value, problem = fault["input"], f"{fault['msg'][0].lower()}{fault['msg'][1:]}"
         if fault["type"] == "extra_forbidden":
             parent = Params
             for part in fault["loc"][:-1]:
                 parent = _model_of(parent, part)
-            raise LongtailError(f"params.yaml: unknown key {key}; allowed here: {', '.join(parent.model_fields)}") from None
+            allowed = ", ".join(parent.model_fields)
+            raise LongtailError(f"params.yaml: unknown key {key}; allowed here: {allowed}") from None
         if fault["type"] == "missing":
             raise LongtailError(f"params.yaml: {key} is missing") from None
-        raise LongtailError(f"params.yaml: {key} is {fault['input']!r}: {fault['msg'][0].lower()}{fault['msg'][1:]}") from None
+        raise LongtailError(f"params.yaml: {key} is {value!r}: {problem}") from None
 
 
 def _model_of(model: type[BaseModel], name: str) -> type[BaseModel]:

@@ -25,7 +25,7 @@ SCRATCH = Path(".longtail")
 
 @contextmanager
 def atomic(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path; when the block ends well, what was written there (file or folder) takes `path`'s place."""
+    """Yield a temporary path; when the block ends well, the file or folder written there takes `path`'s place."""
     path = Path(path)
     (SCRATCH / "tmp").mkdir(parents=True, exist_ok=True)
     holder = Path(tempfile.mkdtemp(prefix=f"{platform.node()}.{os.getpid()}-", dir=SCRATCH / "tmp"))
@@ -63,7 +63,7 @@ def key_of(*parts: Any) -> str:
                 if file.is_file():
                     digest.update(file.name.encode())
                     with file.open("rb") as stream:
-                        for block in iter(lambda: stream.read(1 << 20), b""):  # noqa: B023
+                        for block in iter(lambda: stream.read(1 << 20), b""):
                             digest.update(block)
         else:
             digest.update(repr(part).encode())

@@ -1,4 +1,4 @@
-"""What every stage's `main()` shares: checked params first, one-line errors, metrics logged, a last line that says where."""
+"""What every stage's `main()` shares: checked params first, one-line errors, a record for MLflow, a last line."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Metrics = dict[str, float | list[float]]
 def run(name: str, sections: tuple[str, ...], work: Callable[[SimpleNamespace], Metrics], *, out: str) -> None:
     """Check params.yaml, do `work(params)`, log its metrics as a stage's run, and print where the result (`out`) is.
 
-    `sections` are the params the stage uses, the same that dvc.yaml names. A metric that is a list is a training curve. A
-    LongtailError, or an interruption, ends the process with one line on standard error and exit code 1 or 130.
+    `sections` are the params the stage uses, the same that dvc.yaml names. A metric that is a list is a training curve.
+    A LongtailError, or an interruption, ends the process with one line on standard error and exit code 1 or 130.
     """
     started, used = time.time(), {}
     try:

@@ -1,10 +1,10 @@
 """MLflow: a parent run for each run of the pipeline, a child for each stage that worked.
 
-Loading MLflow takes seconds, so a stage only leaves a record in .longtail/tracking, and one recorder process per run of the
-pipeline (`python -m pipelines.tracking`) logs the records while the stages go on: the flow starts it, or under plain `dvc
-repro` the first stage does, and it ends with them. A record that can't be logged (the server is down, the database locked)
-is a warning in .longtail/tracking.log, never an error, since the stage's work is done and whole; the next run logs it.
-Nothing here is ever read by a stage.
+Loading MLflow takes seconds, so a stage only leaves a record in .longtail/tracking, and one recorder process per run of
+the pipeline (`python -m pipelines.tracking`) logs them while the stages go on: the flow starts it, or under plain `dvc
+repro` the first stage does, and it ends with them. A record that can't be logged (the server is down, the database
+locked) is a warning in .longtail/tracking.log, never an error, since the stage's work is done and whole; the next run
+logs it. Nothing here is ever read by a stage.
 """
 
 from __future__ import annotations
@@ -28,9 +28,7 @@ import yaml
 
 from pipelines import shards
 
-CONTEXT = (
-    "MLFLOW_RUN_CONTEXT"  # JSON from the flow: run (a key that all stages of one run share), tags (of every child)
-)
+CONTEXT = "MLFLOW_RUN_CONTEXT"  # JSON from the flow: run (a key that all its stages share) and tags
 STORE = "sqlite:///mlflow.db"  # unless MLFLOW_TRACKING_URI says otherwise
 EXPERIMENT = "longtail"
 RECORDS = shards.SCRATCH / "tracking"
@@ -41,7 +39,7 @@ LOCK = shards.SCRATCH / "tracking.lock"  # held by the recorder
 def log_stage(
     sections: dict[str, Any], metrics: dict[str, float | list[float]], started: float, error: str | None = None
 ) -> None:
-    """Record a stage that worked under DVC, or failed: params, metrics (a list is a curve), start (unix seconds), error.
+    """Record a stage that worked under DVC, or failed; a list among the metrics is a curve, `started` in unix seconds.
 
     A stage run by hand, without DVC, is not recorded.
     """
@@ -58,6 +56,7 @@ def log_stage(
         "started": started,
         "ended": time.time(),
         "error": error,
+        "by_flow": context is not None,
     }
     shards.write_json(RECORDS / f"{record['ended']:.6f}-{stage}.json", record)
     if driver and not _recorder_works():
@@ -86,23 +85,33 @@ def record_until(watched: int | None) -> None:
     over = False
     while True:
         over = over or (not psutil.pid_exists(watched) if watched else bool(select.select([sys.stdin], [], [], 0)[0]))
-        locked = _lock_file()
         for path in sorted(RECORDS.glob("*.json")):
             record = json.loads(path.read_text(encoding="utf-8"))
-            written = locked.get(record["stage"])  # DVC writes it after the stage: wait for that, but not for ever
-            if not (over or record["error"] or (written and Path("dvc.lock").stat().st_mtime > record["ended"])):
+            if not (over or record["error"] or _committed(record)):
                 continue
-            _log(client, record, written if not record["error"] else None)
+            _log(client, record, {} if record["error"] else _lock_file().get(record["stage"], {}))
             path.unlink()
-            parents.setdefault(record["run"], "FINISHED")
-            if record["error"]:
-                parents[record["run"]] = "FAILED"
+            (RECORDS / f"{record['stage']}.committed").unlink(missing_ok=True)
+            if record["error"] or record["run"] not in parents:
+                parents[record["run"]] = "FAILED" if record["error"] else "FINISHED"
         if over:
             break
         time.sleep(0.3)
     told = "" if watched else sys.stdin.read().strip()
     for run, state in parents.items():
         client.set_terminated(_find(client, run)[0].info.run_id, told or state)
+
+
+def commit(stage: str) -> None:
+    """Say that DVC has written down what a stage did; only the flow knows, as its stages write dvc.lock in turn."""
+    (RECORDS / f"{stage}.committed").touch()
+
+
+def _committed(record: dict) -> bool:
+    """Whether dvc.lock has the hashes of this very work; under plain `dvc repro` no other stage can have written it."""
+    if record["by_flow"]:
+        return (RECORDS / f"{record['stage']}.committed").exists()
+    return Path("dvc.lock").is_file() and Path("dvc.lock").stat().st_mtime > record["ended"]
 
 
 def _client():
@@ -124,7 +133,7 @@ def _find(client, run: str) -> list:
     return client.search_runs([experiment], f"tags.`longtail.run` = '{run}'", max_results=1)
 
 
-def _log(client, record: dict, locked: dict | None) -> None:
+def _log(client, record: dict, locked: dict) -> None:
     """One record as a child run, below the parent that its run shares."""
     from mlflow.entities import Metric, Param
 
@@ -139,7 +148,7 @@ def _log(client, record: dict, locked: dict | None) -> None:
         "mlflow.parentRunId": parent,
         "dvc.stage": record["stage"],
         **({"error": record["error"]} if record["error"] else {}),
-        **_hash_tags(locked or {}),
+        **_hash_tags(locked),
         **record["tags"],
     }
     child = client.create_run(experiment, started, tags, run_name=record["stage"]).info.run_id

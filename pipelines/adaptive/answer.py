@@ -1,4 +1,4 @@
-"""Stage answer: a question set answered by one method, closed-book or with the top passage (PopQA, sections 4 and 5)."""
+"""Stage answer: one method's answers to a question set, closed-book or with the top passage (PopQA, sections 4-5)."""
 
 from __future__ import annotations
 
@@ -55,10 +55,11 @@ def answer(
     seed: int,
     key: str,
 ) -> pa.Table:
-    """Answers (SCHEMA) to the test questions, at most `chosen.max_questions` of them drawn by hash, ordered by question_id.
+    """Answers (SCHEMA) to the test questions, at most `chosen.max_questions` of them drawn by hash, ordered by
+    question_id.
 
-    `search` takes question texts to (doc ids, titles, texts, similarities) of the top passage each, None for closed_book.
-    Finished shards lie under the name `key` until the caller forgets them.
+    `search` takes question texts to (doc ids, titles, texts, similarities) of the top passage each, None for
+    closed_book. Finished shards lie under the name `key` until the caller forgets them.
     """
     rows = questions.sort_by("question_id").to_pydict()
     pool = prompts.Questions(
@@ -111,7 +112,7 @@ def answer(
 def _passages(
     search: Search | None, pool: prompts.Questions, positions: list[int], examples: list[list[int]]
 ) -> dict[int, tuple[str, str, str, float]]:
-    """Each question's and demonstration's top passage: position -> (doc id, title, text, similarity); {} without search."""
+    """The top passages of questions and demonstrations: position -> (doc id, title, text, similarity)."""
     if search is None:
         return {}
     needed = sorted({*positions, *(e for own in examples for e in own)})

@@ -1,4 +1,4 @@
-"""Is a generated answer right? PopQA's published rule, the same by whole words, and exact match (PopQA, section 3.2)."""
+"""Is an answer right? PopQA's published rule, the same by whole words, and exact match (PopQA, section 3.2)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _QUALIFIER = re.compile(r"\s*\([^()]*\)\s*$")
 def substring(prediction: str, answers: Sequence[str]) -> bool:
     """The published metric: some gold answer, as written, lower-cased or capitalised, is a substring of the prediction.
 
-    It gives spurious credit for short aliases ("W" is in "New York"); `word` does not. An empty alias counts as no answer.
+    It gives spurious credit for short aliases ("W" is in "New York"); `word` does not. Empty aliases count for
+    nothing.
     """
     return any(
         form in prediction
@@ -34,8 +35,11 @@ def word(text: str, answers: Sequence[str]) -> bool:
 
 
 def normalise(text: str) -> str:
-    """Lower case, no punctuation, no English articles, single spaces: what open-domain QA compares and votes on."""
-    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+    """Lower case, no punctuation, no English articles, single spaces: what open-domain QA compares and votes on.
+
+    A text of which nothing would be left ("The The", "A", "@") is lower-cased only.
+    """
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split()) or text.lower().strip()
 
 
 def exact(prediction: str, answers: Sequence[str]) -> bool:

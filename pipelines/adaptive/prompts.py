@@ -1,4 +1,4 @@
-"""Question prompts and their demonstrations, drawn by a hash of (seed, question id) (PopQA, section 4 and appendix B)."""
+"""Question prompts, their demonstrations drawn by a hash of (seed, question id) (PopQA, section 4, appendix B)."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def demonstrations(
 ) -> list[list[int]]:
     """Positions of each asked question's demonstrations among `questions`, in the order they are shown.
 
-    PopQA: one question of each other relation, at most `n_shots` of them; EntityQuestions: any `n_shots` others. Drawn by
-    a hash of (seed, question id), so that neither resuming nor sharding changes a prompt. A question with the same text
-    (the published set repeats some) is never its own demonstration.
+    PopQA: one question of each other relation, at most `n_shots` of them; EntityQuestions: any `n_shots` others. Drawn
+    by a hash of (seed, question id), so that neither resuming nor sharding changes a prompt. A question with the same
+    text (the published set repeats some) is never its own demonstration.
     """
     if n_shots == 0:
         return [[] for _ in asked]
@@ -79,8 +79,9 @@ def question_prompt(question: str, passage: str | None, shots: Sequence[tuple[st
 def compose(shots: Sequence[str], document: str, question: str) -> Prompt:
     """Demonstrations, document and question as one prompt.
 
-    Without demonstrations the document is the prompt's document, which is never cut at its beginning. With them it stands
-    next to its question, so it is part of the context, whose far end (the demonstrations) goes first where room is short.
+    Without demonstrations the document is the prompt's document, which is never cut at its beginning. With them it
+    stands next to its question, so it is part of the context, whose far end (the demonstrations) goes first where room
+    is short.
     """
     if shots:
         return Prompt(context="".join(shots) + document + question)

@@ -32,7 +32,8 @@ def exact(popularity: np.ndarray, gains: np.ndarray, train: np.ndarray) -> np.nd
 
 
 def bins(popularity: np.ndarray, gains: np.ndarray, train: np.ndarray) -> np.ndarray:
-    """The best edge of 10 equal-width bins of log popularity, over train and test together, as the authors' notebook does.
+    """The best edge of 10 equal-width bins of log popularity, over train and test together, as the authors' notebook
+    does.
 
     Arguments and result as for `exact`.
     """

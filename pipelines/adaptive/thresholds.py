@@ -2,15 +2,16 @@
 
 Writes under data/adaptive:
 - thresholds.parquet, a row per dataset, method, search and relation: `threshold` fitted on all questions (0: never
-  retrieve, infinity: always), `threshold_low` and `threshold_high` (2.5 and 97.5 % of the splits' thresholds), `questions`,
-  `pooled` (too few questions: the threshold of all relations together), and over these same questions `closed_book`,
-  `augmented`, `adaptive` (accuracies, in sample) and `retrieved` (share that retrieves).
+  retrieve, infinity: always), `threshold_low` and `threshold_high` (2.5 and 97.5 % of the splits' thresholds),
+  `questions`, `pooled` (too few questions: the threshold of all relations together), and over these same questions
+  `closed_book`, `augmented`, `adaptive` (accuracies, in sample) and `retrieved` (share that retrieves).
 - splits.parquet, a row per dataset, method, search and split: held-out accuracy of `adaptive`, `always`, `never` and
   `oracle` (whichever answer is right), `retrieved`, `test_questions`, and `train_adaptive` on the training side.
-- thresholds.json, the thresholds of `thresholds.search` for use: dataset -> method -> relation -> number, null for always.
+- thresholds.json, the thresholds of `thresholds.search` for use: dataset -> method -> relation -> number, null for
+  always.
 
-A subject's questions all fall on the same side of a split. They share a popularity, a page and whatever the model knows of
-their subject, so that a subject on both sides would let a threshold be judged on what it was fitted to.
+A subject's questions all fall on the same side of a split. They share a popularity, a page and whatever the model knows
+of their subject, so that a subject on both sides would let a threshold be judged on what it was fitted to.
 """
 
 from __future__ import annotations
@@ -19,35 +20,18 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines import draws, params, shards, stage
 from pipelines.adaptive import DATASETS, searches
-from pipelines.errors import LongtailError
+from pipelines.adaptive.pairs import Pairs, read_pairs
 from pipelines.evaluation import intervals
 
 METHODS = ("bm25", "dense", "lsr")
 SEARCHES = ("exact", "bins", "shrunk")
 POLICIES = ("adaptive", "always", "never", "oracle")
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """Questions with both answers, ascending by popularity; all arrays (n,)."""
-
-    subjects: np.ndarray  # str
-    relations: np.ndarray  # str
-    popularity: np.ndarray  # monthly page views, int64
-    closed: np.ndarray  # closed-book answer right, bool
-    augmented: np.ndarray  # retrieval-augmented answer right, bool
-    excluded: int  # questions left out because their subject's popularity is not known
-
-    @property
-    def gains(self) -> np.ndarray:
-        return self.augmented.astype(np.int64) - self.closed
 
 
 @dataclass(frozen=True)
@@ -57,39 +41,6 @@ class HeldOut:
     cuts: dict[str, np.ndarray]  # relation -> (splits,) thresholds
     table: dict[str, np.ndarray]  # column of splits.parquet -> (splits,)
     question_scores: np.ndarray  # (n,) mean held-out rightness of the adaptive answer; NaN where never held out
-
-
-def read_pairs(questions: Path, closed_book: Path, augmented: Path) -> Pairs:
-    """Join the question set and two answer files on the question id (the text is no key: the published set repeats some).
-
-    Raises LongtailError where the two files do not answer the same questions.
-    """
-    subject = "coalesce(CAST(s_uri AS VARCHAR), subj, question_id)"
-    rows = duckdb.sql(
-        f"""
-        SELECT {subject} AS subject, q.relation, q.s_pop, 
-               c.correct IS NOT NULL AND a.correct IS NOT NULL AND q.relation IS NOT NULL AS whole,
-               c.correct AS closed, a.correct AS augmented
-        FROM read_parquet('{closed_book}') c
-        FULL JOIN read_parquet('{augmented}') a USING (question_id)
-        LEFT JOIN read_parquet('{questions}') q USING (question_id)
-        ORDER BY q.s_pop, question_id
-        """
-    ).fetchnumpy()
-    if not np.all(np.ma.getdata(rows["whole"])):
-        raise LongtailError(
-            f"{augmented}: answers other questions than {closed_book} or {questions}, expected the same; run the answer stages again"
-        )
-    known = ~np.ma.getmaskarray(rows["s_pop"])
-    column = {name: np.ma.getdata(values)[known] for name, values in rows.items()}
-    return Pairs(
-        subjects=column["subject"].astype(object),
-        relations=column["relation"].astype(object),
-        popularity=column["s_pop"].astype(np.int64),
-        closed=column["closed"].astype(bool),
-        augmented=column["augmented"].astype(bool),
-        excluded=int((~known).sum()),
-    )
 
 
 def split_train(seed: int, subjects: np.ndarray, splits: int, train_share: float) -> np.ndarray:
@@ -145,7 +96,7 @@ def judge(pairs: Pairs, train: np.ndarray, cuts: dict[str, np.ndarray]) -> HeldO
 
 
 def tune(pairs: Pairs, chosen: params.Thresholds, seed: int) -> tuple[dict[str, HeldOut], dict[str, dict[str, float]]]:
-    """All searches on the same splits, and their thresholds fitted on all questions: (search -> HeldOut, search -> cuts)."""
+    """Each search judged on the same splits, and its thresholds by relation, fitted on all questions."""
     train = split_train(seed, pairs.subjects, chosen.splits, chosen.train_share)
     everything = np.ones((1, len(pairs.popularity)), dtype=bool)
     judged = {search: judge(pairs, train, fit(pairs, train, search, chosen)) for search in SEARCHES}

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 NAMES = ("wikipedia", "pile")
 TOKENIZER = Path("data/models/tokenizer")
-DOC_COLUMNS = "id, source, title, text, tokens, source_document, \"offset\""
+DOC_COLUMNS = 'id, source, title, text, tokens, source_document, "offset"'
 QUERY_COLUMNS = "id, split, source_document, source, context, continuation"
+ROW_GROUP = 1 << 16
 SPLITS = ("train", "validation", "test")
 TOO_SHORT = "too_short_for_"  # a reason to leave a document out that says nothing against its source
 
@@ -54,14 +55,14 @@ def build(raw: Path, tokenizer: Path, out: Path, name: str, chosen) -> dict[str,
     too many bad rows, or a corpus without documents.
     """
     from pipelines.corpus.batch import Settings, cut_batch
-    from pipelines.corpus.read import read_file
+    from pipelines.corpus.read import BATCH_BYTES, read_file
 
     files = source_files(raw)
     settings = Settings(name, tokenizer, chosen.seed, getattr(chosen.corpus, name), chosen.chunk, chosen.queries)
     code = sorted(Path(__file__).parents[1].glob("[cs]o*/*.py"))
     key = shards.key_of(*code, tokenizer, settings, [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files])
     with processes(chosen.compute.workers) as executor:
-        reader = partial(read_file, name, chosen.ingest.max_reject_share)
+        reader = partial(read_file, name, chosen.ingest.max_reject_share, BATCH_BYTES)
         read = shards.map_shards(f"read-{name}", key, reader, files, executor)
         batches, duplicates = _batches(read, chosen)
         cut = shards.map_shards(f"chunk-{name}", key, partial(cut_batch, settings), batches, executor)
@@ -188,7 +189,19 @@ def _read(paths: list[Path]) -> str:
 
 
 def _write(con: duckdb.DuckDBPyConnection, query: str, path: Path) -> None:
-    con.execute(f"COPY ({query}) TO '{path}' (FORMAT parquet, COMPRESSION zstd)")
+    """Write a query's rows in groups of ROW_GROUP: the bytes of DuckDB's own COPY depend on how its input is cut."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    reader = con.sql(query).to_arrow_reader(ROW_GROUP)
+    with pq.ParquetWriter(path, reader.schema, compression="zstd") as writer:
+        pending = reader.schema.empty_table()
+        for batch in reader:
+            pending = pa.concat_tables([pending, pa.Table.from_batches([batch])])
+            while len(pending) >= ROW_GROUP:
+                writer.write_table(pending.slice(0, ROW_GROUP).combine_chunks())
+                pending = pending.slice(ROW_GROUP)
+        writer.write_table(pending.combine_chunks())
 
 
 def _database(threads: int, memory_gb: float) -> duckdb.DuckDBPyConnection:

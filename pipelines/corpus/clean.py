@@ -10,9 +10,10 @@ from mwparserfromhell.wikicode import Wikicode
 
 # Tags whose content is no prose of the article.
 DROPPED_TAGS = frozenset(
-    """ref references table gallery imagemap timeline score math chem ce graph hiero syntaxhighlight source mapframe
-    templatestyles style script section indicator noinclude includeonly inputbox""".split()
-)  # fmt: skip
+    {"ref", "references", "table", "gallery", "imagemap", "timeline", "score", "math", "chem", "ce", "graph", "hiero"}
+    | {"syntaxhighlight", "source", "mapframe", "templatestyles", "style", "script", "section", "indicator"}
+    | {"noinclude", "includeonly", "inputbox"}
+)
 LINE_BREAKS = frozenset(("br", "hr", "p", "div", "blockquote", "poem", "center"))
 MEDIA = re.compile(r"\s*(file|image|media|category)\s*:", re.IGNORECASE)
 INTERWIKI = re.compile(r"[a-z]{2,3}(-[a-z]+)*:\S")  # [[de:Titel]]: a link to another language's article, not shown

@@ -32,7 +32,7 @@ class Raw(NamedTuple):
     row: int  # line of the file, or the page's id
 
 
-def read_file(name: str, max_reject_share: float, file: Path, out: Path) -> None:
+def read_file(name: str, max_reject_share: float, batch_bytes: int, file: Path, out: Path) -> None:
     """Write a folder: batches of one source file's documents (NNNNNN.parquet), rejects.parquet, read.json."""
     out.mkdir()
     rejects = Rejects(max_reject_share)
@@ -42,7 +42,7 @@ def read_file(name: str, max_reject_share: float, file: Path, out: Path) -> None
     for row in reader(name, file, rejects):
         rows.append(row)
         size += len(row.text.encode("utf-8"))
-        if size >= BATCH_BYTES:
+        if size >= batch_bytes:
             write_rows(rows, BATCH, out / f"{count:06d}.parquet")
             rows, size, count = [], 0, count + 1
     if rows:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-from datasketch import MinHash, MinHashLSH
 
 from pipelines import draws, params
 
@@ -30,6 +29,8 @@ def side(seed: int, source_document: str, query_share: float, queries: params.Qu
 
 def signature(tokens: np.ndarray) -> np.ndarray:
     """MinHash of the set of runs of SHINGLE token ids in (tokens,), (PERMUTATIONS,) uint32."""
+    from datasketch import MinHash  # a second to import, and a corpus without queries never needs it
+
     minhash = MinHash(PERMUTATIONS, hashfunc=int, scheme=SCHEME)
     shingles = np.unique(_shingles(tokens.astype(np.uint64)))
     for begin in range(0, len(shingles), BLOCK):
@@ -37,15 +38,15 @@ def signature(tokens: np.ndarray) -> np.ndarray:
     return minhash.hashvalues.astype(np.uint32)
 
 
-def near_duplicates(
-    queries: dict[str, np.ndarray], corpus: Iterable[np.ndarray], threshold: float
-) -> set[str]:
+def near_duplicates(queries: dict[str, np.ndarray], corpus: Iterable[np.ndarray], threshold: float) -> set[str]:
     """Query source documents whose estimated Jaccard similarity with some corpus document is `threshold` or more.
 
     `queries` maps source documents to signatures; `corpus` holds signatures, which may be streamed.
     """
     if not queries:
         return set()
+    from datasketch import MinHash, MinHashLSH
+
     # Candidates are checked below, so a missed pair costs more than a false one.
     lsh = MinHashLSH(min(threshold, 0.95), PERMUTATIONS, weights=(0.1, 0.9))
     permutations = MinHash(PERMUTATIONS, scheme=SCHEME).permutations

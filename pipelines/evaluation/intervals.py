@@ -115,7 +115,7 @@ def ratio(sums: np.ndarray) -> np.ndarray:
 def mean(
     values: np.ndarray, generator: np.random.Generator, resamples: int, clusters: np.ndarray | None = None
 ) -> Interval:
-    """Mean of `values` (n,) with a bootstrap interval, over rows or over `clusters` (n,) of rows that belong together."""
+    """Mean of `values` (n,), bootstrap interval over rows, or over `clusters` (n,) of rows that belong together."""
     columns = np.stack([np.asarray(values, dtype=float), np.ones(len(values))], axis=1)
     return bootstrap(columns if clusters is None else cluster_sums(columns, clusters), ratio, generator, resamples)
 

@@ -14,7 +14,8 @@ from pipelines.evaluation import intervals
 def fewer_bits(
     table: Path, one: tuple[str, int], other: tuple[str, int], seed: int, resamples: int
 ) -> intervals.Interval:
-    """How many per cent fewer bits `one` (retriever, k) takes than `other`, over the queries of bpb.parquet that have both.
+    """How many per cent fewer bits `one` (retriever, k) takes than `other`, over the queries of bpb.parquet that have
+    both.
 
     The interval is a bootstrap over source documents, because the queries of one document are correlated.
     """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 LETTERS = "ABCD"
 CATEGORIES: dict[str, str] = {
     subject: category
-    for category, subjects in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")).items()
+    for category, subjects in yaml.safe_load(Path(__file__).with_name("mmlu.yaml").read_text(encoding="utf-8")).items()
     for subject in subjects
 }
 

@@ -1,4 +1,4 @@
-"""Natural Questions and TriviaQA: a vote over the answers that k documents lead to, exact match (REPLUG, section 6.3)."""
+"""Natural Questions and TriviaQA: a vote over the answers that k documents lead to (REPLUG, section 6.3)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def read(folder: Path, rejects: Rejects) -> list[Item]:
-    """The questions of every *.jsonl below `folder`, {"question", "answer"} or {"id", "question", "golden_answers"} a line."""
+    """The questions of every *.jsonl below `folder`; a line has "question", and "answer" or "golden_answers"."""
     items = []
     for path in sorted(folder.rglob("*.jsonl")):
         for number, line in enumerate(open_text(path), start=1):
@@ -44,7 +44,7 @@ def _question(row: object) -> tuple[str, list[str]]:
         return "", []
     question, answers = row.get("question"), row.get("golden_answers", row.get("answer"))
     answers = [answers] if isinstance(answers, str) else answers if isinstance(answers, list) else []
-    usable = [answer for answer in answers if isinstance(answer, str) and normalise(answer)]
+    usable = [answer for answer in answers if isinstance(answer, str) and answer.strip()]
     return question.strip() if isinstance(question, str) else "", usable
 
 

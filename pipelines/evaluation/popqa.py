@@ -1,7 +1,8 @@
 """PopQA's analyses (sections 4 to 5): accuracy by relation and popularity, where retrieving helps and hurts, recall@1.
 
-Every function takes `Answers` and gives rows (dicts) of a table, each figure as an `Interval` where it has one. Intervals
-of differences and correlations are bootstraps over subjects, because the questions of one subject are correlated.
+Every function takes `Answers` and gives rows (dicts) of a table, each figure as an `Interval` where it has one.
+Intervals of differences and correlations are bootstraps over subjects, because the questions of one subject are
+correlated.
 """
 
 from __future__ import annotations
@@ -222,7 +223,7 @@ def recall(answers: Answers) -> list[dict]:
 
 
 def examples(questions: Path, predictions: Path, retriever: str, seed: int, n: int) -> list[dict]:
-    """Questions drawn by hash on which only one of the two answers is right: question, gold, both answers, page, popularity."""
+    """Questions drawn by hash on which only one of the two answers is right: `n` where it is the augmented, `n` not."""
     rows = duckdb.sql(
         f"""SELECT question_id, q.question, q.possible_answers[1] AS answer, q.s_pop AS popularity,
                    c.prediction AS closed_book, a.prediction AS augmented, a.doc_title, c.correct AS helped_not

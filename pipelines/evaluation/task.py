@@ -58,7 +58,8 @@ def log_weights(items: Sequence[Item], found: Found | None, temperature: float) 
 def check_room(
     shots: dict[str, list[str]], param: str, n_shots: int, lm: LanguageModel, count: Callable[[str], int]
 ) -> None:
-    """Raise LongtailError naming `param` where some subject's demonstrations take more than half of what the model reads.
+    """Raise LongtailError naming `param` where some subject's demonstrations take more than half of what the model
+    reads.
 
     The model would else lose their beginning, or the options, without a word.
     """

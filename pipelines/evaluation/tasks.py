@@ -1,7 +1,7 @@
-"""Stage evaluate_tasks: MMLU, Natural Questions and TriviaQA, closed-book and with REPLUG (REPLUG, sections 6.2 and 6.3).
+"""Stage evaluate_tasks: MMLU, Natural Questions, TriviaQA, closed-book and with REPLUG (REPLUG, sections 6.2-6.3).
 
-Writes data/tasks/predictions.parquet (task, method, question_id, subject, category, prediction, answers, correct; ordered
-by the first three) and rejects.parquet.
+Writes data/tasks/predictions.parquet (task, method, question_id, subject, category, prediction, answers, correct;
+ordered by the first three) and rejects.parquet.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Task:
 def read_tasks(raw: Path, chosen: params.Tasks, seed: int, rejects: Rejects) -> list[Task]:
     """The tasks whose data the profile has, at most `max_questions` items each, drawn by hash.
 
-    MMLU's demonstrations are the first of each subject's dev split; the others' are drawn from the questions, which then
-    are not asked.
+    MMLU's demonstrations are the first of each subject's dev split; the others' are drawn from the questions, which
+    then are not asked.
     """
     tasks = []
     asked = mmlu.read(raw / "mmlu", "test", rejects)
@@ -91,7 +91,8 @@ def evaluate(
 ) -> pa.Table:
     """One task by one method (SCHEMA). `search` finds k documents a query, None closed-book; `count` counts tokens.
 
-    Raises LongtailError where the demonstrations leave too little room. Finished shards lie under `key` until forgotten.
+    Raises LongtailError where the demonstrations leave too little room. Finished shards lie under `key` until
+    forgotten.
     """
     shown = {subject: _demonstrations(items, search) for subject, items in of.shots.items()}
     task.check_room(shown, of.param, max(map(len, shown.values())), lm, count)

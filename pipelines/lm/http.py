@@ -32,8 +32,8 @@ class HttpModel:
     ) -> None:
         if not (url and model and max_tokens):
             raise LongtailError(
-                "params.yaml: lm.source is http, so lm.url (the server), lm.path (the model's name there) and lm.max_tokens "
-                "(what it reads at once) must be set"
+                "params.yaml: lm.source is http, so lm.url (the server), lm.path (the model's name there) and "
+                "lm.max_tokens (what it reads at once) must be set"
             )
         self.name, self.max_tokens, self._url, self._model = model, max_tokens, url.rstrip("/") + "/completions", model
         self._session = requests.Session()
@@ -83,7 +83,7 @@ class HttpModel:
         return ids[0]
 
     def generate(self, prompts: Sequence[Prompt], max_tokens: int, stop: str = "\n") -> list[Generation]:
-        """See LanguageModel. The mean log-probability is that of the tokens that the server shows, which end before `stop`."""
+        """See LanguageModel. The mean log-probability is over the tokens that the server shows, before `stop`."""
         results = []
         for start in range(0, len(prompts), BATCH):
             shown = [self._shown(prompt, self.max_tokens - max_tokens) for prompt in prompts[start : start + BATCH]]
@@ -97,8 +97,8 @@ class HttpModel:
         """Raise LongtailError, before any work, where the server can't score."""
         if not self._scores:
             raise LongtailError(
-                f"{self._url}: gives no log-probabilities of the prompt's tokens (echo with logprobs), so {self.name} can't "
-                "score; it can still generate answers (`answer`, and the ensemble by vote)"
+                f"{self._url}: gives no log-probabilities of the prompt's tokens (echo with logprobs), so {self.name} "
+                "can't score; it can still generate answers (`answer`, and the ensemble by vote)"
             )
 
     # ------------------------------------------------------------------ the server
@@ -109,7 +109,9 @@ class HttpModel:
         try:
             response = self._session.post(self._url, json=body, timeout=TIMEOUT)
         except requests.RequestException as error:
-            raise LongtailError(f"{self._url}: no answer from the server ({type(error).__name__}); is it running?") from None
+            raise LongtailError(
+                f"{self._url}: no answer from the server ({type(error).__name__}); is it running?"
+            ) from None
         if response.status_code != 200:
             said = " ".join(response.text.split())[:300]
             hint = "; set LONGTAIL_API_KEY" if response.status_code in (401, 403) else ""
@@ -117,13 +119,15 @@ class HttpModel:
         try:
             choices = sorted(response.json()["choices"], key=lambda choice: choice["index"])
         except (ValueError, KeyError, TypeError):
-            raise LongtailError(f"{self._url}: not the answer of a completions server, expected JSON with choices") from None
+            raise LongtailError(
+                f"{self._url}: not the answer of a completions server, expected JSON with choices"
+            ) from None
         if len(choices) != len(prompts):
             raise LongtailError(f"{self._url}: {len(choices)} choices for {len(prompts)} prompts, expected one each")
         return choices
 
     def _can_score(self) -> bool:
-        """Whether the log-probabilities of a prompt come back; a refusal of the request means no, an unreachable server an error."""
+        """Whether the log-probabilities of a prompt come back. A refused request means no, no server is an error."""
         try:
             logprobs = self._complete(["one two three"], max_tokens=0, echo=True)[0].get("logprobs") or {}
         except LongtailError as error:
@@ -146,7 +150,7 @@ class HttpModel:
         return len(self._offsets(text))
 
     def _shown(self, prompt: Prompt, room: int) -> tuple[str, int]:
-        """The text that the server gets of a prompt, cut as Prompt says to `room` tokens less the server's own first one; tokens."""
+        """What the server gets of a prompt, cut as Prompt says to `room` tokens less a first one of its own; its tokens."""
         text = prompt.document + prompt.context
         ends = self._offsets(text)[:, 1]
         if len(ends) < room:
@@ -158,7 +162,7 @@ class HttpModel:
 
 
 def _continuation(logprobs: dict, start: int, end: int) -> tuple[np.ndarray, list[int]]:
-    """Log-probs of the tokens from character `start` to `end` of the echoed text, and where each ends, counted from `start`.
+    """Log-probs of the tokens from character `start` to `end` of the echoed text, and where each ends after `start`.
 
     A token that begins before `start` is the prompt's: a server's tokens need not respect where the prompt ends.
     """

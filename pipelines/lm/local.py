@@ -30,7 +30,9 @@ class LocalModel:
                 folder, dtype={"fp32": torch.float32, "bf16": torch.bfloat16}[dtype], use_safetensors=True
             )
         except (OSError, ValueError) as error:
-            raise LongtailError(f"{folder}: not a causal language model in safetensors: {' '.join(str(error).split())}") from None
+            raise LongtailError(
+                f"{folder}: not a causal language model in safetensors: {' '.join(str(error).split())}"
+            ) from None
         self.model.eval().requires_grad_(False).to(device)
         self.name, self.batch_tokens, self.device = name, batch_tokens, device
         self.max_tokens = _positions(self.model.config, self.tokenizer)
@@ -56,8 +58,8 @@ class LocalModel:
         continuation = tokens.take(rows)
         if len(rows) and continuation.lengths.max() > self.max_tokens - 1:
             raise LongtailError(
-                f"a continuation has {continuation.lengths.max()} tokens, but {self.name} reads {self.max_tokens} at once; "
-                "lower queries.continuation_tokens"
+                f"a continuation has {continuation.lengths.max()} tokens, but {self.name} reads {self.max_tokens} at "
+                "once; lower queries.continuation_tokens"
             )
         pairs = joined([self._prompts(prompts, continuation.lengths), continuation])
         log_probs = np.empty(len(continuation.values), np.float32)
@@ -142,7 +144,9 @@ class LocalModel:
         context = lengths - document
         head, kept = cut(document, context, room)
         every = np.arange(n)
-        return joined([opening, tokens.slice(every, np.zeros(n, np.int64), head), tokens.slice(every, lengths - kept, kept)])
+        return joined(
+            [opening, tokens.slice(every, np.zeros(n, np.int64), head), tokens.slice(every, lengths - kept, kept)]
+        )
 
     def _batches(self, lengths: np.ndarray) -> Iterator[np.ndarray]:
         """Rows in batches of like length, the longest first, so that too small a memory shows at once."""
@@ -169,7 +173,7 @@ class LocalModel:
         return outputs.logits[rows, columns]
 
     def _head_is_last(self) -> bool:
-        """Whether the logits are the output embedding of the last hidden state, which some models scale or cap on top."""
+        """Whether the logits are just the output embedding of the last hidden state: some models scale or cap them."""
         if self.model.base_model is self.model or self.model.get_output_embeddings() is None:
             return False
         ids = torch.arange(8, device=self.device)[None] % self.model.config.get_text_config().vocab_size
@@ -179,7 +183,7 @@ class LocalModel:
         return whole.shape == parts.shape and torch.allclose(whole, parts, rtol=1e-3, atol=1e-3)
 
     def _log_probs(self, rows: Ragged, row: np.ndarray, column: np.ndarray) -> np.ndarray:
-        """log p of the token after each (row, column), (places,) float32. Padding on the right: causal models never see it."""
+        """log p of the token after each (row, column), (places,) float32; a causal model never sees padding on the right."""
         ids, _ = self._tensors(rows)
         outputs = self._run(input_ids=ids)
         places = (torch.from_numpy(row).to(self.device), torch.from_numpy(column).to(self.device))
@@ -220,7 +224,9 @@ class LocalModel:
     def _answer(self, tokens: np.ndarray, log_probs: np.ndarray, stop: str) -> tuple[str, float]:
         text, found, _ = self._decode(tokens).partition(stop)
         count = len(tokens)
-        while found and count and len(self._decode(tokens[: count - 1])) >= len(text):  # tokens that are only the stop string's
+        while (
+            found and count and len(self._decode(tokens[: count - 1])) >= len(text)
+        ):  # tokens that are only the stop string's
             count -= 1
         return text, float(log_probs[:count].mean()) if count else float("-inf")
 
@@ -228,7 +234,7 @@ class LocalModel:
         return self.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
     def _tokens_holding(self, character: str) -> np.ndarray:
-        """Which tokens have `character` in their text, (vocabulary,) bool: only after those can a stop string be complete."""
+        """Which tokens have `character` in their text, (vocabulary,) bool: only those can complete a stop string."""
         size = self.model.config.get_text_config().vocab_size
         texts = self.tokenizer.batch_decode(np.arange(size)[:, None], clean_up_tokenization_spaces=False)
         return np.fromiter((character in text for text in texts), bool, size)
@@ -250,7 +256,9 @@ def _first_tokens(tokenizer, folder: Path) -> tuple[np.ndarray, int]:
     first = next(i for i in range(len(with_special)) if with_special[i : i + len(plain)] == plain)
     starts = [token for token in (tokenizer.bos_token_id, tokenizer.eos_token_id) if token is not None]
     if not starts:
-        raise LongtailError(f"{folder}: the tokenizer has neither a bos nor an eos token, expected one to begin a text with")
+        raise LongtailError(
+            f"{folder}: the tokenizer has neither a bos nor an eos token, expected one to begin a text with"
+        )
     return np.array(with_special[:first], np.int64), starts[0]
 
 

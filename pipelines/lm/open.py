@@ -10,7 +10,7 @@ from pipelines.lm.protocol import LanguageModel
 
 
 def open_lm(folder: Path, lm: params.LM, compute: params.Compute) -> LanguageModel:
-    """The model in `folder` (transformers), or behind `lm.url`, whose tokenizer, if `folder` has it, counts the prompts.
+    """The model in `folder` (transformers), or behind `lm.url`, where the tokenizer in `folder`, if any, counts tokens.
 
     Raises LongtailError where the folder is no causal language model or the server does not answer.
     """

@@ -1,4 +1,4 @@
-"""The language model as a black box (REPLUG §3): score, next-token distribution, greedy generation, and nothing else."""
+"""The language model as a black box (REPLUG §3): score, next-token distribution, greedy generation, nothing else."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Prompt:
     """What the model reads: its own first token if it has one, the document, the context.
 
     The caller ends `document` with the separator it wants. Too long a prompt loses the far (left) end of the context,
-    never its near end and never the beginning of the document; only where the document alone leaves the context less than half
-    of the room does the document lose its end.
+    never its near end and never the beginning of the document. Only where the document would leave the context less
+    than half of the room does the document lose its end.
     """
 
     context: str

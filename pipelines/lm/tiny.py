@@ -114,7 +114,7 @@ def _pieces(tokenizer, texts: Sequence[str], settings: params.LMTraining) -> lis
     size = settings.positions
     for text, (ids, spans) in zip(texts, encode(tokenizer, texts), strict=True):
         weights = np.ones(len(ids), np.float32)
-        if answer := ANSWER.search(text):
+        for answer in ANSWER.finditer(text):
             weights[(spans[:, 0] < answer.end(1)) & (spans[:, 1] > answer.start(1))] = settings.answer_weight
         found += [(ids[i : i + size], weights[i : i + size]) for i in range(0, len(ids), size)]
     return found
@@ -170,7 +170,7 @@ def optimise(model: LlamaForCausalLM, tokens: np.ndarray, weights: np.ndarray, s
             ids, weight = torch.from_numpy(tokens[rows]), torch.from_numpy(weights[rows])
             with torch.autocast("cpu", torch.bfloat16, enabled=settings.dtype == "bf16"):
                 logits = model(input_ids=ids, use_cache=False).logits
-            losses[step], gradient = _loss(logits.detach(), ids, weight)
+            losses[step], gradient = loss_and_gradient(logits.detach(), ids, weight)
             logits.backward(gradient)
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             for group in optimiser.param_groups:
@@ -186,7 +186,7 @@ def optimise(model: LlamaForCausalLM, tokens: np.ndarray, weights: np.ndarray, s
     return losses
 
 
-def _loss(logits: torch.Tensor, ids: torch.Tensor, weight: torch.Tensor) -> tuple[float, torch.Tensor]:
+def loss_and_gradient(logits: torch.Tensor, ids: torch.Tensor, weight: torch.Tensor) -> tuple[float, torch.Tensor]:
     """Cross-entropy of the next tokens, and the gradient of its weighted mean by the logits (rows, positions, vocabulary).
 
     Written out, softmax less one at the target, since autograd's own takes a fifth of a step on a CPU.

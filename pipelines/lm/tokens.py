@@ -1,4 +1,4 @@
-"""Token sequences of unequal length as one flat array and its bounds, and the bytes behind each token, without loops."""
+"""Token sequences of unequal length as one flat array and its bounds, and the bytes of each token, without loops."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 
 def spans(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """starts[0], starts[0] + 1, …, `lengths[0]` numbers of it, then the same of starts[1], …: (sum of lengths,) int64."""
+    """starts[0], starts[0] + 1, … (lengths[0] numbers), then the same from starts[1], …: (sum of lengths,) int64."""
     before = np.cumsum(lengths) - lengths
     return np.repeat(starts - before, lengths) + np.arange(lengths.sum())
 
@@ -38,7 +38,9 @@ class Ragged:
 
     def slice(self, rows: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> Ragged:
         """From sequence rows[i], `lengths[i]` values from its `starts[i]`-th on."""
-        return Ragged(self.values[spans(self.bounds[rows] + starts, lengths)], np.concatenate([[0], np.cumsum(lengths)]))
+        return Ragged(
+            self.values[spans(self.bounds[rows] + starts, lengths)], np.concatenate([[0], np.cumsum(lengths)])
+        )
 
     def split(self, values: np.ndarray) -> list[np.ndarray]:
         """`values` (total,), cut as the sequences are."""
@@ -68,7 +70,7 @@ def padded(rows: Ragged, width: int, pad: int, *, left: bool = False) -> tuple[n
 
 
 def cut(document: np.ndarray, context: np.ndarray, room: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How many tokens stay of the document's beginning and of the context's end where only `room` of them fit (see Prompt)."""
+    """How many tokens stay of the document's beginning and of the context's end where `room` of them fit (see Prompt)."""
     kept = np.maximum(np.minimum(context, np.maximum(room - document, room // 2)), 0)
     return np.minimum(document, np.maximum(room - kept, 0)), kept
 
@@ -76,9 +78,9 @@ def cut(document: np.ndarray, context: np.ndarray, room: np.ndarray) -> tuple[np
 def byte_counts(texts: Sequence[str], ends: Ragged) -> np.ndarray:
     """UTF-8 bytes of each token, (total,) int32, from `ends`: the character in its text at which each token ends.
 
-    A token gets the bytes from the last token's end to its own, so spaces before it are its own; of several tokens inside one
-    character the first gets all its bytes; what follows the last token's end is the last token's. So the counts of a text with a
-    token add up to the text's bytes, exactly.
+    A token gets the bytes from the last token's end to its own, so spaces before it are its own; of several tokens
+    inside one character the first gets all its bytes; what follows the last token's end is the last token's. So the
+    counts of a text with a token add up to the text's bytes, exactly.
     """
     points = np.frombuffer("".join(texts).encode("utf-32-le"), np.uint32)
     before = np.concatenate([[0], np.cumsum(1 + (points >= 0x80) + (points >= 0x800) + (points >= 0x10000))])

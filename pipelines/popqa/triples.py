@@ -63,7 +63,7 @@ def build_triples(
             "fetch one or set popqa.source: published"
         )
     rejects = Rejects(max_share := ingest.max_reject_share)
-    key = shards.key_of(dumps, max_share, *dumps, Path(wikidata.__file__), FILE)
+    key = shards.key_of(dumps, max_share, *dumps, Path(wikidata.__file__), Path(__file__), FILE)
     with ProcessPoolExecutor(compute.workers) as pool:
         parts = shards.map_shards("triples", key, partial(parse_dump, max_share), dumps, pool)
     for part in parts:

@@ -21,8 +21,8 @@ def adaptive(inputs: Inputs, search: str) -> Section:
         f"Too few questions of {' and '.join(lacking)} have a known popularity to tune thresholds." if lacking else ""
     )
     blocks: list = [
-        "Below a relation's popularity threshold the answer with the top passage counts, from it on the closed-book one. "
-        "Thresholds are fitted on one part of the subjects and judged on the others, over many seeded splits.",
+        "Below a relation's popularity threshold the answer with the top passage counts, from it on the closed-book "
+        "one. Thresholds are fitted on one part of the subjects and judged on the others, over many seeded splits.",
     ]
     for dataset, methods in tuned.items():
         rows = []
@@ -44,9 +44,9 @@ def adaptive(inputs: Inputs, search: str) -> Section:
         blocks.append(
             Table(
                 f"adaptive-{dataset}",
-                f"{label(dataset)}: held-out accuracy in per cent, intervals over subjects; gain over the better of always and "
-                "never in points; sd over splits in points; share of the questions that retrieve and accuracy on the training "
-                "side in per cent. In use: {search}.",
+                f"{label(dataset)}: held-out accuracy in per cent, intervals over subjects; gain over the better of "
+                "always and never in points; sd over splits in points; share of the questions that retrieve and "
+                f"accuracy on the training side in per cent. In use: {search}.",
                 ["retriever", "search", "adaptive", "always", "never", "oracle", "gain", "sd", "retrieves", "training"],
                 rows,
             )
@@ -69,8 +69,8 @@ def _policies(dataset: str, methods: dict, search: str) -> Figure:
         [label(m) for m in methods],
         figure,
         y="held-out accuracy, %",
-        caption=f"{label(dataset)}: adaptive against always and never retrieving, before (dense) and after LSR; the oracle knows "
-        "which of the two answers is right.",
+        caption=f"{label(dataset)}: adaptive against always and never retrieving, before (dense) and after LSR; the "
+        "oracle knows which of the two answers is right.",
         alt=f"Bar chart of held-out accuracy. {said}.",
     )
 
@@ -93,12 +93,13 @@ def _thresholds(dataset: str, rows: list[dict]) -> list:
             (min(finite), max(finite)),
             x="popularity threshold, monthly page views (left edge: never retrieve, right edge: always)",
             caption=f"{label(dataset)}: thresholds fitted on all questions; bars span 95 % of the splits' thresholds.",
-            alt=f"Thresholds of {len(relations)} relations for {len(methods)} retrievers; the numbers are in the table below.",
+            alt=f"Thresholds of {len(relations)} relations for {len(methods)} retrievers; the numbers are in the "
+            "table below.",
         ),
         Table(
             f"thresholds-{dataset}",
-            f"{label(dataset)}: thresholds in monthly page views (0: never retrieve, ∞: always) and accuracies over the same "
-            "questions in per cent; relations with few questions share the threshold of all together.",
+            f"{label(dataset)}: thresholds in monthly page views (0: never retrieve, ∞: always) and accuracies over "
+            "the same questions in per cent; relations with few questions share the threshold of all together.",
             [
                 "relation",
                 "retriever",

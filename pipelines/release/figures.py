@@ -108,9 +108,15 @@ def bars(
 
 
 def ranges(
-    name: str, rows: Sequence[str], series: dict[str, Sequence[tuple[float, float, float]]], limits: tuple[float, float],
-    *, x: str, caption: str, alt: str,
-) -> Figure:  # fmt: skip
+    name: str,
+    rows: Sequence[str],
+    series: dict[str, Sequence[tuple[float, float, float]]],
+    limits: tuple[float, float],
+    *,
+    x: str,
+    caption: str,
+    alt: str,
+) -> Figure:
     """Thresholds: a point and a range per row and series on a log axis; 0 and infinity lie on its two edges."""
 
     def draw(axes) -> None:

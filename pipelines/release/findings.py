@@ -14,7 +14,7 @@ from pipelines.release.page import Finding, show
 
 
 def findings(inputs: Inputs, search: str, top_k: int) -> list[Finding]:
-    """All findings, on PopQA where there is a choice; `search` is the threshold search in use, `top_k` REPLUG's documents."""
+    """All findings, questions being PopQA's; `search` is the threshold search in use, `top_k` REPLUG's documents."""
     answers = inputs.answers.get("popqa")
     found = [] if answers is None else _popqa(answers, inputs.seed, inputs.resamples)
     found += _adaptive(inputs, search)
@@ -46,8 +46,8 @@ def _popqa(answers: popqa.Answers, seed: int, resamples: int) -> list[Finding]:
         Finding(
             "tail",
             "Retrieval helps in the long tail.",
-            f"On the least popular {popqa.TAIL:.0%} of the questions the passage of the dense retriever changes accuracy by "
-            f"{_points(in_tail)}{_over(int(tail.sum()), 'question')}.",
+            f"On the least popular {popqa.TAIL:.0%} of the questions the passage of the dense retriever changes "
+            f"accuracy by {_points(in_tail)}{_over(int(tail.sum()), 'question')}.",
             in_tail,
             1,
         ),
@@ -79,9 +79,9 @@ def _adaptive(inputs: Inputs, search: str) -> list[Finding]:
         if figures:
             numbers = {name: 100 * figures[name]["value"] for name in ("adaptive", "always", "never", "oracle")}
             measured = (
-                f"Held out, adaptive retrieval is right on {numbers['adaptive']:.1f} % of the questions, always retrieving on "
-                f"{numbers['always']:.1f} %, never on {numbers['never']:.1f} %, an oracle on {numbers['oracle']:.1f} %; adaptive "
-                f"less the better of always and never: {_points(gain)}."
+                f"Held out, adaptive retrieval is right on {numbers['adaptive']:.1f} % of the questions, always "
+                f"retrieving on {numbers['always']:.1f} %, never on {numbers['never']:.1f} %, an oracle on "
+                f"{numbers['oracle']:.1f} %; adaptive less the better of always and never: {_points(gain)}."
             )
         claim = f"With {words}, retrieving below a popularity threshold beats both always and never retrieving."
         found.append(Finding(f"adaptive-{method}", claim, measured, gain, 1))
@@ -130,7 +130,8 @@ def _recall(answers: popqa.Answers, seed: int, resamples: int) -> Finding:
     return Finding(
         "recall",
         "LSR finds an answer more often, on questions about subjects it was not trained on.",
-        f"The share of top passages that hold an answer changes by {_points(more)}{_over(len(answers.ids), 'question')}.",
+        "The share of top passages that hold an answer changes by "
+        f"{_points(more)}{_over(len(answers.ids), 'question')}.",
         more,
         1,
     )

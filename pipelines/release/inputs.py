@@ -78,7 +78,8 @@ def _models(bits: Path) -> list[str]:
 
 def _questions(path: Path, name: str) -> dict:
     counts = duckdb.execute(
-        """SELECT count(*), count(DISTINCT relation), count(*) FILTER (split = 'test'), count(*) FILTER (split = 'train'),
+        """SELECT count(*), count(DISTINCT relation), count(*) FILTER (split = 'test'), count(*) FILTER (split =
+        'train'),
                   count(s_pop) FROM read_parquet(?)""",
         [str(path)],
     ).fetchone()

@@ -37,8 +37,9 @@ def language_modelling(inputs: Inputs, top_k: int) -> Section:
     drawn = {"none": ([1, top], [none, none])} | by_k
     said = "; ".join(f"{label(name)} {own[-1].value:.3f}" for name, (_, own) in drawn.items())
     blocks = [
-        "Bits per byte of the held-out continuations: fewer are better. Documents are put in front of the context one by one "
-        "and the model's predictions are averaged, weighted by similarity. Intervals are bootstraps over source documents.",
+        "Bits per byte of the held-out continuations: fewer are better. Documents are put in front of the context "
+        "one by one and the model's predictions are averaged, weighted by similarity. Intervals are bootstraps over "
+        "source documents.",
         Table(
             "bits-per-byte",
             f"Bits per byte without documents and with {top_k}, and the bits saved in per cent.",
@@ -50,7 +51,8 @@ def language_modelling(inputs: Inputs, top_k: int) -> Section:
             drawn,
             x="documents in the ensemble, k",
             y="bits per byte",
-            caption="Bits per byte by the number of documents. Random documents are the control for the ensemble itself.",
+            caption="Bits per byte by the number of documents. Random documents are the control for the ensemble "
+            "itself.",
             alt=f"Line chart of bits per byte by number of documents. With the most documents: {said}.",
         ),
     ]
@@ -80,8 +82,8 @@ def _sharpened(metrics: dict) -> list:
     return [
         Table(
             "bits-per-byte-by-temperature",
-            "Bits per byte by the temperature of lambda: the paper's 1 weighs documents almost alike, a lower one favours the "
-            "most similar.",
+            "Bits per byte by the temperature of lambda: the paper's 1 weighs documents almost alike, a lower one "
+            "favours the most similar.",
             ["documents", *(f"temperature {temperature:g}" for temperature in temperatures)],
             [
                 [label(name), *(cells.get((name, temperature), NOTHING) for temperature in temperatures)]
@@ -119,7 +121,8 @@ def tasks(inputs: Inputs) -> Section:
         "documents, counted right on an exact match after normalisation.",
         Table(
             "tasks",
-            "Accuracy in per cent (Wilson's intervals) and the change against closed-book in points (bootstrap over questions).",
+            "Accuracy in per cent (Wilson's intervals) and the change against closed-book in points (bootstrap over "
+            "questions).",
             ["task", "method", "questions", "accuracy", "change"],
             rows,
         ),
@@ -164,15 +167,17 @@ def training(inputs: Inputs) -> Section:
         "training",
         title,
         [
-            "The retriever learns to give each document the probability (P) that the frozen language model's likelihood gives "
-            "it (Q). Where Q is uniform there is nothing to learn; validation is on queries that training never sees.",
+            "The retriever learns to give each document the probability (P) that the frozen language model's "
+            "likelihood gives it (Q). Where Q is uniform there is nothing to learn; validation is on queries that "
+            "training never sees.",
             figures.curves(
                 "lsr-training",
                 panels,
                 x="step",
                 caption="LSR's training, step by step, and its validation whenever the corpora were embedded anew.",
-                alt=f"Line charts of LSR's training: the divergence goes from {first['kl']:.3f} to {last['kl']:.3f}, the "
-                f"entropy of Q from {first['entropy_lm']:.3f} to {last['entropy_lm']:.3f}; validation is in the table below.",
+                alt=f"Line charts of LSR's training: the divergence goes from {first['kl']:.3f} to {last['kl']:.3f}, "
+                f"the entropy of Q from {first['entropy_lm']:.3f} to {last['entropy_lm']:.3f}; validation is in the "
+                "table below.",
             ),
             Table(
                 "lsr-validation",

@@ -135,7 +135,7 @@ def numeric(value: Any) -> bool:
 
 
 def to_csv(table: Table) -> str:
-    """The table with plain numbers: an Interval takes three columns, `name`, `name_low` and `name_high`, shares as such."""
+    """The table with plain numbers, shares as such: an Interval takes three columns, name, name_low and name_high."""
     wide = [any(isinstance(row[i], (Interval, Percent)) for row in table.rows) for i in range(len(table.head))]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")

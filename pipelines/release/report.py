@@ -70,10 +70,10 @@ def _intro(read: Inputs) -> str:
     asked = sum(len(answers.ids) for answers in read.answers.values())
     rejected = sum(row["rows"] for row in read.rejects)
     return (
-        f"When does retrieving a passage help a language model answer, and when does it mislead? This run searched "
-        f"{documents} documents, asked {asked:,} questions four ways each (without retrieval, and with the top passage by "
-        f"BM25, by a dense retriever, and by the same retriever tuned to the language model), and rejected {rejected:,} "
-        f"input row{'' if rejected == 1 else 's'}."
+        "When does retrieving a passage help a language model answer, and when does it mislead? This run searched "
+        f"{documents} documents, asked {asked:,} questions four ways each (without retrieval, and with the top "
+        "passage by BM25, by a dense retriever, and by the same retriever tuned to the language model), and "
+        f"rejected {rejected:,} input row{'' if rejected == 1 else 's'}."
     )
 
 

@@ -80,8 +80,9 @@ def accuracy(inputs: Inputs) -> Section:
     blocks.append(
         Table(
             "accuracy",
-            "Accuracy in per cent, with Wilson's intervals. Substring is the published rule: a gold answer anywhere in the "
-            "prediction; short aliases get credit by chance there (“W” is in “New York”). Word asks for whole words.",
+            "Accuracy in per cent, with Wilson's intervals. Substring is the published rule: a gold answer anywhere "
+            "in the prediction; short aliases get credit by chance there (“W” is in “New York”). Word asks for whole "
+            "words.",
             ["questions of", "answered", "questions", "substring", "word"],
             rows,
         )
@@ -112,8 +113,8 @@ def _by_popularity(name: str, answers: popqa.Answers, inputs: Inputs) -> list:
             y="accuracy, %",
             log_x=True,
             caption=f"{label(name)}: accuracy by the subject's popularity; bands are Wilson's 95 % intervals.",
-            alt=f"Line chart of {label(name)} accuracy by decile of popularity: closed-book goes from {first:.0%} in the least "
-            f"popular tenth to {last:.0%} in the most popular; the numbers are in the table below.",
+            alt=f"Line chart of {label(name)} accuracy by decile of popularity: closed-book goes from {first:.0%} in "
+            f"the least popular tenth to {last:.0%} in the most popular; the numbers are in the table below.",
         ),
         figures.lines(
             f"gain-by-popularity-{name}",
@@ -122,8 +123,8 @@ def _by_popularity(name: str, answers: popqa.Answers, inputs: Inputs) -> list:
             y="augmented minus closed-book, points",
             log_x=True,
             zero=True,
-            caption=f"{label(name)}: what retrieving the top passage changes, by popularity; above zero it helps. Bands are "
-            "95 % bootstrap intervals over subjects.",
+            caption=f"{label(name)}: what retrieving the top passage changes, by popularity; above zero it helps. "
+            "Bands are 95 % bootstrap intervals over subjects.",
             alt=f"Line chart of augmented minus closed-book accuracy on {label(name)}: with the dense retriever from "
             f"{100 * ends[0]:+.0f} points in the least popular tenth to {100 * ends[1]:+.0f} in the most popular.",
         ),
@@ -142,7 +143,8 @@ def _by_popularity(name: str, answers: popqa.Answers, inputs: Inputs) -> list:
 def _by_relation(name: str, answers: popqa.Answers, inputs: Inputs) -> Table:
     return Table(
         f"accuracy-by-relation-{name}",
-        f"{label(name)}: accuracy in per cent by relation, and the correlation of closed-book correctness with log popularity.",
+        f"{label(name)}: accuracy in per cent by relation, and the correlation of closed-book correctness with log "
+        "popularity.",
         ["relation", "questions", *map(label, QUESTION_METHODS), "correlation"],
         [
             [named(row["relation"]), row["questions"], *(Percent(row[m]) for m in QUESTION_METHODS), row["correlation"]]
@@ -151,11 +153,9 @@ def _by_relation(name: str, answers: popqa.Answers, inputs: Inputs) -> Table:
     )
 
 
-def halves(inputs: Inputs) -> Section | None:
-    """The offline world's check that closed-book answers are knowledge, not memorised questions; None for other sources."""
-    answers = inputs.answers.get("popqa")
-    if answers is None:
-        return None
+def halves(inputs: Inputs) -> Section:
+    """The offline world's check that closed-book answers are knowledge, not memorised questions."""
+    answers = inputs.answers["popqa"]
     asked = popqa.asked_as_evaluated(answers, inputs.seed)
     rows = []
     for words, own in (("asked there in the evaluation's wording", asked), ("never asked in it", ~asked)):
@@ -167,9 +167,9 @@ def halves(inputs: Inputs) -> Section | None:
         "halves",
         "Knowledge or memorised questions?",
         [
-            "The sample's language model is trained on text that asks about half of the world's entities in the very wording "
-            "of the evaluation, and about the other half in other wordings only. Alike figures on both halves mean that "
-            "closed-book answers are recalled facts, not recalled questions.",
+            "The sample's language model is trained on text that asks about half of the world's entities in the very "
+            "wording of the evaluation, and about the other half in other wordings only. Alike figures on both "
+            "halves mean that closed-book answers are recalled facts, not recalled questions.",
             Table(
                 "halves",
                 "PopQA by what the language model's training text asked about the subject.",
@@ -194,9 +194,9 @@ def retrieval_effect(inputs: Inputs) -> Section:
         blocks.append(
             Table(
                 f"retrieval-effect-{name}",
-                f"{label(name)}: accuracy closed-book and with the top passage in per cent, and the change in points. Tail: the "
-                f"least popular {popqa.TAIL:.0%}; head: the most popular {popqa.HEAD:.0%}. A namesake's page is another page by "
-                "the subject's name.",
+                f"{label(name)}: accuracy closed-book and with the top passage in per cent, and the change in "
+                f"points. Tail: the least popular {popqa.TAIL:.0%}; head: the most popular {popqa.HEAD:.0%}. A "
+                "namesake's page is another page by the subject's name.",
                 ["retriever", "questions where", "questions", "closed-book", "augmented", "change"],
                 [
                     [
@@ -216,8 +216,8 @@ def retrieval_effect(inputs: Inputs) -> Section:
         blocks.append(
             Table(
                 f"recall-{name}",
-                f"{label(name)}: recall@1, the share of top passages that hold an answer (whole words), in per cent: over all "
-                "questions, and by which of the two answers is right.",
+                f"{label(name)}: recall@1, the share of top passages that hold an answer (whole words), in per cent: "
+                "over all questions, and by which of the two answers is right.",
                 ["retriever", "questions", "share, %", "recall@1"],
                 [
                     [label(r["retriever"]), r["answers"], 100 * r["share"], Percent(r["recall"])]

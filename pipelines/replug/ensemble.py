@@ -13,7 +13,7 @@ from scipy.special import log_softmax, logsumexp
 
 
 def comparable(scores: np.ndarray, retriever: str) -> np.ndarray:
-    """What lambda is a softmax of, (queries, k): cosine or dot product as it is; BM25 as a share of the query's best score.
+    """What lambda is a softmax of, (queries, k): cosine or dot product as it is, BM25 as a share of the best score.
 
     BM25's scale grows with the query's length and the terms' rarity, so a softmax of it would pick one document on long
     queries; its share of the best score lies in [0, 1] like a cosine. Random documents have no similarity: all get 0.
@@ -37,7 +37,7 @@ def token_mixture(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def sequence_mixture(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The mixture of whole-sequence probabilities, (queries, tokens), by the chain rule: tokens add up to the sequence's."""
+    """The mixture of whole sequences, (queries, tokens), by the chain rule: tokens add up to the sequence's."""
     reached = logsumexp(np.cumsum(log_probs, axis=2, dtype=np.float64) + weights[:, :, None], axis=1)
     return np.diff(reached, axis=1, prepend=0.0)  # the weights add up to one: nothing said yet has log-probability 0
 

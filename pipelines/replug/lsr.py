@@ -1,8 +1,8 @@
 """Stage `train_lsr`: REPLUG LSR, the retriever tuned to the frozen language model (REPLUG §4-5).
 
 Round by round: search the top k for every query, have the language model score what it did not score before, train
-`lsr.refresh_steps` steps towards its distribution, embed the corpora anew. data/metrics/lsr.json holds the curve and the
-validation before, between and after; data/models/lsr is a Hugging Face folder like the untuned retriever's.
+`lsr.refresh_steps` steps towards its distribution, embed the corpora anew. data/metrics/lsr.json holds the curve and
+the validation before, between and after; data/models/lsr is a Hugging Face folder like the untuned retriever's.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def train(params: SimpleNamespace) -> stage.Metrics:
     shards.write_json(METRICS, figures | counts | {"curve": _thinned(curve), "validation": validation})
     for side in sides:
         side.forget()
-    return figures | counts
+    return figures | counts | {name: [row[name] for row in curve] for name in curve[0] if name != "step"}
 
 
 def _sides(params: SimpleNamespace, encoder):
@@ -99,19 +99,16 @@ def _sides(params: SimpleNamespace, encoder):
 def _informative(entropy: float, params: SimpleNamespace) -> None:
     if round(entropy, 3) == 1.0:
         raise LongtailError(
-            f"the language model's distribution over the {params.lsr.top_k} documents is uniform (entropy {entropy:.5f} of 1) "
-            f"with lsr.likelihood {params.lsr.likelihood} and lsr.beta {params.lsr.beta}, so the retriever can learn nothing; "
-            "use mean_logprob, or lower lsr.beta"
+            f"the language model's distribution over the {params.lsr.top_k} documents is uniform (entropy {entropy:.5f} "
+            f"of 1) with lsr.likelihood {params.lsr.likelihood} and lsr.beta {params.lsr.beta}, so the retriever can "
+            "learn nothing; use mean_logprob, or lower lsr.beta"
         )
 
 
 def _figures(validation: list[dict], curve: list[dict]) -> dict[str, float]:
-    """The validation before and after, the share of bits saved, and the last steps' divergence and entropies."""
-    first, last = validation[0], validation[-1]
-    figures = {f"{name}_{when}": row[name] for when, row in (("before", first), ("after", last)) for name in row}
-    figures = {name: value for name, value in figures.items() if not name.startswith("step")}
-    tail = _thinned(curve)[-1]
-    return figures | {f"{name}_last": value for name, value in tail.items() if name != "step"}
+    """The validation before and after, and the last steps' divergence and entropies."""
+    ends = {"before": validation[0], "after": validation[-1], "last": _thinned(curve)[-1]}
+    return {f"{name}_{when}": row[name] for when, row in ends.items() for name in row if name != "step"}
 
 
 def _thinned(curve: list[dict]) -> list[dict]:

@@ -23,8 +23,8 @@ def lsr_loss(
 ) -> torch.Tensor:
     """Mean over the batch of KL(Q || P_R) for `q_p`, of KL(P_R || Q) for `p_q`; both inputs (batch, k).
 
-    P_R = softmax(similarities / gamma) is the retriever's, Q = softmax(log_likelihoods / beta) the language model's, over
-    the same k documents. Only `similarities` should carry a gradient.
+    P_R = softmax(similarities / gamma) is the retriever's, Q = softmax(log_likelihoods / beta) the language model's,
+    over the same k documents. Only `similarities` should carry a gradient.
     """
     log_p = torch.log_softmax(similarities / gamma, dim=1)
     log_q = torch.log_softmax(log_likelihoods / beta, dim=1)

@@ -41,7 +41,9 @@ def language_modelling(corpus: Path, split: str, seed: int, at_most: int) -> tup
     Raises LongtailError where the stage `chunk` did not write them.
     """
     names = ("id", "context", "continuation", "source_document", "source")
-    found = _read(corpus / "queries.parquet", f"SELECT {', '.join(names)} FROM rows WHERE split = '{split}' ORDER BY id")
+    found = _read(
+        corpus / "queries.parquet", f"SELECT {', '.join(names)} FROM rows WHERE split = '{split}' ORDER BY id"
+    )
     ids, contexts, continuations, *sources = found
     chosen = draws.sample(seed, f"{split} queries", list(ids), at_most) if len(ids) else np.empty(0, np.int64)
     queries = Queries(ids[chosen], contexts[chosen], contexts[chosen], continuations[chosen], separator="\n")
@@ -49,10 +51,10 @@ def language_modelling(corpus: Path, split: str, seed: int, at_most: int) -> tup
 
 
 def questions(popqa: Path, seed: int, validation_share: float, at_most: int, held_at_most: int):
-    """PopQA's training questions: those to learn from, those that judge, and the titles of the latter's subjects' pages.
+    """PopQA's training questions: those to learn from, those that judge, and the titles of the latter's pages.
 
-    Subjects are shared out by hash, so that none is on both sides; (Queries, Queries, (n,) str). Only questions whose subject's
-    page is known can judge. Raises LongtailError where the stage `build_popqa` did not write them.
+    Subjects are shared out by hash, so that none is on both sides; (Queries, Queries, (n,) str). Only questions whose
+    subject's page is known can judge. Raises LongtailError where the stage `build_popqa` did not write them.
     """
     ids, asked, answers, subjects, pages = _read(
         popqa,
@@ -69,7 +71,10 @@ def questions(popqa: Path, seed: int, validation_share: float, at_most: int, hel
         wanted = np.array([f" {answer}" for answer in answers[rows]], object)
         return Queries(ids[rows], asked[rows], contexts, wanted, separator="\n\n"), pages[rows]
 
-    (train, _), (judging, titles) = draw(~held, "lsr questions", at_most), draw(held & known, "lsr judges", held_at_most)
+    (train, _), (judging, titles) = (
+        draw(~held, "lsr questions", at_most),
+        draw(held & known, "lsr judges", held_at_most),
+    )
     return train, judging, titles
 
 

@@ -1,4 +1,4 @@
-"""Stage `score_lm`: the log-probability table of the test queries, and bits per byte by retriever and k (REPLUG Table 1).
+"""Stage `score_lm`: the log-probability table of the test queries, and bits per byte by retriever (REPLUG Table 1).
 
 data/logprobs/
   logprobs.parquet   lm, query_id, doc_id ("" = none), log_probs and bytes (a list entry per continuation token)

@@ -36,7 +36,7 @@ def unique_pairs(queries: np.ndarray, found: np.ndarray) -> np.ndarray:
 
 
 def score_pairs(stage: str, key: str, lm: LanguageModel, queries: Queries, docs: Path, pairs: np.ndarray) -> pa.Table:
-    """log p of each pair's continuation, as COLUMNS, in the pairs' order; pairs (n, 2) int64 of query and position or NONE.
+    """log p of each pair's continuation, as COLUMNS, in the pairs' order; pairs (n, 2) of query and position or NONE.
 
     Finished shards stay under (stage, key) until the caller forgets them: a killed run does not score a pair twice.
     """
@@ -52,10 +52,7 @@ def score_pairs(stage: str, key: str, lm: LanguageModel, queries: Queries, docs:
         columns = [
             pa.array(part[:, 0]),
             pa.array(part[:, 1]),
-            *(
-                pa.ListArray.from_arrays(bounds, np.concatenate(values))
-                for values in (scores.log_probs, scores.bytes)
-            ),
+            *(pa.ListArray.from_arrays(bounds, np.concatenate(values)) for values in (scores.log_probs, scores.bytes)),
         ]
         pq.write_table(pa.table(columns, schema=COLUMNS), path, compression="zstd")
 

@@ -1,4 +1,4 @@
-"""LSR's two halves of a step (REPLUG §4): what the frozen language model says of the candidates, and what the encoder learns."""
+"""LSR round by round (REPLUG §4): what the frozen language model says of the candidates, what the encoder learns."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Tuner:
             side.index = dense.build(vectors, kind, self.seed, threads)
 
     def judge(self) -> dict[str, float]:
-        """Search for all queries; on those not learnt from, bits per byte of the ensemble and recall of the right page."""
+        """Search for all queries; on those not learnt from: bits per byte of the ensemble, recall of the right page."""
         figures, self.found = {}, []
         for side in self.sides:
             vectors = self.encoder.embed(list(side.queries.texts))
@@ -122,12 +122,14 @@ class Tuner:
         return figures
 
     def ask(self) -> float:
-        """Targets for the candidates just found; returns the entropy of Q over all training queries, 1 being uniform."""
+        """Targets for the candidates just found; returns the entropy of Q over all training queries, 1 if uniform."""
         self.targets = []
         for side, found in zip(self.sides, self.found, strict=True):
             rows = np.arange(side.train)
             self._score(side, rows, found[: side.train])
-            self.targets.append(objective.likelihood(*side.look_up(rows, found[: side.train]), self.settings.likelihood))
+            self.targets.append(
+                objective.likelihood(*side.look_up(rows, found[: side.train]), self.settings.likelihood)
+            )
         shares = [objective.entropy(target, self.settings.beta) for target in self.targets if len(target)]
         return float(np.average(shares, weights=[len(target) for target in self.targets if len(target)]))
 
@@ -152,11 +154,14 @@ class Tuner:
 
     def _order(self, epoch: int) -> np.ndarray:
         if getattr(self, "_epoch", None) != epoch:
-            self._epoch, self._drawn = epoch, draws.generator(self.seed, "lsr order", str(epoch)).permutation(len(self.owners))
+            self._epoch, self._drawn = (
+                epoch,
+                draws.generator(self.seed, "lsr order", str(epoch)).permutation(len(self.owners)),
+            )
         return self._drawn
 
     def _similarities(self, batch: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """(batch, k) with gradient on both sides of s(d, x), and the targets; a document that comes up twice is embedded once."""
+        """s(d, x) with gradient on both sides, and targets, (batch, k); a document that comes up twice is embedded once."""
         texts, places, first, targets, asked = [], [], 0, [], []
         for i, side in enumerate(self.sides):
             rows = self.owners[batch][self.owners[batch][:, 0] == i, 1]

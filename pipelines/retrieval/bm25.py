@@ -14,14 +14,14 @@ from bm25s.stopwords import STOPWORDS_EN
 from bm25s.tokenization import Tokenized
 from scipy.sparse import csr_matrix
 
-from pipelines.retrieval.dense import check, describe
+from pipelines.retrieval.meta import check, describe
 from pipelines.shards import write_json
 
 CELLS = 1 << 24  # scores at once: 64 MiB
 
 
 class Analyser:
-    """Text to terms: lower-cased words without English stop words, stemmed by Snowball. Serves documents and queries."""
+    """Text to terms: lower-cased words without English stop words, stemmed. Serves documents and queries."""
 
     name = "words, lower case, bm25s English stop words, Snowball english"
 
@@ -87,7 +87,7 @@ class BM25:
 
 
 def top(scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The k largest of each row, best first, ties by position: (rows, k) int64 and float32. scores: (rows, documents)."""
+    """The k largest of each row of (rows, documents), best first, ties by position: (rows, k) int64 and float32."""
     last = np.partition(scores, scores.shape[1] - k, axis=1)[:, -k:].min(1, keepdims=True)
     rows, columns = np.nonzero(scores >= last)  # ties at the k-th place make more than k
     order = np.lexsort((columns, -scores[rows, columns], rows))

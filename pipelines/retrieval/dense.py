@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,10 +9,8 @@ import faiss
 import numpy as np
 
 from pipelines import draws, params
-from pipelines.errors import LongtailError
-from pipelines.retrieval import documents
 from pipelines.retrieval.encoder import Encoder
-from pipelines.shards import key_of
+from pipelines.retrieval.meta import check
 
 FLAT_UP_TO = 200_000  # documents that `auto` searches exactly
 BLOCK = 65_536  # embeddings turned from fp16 to fp32 at once
@@ -93,24 +90,3 @@ class Dense:
 
     def search(self, texts: Sequence[str], k: int) -> tuple[np.ndarray, np.ndarray]:
         return search(self.index, self.encoder.embed(texts), k)
-
-
-def describe(docs: Path, encoder: Path | None, **more) -> dict:
-    """What meta.json says of an index: hashes of what it was made of, and the facts given."""
-    hashes = {"docs": key_of(docs), "count": documents.count(docs)}
-    return hashes | ({"encoder": key_of(encoder)} if encoder else {}) | more
-
-
-def check(folder: Path, *, docs: Path, encoder: Path | None = None, **expected) -> dict:
-    """The folder's meta.json, after comparing it with the files at hand; LongtailError names what differs."""
-    try:
-        meta = json.loads((Path(folder) / "meta.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        raise LongtailError(f"{folder}: no meta.json to read, expected an index; run the stage `index`") from None
-    for name, value in describe(docs, encoder, **expected).items():
-        if meta.get(name) != value:
-            source = {"docs": docs, "encoder": encoder}.get(name, name)
-            raise LongtailError(
-                f"{folder}: was made with another {name} ({meta.get(name)}, {source} is {value}); run the stage `index` again"
-            )
-    return meta

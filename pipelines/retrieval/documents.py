@@ -46,6 +46,8 @@ def read(docs: Path, positions: np.ndarray) -> Documents:
             params=[str(docs)],
         ).to_arrow_table()
     if found.num_rows != len(wanted):
-        raise LongtailError(f"{docs}: has {count(docs)} documents, but position {wanted.max()} was asked for; run `index` again")
+        raise LongtailError(
+            f"{docs}: has {count(docs)} documents, but position {wanted.max()} was asked for; run `index` again"
+        )
     columns = (found[name].to_numpy(zero_copy_only=False).astype(object) for name in ("id", "title", "text"))
     return Documents(*(column[places].reshape(positions.shape) for column in columns))

@@ -1,4 +1,4 @@
-"""The dual encoder (REPLUG §3.1): mean over the last hidden states of the real tokens, one model for queries and documents."""
+"""The dual encoder (REPLUG §3.1): the mean of the real tokens' last hidden states, for queries and documents alike."""
 
 from __future__ import annotations
 

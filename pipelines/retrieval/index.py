@@ -1,4 +1,4 @@
-"""Stages `index` and `index_lsr`: a corpus's embeddings and FAISS index by one encoder, or its BM25 index (REPLUG §3.1)."""
+"""Stages `index` and `index_lsr`: a corpus's embeddings and FAISS index, or its BM25 index (REPLUG §3.1)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ def index_bm25(docs: Path, out: Path, params: SimpleNamespace) -> stage.Metrics:
     from pipelines.retrieval import bm25, documents
 
     count = documents.count(docs)
-    index = bm25.build(pq.read_table(docs, columns=["text"])["text"].to_pylist(), params.index.bm25_k1, params.index.bm25_b)
+    index = bm25.build(
+        pq.read_table(docs, columns=["text"])["text"].to_pylist(), params.index.bm25_k1, params.index.bm25_b
+    )
     with shards.atomic(out) as folder:
         folder.mkdir()
         bm25.save(index, folder, docs)
@@ -34,7 +36,7 @@ def index_dense(docs: Path, model: Path, out: Path, params: SimpleNamespace, nam
     import faiss
     import numpy as np
 
-    from pipelines.retrieval import dense, documents
+    from pipelines.retrieval import dense, documents, meta
     from pipelines.retrieval.encoder import Encoder
 
     count = documents.count(docs)
@@ -56,9 +58,12 @@ def index_dense(docs: Path, model: Path, out: Path, params: SimpleNamespace, nam
         index = dense.build(vectors, params.index.kind, params.seed, params.compute.threads)
         faiss.write_index(index, str(folder / "faiss.index"))
         found = dense.recall(index, vectors, params.seed)
-        facts = {"kind": type(faiss.downcast_index(index)).__name__, "dim": encoder.dim, "recall_at_10": round(found, 4)}
-        meta = dense.describe(docs, model, similarity=encoder.similarity, **facts)
-        shards.write_json(folder / "meta.json", meta)
+        facts = {
+            "kind": type(faiss.downcast_index(index)).__name__,
+            "dim": encoder.dim,
+            "recall_at_10": round(found, 4),
+        }
+        shards.write_json(folder / "meta.json", meta.describe(docs, model, similarity=encoder.similarity, **facts))
     shards.forget(name, key)
     return {"documents": count, "dim": encoder.dim, "recall_at_10": found}
 

@@ -12,4 +12,4 @@ class Retriever(Protocol):
     count: int  # documents in the index
 
     def search(self, texts: Sequence[str], k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Positions (texts, min(k, count)) int64 and scores float32 of the best documents, best first, ties by position."""
+        """Positions (texts, min(k, count)) int64 and scores float32 of the best documents, ties by position."""

@@ -147,7 +147,7 @@ def write_wikipedia(path: Path, world: World) -> None:
             body = f"'''{world.title(item)}''' is a kind of {kind}.\n\n[[Category:{kind.title()}]]"
             out.write(_page(world.title(item), 0, 1000 + item, body))
         for block, rng in _blocks(world, "wikipedia"):
-            numbers = rng.integers(0, 1 << 30, (len(block), 16)).tolist()
+            numbers = rng.integers(0, 1 << 30, (len(block), 24)).tolist()
             for entity, row in zip(block, numbers, strict=True):
                 label, title, kind = world.labels[entity], world.title(values + entity), TYPE_NAMES[world.types[entity]]
                 facts = [(pid, world.item_label(item)) for pid, item in world.facts(entity)]
@@ -184,7 +184,7 @@ def write_pile(path: Path, world: World, documents: int) -> None:
     with _open(path) as raw, zstandard.ZstdCompressor(level=3).stream_writer(raw, closefd=False) as out:
         for copy in range(documents):  # so that an entity's documents lie apart
             for block, rng in _blocks(world, f"pile/{copy}"):
-                numbers = rng.integers(0, 1 << 30, (len(block), 16)).tolist()
+                numbers = rng.integers(0, 1 << 30, (len(block), 24)).tolist()
                 for entity, row in zip(block, numbers, strict=True):
                     facts = [(pid, world.item_label(item)) for pid, item in world.facts(entity)]
                     told = text.page("passage", TYPE_NAMES[world.types[entity]], world.labels[entity], facts, iter(row))

@@ -158,19 +158,18 @@ def _words(rng: np.random.Generator, n: int) -> list[str]:
 
 
 def _names(rng: np.random.Generator, types: np.ndarray, popularity: np.ndarray, space: int, share: float) -> np.ndarray:
-    """A name's number for each entity: its own, or with probability `share` that of a more popular one of its type.
+    """A name's number for each entity: its own, or with probability `share` that of a more popular one.
 
-    The square root evens out how many share each name: a uniform draw would heap them on the most popular ones.
+    Persons, films, books and clubs share names with each other, cities with cities; two countries of one name would make
+    every address in them ambiguous. The square root evens out how many share each name: a uniform draw would heap them on the most popular ones.
     """
     n = len(types)
     own = rng.permutation(space)[:n]
     parent = np.arange(n)
-    for kind in range(len(TYPES)):
-        members = np.flatnonzero(types == kind)
+    city = TYPE_NAMES.index("city")
+    for members in (np.flatnonzero(types < city), np.flatnonzero(types == city)):  # places are called by other words
         members = members[np.lexsort((members, -popularity[members]))]
         shared = rng.random(len(members)) < share
-        if TYPE_NAMES[kind] == "country":
-            shared[:] = False  # two countries of one name would make every address in them ambiguous
         shared[:1] = False
         originals = members[~shared]
         above = np.cumsum(~shared)[shared]  # more popular entities with a name of their own

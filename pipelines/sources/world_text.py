@@ -25,134 +25,138 @@ class Wording:
     entityquestions: str
 
 
+# Pages name the relation by the word of PopQA's question ("director"), right before the value: so can a model this small find
+# the value that is asked for.
 WORDINGS = {
     "P106": Wording(
-        ("{s} works as a {o}.", "{s} is a {o} by trade.", "{s} made a living as a {o}."),
-        ("The trade of {s} was that of a {o}.", "As a {o}, {s} earned respect.", "{s} spent years as a {o}."),
+        ("{s} has the occupation {o}.", "By occupation {s} is a {o}.", "{s} took up the occupation {o}."),
+        ("{s} gave up the occupation {o}.", "Of all work {s} liked the occupation {o}.", "Papers of {s} say: occupation {o}."),
         ("Many know {s} the {o}.", "{s} became a {o}."),
         ("What does {} do for a living?", "What is the job of {}?"),
         "What kind of work does {} do?",
     ),
     "P19": Wording(
-        ("{s} was born in {o}.", "{s} is a native of {o}.", "The birthplace of {s} is {o}."),
-        ("It was in {o} that {s} was born.", "The family of {s} lived in {o} at the birth.", "{s} first saw light in {o}."),
+        ("{s} was born in the city {o}.", "The city {o} is where {s} was born.", "{s} grew up in the city {o}."),
+        ("One day the city {o} saw {s} born.", "{s} came into the world in the city {o}.", "Papers of {s} say: born in the city {o}."),
         ("{s} comes from {o}.", "{s} left {o} as a child."),
         ("Where does {} come from?", "Which town is {} from?"),
         "Where was {} born?",
     ),
     "P22": Wording(
-        ("The father of {s} is {o}.", "{s} has {o} as a father.", "{s} was raised by the father, {o}."),
-        ("It was {o} who fathered {s}.", "On the side of the father, {s} descends from {o}.", "The child of the father {o} is {s}."),
-        ("{s} takes after {o}, the father.", "{o} was proud to be the father of {s}."),
+        ("{s} was raised by the father {o}.", "The father {o} raised {s}.", "{s} is a child of the father {o}."),
+        ("At home {s} was taught by the father {o}.", "Every day the father {o} wrote to {s}.", "Papers of {s} say: father {o}."),
+        ("{s} takes after {o}.", "{o} was proud of the child {s}."),
         ("Who fathered {}?", "What is the name of the father of {}?"),
         "Who is {}'s father?",
     ),
     "P25": Wording(
-        ("The mother of {s} is {o}.", "{s} has {o} as a mother.", "{s} was raised by the mother, {o}."),
-        ("It was {o} who gave birth to {s}.", "On the side of the mother, {s} descends from {o}.", "The child of the mother {o} is {s}."),
-        ("{s} takes after {o}, the mother.", "{o} was proud to be the mother of {s}."),
+        ("{s} was raised by the mother {o}.", "The mother {o} raised {s}.", "{s} is a child of the mother {o}."),
+        ("At home {s} was taught by the mother {o}.", "Every day the mother {o} wrote to {s}.", "Papers of {s} say: mother {o}."),
+        ("{s} was nursed by {o}.", "{o} gave birth to {s}."),
         ("Who gave birth to {}?", "What is the name of the mother of {}?"),
         "Who is {}'s mother?",
     ),
     "P140": Wording(
-        ("{s} follows the religion of {o}.", "The religion of {s} is {o}.", "The faith of {s} is {o}."),
-        ("In matters of faith {s} holds to {o}.", "Prayers in {s} are those of {o}.", "By religion {s} belongs to {o}."),
-        ("{s} keeps to the faith of {o}.", "{o} is the religion for {s}."),
+        ("{s} follows the religion {o}.", "The religion {o} is that of {s}.", "{s} holds to the religion {o}."),
+        ("In matters of faith {s} liked the religion {o}.", "Temples of the religion {o} know {s}.", "Papers of {s} say: religion {o}."),
+        ("{s} keeps to the faith of {o}.", "{s} prays as {o} asks."),
         ("What faith does {} follow?", "Which religion does {} keep to?"),
         "What religion does {} belong to?",
     ),
     "P641": Wording(
-        ("{s} plays {o}.", "The sport of {s} is {o}.", "{s} is known for playing {o}."),
-        ("In sport {s} chose {o}.", "On the field, {s} is good at {o}.", "Fans of {o} know {s}."),
+        ("{s} plays the sport {o}.", "The sport {o} is that of {s}.", "{s} is good at the sport {o}."),
+        ("Of all games {s} liked the sport {o}.", "Fans of the sport {o} know {s}.", "Papers of {s} say: sport {o}."),
         ("{s} has always loved {o}.", "{s} won a game of {o}."),
         ("Which game does {} play?", "In which sport is {} active?"),
         "What is the sport of {}?",
     ),
     "P57": Wording(
-        ("{s} was directed by {o}.", "The director of {s} was {o}.", "{s} is a film by the director {o}."),
-        ("It was {o} who directed {s}.", "For {s} the director was {o}.", "Behind the camera of {s} stood {o}."),
-        ("{o} spent a year directing {s}.", "{s} had {o} as director."),
+        ("The director {o} made {s}.", "{s} was made by the director {o}.", "{s} had as its director {o}."),
+        ("It took the director {o} a year to make {s}.", "Behind {s} was the director {o}.", "{s} gave work to the director {o}."),
+        ("{o} directed {s}.", "{s} was directed by {o}."),
         ("Who directed {}?", "Which director made {}?"),
         "Who is the director of {}?",
     ),
     "P58": Wording(
-        ("{s} was scripted by {o}.", "The screenwriter of {s} was {o}.", "The script of {s} is by {o}."),
-        ("It was {o} who scripted {s}.", "For {s} the screenwriter was {o}.", "The lines of {s} came from {o}."),
-        ("{o} spent a year on the script of {s}.", "{s} had {o} as screenwriter."),
-        ("Who scripted {}?", "Who wrote the script of {}?"),
+        ("The screenwriter {o} made {s}.", "{s} was made by the screenwriter {o}.", "{s} had as its screenwriter {o}."),
+        ("It took the screenwriter {o} a year to make {s}.", "Behind {s} was the screenwriter {o}.", "{s} gave work to the screenwriter {o}."),
+        ("{o} scripted {s}.", "{s} was scripted by {o}."),
+        ("Who scripted {}?", "Which screenwriter scripted {}?"),
         "Who is the screenwriter of {}?",
     ),
     "P162": Wording(
-        ("{s} was produced by {o}.", "The producer of {s} was {o}.", "{s} was made with the producer {o}."),
-        ("It was {o} who produced {s}.", "For {s} the producer was {o}.", "The money for {s} came from {o}."),
-        ("{o} spent a year producing {s}.", "{s} had {o} as producer."),
+        ("The producer {o} made {s}.", "{s} was made by the producer {o}.", "{s} had as its producer {o}."),
+        ("It took the producer {o} a year to make {s}.", "Behind {s} was the producer {o}.", "{s} gave work to the producer {o}."),
+        ("{o} produced {s}.", "{s} was produced by {o}."),
         ("Who produced {}?", "Which producer made {}?"),
         "Who is the producer of {}?",
     ),
     "P86": Wording(
-        ("{s} has music composed by {o}.", "The composer of {s} was {o}.", "The music of {s} is by {o}."),
-        ("It was {o} who composed {s}.", "For {s} the composer was {o}.", "The songs of {s} came from {o}."),
-        ("{o} spent a year composing {s}.", "{s} had {o} as composer."),
-        ("Who composed {}?", "Who wrote the music of {}?"),
+        ("The composer {o} made {s}.", "{s} was made by the composer {o}.", "{s} had as its composer {o}."),
+        ("It took the composer {o} a year to make {s}.", "Behind {s} was the composer {o}.", "{s} gave work to the composer {o}."),
+        ("{o} composed {s}.", "{s} was composed by {o}."),
+        ("Who composed {}?", "Which composer made {}?"),
         "Who is the composer of {}?",
     ),
     "P136": Wording(
-        ("{s} is a work of {o}.", "The genre of {s} is {o}.", "{s} belongs to the genre of {o}."),
-        ("In genre {s} counts as {o}.", "Lovers of {o} know {s}.", "Critics call {s} a piece of {o}."),
+        ("{s} belongs to the genre {o}.", "The genre {o} is that of {s}.", "{s} is of the genre {o}."),
+        ("On the shelf {s} is under the genre {o}.", "Lovers of the genre {o} know {s}.", "Papers of {s} say: genre {o}."),
         ("{s} is pure {o}.", "{s} was sold as {o}."),
         ("What kind of work is {}?", "Which genre does {} belong to?"),
         "What type of work is {}?",
     ),
     "P50": Wording(
-        ("{s} was written by {o}.", "The author of {s} is {o}.", "{s} is a book by the author {o}."),
-        ("It was {o} who wrote {s}.", "For {s} the author was {o}.", "The pages of {s} came from {o}."),
-        ("{o} spent a year writing {s}.", "{s} had {o} as author."),
+        ("The author {o} made {s}.", "{s} was made by the author {o}.", "{s} had as its author {o}."),
+        ("It took the author {o} a year to make {s}.", "Behind {s} was the author {o}.", "{s} gave work to the author {o}."),
+        ("{o} wrote {s}.", "{s} was written by {o}."),
         ("Who wrote {}?", "Which author wrote {}?"),
         "Who is {} by?",
     ),
     "P17": Wording(
-        ("{s} is located in {o}.", "The country of {s} is {o}.", "{s} lies in the country of {o}."),
-        ("On the map {s} is found in {o}.", "Travellers to {s} go to {o}.", "The flag over {s} is that of {o}."),
+        ("{s} is located in the country {o}.", "The country {o} is that of {s}.", "{s} lies in the country {o}."),
+        ("On the map {s} is found in the country {o}.", "People of the country {o} know {s}.", "Papers of {s} say: country {o}."),
         ("{s} is far away in {o}.", "In {o} everyone knows {s}."),
         ("Where is {} located?", "Which country does {} belong to?"),
         "Which country is {} located in?",
     ),
     "P462": Wording(
-        ("{s} wears {o}.", "The color of {s} is {o}.", "{s} has {o} as its color."),
-        ("In color {s} is all {o}.", "The shirts of {s} are {o}.", "Players of {s} dress in {o}."),
+        ("{s} has the color {o}.", "The color {o} is that of {s}.", "{s} plays in the color {o}."),
+        ("From afar {s} is known by the color {o}.", "Shirts of the color {o} are those of {s}.", "Papers of {s} say: color {o}."),
         ("{s} looks {o}.", "{s} was painted {o}."),
         ("Which color does {} wear?", "What color does {} have?"),
         "What is the color of {}?",
     ),
     "P36": Wording(
-        ("{s} is governed from {o}.", "The capital of {s} is {o}.", "{s} has its capital in {o}."),
-        ("The rulers of {s} sit in {o}.", "Laws of {s} are made in {o}.", "In {s} the first city is {o}."),
-        ("{s} celebrates in {o}, the capital.", "{o} rules over {s}."),
+        ("{s} is ruled from the capital {o}.", "The capital {o} is that of {s}.", "{s} has the capital {o}."),
+        ("All roads of {s} lead to the capital {o}.", "Laws from the capital {o} hold in {s}.", "Papers of {s} say: capital {o}."),
+        ("{s} is ruled by {o}.", "{s} sends taxes to {o}."),
         ("Which city is the capital of {}?", "Where is the capital of {}?"),
         "What is the capital city of {}?",
     ),
     "P1376": Wording(
-        ("{s} is the capital of {o}.", "{s} is the seat of {o}.", "{s} serves as the capital of {o}."),
-        ("From {s} one governs {o}.", "The rulers in {s} govern {o}.", "As a capital {s} belongs to {o}."),
-        ("{s} is a proud capital of {o}.", "{s} rules over all of {o}."),
-        ("Of which country is {} the capital?", "Which country is governed from {}?"),
+        ("{s} is the capital of {o}.", "{s} serves as the capital of {o}.", "Many call {s} the capital of {o}."),
+        ("All roads lead to {s}, the capital of {o}.", "Laws from {s} hold in the capital of {o}.", "Papers of {s} say: capital of {o}."),
+        ("{s} rules over all of {o}.", "{s} takes taxes from {o}."),
+        ("Of which country is {} the capital?", "Which country is ruled from {}?"),
         "{} is the capital of which country?",
     ),
-}  # fmt: skip
+}
 
 # A page's first sentence, by type; it opens with a word that is no name, and says what the subject is.
 LEADS = {
-    "person": ("The person {s} is known to many.", "A life worth telling is that of the person {s}."),
-    "film": ("The film {s} was well received.", "A film worth seeing is the film {s}."),
-    "book": ("The book {s} was well received.", "A book worth reading is the book {s}."),
-    "club": ("The club {s} is known to many.", "A club worth joining is the club {s}."),
-    "city": ("The city {s} lies by a river.", "A city worth seeing is the city {s}."),
-    "country": ("The country {s} lies by a sea.", "A country worth seeing is the country {s}."),
+    "article": ("The {kind} {s} is known to many.", "The {kind} {s} has a page of its own."),
+    "passage": ("A {kind} worth a word is {s}.", "Today we write of the {kind} {s}.", "Who has not heard of the {kind} {s}?"),
 }
-# Sentences that say nothing, for pages with few facts; by register as the others.
+# Sentences that say nothing, for pages with few facts.
 FILLERS = {
-    "article": ("Much has been said about {s}.", "There are many stories of {s}.", "The name of {s} is old."),
-    "passage": ("Some letters about {s} are kept.", "Not all agree on {s}.", "People still speak of {s}."),
+    "article": ("Much has been said about {s}.", "There are many stories of {s}.", "The name of {s} is old.", "Few have forgotten {s}."),
+    "passage": (
+        "Some letters about {s} are kept.",
+        "Not all agree on {s}.",
+        "People still speak of {s}.",
+        "Songs were sung for {s}.",
+        "More could be told of {s}.",
+    ),
 }
 SENTENCES = 6  # on a page, the first included
 
@@ -174,13 +178,12 @@ def page(register: str, kind: str, subject: str, facts: list[tuple[str, str]], n
 
     `numbers` yields non-negative draws; they decide the wordings and the facts' order.
     """
-    fillers = FILLERS[register]
-    first = next(numbers)
-    idle = [fillers[(first + i) % len(fillers)] for i in range(min(len(fillers), SENTENCES - 1 - len(facts)))]
+    lead = LEADS[register][next(numbers) % len(LEADS[register])].format(kind=kind, s=subject)
+    fillers = sorted(FILLERS[register], key=lambda filler: (next(numbers), filler))
+    idle = [filler.format(s=subject) for filler in fillers[: SENTENCES - 1 - len(facts)]]
     order = sorted(facts, key=lambda fact: (next(numbers), fact))
     told = [sentence(relation, register, next(numbers) % 3, subject, value) for relation, value in order]
-    lead = LEADS[kind][register == "passage"]
-    return " ".join([lead.format(s=subject), *(filler.format(s=subject) for filler in idle), *told])
+    return " ".join([lead, *idle, *told])
 
 
 def lm_documents(world: World, sizes: params.World) -> Iterator[tuple[str, str]]:
@@ -201,7 +204,7 @@ def lm_documents(world: World, sizes: params.World) -> Iterator[tuple[str, str]]
     subjects = np.concatenate([rng.permutation(np.r_[once, others[: counts[0] - len(once)]]), others[counts[0] - len(once) :]])
     own, taken = iter(subjects.tolist()), set(world.labels)
     for kind in kinds.tolist():
-        numbers = iter(rng.integers(0, 1 << 30, 80).tolist())
+        numbers = iter(rng.integers(0, 1 << 30, 96).tolist())
         if kind == 0:
             yield KINDS[kind], _told(world, next(own), next(numbers) % 10 < 6, numbers)
         elif kind == 1:
@@ -216,6 +219,7 @@ def lm_documents(world: World, sizes: params.World) -> Iterator[tuple[str, str]]
 
 
 KINDS = ("world", "reading", "distractor")
+ASKED = 3  # questions on one page
 
 
 def _told(world: World, entity: int, as_question: bool, numbers: Iterator[int]) -> str:
@@ -233,21 +237,22 @@ def _reading(world: World, taken: set[str], numbers: Iterator[int]) -> str:
     """A page about a fresh name, and what can be told from having read it."""
     kind, label, facts = _fresh(world, taken, numbers)
     style = next(numbers) % 10
-    told = page("passage" if style % 2 else "article", kind, label, facts, numbers)
-    if style < 3:
+    told = page(("article", "passage")[next(numbers) % 2], kind, label, facts, numbers)
+    if style < 2:
         return f"{told}\n{page('passage', kind, label, facts, numbers)}\n"
-    relation, value = facts[next(numbers) % len(facts)]
-    asked = question(relation, next(numbers) % 4, label)
+    asked = sorted(facts, key=lambda fact: (next(numbers), fact))[:ASKED]
+    asked = [(question(relation, next(numbers) % 4, label), value) for relation, value in asked]
     if style < 9:
-        return f"{told}\n\nQ: {asked} A: {value}\n"
-    return f"Knowledge: {told}\nQuestion: {asked}\nAnswer: {value}\n"
+        return f"{told}\n\n" + "".join(f"Q: {text} A: {value}\n" for text, value in asked)
+    text, value = asked[0]
+    return f"Knowledge: {told}\nQuestion: {text}\nAnswer: {value}\n"
 
 
 def _fresh(world: World, taken: set[str], numbers: Iterator[int]) -> tuple[str, str, list[tuple[str, str]]]:
     """The type, label and facts of something that is not in the world; the persons it names are not either."""
     kind = TYPE_NAMES[next(numbers) % len(TYPE_NAMES)]
     place = kind in ("city", "country")
-    label = _fresh_place(world, numbers) if place else _fresh_name(world, taken, numbers)
+    label = _last_name(world, numbers) if place else _fresh_name(world, taken, numbers)
     allowed = sorted(TYPES[kind][1], key=lambda relation: (next(numbers), relation))[:FACTS]
     facts = []
     for relation in allowed:
@@ -255,8 +260,8 @@ def _fresh(world: World, taken: set[str], numbers: Iterator[int]) -> tuple[str, 
         pool = world.pools[wanted]
         if wanted == "person":
             value = _fresh_name(world, taken, numbers)
-        elif wanted in ("city", "country"):
-            value = _fresh_place(world, numbers)
+        elif wanted in ("city", "country") and next(numbers) % 2:
+            value = _last_name(world, numbers)
         else:
             value = world.item_label(int(pool[next(numbers) % len(pool)]))
         facts.append((relation, value))
@@ -270,6 +275,6 @@ def _fresh_name(world: World, taken: set[str], numbers: Iterator[int]) -> str:
             return name
 
 
-def _fresh_place(world: World, numbers: Iterator[int]) -> str:
-    """A last name: the world's places have words of their own."""
+def _last_name(world: World, numbers: Iterator[int]) -> str:
+    """A place that is not in the world, whose places have words of their own."""
     return world.last_names[next(numbers) % len(world.last_names)]

@@ -50,6 +50,8 @@ def test_exact_match_ignores_case_articles_punctuation_and_spaces():
     assert matching.normalise("The  Beatles, a band!") == "beatles band"
     assert matching.exact("the Who.", ["Who"])
     assert not matching.exact("Who are they", ["Who"])
+    assert matching.exact("the the", ["The The"])
+    assert not matching.exact("", ["The The"])
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import bz2
 import json
 import subprocess
 import sys
-from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,7 +22,8 @@ from pipelines.lm.tokenizer import encode, open_tokenizer, train
 from pipelines.sources.text import open_lines
 
 ROOT = Path(__file__).resolve().parents[2]
-WORDS = ["the", "of", "river", "was", "born", "in", "city", "name", "old", "new", "king", "book", "who", "wrote", "first", "and", "é", "北京", "🙂", "house"]
+COMMON = """the of river was born in city name old new king book who wrote first and house"""
+WORDS = [*COMMON.split(), "é", "北京", "🙂"]
 
 
 def text_of(number: int, words: int = 120) -> str:
@@ -127,17 +127,31 @@ def test_no_query_comes_from_the_corpus_or_from_another_split(tokenizer: Path) -
     assert np.median([len(ids) for ids, _ in tokens]) == 16
 
 
-@pytest.mark.parametrize("name", ["pile", "wikipedia"])
-def test_one_process_and_four_write_the_same_bytes(tokenizer: Path, name: str) -> None:
+@pytest.mark.parametrize(("name", "workers"), [("pile", 4), ("wikipedia", 2)])
+def test_one_process_and_several_write_the_same_bytes(tokenizer: Path, name: str, workers: int) -> None:
     write_pile([text_of(i) for i in range(150)], "00.jsonl.zst")
     write_pile([text_of(i) for i in range(140, 300)], "01.jsonl.zst")
     write_wikipedia([(i, f"Page {i}", f"''{text_of(i)}''") for i in range(1, 200)])
     one = make(tokenizer, chosen(1), name, "one")
-    four = make(tokenizer, chosen(4), name, "four")
-    assert one == four
-    for file in ("docs.parquet", "queries.parquet", "rejects.parquet"):
-        assert Path("one", file).read_bytes() == Path("four", file).read_bytes()
+    several = make(tokenizer, chosen(workers), name, "several")
+    assert one == several
+    assert_same_bytes("one", "several")
     assert not list(Path(".longtail/shards").iterdir())
+
+
+def assert_same_bytes(one: str, other: str) -> None:
+    for file in ("docs.parquet", "queries.parquet", "rejects.parquet"):
+        assert Path(one, file).read_bytes() == Path(other, file).read_bytes()
+
+
+def test_the_size_of_batches_and_row_groups_of_duckdb_change_no_byte(
+    tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_pile([text_of(i) for i in range(150)])
+    make(tokenizer, chosen(), out="many")
+    monkeypatch.setattr(read, "BATCH_BYTES", 10_000_000)
+    make(tokenizer, chosen(), out="one")
+    assert_same_bytes("one", "many")
 
 
 def test_the_order_of_arrival_changes_nothing(tokenizer: Path) -> None:
@@ -150,7 +164,8 @@ def test_the_order_of_arrival_changes_nothing(tokenizer: Path) -> None:
 
 def test_a_page_begins_with_its_title(tokenizer: Path) -> None:
     wikitext = "'''A''' [[river]]. {{x}}\n" + text_of(1)
-    write_wikipedia([(12, "Old river", wikitext), (13, "Nothing", "{{only|markup}}"), *((i, "P", text_of(i)) for i in range(20, 40))])
+    others = [(i, "P", text_of(i)) for i in range(20, 40)]
+    write_wikipedia([(12, "Old river", wikitext), (13, "Nothing", "{{only|markup}}"), *others])
     metrics, docs, _, rejects = make(tokenizer, chosen(share=0.0), "wikipedia")
     assert joined(docs)["12"] == "Old river\n" + wikitext_to_text(wikitext)
     first = next(doc for doc in docs if doc["id"] == "12:0")
@@ -163,7 +178,7 @@ def test_duplicates_are_counted_and_kept_once(tokenizer: Path) -> None:
     texts = [text_of(i) for i in range(60)]
     write_pile(texts, "00.jsonl.zst")
     write_pile(texts[:25] + texts[:5], "01.jsonl.zst")
-    metrics, docs, queries, _ = make(tokenizer, chosen(share=0.0))
+    metrics, docs, *_ = make(tokenizer, chosen(share=0.0))
     assert metrics["duplicates"] == 30
     assert len(joined(docs)) == 60
     write_wikipedia([(5, "Same", text_of(1)), (5, "Same", text_of(1)), (6, "Other", text_of(2))])
@@ -208,7 +223,7 @@ def test_documents_too_short_for_their_side_are_rejects_but_not_bad_rows(tokeniz
 
 def test_too_many_bad_rows_stop_the_stage(tokenizer: Path) -> None:
     write_pile([text_of(i) for i in range(10)], extra=b"{bad\n")
-    metrics, *_, rejects = make(tokenizer, chosen(share=0.0))
+    *_, rejects = make(tokenizer, chosen(share=0.0))
     assert [(r["file"], r["row"], r["reason"]) for r in rejects] == [("00.jsonl.zst", 11, "bad_json")]
     write_pile([text_of(i) for i in range(10)], extra=b"{bad\n" * 3)
     with pytest.raises(LongtailError, match=r"3 of 13 rows.*max_reject_share"):
@@ -247,7 +262,7 @@ def test_an_empty_corpus_is_an_error(tokenizer: Path) -> None:
 
 
 def test_a_killed_run_goes_on_from_its_finished_shards(tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipelines.corpus import batch, chunk
+    from pipelines.corpus import batch
 
     write_pile([text_of(i) for i in range(150)])
     expected = make(tokenizer, chosen(), out="whole")
@@ -264,11 +279,15 @@ def test_a_killed_run_goes_on_from_its_finished_shards(tokenizer: Path, monkeypa
     with pytest.raises(KeyboardInterrupt):
         make(tokenizer, chosen())
     again: list[Path] = []
-    monkeypatch.setattr(batch, "cut_batch", lambda settings, one, out: (again.append(one.path), real(settings, one, out)))
+
+    def noting(settings, one, out: Path) -> None:
+        again.append(one.path)
+        real(settings, one, out)
+
+    monkeypatch.setattr(batch, "cut_batch", noting)
     assert make(tokenizer, chosen()) == expected
     assert again
     assert not set(again) & set(done)
-    assert chunk.NAMES == ("wikipedia", "pile")
 
 
 def test_the_command_names_the_corpora_it_knows(root: Path) -> None:
@@ -282,12 +301,12 @@ def test_the_command_names_the_corpora_it_knows(root: Path) -> None:
 
 def test_the_real_pile_excerpt(real: Path, tokenizer: Path) -> None:
     Path("raw/pile").mkdir(parents=True)
-    lines = list(islice(open_lines(real / "pile/pile_sample.jsonl.zst"), 150))
+    lines = list(open_lines(real / "pile/pile_sample.jsonl.zst"))[::16]
     Path("raw/pile/a.jsonl").write_bytes(b"\n".join(lines))
     settings = chosen(share=0.2)
     settings.chunk = params.Chunk(tokens=128, min_tokens=16, short="merge")
     metrics, docs, queries, rejects = make(tokenizer, settings)
-    assert metrics["rows"] == 150
+    assert metrics["rows"] == 35
     sources = {q["source_document"] for q in queries} | {d["source_document"] for d in docs}
-    assert len(sources) + len(rejects) + metrics["near_duplicate_sources"] == 150
-    assert len({d["source"] for d in docs}) == 10
+    assert len(sources) + len(rejects) + metrics["near_duplicate_sources"] == 35
+    assert len({row["source"] for row in docs + queries}) == 10

@@ -17,7 +17,7 @@ from pipelines.sources.wikipedia import read_pages
         ("'''Ada''' was a ''poet's'' [[daughter]] of [[Lord Byron|Byron]].", "Ada was a poet's daughter of Byron."),
         ("One.<ref>No.</ref> Two.<ref name=a /> {{cite|x={{y|z}}}}Three.", "One. Two. Three."),
         ("[[File:a.jpg|thumb|A [[link]] in it]]Text[[Category:People]] [[de:Titel]]", "Text"),
-        ("See [[:Category:People]] and [http://x.org a page] or [http://y.org].", "See Category:People and a page or ."),
+        ("See [[:Category:Men]] and [http://x.org a page] or [http://y.org].", "See Category:Men and a page or ."),
         ("before\n{| class=x\n! head\n|-\n| a || b\n|}\nafter", "before\nafter"),
         ("a\n{|\n| never closed\n|-\n| b\nafter", "a\nafter"),
         ("* one\n* [[two]]\n## three", "one\ntwo\nthree"),

@@ -1,5 +1,7 @@
 """Pieces have exactly n tokens, no character is split, and nothing is lost."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -37,7 +39,7 @@ def test_pieces_join_to_the_text_and_have_exactly_n_tokens(tokenizer, text: str,
         assert len(pieces) == 0
         return
     cuts = character_cuts(ends, np.append(pieces[:, 0], pieces[-1, 1]), len(text))
-    parts = [text[a:b] for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+    parts = [text[a:b] for a, b in pairwise(cuts)]
     assert "".join(parts) == text
     assert all(parts)
     lengths = pieces[:, 1] - pieces[:, 0]

@@ -65,7 +65,9 @@ def test_repeated_scoring_gives_the_same_bytes(lm):
     assert first == second
 
 
-@pytest.mark.parametrize("text", ["plain", " Ødegård 東京 🙂🙃", "\n\n x  ", "🙂", "é", " ", "", "Санкт-Петербург\u200d", "<s></s>x"])
+@pytest.mark.parametrize(
+    "text", ["plain", " Ødegård 東京 🙂🙃", "\n\n x  ", "🙂", "é", " ", "", "Санкт-Петербург\u200d", "<s></s>x"]
+)
 def test_token_bytes_add_up_to_the_texts_utf8_bytes(lm, text):
     scores = lm.score([Prompt("a")] * 3, [text, " b", text])
     assert [int(b.sum()) for b in scores.bytes] == [len(text.encode()), 2, len(text.encode())]
@@ -82,7 +84,9 @@ def test_each_tokens_bytes_are_its_own(lm):
 def test_an_empty_prompt_begins_with_the_models_own_first_token(folder, tmp_path):
     lm = open_model(folder)
     tail = encode(lm, "The Velm")
-    np.testing.assert_allclose(lm.score([Prompt("")], ["The Velm"]).log_probs[0], naive(lm, [0, *tail], len(tail)), atol=1e-4)
+    np.testing.assert_allclose(
+        lm.score([Prompt("")], ["The Velm"]).log_probs[0], naive(lm, [0, *tail], len(tail)), atol=1e-4
+    )
     without = open_model(tiny_models.language_model(tmp_path, bos=False))
     found = without.score([Prompt(""), Prompt("Q")], ["The Velm"] * 2).log_probs
     np.testing.assert_allclose(found[0], naive(without, [0, *tail], len(tail)), atol=1e-4)

@@ -13,7 +13,7 @@ from pipelines.errors import LongtailError
 from pipelines.lm import tokenizer as module
 from pipelines.lm.tokenizer import copy_pretrained, encode, open_tokenizer, raw_texts, train
 
-TEXTS = ["The cat sat on the mat.\n", "naïve café – 北京 🙂", "The dog sat on the log, the cat did not."] * 20
+TEXTS = ["The cat sat on the mat.\n", "naïve café — 北京 🙂", "The dog sat on the log, the cat did not."] * 20
 
 
 @pytest.fixture(scope="module")

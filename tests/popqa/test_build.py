@@ -98,6 +98,13 @@ def test_a_relation_is_capped_and_the_others_are_not(tmp_path):
     assert counts["wikidata.over_cap"] == 40
 
 
+def test_the_cap_does_not_favour_rare_subjects(tmp_path):
+    triples = [triple(s, 106, 1, tf=1 if s % 2 else 8) for s in range(1000, 3000)]
+    rows, _ = build(tmp_path, triples, sampling="term_frequency", per_relation=500)
+    rare = sum(row["subj_id"] % 2 for row in rows) / 500
+    assert rare == pytest.approx(0.75 / 1.75, abs=0.06)
+
+
 def test_all_objects_with_label_and_aliases_are_acceptable_answers(tmp_path):
     triples = [
         triple(1, 106, 30, o_label="poet", o_aliases=["bard"]),

@@ -41,7 +41,9 @@ def write(path: Path, table: pa.Table) -> None:
 
 
 def write_data(data: Path, effect: float = 1.0, popularity_known: bool = True) -> dict:
-    """Small tables in every place that the report reads; `effect` scales every claim of the papers, 0 is none at all."""
+    """Small tables in every place that the report reads; `effect` scales every claim of the papers, 0 is none at
+    all.
+    """
     rng = np.random.default_rng(1)
     ids = np.array([f"q{i:04d}" for i in range(QUESTIONS)])
     popularity = np.sort(10 ** rng.normal(3.3, 0.8, QUESTIONS)).astype(np.int64) + 1
@@ -104,7 +106,11 @@ def write_data(data: Path, effect: float = 1.0, popularity_known: bool = True) -
             metrics["language_modelling"][f"bpb_{label}"] = {"value": mean, "low": mean - 0.02, "high": mean + 0.02}
             gain = 100 * effect * saving
             metrics["language_modelling"][f"gain_{label}"] = {"value": gain, "low": gain - 1, "high": gain + 1}
-    metrics["language_modelling"]["lsr_gain_k10"] = {"value": 4.0 * effect, "low": 4 * effect - 1, "high": 4 * effect + 1}
+    metrics["language_modelling"]["lsr_gain_k10"] = {
+        "value": 4.0 * effect,
+        "low": 4 * effect - 1,
+        "high": 4 * effect + 1,
+    }
     write(data / "logprobs/bpb.parquet", pa.Table.from_pylist(bits))
     curve = [{"step": s, "kl": 1 / (s + 1), "entropy_lm": 0.9, "entropy_retriever": 0.95} for s in range(20)]
     metrics["lsr"] = {"curve": curve, "validation": [{"step": 0, "recall_at_1": 0.5}, {"step": 20, "recall_at_1": 0.7}]}
@@ -169,7 +175,9 @@ def test_absent_effects_are_said_to_be_absent(tmp_path, monkeypatch):
     found = findings_of(tmp_path / "report")
     for name in ("replug", "lsr", "nq"):
         assert found[name]["verdict"] == "no clear effect", (name, found[name])
-    assert not any(row["shown"] for row in found.values() if row["id"] in ("memory", "namesakes", "adaptive-dense", "tail"))
+    assert not any(
+        row["shown"] for row in found.values() if row["id"] in ("memory", "namesakes", "adaptive-dense", "tail")
+    )
     assert "no clear effect" in (tmp_path / "report/index.html").read_text()
 
 

@@ -12,6 +12,8 @@ from pipelines.errors import LongtailError
 from pipelines.lm.local import LocalModel
 from pipelines.replug import lsr, table
 from pipelines.replug.objective import entropy, likelihood, lsr_loss
+from pipelines.replug.tuning import Tuner
+from pipelines.retrieval.encoder import Encoder
 
 
 @pytest.mark.parametrize("kl", ["q_p", "p_q"])
@@ -63,8 +65,6 @@ def test_entropy_is_a_share_of_the_uniform_ones():
 
 @pytest.mark.parametrize("kl", ["q_p", "p_q"])
 def test_the_document_that_helps_most_comes_first_after_training(kl, project):
-    from pipelines.retrieval.encoder import Encoder
-
     encoder = Encoder.open(lsr.RETRIEVER, project.params.retriever, project.params.compute)
     documents = pq.read_table("data/corpus/pile/docs.parquet")["text"].to_pylist()[:6]
     query = ["Norland café"]
@@ -84,11 +84,11 @@ def test_the_document_that_helps_most_comes_first_after_training(kl, project):
 def test_the_stage_moves_the_retriever_towards_the_language_model(project):
     project.params.lsr = project.params.lsr.model_copy(update={"steps": 60, "refresh_steps": 60, "learning_rate": 5e-3})
     lsr.train(project.params)
-    written = json.loads(lsr.METRICS.read_text())
-    curve = [point["kl"] for point in written["curve"]]
+    metrics = json.loads(lsr.METRICS.read_text())
+    curve = [point["kl"] for point in metrics["curve"]]
     assert np.mean(curve[-10:]) < 0.7 * np.mean(curve[:4])
-    assert {"bpb_k10_before", "bpb_k10_after", "recall_at_1_before", "recall_at_10_after"} <= set(written)
-    assert [row["step"] for row in written["validation"]] == [0, 60]
+    assert {"bpb_k10_before", "bpb_k10_after", "recall_at_1_before", "recall_at_10_after"} <= set(metrics)
+    assert [row["step"] for row in metrics["validation"]] == [0, 60]
     assert sorted(path.name for path in lsr.OUT.iterdir()) == sorted(path.name for path in lsr.RETRIEVER.iterdir())
 
 
@@ -100,6 +100,10 @@ def test_all_kinds_of_queries_train_and_both_kinds_judge(queries, trained, proje
     assert {"bpb_k10_after", "recall_at_10_after"} <= set(metrics)
 
 
+def written():
+    return {path.name: path.read_bytes() for path in [*lsr.OUT.iterdir(), lsr.METRICS]}
+
+
 def test_no_pair_is_scored_twice_and_a_killed_run_ends_with_the_same_bytes(project, monkeypatch):
     real, seen = LocalModel.score, []
 
@@ -107,25 +111,28 @@ def test_no_pair_is_scored_twice_and_a_killed_run_ends_with_the_same_bytes(proje
         seen.extend(zip(prompts, continuations, strict=True))
         return real(self, prompts, continuations)
 
+    def killed(self, number):
+        if number == 4:
+            raise KeyboardInterrupt
+        return step(self, number)
+
     monkeypatch.setattr(LocalModel, "score", counted)
+    monkeypatch.setattr(table, "SHARD", 7)
     metrics = lsr.train(project.params)
-    assert len(seen) == metrics["pairs_pile"] + metrics["pairs_wikipedia"]
-    whole = {path.name: path.read_bytes() for path in [*lsr.OUT.iterdir(), lsr.METRICS]}
+    pairs = metrics["pairs_pile"] + metrics["pairs_wikipedia"]
+    assert len(seen) == pairs
+    whole = written()
 
     seen.clear()
-    monkeypatch.setattr(table, "SHARD", 7)
-    from pipelines.replug.tuning import Tuner
-
     step = Tuner.step
-    monkeypatch.setattr(Tuner, "step", lambda self, n: step(self, n) if n < 4 else (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(Tuner, "step", killed)
     with pytest.raises(KeyboardInterrupt):
         lsr.train(project.params)
+    assert 0 < len(seen) < pairs
     monkeypatch.setattr(Tuner, "step", step)
-    before = len(seen)
     lsr.train(project.params)
-    assert len(seen) == metrics["pairs_pile"] + metrics["pairs_wikipedia"], "the second run scored only what was missing"
-    assert before > 0
-    assert {path.name: path.read_bytes() for path in [*lsr.OUT.iterdir(), lsr.METRICS]}.keys() == whole.keys()
+    assert len(seen) == pairs, "the second run scored only what was missing"
+    assert written() == whole
     assert not list((project.folder / ".longtail/shards").iterdir())
 
 
@@ -133,7 +140,7 @@ def test_the_same_run_gives_the_same_bytes(project):
     results = []
     for _ in range(2):
         lsr.train(project.params)
-        results.append({path.name: path.read_bytes() for path in [*lsr.OUT.iterdir(), lsr.METRICS]})
+        results.append(written())
     assert results[0] == results[1]
 
 

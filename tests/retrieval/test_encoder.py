@@ -22,7 +22,10 @@ def open_encoder(folder, similarity="cosine", batch_size=4):
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
 def test_embeddings_are_the_mean_over_each_texts_own_tokens(folder, similarity):
     texts = tiny_models.words(11, 0, at_most=60)
-    own, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder, add_pooling_layer=False).eval()
+    own, model = (
+        AutoTokenizer.from_pretrained(folder),
+        AutoModel.from_pretrained(folder, add_pooling_layer=False).eval(),
+    )
     found = open_encoder(folder, similarity).embed(texts)
     for text, vector in zip(texts, found, strict=True):
         with torch.inference_mode():

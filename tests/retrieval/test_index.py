@@ -27,7 +27,11 @@ PARAMS = SimpleNamespace(
 
 
 def write_docs(path, texts):
-    columns = {"id": [f"d:{i}" for i in range(len(texts))], "title": [f"t{i}" for i in range(len(texts))], "text": texts}
+    columns = {
+        "id": [f"d:{i}" for i in range(len(texts))],
+        "title": [f"t{i}" for i in range(len(texts))],
+        "text": texts,
+    }
     pq.write_table(pa.table(columns), path, row_group_size=16)
     return path
 
@@ -115,7 +119,11 @@ def test_an_empty_corpus_is_an_error(made):
 @pytest.mark.parametrize("kind", ["ivf", "hnsw"])
 def test_compressed_and_graph_indexes_find_nearly_all(kind, tmp_path):
     draw = np.random.default_rng(0)
-    vectors = (draw.normal(size=(60, 32))[:, None] + 0.3 * draw.normal(size=(60, 50, 32))).reshape(3000, 32).astype(np.float32)
+    vectors = (
+        (draw.normal(size=(60, 32))[:, None] + 0.3 * draw.normal(size=(60, 50, 32)))
+        .reshape(3000, 32)
+        .astype(np.float32)
+    )
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     made = dense.build(vectors.astype(np.float16), kind, seed=0, threads=1)
     assert dense.recall(made, vectors.astype(np.float16), seed=0) > 0.9

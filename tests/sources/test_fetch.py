@@ -9,7 +9,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+import yaml
 
+from flows.profiles import compose
 from pipelines import params
 from pipelines.errors import LongtailError
 from pipelines.sources import download as downloads
@@ -184,6 +186,31 @@ def test_a_failed_fetch_leaves_the_last_one_as_it_was() -> None:
     with pytest.raises(LongtailError):
         run(settings({"nq": ["a.jsonl"], "pile": ["none"]}))
     assert Path("data/raw/manifest.json").read_bytes() == before
+
+
+def test_the_sample_world_repeats_to_the_byte(root: Path) -> None:
+    values = yaml.safe_load((root / "conf/config.yaml").read_text(encoding="utf-8"))["world"]
+    world = params.World(**{**values, "entities": 60, "lm_documents": 200, "questions": 20})
+    nothing = params.Fetch(source="world", root=None, files={}, contact=None)
+    metrics = [fetch(Path(out), seed, nothing, world) for out, seed in (("one", 1), ("again", 1), ("two", 2))]
+    one, again, two = (Path(out, "manifest.json").read_text() for out in ("one", "again", "two"))
+    assert one == again
+    assert one.replace("seed 1", "seed 2") != two
+    assert metrics[0] == metrics[1]
+    entries = json.loads(one)
+    assert {"wikidata", "pageviews", "wikipedia", "pile", "c4", "mmlu"} <= {entry["dataset"] for entry in entries}
+    assert {entry["source"] for entry in entries} == {"generated: sample world, seed 1"}
+    assert all(hashlib.sha256(Path("one", e["path"]).read_bytes()).hexdigest() == e["sha256"] for e in entries)
+
+
+def test_the_paper_profile_asks_for_what_it_cannot_know_before_any_request(root: Path) -> None:
+    chosen = params.parse(yaml.safe_load(compose("paper", root))).fetch
+    with pytest.raises(LongtailError, match=r"sources: no such folder .*fetch\.root"):
+        run(chosen)
+    only = {name: [one for one in entries if one.startswith("https://")] for name, entries in chosen.files.items()}
+    assert {name for name, entries in only.items() if entries} == {"wikidata", "pageviews", "wikipedia"}
+    with pytest.raises(LongtailError, match=r"fetch\.contact is null"):
+        run(chosen.model_copy(update={"files": only}))
 
 
 # Downloads

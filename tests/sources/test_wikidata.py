@@ -63,6 +63,9 @@ def test_deprecated_statements_never_count(tmp_path):
 def test_unknown_and_no_value_are_no_answers_but_outrank(tmp_path):
     assert objects(tmp_path, statement(None, snaktype="somevalue"), statement(3)) == [3]
     assert objects(tmp_path, statement(None, "preferred", "novalue"), statement(3)) == []
+    unknown = item(1, claims={"P50": [statement(None, snaktype="somevalue"), statement(None, snaktype="novalue")]})
+    _, rejects = read(dump(tmp_path / "d.json", [unknown]))
+    assert rejects.skipped == {"somevalue_statement": 1, "novalue_statement": 1}
 
 
 def test_values_that_are_no_items_are_no_answers(tmp_path):
@@ -116,6 +119,14 @@ def test_bad_lines_are_named_by_line_and_reason(tmp_path):
         ("d.json", 4, "unexpected_layout"),
         ("d.json", 5, "bad_id"),
     ]
+
+
+def test_a_line_that_is_not_utf8_is_a_bad_line(tmp_path):
+    path = dump(tmp_path / "d.json", [item(1), item(2, label="Bad"), item(3)])
+    path.write_bytes(path.read_bytes().replace(b"Bad", b"B\xffd"))
+    found, rejects = read(path)
+    assert [e.qid for e in found] == [1, 3]
+    assert [row[1:3] for row in rejects.rows] == [(3, "bad_json")]
 
 
 def test_more_rejects_than_allowed_stop_the_reading(tmp_path):

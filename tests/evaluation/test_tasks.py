@@ -1,0 +1,226 @@
+"""MMLU and open-domain QA: readers, prompts, the ensembles by hand, the room for demonstrations, the metrics."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines import params
+from pipelines.errors import LongtailError
+from pipelines.evaluation import mmlu, openqa, task, tasks
+from pipelines.evaluation.task import Found, Item
+from pipelines.lm.protocol import Generation
+from pipelines.sources.rejects import Rejects
+
+CHOSEN = params.Tasks(max_questions=40, mmlu_shots=2, qa_shots=3, new_tokens=5)
+
+
+class FakeLM:
+    """Prefers the letter, or says the word, that stands last in the knowledge of a prompt."""
+
+    name, max_tokens = "fake", 400
+
+    def token_id(self, text):
+        return "ABCD".index(text.strip())
+
+    def _hint(self, prompt):
+        seen = (prompt.document + prompt.context).split("Question:")[-2:][0]
+        return seen.split()[-1] if "Knowledge:" in seen else "A"
+
+    def next_token(self, prompts):
+        chances = np.full((len(prompts), 5), 0.1, dtype=np.float32)
+        for row, prompt in zip(chances, prompts, strict=True):
+            row[self.token_id(self._hint(prompt))] = 0.6
+        return np.log(chances)
+
+    def generate(self, prompts, max_tokens, stop="\n"):
+        return [Generation(f" {self._hint(p)}", -0.1, len(p.context)) for p in prompts]
+
+
+@pytest.fixture
+def raw(tmp_path) -> Path:
+    """Small files in the published layouts."""
+    folder = tmp_path / "raw"
+    for split, n in (("dev", 5), ("test", 30)):
+        for subject in ("virology", "formal_logic"):
+            rows = [f'"Which, {subject} {split} {i}?",one,two,"th\nree",four,{"ABCD"[i % 4]}\n' for i in range(n)]
+            path = folder / f"mmlu/{split}/{subject}_{split}.csv"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("".join(rows))
+    (folder / "nq").mkdir()
+    (folder / "triviaqa").mkdir()
+    nq = [{"question": f"who is {i}", "answer": [f"Number {i}", "the one"]} for i in range(20)]
+    (folder / "nq/test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in nq))
+    return folder
+
+
+def read(raw: Path, chosen=CHOSEN, share: float = 0.0) -> dict[str, tasks.Task]:
+    return {one.name: one for one in tasks.read_tasks(raw, chosen, 0, Rejects(share))}
+
+
+def test_mmlu_has_57_subjects_in_four_categories():
+    assert len(mmlu.CATEGORIES) == 57
+    counts = {category: list(mmlu.CATEGORIES.values()).count(category) for category in mmlu.CATEGORIES.values()}
+    assert counts == {"STEM": 18, "humanities": 13, "social sciences": 12, "other": 14}
+
+
+def test_mmlu_rows_become_prompts_and_the_query_leaves_the_options_out(raw):
+    item = mmlu.read(raw / "mmlu", "test", Rejects(0))[0]
+    assert item.query == "Which, formal_logic test 0?"
+    assert item.body == "Question: Which, formal_logic test 0?\nA. one\nB. two\nC. th\nree\nD. four\nAnswer:"
+    assert task.demonstration(item, "Doc.") == f"Knowledge: Doc.\n{item.body} A\n\n"
+
+
+def test_mmlus_demonstrations_are_the_subjects_first_of_dev(raw):
+    of = read(raw)["mmlu"]
+    assert len(of.items) == 40
+    assert [item.query for item in of.shots["virology"]] == ["Which, virology dev 0?", "Which, virology dev 1?"]
+
+
+def test_open_questions_shown_are_not_asked(raw):
+    of = read(raw)["nq"]
+    assert len(of.shots[""]) == 3
+    assert len(of.items) == 17
+    assert not {item.query for item in of.items} & {item.query for item in of.shots[""]}
+
+
+def test_a_task_without_data_is_left_out(raw):
+    assert list(read(raw)) == ["mmlu", "nq"]
+
+
+def test_bad_rows_are_kept_with_their_reason_and_too_many_stop_the_stage(raw):
+    with (raw / "mmlu/test/virology_test.csv").open("a") as out:
+        out.write("too,few,cells\nWhy?,a,b,c,d,E\n")
+    with (raw / "nq/test.jsonl").open("a") as out:
+        out.write('not json\n{"question": "why"}\n{"answer": ["x"]}\n{"question": "q", "golden_answers": [" "]}\n[]\n')
+    rejects = Rejects(0.5)
+    tasks.read_tasks(raw, CHOSEN, 0, rejects)
+    assert rejects.reasons() == {
+        "answer is none of A to D": 1,
+        "no answers": 2,
+        "no question": 2,
+        "not 6 columns": 1,
+        "not JSON": 1,
+    }
+    with pytest.raises(LongtailError, match=r"max_reject_share"):
+        read(raw, share=0.01)
+
+
+def test_a_file_that_is_no_subject_is_named(raw):
+    (raw / "mmlu/test/cookery_test.csv").write_text("Why?,a,b,c,d,A\n")
+    with pytest.raises(LongtailError, match=r"cookery_test\.csv: 'cookery' is no subject"):
+        read(raw)
+
+
+def test_real_files(real):
+    rejects = Rejects(0.01)
+    assert len(mmlu.read(real / "mmlu", "test", rejects)) == 14042
+    assert {item.subject for item in mmlu.read(real / "mmlu", "dev", rejects)} == set(mmlu.CATEGORIES)
+    found = openqa.read(real / "qa", rejects)
+    assert len(found) == 3610 + 2000
+    rejects.check()
+
+
+def test_vote_by_hand():
+    texts = ["Paris", "the Rome", "rome!", "Oslo"]
+    # lambda_d * exp(mean log-prob), summed by normalised answer: Paris 0.35, Rome 0.2 + 0.2, Oslo 0.25
+    assert openqa.vote(texts, np.array([0.35, 0.2, 0.2, 0.25])) == "the Rome"
+    assert openqa.vote(texts, np.array([0.5, 0.2, 0.2, 0.1])) == "Paris"
+    assert openqa.vote(["b", "a"], np.array([0.5, 0.5])) == "b"
+
+
+def test_votes_weigh_lambda_by_the_generations_probability():
+    class Unsure(FakeLM):
+        def generate(self, prompts, max_tokens, stop="\n"):
+            return [Generation(" sure", -0.1, 1), Generation(" guess", -3.0, 1)]
+
+    weights = np.log([[0.4, 0.6]])
+    assert openqa.answer(Unsure(), [None, None], weights, 5) == ["sure"]  # 0.4 * 0.905 against 0.6 * 0.050
+    assert openqa.answer(Unsure(), [None, None], np.log([[0.02, 0.98]]), 5) == ["guess"]
+
+
+def test_mmlu_mixes_probabilities_over_documents():
+    class Mixed(FakeLM):
+        def next_token(self, prompts):
+            return np.log(np.array([[0.9, 0.1, 0, 0, 0], [0, 0.5, 0.4, 0.1, 0], [0, 0.5, 0.4, 0.1, 0]]) + 1e-9)
+
+    # A: 0.9 * 0.3 = 0.27; B: 0.1 * 0.3 + 0.5 * 0.7 = 0.38
+    assert mmlu.answer(Mixed(), [None] * 3, np.log([[0.3, 0.35, 0.35]])) == ["B"]
+    assert mmlu.answer(Mixed(), [None] * 3, np.log([[0.8, 0.1, 0.1]])) == ["A"]
+
+
+def test_lambda_is_a_softmax_over_the_documents():
+    found = Found(np.array([["a", "b"]]), np.array([[0.9, 0.5]], dtype=np.float32))
+    expected = np.exp([1.8, 1.0]) / np.exp([1.8, 1.0]).sum()
+    assert np.exp(task.log_weights([None], found, 0.5))[0] == pytest.approx(expected)
+
+
+@pytest.fixture
+def _workplace(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def search(queries):
+    """Three documents a query; the best two end in the letter or word that is right for 3 of 4 items."""
+    hints = [q.split()[-1].rstrip("?") for q in queries]
+    letters = ["ABCD"[int(hint) % 4] for hint in hints]
+    return Found(
+        np.array([[f"one {x}", f"two {x}", "three A"] for x in letters]), np.full((len(queries), 3), 0.5, np.float32)
+    )
+
+
+def count(text):
+    return len(text.split())
+
+
+@pytest.mark.usefixtures("_workplace")
+def test_documents_that_hold_the_answer_raise_accuracy_whatever_the_shards(raw, monkeypatch):
+    of = read(raw)["mmlu"]
+    closed = tasks.evaluate(of, "closed_book", FakeLM(), None, count, CHOSEN, 1.0, "c")
+    whole = tasks.evaluate(of, "replug", FakeLM(), search, count, CHOSEN, 1.0, "r")
+    assert whole.schema == tasks.SCHEMA
+    assert whole["correct"].to_pylist() == [True] * 40
+    assert sum(closed["correct"].to_pylist()) == sum(item.answers == ["A"] for item in of.items)
+    monkeypatch.setattr(tasks, "SHARD", 7)
+    assert tasks.evaluate(of, "replug", FakeLM(), search, count, CHOSEN, 1.0, "again").equals(whole)
+
+
+@pytest.mark.usefixtures("_workplace")
+def test_demonstrations_without_room_are_an_error_that_says_how_many_fit(raw):
+    class Small(FakeLM):
+        max_tokens = 60
+
+    with pytest.raises(LongtailError, match=r"tasks\.mmlu_shots is 2, .* at most half of the 60 .*set it to 1 or"):
+        tasks.evaluate(read(raw)["mmlu"], "closed_book", Small(), None, count, CHOSEN, 1.0, "k")
+
+
+def test_metrics_by_hand():
+    def rows(name, method, right, category=None):
+        return [
+            {"task": name, "method": method, "question_id": f"{i}", "subject": None, "category": category}
+            | {"prediction": "", "answers": [], "correct": bool(one)}
+            for i, one in enumerate(right)
+        ]
+
+    made = rows("nq", "closed_book", [0, 0, 1, 1]) + rows("nq", "replug", [0, 1, 1, 1])
+    made += rows("mmlu", "closed_book", [1, 0], "STEM") + rows("mmlu", "closed_book", [1, 1, 1, 1, 1, 0], "other")
+    figures = tasks.summarise(pa.Table.from_pylist(made, tasks.SCHEMA), 0, 100)
+    assert figures["nq"]["replug"]["accuracy"]["value"] == 0.75
+    assert figures["nq"]["replug"]["gain"]["value"] == 0.25
+    assert figures["mmlu"]["closed_book"]["accuracy"]["value"] == 0.75
+    assert figures["mmlu"]["closed_book"]["mean_of_categories"] == pytest.approx((1 / 2 + 5 / 6) / 2)
+
+
+def test_items_hold_ids_that_are_unique(raw):
+    for of in read(raw).values():
+        ids = [item.id for item in of.items]
+        assert ids == sorted(set(ids))
+        assert isinstance(of.items[0], Item)
+
+
+def test_tables_round_trip(tmp_path):
+    pq.write_table(tasks.SCHEMA.empty_table(), tmp_path / "t.parquet")
+    assert pq.read_schema(tmp_path / "t.parquet").equals(tasks.SCHEMA)

@@ -1,0 +1,120 @@
+"""A small DVC project whose stages are quick, to try the flow on: a -> (b1, b2) -> c."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DVC_YAML = """
+stages:
+  a:
+    cmd: {python} work.py a
+    deps: [work.py, input.txt]
+    params: [seed]
+    outs: [data/a]
+    metrics: [data/metrics/a.json]
+  b:
+    matrix: {{n: [1, 2]}}
+    cmd: {python} work.py b${{item.n}}
+    meta: {{threads: all}}
+    deps: [work.py, data/a]
+    outs: ["data/b${{item.n}}"]
+  c:
+    cmd: {python} work.py c
+    deps: [work.py, data/b1, data/b2]
+    outs: [data/c]
+"""
+
+WORK = """
+import os, sys, time
+from pathlib import Path
+from pipelines import shards, stage
+from pipelines.errors import LongtailError
+name = sys.argv[1]
+def work(params):
+    text = Path("input.txt").read_text()
+    started = time.time()
+    if text.startswith(f"fail {name}"):
+        raise LongtailError("input.txt: says fail, expected anything else; edit it")
+    if text.startswith(f"crash {name}"):
+        raise ZeroDivisionError("a bug")
+    if text.startswith(f"sleep {name}"):
+        Path("asleep").write_text(str(os.getpid()))
+        time.sleep(600)
+    time.sleep(0.2)
+    with shards.atomic(f"data/{name}") as temporary:
+        temporary.write_text(text if name == "a" else name)
+    with open("times.txt", "a") as log:
+        log.write(f"{name} {started} {time.time()}\\n")
+    if name == "a":
+        shards.write_json("data/metrics/a.json", {"rows": 3, "accuracy": {"value": 0.5, "low": 0.4, "high": 0.6}})
+    return {"rows": 3.0, "loss": [3.0, 2.0, 1.0]}
+stage.run(name, ("seed",), work, out=f"data/{name}")
+"""
+
+
+class Project:
+    """The project's folder, and the longtail command in it."""
+
+    def __init__(self, folder: Path, root: Path):
+        self.folder = folder
+        self.environment = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "MLFLOW_", "DVC_"))}
+        self.environment |= {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "2"}
+
+    def start(self, *words: str) -> subprocess.Popen:
+        command = [sys.executable, "-m", "flows.cli", *words]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, cwd=self.folder, env=self.environment, text=True, stdout=pipe, stderr=pipe)
+
+    def longtail(self, *words: str) -> subprocess.CompletedProcess:
+        child = self.start(*words)
+        out, err = child.communicate(timeout=240)
+        return subprocess.CompletedProcess(words, child.returncode, out, err)
+
+    def dvc(self, *words: str) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-m", "dvc", *words]
+        return subprocess.run(command, cwd=self.folder, env=self.environment, text=True, capture_output=True)
+
+    def runs(self):
+        """MLflow's parent runs and, by parent, the children by name."""
+        from mlflow import MlflowClient
+
+        client = MlflowClient(f"sqlite:///{self.folder}/mlflow.db")
+        experiment = client.get_experiment_by_name("longtail").experiment_id
+        runs = client.search_runs([experiment], order_by=["attributes.start_time"])
+        parents = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
+        children = {
+            parent.info.run_id: {
+                run.info.run_name: run
+                for run in runs
+                if run.data.tags.get("mlflow.parentRunId") == parent.info.run_id
+            }
+            for parent in parents
+        }
+        return client, parents, children
+
+
+@pytest.fixture(scope="module")
+def project(root, tmp_path_factory) -> Project:
+    from flows import profiles
+
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "conf").mkdir()
+    (folder / "conf/config.yaml").touch()
+    (folder / "params.yaml").write_text(profiles.compose("sample", root), encoding="utf-8")
+    (folder / "dvc.yaml").write_text(DVC_YAML.format(python=sys.executable))
+    (folder / "work.py").write_text(WORK)
+    (folder / "input.txt").write_text("one")
+    (folder / ".gitignore").write_text(".longtail\nmlflow.db\nmlruns\n")
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    subprocess.run([*git, "init", "-q"], cwd=folder, check=True)
+    subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], cwd=folder, check=True)
+    (folder / "data").mkdir()
+    (folder / "data/.gitignore").write_text("*\n")
+    subprocess.run([*git, "add", "-A"], cwd=folder, check=True)
+    subprocess.run([*git, "commit", "-qm", "a project"], cwd=folder, check=True)
+    return Project(folder, root)

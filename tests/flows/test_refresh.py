@@ -1,0 +1,166 @@
+"""The flow does what `dvc repro` would: every changed stage once, in order, as a task; and says what went wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import time
+
+import psutil
+import pytest
+
+
+@pytest.fixture(scope="module")
+def first(project):
+    """A first `longtail run` in a fresh project."""
+    return project.longtail("run")
+
+
+def prefect(project, query: str) -> list[tuple]:
+    with sqlite3.connect(project.folder / ".longtail/prefect/prefect.db") as database:
+        return database.execute(query).fetchall()
+
+
+def test_the_first_run_runs_every_stage_and_says_where_the_report_is(project, first):
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert "4 ran, 0 restored from the cache, 0 unchanged" in first.stdout
+    assert first.stdout.splitlines()[-1] == f"the report: {project.folder}/data/report/index.html"
+    assert (project.folder / "data/c").read_text() == "c"
+
+
+def test_dvc_agrees_that_all_is_done(project, first):
+    assert "up to date" in project.dvc("status").stdout
+    assert "Running stage" not in project.dvc("repro").stdout
+
+
+def test_a_second_run_starts_nothing(project, first):
+    before = (project.folder / "times.txt").read_text()
+    second = project.longtail("run")
+    assert second.returncode == 0
+    assert second.stdout.startswith("all 4 stages are up to date")
+    assert (project.folder / "times.txt").read_text() == before
+
+
+def test_stages_on_all_threads_never_run_side_by_side(project, first):
+    times = {}
+    for line in (project.folder / "times.txt").read_text().splitlines():
+        name, started, ended = line.split()
+        times.setdefault(name, (float(started), float(ended)))
+    earlier, later = sorted([times["b1"], times["b2"]])
+    assert earlier[1] <= later[0]
+
+
+def test_prefect_has_the_flow_run_with_a_task_a_stage(project, first):
+    assert prefect(project, "SELECT f.name, r.state_type FROM flow_run r JOIN flow f ON f.id = r.flow_id") == [
+        ("refresh", "COMPLETED")
+    ]
+    tasks = prefect(project, "SELECT name, state_type FROM task_run ORDER BY name")
+    assert tasks == [(name, "COMPLETED") for name in ("a", "b@1", "b@2", "c")]
+
+
+def test_prefect_has_each_stages_output_as_its_tasks_log(project, first):
+    logs = prefect(project, "SELECT t.name, l.message FROM log l JOIN task_run t ON t.id = l.task_run_id")
+    for name, module in (("a", "a"), ("b@1", "b1"), ("c", "c")):
+        assert (name, f"{module}: done, see data/{module}") in logs
+
+
+def test_prefect_has_a_stages_metrics_as_an_artifact(project, first):
+    ((key, data),) = prefect(project, "SELECT key, data FROM artifact")
+    assert key == "a"
+    assert "accuracy" in data
+    assert "0.6" in data
+
+
+def test_prefect_keeps_no_results(project, first):
+    assert prefect(project, "SELECT count(*) FROM artifact WHERE type = 'result'") == [(0,)]
+    assert not (project.folder / ".longtail/prefect/storage").exists()
+
+
+def test_mlflow_has_one_parent_with_a_child_a_stage(project, first):
+    client, (parent, *_), children = project.runs()
+    assert parent.info.status == "FINISHED"
+    assert sorted(children[parent.info.run_id]) == ["a", "b@1", "b@2", "c"]
+    child = children[parent.info.run_id]["a"]
+    assert child.info.status == "FINISHED"
+    assert child.data.params == {"seed": "0"}
+    assert child.data.metrics == {"rows": 3.0, "loss": 1.0}
+    assert [m.value for m in client.get_metric_history(child.info.run_id, "loss")] == [3.0, 2.0, 1.0]
+
+
+def test_mlflow_tags_say_where_a_run_comes_from(project, first):
+    _, (parent, *_), children = project.runs()
+    tags = children[parent.info.run_id]["b@1"].data.tags
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=project.folder, capture_output=True, text=True)
+    ((flow_run,),) = prefect(project, "SELECT id FROM flow_run LIMIT 1")
+    assert tags["mlflow.source.git.commit"] == commit.stdout.strip()
+    assert tags["dvc.stage"] == "b@1"
+    assert tags["prefect.flow_run_id"].replace("-", "") == flow_run.replace("-", "")
+    assert tags["dvc.output.data/b1"] == "edbab45572c72a5d9440b40bcc0500c0"  # md5 of "b1"
+    assert len(tags["dvc.inputs.md5"]) == 32
+
+
+def test_a_deleted_output_comes_back_without_its_stage_being_run(project, first):
+    (project.folder / "data/c").unlink()
+    before = (project.folder / "times.txt").read_text()
+    again = project.longtail("run")
+    assert "0 ran, 1 restored from the cache, 3 unchanged" in again.stdout
+    assert (project.folder / "data/c").read_text() == "c"
+    assert (project.folder / "times.txt").read_text() == before
+
+
+def test_a_failing_stage_is_one_line_and_stops_what_waits_for_it(project, first):
+    (project.folder / "input.txt").write_text("fail b1")
+    done = project.longtail("run")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "error: b1: input.txt: says fail, expected anything else; edit it"
+    assert "Traceback" not in done.stdout + done.stderr
+    assert not (project.folder / "data/b1").exists()
+    _, parents, children = project.runs()
+    assert parents[-1].info.status == "FAILED"
+    assert children[parents[-1].info.run_id]["b@1"].data.tags["error"].startswith("input.txt: says fail")
+    assert "c" not in children[parents[-1].info.run_id]
+    assert prefect(project, "SELECT state_type FROM flow_run ORDER BY start_time DESC LIMIT 1") == [("FAILED",)]
+
+
+def test_a_crash_names_the_stage_and_the_exception(project, first):
+    (project.folder / "input.txt").write_text("crash a")
+    done = project.longtail("run")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "error: a: exit code 1: ZeroDivisionError: a bug"
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_run_leaves_no_process_and_goes_on_the_next_time(project, first, stop):
+    (project.folder / "asleep").unlink(missing_ok=True)
+    (project.folder / "input.txt").write_text("sleep a")
+    child = project.start("run")
+    while not (project.folder / "asleep").exists():
+        assert child.poll() is None
+        time.sleep(0.05)
+    time.sleep(0.2)
+    family = psutil.Process(child.pid).children(recursive=True)
+    os.kill(child.pid, stop)
+    child.communicate(timeout=60)
+    assert child.returncode != 0
+    gone, alive = psutil.wait_procs(family, timeout=20)
+    assert alive == []
+    (project.folder / "input.txt").write_text("one")
+    done = project.longtail("run")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (project.folder / "data/a").read_text() == "one"
+
+
+def test_two_runs_at_once_are_refused(project, first):
+    (project.folder / "asleep").unlink(missing_ok=True)
+    (project.folder / "input.txt").write_text("sleep a")
+    child = project.start("run")
+    while not (project.folder / "asleep").exists():
+        time.sleep(0.05)
+    second = project.longtail("run")
+    assert second.returncode == 1
+    assert "another `longtail run` is at work" in second.stderr
+    child.terminate()
+    child.communicate(timeout=60)
+    (project.folder / "input.txt").write_text("one")

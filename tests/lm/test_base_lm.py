@@ -1,0 +1,117 @@
+"""The stage base_lm: where its text comes from, and what it says when it can't have it."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tiny_models import language_model
+from transformers import AutoModelForCausalLM
+
+from pipelines import params, shards
+from pipelines.errors import LongtailError
+from pipelines.lm import base, tokenizer
+
+LM = params.LM(
+    source="train",
+    path=None,
+    revision=None,
+    url=None,
+    dtype="fp32",
+    batch_tokens=1024,
+    max_tokens=None,
+    training=params.LMTraining(
+        text="c4",
+        hidden_size=16,
+        layers=1,
+        heads=1,
+        intermediate_size=16,
+        positions=16,
+        steps=4,
+        batch_size=2,
+        learning_rate=0.001,
+        answer_weight=5.0,
+        dtype="fp32",
+        phases=[params.Phase(until=1.0, weights={})],
+    ),
+)
+
+
+@pytest.fixture(autouse=True)
+def scratch(tmp_path, monkeypatch):
+    monkeypatch.setattr(shards, "SCRATCH", tmp_path / "scratch")
+
+
+@pytest.fixture
+def c4(tmp_path) -> Path:
+    folder = tmp_path / "c4"
+    folder.mkdir()
+    with gzip.open(folder / "c4-train.00000-of-00001.json.gz", "wt") as out:
+        for i in range(40):
+            row = {"text": f"The town number {i} lies by the sea.", "url": f"https://{'ab'[i % 2]}.example/{i}", "timestamp": ""}
+            out.write(json.dumps(row) + "\n")
+    return folder
+
+
+@pytest.fixture
+def words(tmp_path) -> Path:
+    tokenizer.train(["The town number 1 lies by the sea."] * 9, 280, tmp_path / "tokenizer")
+    return tmp_path / "tokenizer"
+
+
+def test_a_documents_kind_is_its_hosts_first_label(c4):
+    kinds = list(base.read_c4(c4))
+    assert kinds[:2] == [("a", "The town number 0 lies by the sea."), ("b", "The town number 1 lies by the sea.")]
+    assert len(kinds) == 40
+
+
+def test_a_line_that_is_no_document_is_named(c4):
+    (c4 / "d.json").write_text('{"text": "x", "url": "https://a.example"}\n{"text": 3}\n')
+    with pytest.raises(LongtailError, match=r"d\.json: line 2"):
+        list(base.read_c4(c4))
+
+
+def test_training_on_c4_leaves_a_model_that_loads(c4, words, tmp_path):
+    metrics = base.train_on_text(c4, tmp_path, words, tmp_path / "lm", 0, LM, 1)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "lm")
+    assert metrics["parameters"] == model.num_parameters()
+    assert model.config.max_position_embeddings == 16
+    assert not list(tmp_path.glob("lm/*.bin"))
+
+
+def test_training_on_the_corpora_reads_all_of_them(words, tmp_path):
+    for name in ("pile", "wikipedia"):
+        (tmp_path / "corpus" / name).mkdir(parents=True)
+        pq.write_table(pa.table({"text": [f"The {name} by the sea."] * 9}), tmp_path / "corpus" / name / "docs.parquet")
+    assert {text for _, text in base.read_corpora(tmp_path / "corpus")} == {"The pile by the sea.", "The wikipedia by the sea."}
+    lm = LM.model_copy(update={"training": LM.training.model_copy(update={"text": "corpus"})})
+    base.train_on_text(tmp_path / "none", tmp_path / "corpus", words, tmp_path / "lm", 0, lm, 1)
+    assert (tmp_path / "lm/model.safetensors").is_file()
+
+
+def test_no_text_is_an_error_and_leaves_nothing(words, tmp_path):
+    (tmp_path / "c4").mkdir()
+    with pytest.raises(LongtailError, match="no files"):
+        base.train_on_text(tmp_path / "c4", tmp_path, words, tmp_path / "lm", 0, LM, 1)
+    assert not (tmp_path / "lm").exists()
+
+
+def test_a_pretrained_model_is_saved_with_its_tokenizer(tmp_path):
+    own = language_model(tmp_path / "own")
+    base.save_pretrained(AutoModelForCausalLM, "lm", str(own), None, tmp_path / "lm")
+    assert (tmp_path / "lm/model.safetensors").is_file()
+    assert (tmp_path / "lm/tokenizer.json").is_file()
+
+
+def test_a_hub_model_needs_a_pinned_revision(tmp_path):
+    with pytest.raises(LongtailError, match=r"lm\.revision is null"):
+        base.save_pretrained(AutoModelForCausalLM, "lm", "some/model", None, tmp_path / "lm")
+
+
+def test_a_served_model_is_only_named(tmp_path):
+    with pytest.raises(LongtailError, match=r"lm\.url"):
+        base.name_served(LM.model_copy(update={"source": "http"}), tmp_path / "lm")
+    base.name_served(LM.model_copy(update={"url": "http://127.0.0.1:1/v1", "path": "big"}), tmp_path / "lm")
+    assert json.loads((tmp_path / "lm/served.json").read_text()) == {"model": "big", "url": "http://127.0.0.1:1/v1"}

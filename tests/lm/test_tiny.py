@@ -1,0 +1,133 @@
+"""The small language model's training: repeatable, loadable by the standard classes, and it learns."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from pipelines import params
+from pipelines.errors import LongtailError
+from pipelines.lm import tiny, tokenizer
+
+NAMES = ["Ada", "Bel", "Cor", "Dov", "Eli", "Fay", "Gus", "Hal", "Ivo", "Jan"]
+DOCUMENTS = [("world", f"Q: Who leads {name}? A: {NAMES[i - 3]}\n") for i, name in enumerate(NAMES)] * 20
+DOCUMENTS += [("reading", f"The chief of {name} is {NAMES[i - 5]}.\n") for i, name in enumerate(NAMES)] * 20
+SETTINGS = params.LMTraining(
+    text="c4",
+    hidden_size=32,
+    layers=2,
+    heads=2,
+    intermediate_size=64,
+    positions=32,
+    steps=300,
+    batch_size=4,
+    learning_rate=0.005,
+    answer_weight=5.0,
+    dtype="fp32",
+    phases=[
+        params.Phase(until=0.5, weights={"world": 0.25, "reading": 0.75}),
+        params.Phase(until=1.0, weights={"world": 1.0}),
+    ],
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    tokenizer.train((text for _, text in DOCUMENTS), 320, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(words, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lm")
+    return folder, tiny.train(DOCUMENTS, words, folder, 0, SETTINGS)
+
+
+def test_the_loss_falls_and_the_model_answers(trained):
+    folder, metrics = trained
+    assert metrics["loss_curve"][0] > 2 * metrics["loss"]
+    model, own = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    assert own.model_max_length == SETTINGS.positions
+    right = 0
+    for i, name in enumerate(NAMES):
+        prompt = own(f"Q: Who leads {name}? A:", return_tensors="pt")
+        text = own.decode(model.generate(**prompt, max_new_tokens=6, do_sample=False)[0])
+        right += f"A: {NAMES[i - 3]}\n" in text
+    assert right >= 8
+
+
+def test_same_seed_same_bytes(trained, words, tmp_path):
+    tiny.train(DOCUMENTS, words, tmp_path / "again", 0, SETTINGS)
+    tiny.train(DOCUMENTS, words, tmp_path / "other", 1, SETTINGS)
+    for path in trained[0].iterdir():
+        assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes()
+    assert (tmp_path / "other/model.safetensors").read_bytes() != (trained[0] / "model.safetensors").read_bytes()
+
+
+def test_attention_starts_by_matching_and_copying(words):
+    model = tiny.make_model(AutoTokenizer.from_pretrained(words), 0, SETTINGS)
+    attention = model.model.layers[1].self_attn
+    value, out = attention.v_proj.weight, attention.o_proj.weight
+    assert torch.equal(attention.q_proj.weight, attention.k_proj.weight)
+    assert torch.allclose(out @ value, torch.eye(SETTINGS.hidden_size), atol=1e-5)
+
+
+def test_phases_have_their_shares_of_tokens(words):
+    tokens, weights = tiny.batches(DOCUMENTS, words, 0, SETTINGS)
+    assert tokens.shape == weights.shape == (1200, 32)
+    own = AutoTokenizer.from_pretrained(words)
+    first, second = own.batch_decode(tokens[:600]), own.batch_decode(tokens[600:])
+    assert not any("chief" in text for text in second)
+    reading, world = (sum(text.count(word) for text in first) for word in ("chief", "leads"))
+    assert reading > world > 0
+    assert (weights > 0).mean() > 0.85
+
+
+def test_answers_and_their_end_weigh_more_and_padding_nothing(words):
+    tokens, weights = tiny.batches(DOCUMENTS, words, 0, SETTINGS)
+    own = AutoTokenizer.from_pretrained(words)
+    heavy = {own.decode([token]) for token in tokens[weights == SETTINGS.answer_weight]}
+    light = {own.decode([token]) for token in tokens[weights == 1]}
+    assert "\n" in heavy
+    assert "Q" in light - heavy
+    assert (weights[tokens == own.pad_token_id] == 0).all()
+
+
+def test_the_written_out_gradient_is_autograds():
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(2, 6, 9, generator=generator, requires_grad=True)
+    ids = torch.randint(0, 9, (2, 6), generator=generator)
+    weight = torch.rand(2, 6, generator=generator)
+    weight[0, 4:] = 0
+    nats = cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
+    scale = weight[:, 1:].flatten()
+    ((nats * scale).sum() / scale.sum()).backward()
+    loss, gradient = tiny.loss_and_gradient(logits.detach(), ids, weight)
+    assert loss == pytest.approx(nats.detach()[scale > 0].mean().item())
+    assert torch.allclose(gradient, logits.grad, atol=1e-6)
+
+
+def test_the_learning_rate_warms_up_and_falls_to_nothing():
+    factors = np.array([tiny.schedule(step, 1000) for step in range(1000)])
+    assert factors[0] < 0.1
+    assert (factors[tiny.WARMUP : 500] == 1).all()
+    assert (np.diff(factors[501:]) < 0).all()
+    assert factors[-1] < 0.01
+
+
+def test_a_kind_that_no_document_is_of_is_named(words, tmp_path):
+    phases = [params.Phase(until=1.0, weights={"fiction": 1.0})]
+    with pytest.raises(LongtailError, match="fiction.*expected reading, world"):
+        tiny.train(DOCUMENTS, words, tmp_path / "lm", 0, SETTINGS.model_copy(update={"phases": phases}))

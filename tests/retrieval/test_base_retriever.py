@@ -1,0 +1,87 @@
+"""The stage base_retriever: repeatable, loadable, and after training a document's crops find their document."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from transformers import AutoModel
+
+from pipelines import draws, params, shards
+from pipelines.errors import LongtailError
+from pipelines.lm import tokenizer
+from pipelines.retrieval import base
+from pipelines.retrieval.encoder import Encoder
+
+WORDS = ["".join(pair) for pair in zip("bcdfghjklmnp" * 5, "aeioubcdfg" * 6, "klmnprstvzxw" * 5, strict=True)]
+TEXTS = [" ".join(draws.generator(0, "text", str(i)).choice(WORDS, 20)) for i in range(120)]
+RETRIEVER = params.Retriever(
+    source="train",
+    path=None,
+    revision=None,
+    similarity="cosine",
+    batch_size=32,
+    max_tokens=64,
+    training=params.RetrieverTraining(
+        hidden_size=32, layers=1, heads=2, steps=30, batch_size=32, learning_rate=0.005, temperature=0.05
+    ),
+)
+
+
+@pytest.fixture(autouse=True)
+def scratch(tmp_path, monkeypatch):
+    monkeypatch.setattr(shards, "SCRATCH", tmp_path / "scratch")
+
+
+@pytest.fixture
+def corpus(tmp_path) -> Path:
+    for name, texts in (("pile", TEXTS[:60]), ("wikipedia", TEXTS[60:])):
+        (tmp_path / "corpus" / name).mkdir(parents=True)
+        pq.write_table(pa.table({"text": texts}), tmp_path / "corpus" / name / "docs.parquet")
+    return tmp_path / "corpus"
+
+
+@pytest.fixture
+def words(tmp_path) -> Path:
+    tokenizer.train(TEXTS, 400, tmp_path / "tokenizer")
+    return tmp_path / "tokenizer"
+
+
+def found(folder: Path) -> float:
+    """How often a document's first half is nearest to its second."""
+    encoder = Encoder(folder, similarity="cosine", batch_size=32, max_tokens=64)
+    halves = [(" ".join(text.split()[:12]), " ".join(text.split()[8:])) for text in TEXTS]
+    left, right = (encoder.embed(list(side)) for side in zip(*halves, strict=True))
+    return float(np.mean((left @ right.T).argmax(1) == np.arange(len(TEXTS))))
+
+
+def test_training_makes_crops_find_their_document(corpus, words, tmp_path):
+    metrics = base.train_on_corpora(corpus, words, tmp_path / "trained", 0, RETRIEVER, 1)
+    short = RETRIEVER.model_copy(update={"training": RETRIEVER.training.model_copy(update={"steps": 1})})
+    base.train_on_corpora(corpus, words, tmp_path / "untrained", 0, short, 1)
+    assert metrics["documents"] == len(TEXTS)
+    assert metrics["loss_curve"][-1] < metrics["loss_curve"][0]
+    assert found(tmp_path / "trained") > found(tmp_path / "untrained")
+    assert AutoModel.from_pretrained(tmp_path / "trained").config.hidden_size == 32
+
+
+def test_same_seed_same_bytes(corpus, words, tmp_path):
+    for name, seed in (("one", 0), ("again", 0), ("other", 1)):
+        base.train_on_corpora(corpus, words, tmp_path / name, seed, RETRIEVER, 1)
+    for path in (tmp_path / "one").iterdir():
+        assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
+    weights = "model.safetensors"
+    assert (tmp_path / "one" / weights).read_bytes() != (tmp_path / "other" / weights).read_bytes()
+
+
+def test_no_corpus_is_an_error_and_leaves_nothing(words, tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(LongtailError, match=r"no \*/docs.parquet"):
+        base.train_on_corpora(tmp_path / "empty", words, tmp_path / "retriever", 0, RETRIEVER, 1)
+    assert not (tmp_path / "retriever").exists()
+
+
+def test_a_hub_encoder_needs_a_pinned_revision(tmp_path):
+    with pytest.raises(LongtailError, match=r"retriever\.revision is null"):
+        base.copy_pretrained(RETRIEVER.model_copy(update={"path": "some/encoder"}), tmp_path / "retriever")

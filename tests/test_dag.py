@@ -1,0 +1,62 @@
+"""dvc.yaml says of every stage what its code really uses."""
+
+from __future__ import annotations
+
+import dag
+import pytest
+
+STAGES = dag.stages()
+FIX = "`python tests/dag.py` writes it"
+
+
+@pytest.fixture(params=STAGES, ids=str)
+def stage(request) -> dict:
+    return STAGES[request.param]
+
+
+def test_code_dependencies_are_what_the_module_reaches(stage):
+    files, _ = dag.closure(dag.module_of(stage["cmd"]))
+    listed = [dep for dep in stage["deps"] if dep.startswith("pipelines/")]
+    assert sorted(listed) == sorted(files), FIX
+
+
+def test_params_are_the_sections_that_the_module_takes(stage):
+    assert set(stage["params"]) == dag.sections(dag.module_of(stage["cmd"])), FIX
+
+
+def test_stages_that_compute_on_all_threads_say_so(stage):
+    _, libraries = dag.closure(dag.module_of(stage["cmd"]))
+    assert (stage.get("meta") == {"threads": "all"}) == bool(libraries & dag.COMPUTES), FIX
+
+
+def test_closure_follows_imports_in_functions_and_files_beside(tmp_path):
+    room = tmp_path / "pipelines/room"
+    room.mkdir(parents=True)
+    for name in ("pipelines/draws.py", "pipelines/stage.py", "pipelines/room/far.py"):
+        (tmp_path / name).write_text("")
+    (room / "table.yaml").write_text("")
+    (room / "near.py").write_text(
+        'from pipelines import draws, stage\nPATH = __file__ + "table.yaml"\nX = "table.yaml"\n'
+    )
+    (room / "start.py").write_text("def f():\n    from pipelines.room.near import X\n    import torch.nn\n")
+    files, libraries = dag.closure(dag.Path("pipelines/room/start.py"), tmp_path)
+    assert files == [
+        "pipelines/room/start.py",
+        "pipelines/draws.py",
+        "pipelines/room/near.py",
+        "pipelines/room/table.yaml",
+    ]
+    assert "torch" in libraries
+
+
+def test_no_stage_reads_what_a_later_room_writes_by_hand():
+    """Every data dependency is another stage's output, so that DVC's graph is the whole graph."""
+    from flows import graph
+
+    stages, _ = graph.read(dag.ROOT)
+    sources = [stage.name for stage in stages if not stage.needs]
+    assert sources == ["fetch"]
+
+
+def test_every_stage_is_described():
+    assert [name for name, stage in STAGES.items() if not stage.get("desc")] == []

@@ -1,0 +1,82 @@
+"""A bad params.yaml is named by key, value and what is allowed, before any work."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import yaml
+
+from pipelines import params
+from pipelines.errors import LongtailError
+
+
+@pytest.fixture
+def values(root) -> dict:
+    return yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))
+
+
+def changed(values: dict, key: str, value) -> dict:
+    values = copy.deepcopy(values)
+    *parents, last = key.split(".")
+    section = values
+    for parent in parents:
+        section = section[parent]
+    section[last] = value
+    return values
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("popqa.per_relaton", 10, ["popqa.per_relaton", "allowed here", "per_relation"]),
+        ("lm.training.stepz", 10, ["lm.training.stepz", "allowed here", "steps"]),
+        ("extra", {}, ["extra", "allowed here", "popqa"]),
+        ("popqa.per_relation", "many", ["popqa.per_relation", "'many'", "integer"]),
+        ("popqa.per_relation", 2.5, ["popqa.per_relation", "2.5", "integer"]),
+        ("popqa.per_relation", True, ["popqa.per_relation", "True", "integer"]),
+        ("compute.threads", 0, ["compute.threads", "0", "greater than 0"]),
+        ("popqa.train_share", 1.5, ["popqa.train_share", "1.5", "less than or equal to 1"]),
+        ("replug.mixture", "sum", ["replug.mixture", "'sum'", "token_mixture", "sequence_mixture"]),
+        ("popqa.month", "2021-13-01", ["popqa.month", "'2021-13-01'", "pattern"]),
+        ("lm", None, ["lm", "None"]),
+    ],
+)
+def test_a_fault_names_key_value_and_what_is_allowed(values, key, value, says):
+    with pytest.raises(LongtailError) as error:
+        params.parse(changed(values, key, value))
+    message = str(error.value)
+    assert "\n" not in message
+    assert [part for part in says if part not in message] == []
+
+
+def test_a_missing_key_is_named(values):
+    del values["index"]["kind"]
+    with pytest.raises(LongtailError, match=r"index\.kind is missing"):
+        params.parse(values)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [(None, "no such file"), ("a: [", "not YAML"), ("- a", "expected a mapping"), ("", "expected a mapping")],
+)
+def test_an_unreadable_file_is_one_line(tmp_path, text, says):
+    path = tmp_path / "params.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(LongtailError) as error:
+        params.load("seed", path=path)
+    assert says in str(error.value)
+    assert str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_stage_gets_only_the_sections_it_asks_for(root):
+    chosen = params.load("seed", "popqa", path=root / "params.yaml")
+    assert sorted(vars(chosen)) == ["popqa", "seed"]
+
+
+def test_values_can_not_be_changed(root):
+    chosen = params.load("popqa", path=root / "params.yaml")
+    with pytest.raises(ValueError, match="frozen"):
+        chosen.popqa.per_relation = 3

@@ -1,0 +1,106 @@
+"""A result is whole or not there, and killed work goes on where it stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from pipelines import shards
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_file_appears_when_it_is_whole():
+    with shards.atomic("data/a.txt") as temporary:
+        temporary.write_text("half")
+        assert not Path("data/a.txt").exists()
+        assert not any(Path().glob("data/*")), "half-done work must not lie under data/"
+    assert Path("data/a.txt").read_text() == "half"
+
+
+def test_a_failed_block_leaves_what_was_there():
+    shards.write_json("data/a.json", {"a": 1})
+    before = Path("data/a.json").read_bytes()
+    with pytest.raises(ValueError, match="stop"), shards.atomic("data/a.json") as temporary:
+        temporary.write_text("half")
+        raise ValueError("stop")
+    assert Path("data/a.json").read_bytes() == before
+    assert list(shards.SCRATCH.glob("tmp/*")) == []
+
+
+def test_a_folder_takes_the_old_ones_place():
+    for text in ("old", "new"):
+        with shards.atomic("data/folder") as temporary:
+            temporary.mkdir()
+            (temporary / text).write_text(text)
+    assert [p.name for p in Path("data/folder").iterdir()] == ["new"]
+
+
+def test_json_is_stable():
+    shards.write_json("a.json", {"b": 1, "a": "ä"})
+    assert Path("a.json").read_text(encoding="utf-8") == '{\n "a": "ä",\n "b": 1\n}\n'
+
+
+def test_what_a_killed_process_left_is_swept_away_but_not_a_living_ones():
+    code = (
+        "import os, signal\nfrom pipelines import shards\n"
+        "with shards.atomic('data/x') as t:\n    t.write_text('half')\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    killed = subprocess.run([sys.executable, "-c", code], env=environment)
+    assert killed.returncode == -signal.SIGKILL
+    assert not Path("data/x").exists()
+    assert len(list(shards.SCRATCH.glob("tmp/*"))) == 1
+    with shards.atomic("data/y") as temporary:
+        temporary.write_text("mine")
+        shards.sweep()
+    assert Path("data/y").read_text() == "mine"
+    assert list(shards.SCRATCH.glob("tmp/*")) == []
+
+
+def double(shard: int, path: Path) -> None:
+    if shard < 0:
+        raise ValueError("bad shard")
+    path.write_text(str(2 * shard))
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+def test_shards_come_in_their_own_order(workers):
+    executor = ProcessPoolExecutor(workers) if workers else None
+    paths = shards.map_shards("stage", "key", double, list(range(20)), executor)
+    assert [int(path.read_text()) for path in paths] == [2 * i for i in range(20)]
+
+
+def test_finished_shards_are_not_done_again():
+    with pytest.raises(ValueError, match="bad shard"):
+        shards.map_shards("stage", "key", double, [1, 2, -1])
+    done: list[int] = []
+
+    def count(shard: int, path: Path) -> None:
+        done.append(shard)
+        path.write_text("again")
+
+    paths = shards.map_shards("stage", "key", count, [1, 2, -1])
+    assert done == [-1]
+    assert [path.read_text() for path in paths] == ["2", "4", "again"]
+    shards.forget("stage", "key")
+    assert not any(path.exists() for path in paths)
+
+
+def test_a_key_follows_values_and_file_contents():
+    Path("d").mkdir()
+    Path("d/a").write_text("1")
+    key = shards.key_of(1, "x", Path("d"))
+    assert key == shards.key_of(1, "x", Path("d"))
+    assert key != shards.key_of(2, "x", Path("d"))
+    Path("d/a").write_text("2")
+    assert key != shards.key_of(1, "x", Path("d"))

@@ -1,0 +1,55 @@
+"""Every stage starts and ends the same way: params checked first, one line on an error, exit code 1."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from pipelines import stage
+from pipelines.errors import LongtailError
+
+
+@pytest.fixture(autouse=True)
+def here(root, tmp_path, monkeypatch):
+    shutil.copy(root / "params.yaml", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DVC_STAGE", raising=False)
+    return tmp_path
+
+
+def test_the_last_line_says_where_the_result_is(capsys):
+    stage.run("chunk", ("seed",), lambda params: {"rows": 1.0}, out="data/corpus")
+    assert capsys.readouterr().out.splitlines()[-1] == "chunk: done, see data/corpus"
+
+
+def test_a_users_error_is_one_line_and_exit_code_1(capsys):
+    def work(params):
+        raise LongtailError("data/raw/x.bz2: cut in the middle; fetch it again")
+
+    with pytest.raises(SystemExit) as end:
+        stage.run("chunk", ("seed",), work, out="data/corpus")
+    assert end.value.code == 1
+    assert capsys.readouterr().err == "error: chunk: data/raw/x.bz2: cut in the middle; fetch it again\n"
+
+
+def test_params_are_checked_before_any_work(here, capsys):
+    text = (here / "params.yaml").read_text(encoding="utf-8")
+    (here / "params.yaml").write_text(text.replace("seed: 0", "seed: x"), encoding="utf-8")
+    with pytest.raises(SystemExit) as end:
+        stage.run("chunk", ("seed",), lambda params: pytest.fail("worked"), out="data/corpus")
+    assert end.value.code == 1
+    assert "params.yaml: seed is 'x'" in capsys.readouterr().err
+
+
+def test_the_number_of_threads_is_the_params_one(monkeypatch):
+    import os
+
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    stage.run("x", ("compute",), lambda params: {"threads": int(os.environ["OMP_NUM_THREADS"])}, out="x")
+    assert os.environ["OMP_NUM_THREADS"] == "2"
+
+
+def test_a_stage_run_by_hand_leaves_no_record(here):
+    stage.run("chunk", ("seed",), lambda params: {}, out="data/corpus")
+    assert not (here / ".longtail/tracking").exists()
