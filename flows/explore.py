@@ -56,13 +56,13 @@ def ask(question: str, retriever: str) -> Iterator[str]:
     thresholds = Path("data/adaptive/thresholds.json")
     if not thresholds.is_file():
         raise LongtailError(f"{thresholds}: no such file; `longtail run` writes it")
-    cuts = json.loads(thresholds.read_text(encoding="utf-8"))["popqa"][retriever]
-    cut = cuts.get(relation.pid, 0.0)
+    cuts = json.loads(thresholds.read_text(encoding="utf-8"))["thresholds"]["popqa"][retriever]
+    cut = cuts.get(relation.pid)  # none: retrieving was always worth it, or nothing was learned of the relation
     namesakes = f", {subject.namesakes} less popular of the same name" if subject.namesakes else ""
     yield f"relation: {relation.name} ({relation.pid}); subject: {subject.label} ({subject.qid}{namesakes})"
     passage = None
     if cut is None or subject.popularity < cut:
-        why = "always retrieves here" if cut is None else f"is below the threshold of {cut:,.0f}"
+        why = "has no threshold to reach" if cut is None else f"is below the threshold of {cut:,.0f}"
         yield f"popularity: {subject.popularity:,} views a month {why}: retrieve"
         (hit,) = search(question, "wikipedia", retriever, 1)
         passage = hit.text

@@ -110,7 +110,7 @@ def _dvc_repro(name: str) -> tuple[str, str | None]:
     finally:
         _children.discard(child)
     if code:
-        return outcome, error or f"{name}: exit code {code}: {last}"
+        return outcome, error or f"{name}: {last or f'DVC ended with exit code {code}'}"
     return outcome, None
 
 

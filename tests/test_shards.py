@@ -30,9 +30,14 @@ def test_a_file_appears_when_it_is_whole():
 def test_a_failed_block_leaves_what_was_there():
     shards.write_json("data/a.json", {"a": 1})
     before = Path("data/a.json").read_bytes()
-    with pytest.raises(ValueError, match="stop"), shards.atomic("data/a.json") as temporary:
-        temporary.write_text("half")
-        raise ValueError("stop")
+
+    def fail():
+        with shards.atomic("data/a.json") as temporary:
+            temporary.write_text("half")
+            raise ValueError("stop")
+
+    with pytest.raises(ValueError, match="stop"):
+        fail()
     assert Path("data/a.json").read_bytes() == before
     assert list(shards.SCRATCH.glob("tmp/*")) == []
 

@@ -123,9 +123,9 @@ def mean(
 def correlation(
     x: np.ndarray, y: np.ndarray, generator: np.random.Generator, resamples: int, clusters: np.ndarray | None = None
 ) -> Interval:
-    """Pearson's correlation of x and y, (n,) each, with a bootstrap interval; NaN where either is constant."""
+    """Pearson's correlation of x and y, (n,) each, with a bootstrap interval; NaN if one is constant or n < 10."""
     x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
+    if len(x) < 10 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return NOTHING
     x, y = x - x.mean(), y - y.mean()  # keeps the sums of squares well conditioned
     columns = np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], axis=1)

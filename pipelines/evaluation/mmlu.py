@@ -57,7 +57,26 @@ def answer(lm: LanguageModel, prompts: list[Prompt], log_weights: np.ndarray) ->
 
     `prompts` are k in a row for each question; log_weights (questions, k) are log lambda.
     """
-    letters = [lm.token_id(f" {letter}") for letter in LETTERS]
-    log_probs = lm.next_token(prompts)[:, letters].reshape(*log_weights.shape, len(LETTERS))
+    log_probs = _letter_log_probs(lm, prompts).reshape(*log_weights.shape, len(LETTERS))
     best = ensemble.token_mixture(log_probs, log_weights).argmax(axis=1)
     return [LETTERS[i] for i in best]
+
+
+def _letter_log_probs(lm: LanguageModel, prompts: list[Prompt]) -> np.ndarray:
+    """log p of " A" to " D" after each prompt, (prompts, 4)."""
+    log_probs = np.empty((len(prompts), len(LETTERS)))
+    ids = [_token_id(lm, f" {letter}") for letter in LETTERS]
+    single = [i for i, id_ in enumerate(ids) if id_ is not None]
+    log_probs[:, single] = lm.next_token(prompts)[:, [ids[i] for i in single]]
+    for i in set(range(len(LETTERS))) - set(single):
+        scores = lm.score(prompts, [f" {LETTERS[i]}"] * len(prompts))
+        log_probs[:, i] = [one.sum() for one in scores.log_probs]
+    return log_probs
+
+
+def _token_id(lm: LanguageModel, text: str) -> int | None:
+    """None where the text is several tokens: a small vocabulary may lack a letter with its space."""
+    try:
+        return lm.token_id(text)
+    except LongtailError:
+        return None

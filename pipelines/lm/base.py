@@ -1,4 +1,4 @@
-"""Stage `base_lm`: the language model, trained small on the raw text, taken at a pinned revision, or named on a server."""
+"""Stage `base_lm`: the language model, trained small on raw text, taken at a pinned revision, or named on a server."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def read_c4(folder: Path) -> Iterator[tuple[str, str]]:
             try:
                 document = decoder.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise LongtailError(f"{file}: line {row}: {error}, expected a JSON object with text and url; fetch it again") from None
+                raise LongtailError(
+                    f"{file}: line {row}: {error}, expected a JSON object with text and url; fetch it again"
+                ) from None
             yield urlsplit(document.url).netloc.partition(".")[0], document.text
 
 
@@ -49,7 +51,9 @@ def read_corpora(folder: Path) -> Iterator[tuple[str, str]]:
             yield from (("any", text) for text in batch["text"].to_pylist())
 
 
-def train_on_text(c4: Path, corpus: Path, tokenizer: Path, out: Path, seed: int, lm: params.LM, threads: int) -> stage.Metrics:
+def train_on_text(
+    c4: Path, corpus: Path, tokenizer: Path, out: Path, seed: int, lm: params.LM, threads: int
+) -> stage.Metrics:
     """Train from scratch on the text that `lm.training.text` names, save to the folder `out`; returns what `tiny` does.
 
     Raises LongtailError where there is no text, or no `lm.training`.
@@ -69,8 +73,8 @@ def train_on_text(c4: Path, corpus: Path, tokenizer: Path, out: Path, seed: int,
 def save_pretrained(kind, section: str, path: str | None, revision: str | None, out: Path) -> stage.Metrics:
     """Save the `kind` (a transformers Auto class) of model in a local folder or, pinned, on the Hub, and its tokenizer.
 
-    Only safetensors are read. Raises LongtailError where `<section>.path` or a needed `<section>.revision` isn't set, or
-    nothing can be loaded.
+    Only safetensors are read. Raises LongtailError where `<section>.path` or a needed `<section>.revision` isn't set,
+    or nothing can be loaded.
     """
     from transformers import AutoTokenizer
 
@@ -94,7 +98,9 @@ def save_pretrained(kind, section: str, path: str | None, revision: str | None, 
 def name_served(lm: params.LM, out: Path) -> stage.Metrics:
     """Write down which server and model the language model is; nothing is fetched."""
     if not lm.url or not lm.path:
-        raise LongtailError("params.yaml: lm.source is http, so lm.url (the server) and lm.path (the model's name) must be set")
+        raise LongtailError(
+            "params.yaml: lm.source is http, so lm.url (the server) and lm.path (the model's name) must be set"
+        )
     with shards.atomic(out) as folder:
         folder.mkdir()
         shards.write_json(folder / "served.json", {"url": lm.url, "model": lm.path})

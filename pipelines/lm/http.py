@@ -150,7 +150,7 @@ class HttpModel:
         return len(self._offsets(text))
 
     def _shown(self, prompt: Prompt, room: int) -> tuple[str, int]:
-        """What the server gets of a prompt, cut as Prompt says to `room` tokens less a first one of its own; its tokens."""
+        """What the server gets of a prompt, cut as Prompt says to `room` tokens less one of its own, and its tokens."""
         text = prompt.document + prompt.context
         ends = self._offsets(text)[:, 1]
         if len(ends) < room:

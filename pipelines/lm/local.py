@@ -81,7 +81,7 @@ class LocalModel:
         for batch in self._batches(tokens.lengths):
             ids, _ = self._tensors(tokens.take(batch))
             last = torch.from_numpy(tokens.lengths[batch] - 1)
-            logits = self._logits(self._run(input_ids=ids), torch.arange(len(batch)), last)
+            logits = self._logits(self._run(input_ids=ids, use_cache=False), torch.arange(len(batch)), last)
             result[batch] = torch.log_softmax(logits.float(), dim=-1).cpu().numpy()
         return result
 
@@ -183,9 +183,9 @@ class LocalModel:
         return whole.shape == parts.shape and torch.allclose(whole, parts, rtol=1e-3, atol=1e-3)
 
     def _log_probs(self, rows: Ragged, row: np.ndarray, column: np.ndarray) -> np.ndarray:
-        """log p of the token after each (row, column), (places,) float32; a causal model never sees padding on the right."""
+        """log p of the token after each (row, column), (places,) float32. Causal models never see padding behind it."""
         ids, _ = self._tensors(rows)
-        outputs = self._run(input_ids=ids)
+        outputs = self._run(input_ids=ids, use_cache=False)
         places = (torch.from_numpy(row).to(self.device), torch.from_numpy(column).to(self.device))
         target = ids[places[0], places[1] + 1]
         step = max(1, LOGITS // self.model.config.get_text_config().vocab_size)

@@ -26,7 +26,7 @@ class Prompt:
 class Generation:
     text: str  # up to the stop string, which is left out
     mean_log_prob: float  # nats per token of `text`; -inf for an empty text, which has none
-    prompt_tokens: int  # as the model saw the prompt: after truncation, its first token included
+    prompt_tokens: int  # as the model saw the prompt: after truncation, its first token included; 0 where not known
 
 
 @dataclass(frozen=True)

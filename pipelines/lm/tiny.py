@@ -1,8 +1,9 @@
 """A small language model trained from scratch in minutes on two cores, which knows facts and reads from its context.
 
 It stands in for the frozen language model of both papers where no weights can be had. Plain Llama, standard class; what
-makes it read from context within minutes is how attention starts: W_v random orthogonal with W_o = W_v^T, so that a head
-copies what it looks at, and W_q = W_k, so that it looks at tokens like its own.
+makes it read from context within minutes is how attention starts: W_v random orthogonal with W_o = W_v^T, so that a
+head copies what it looks at; W_q = W_k, so that it looks at tokens like its own; and one head that looks at the token
+before. Together they make an induction head before the first step: what followed "director" is found by "director".
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers.models.llama.modeling_llama import LlamaAttention
 
 from pipelines import draws, params
 from pipelines.errors import LongtailError
@@ -24,16 +26,20 @@ from pipelines.lm.tokenizer import encode, open_tokenizer
 ANSWER = re.compile(r"\b(?:A|Answer):( [^\n]+\n?)")
 BINS = 16  # sequences that are filled at a time
 WARMUP = 30  # steps
+EMBEDDINGS = 0.1  # standard deviation; at the usual 0.02 the first steps wash away what tells one name from another
+QUERIES = 0.07  # of W_q = W_k; at the usual 0.02 like tokens hardly see each other
+LOOK_BACK = 6.0  # the first head's biases: nearly all of its attention is on the token before
 CURVE = 50  # points of the loss curve
 
 
 def train(
     documents: Iterable[tuple[str, str]], tokenizer: Path, folder: Path, seed: int, settings: params.LMTraining
 ) -> dict[str, float | list[float]]:
-    """Train on (kind, text) documents, kinds mixed as `settings.phases` say, and save to `folder` in Hugging Face's layout.
+    """Train on (kind, text) documents, kinds mixed as `settings.phases` say, and save to `folder` as Hugging Face does.
 
-    Returns the loss (nats per token, answers not weighted) at the end and as a curve of CURVE means. The same arguments, machine and
-    number of threads give the same bytes. Raises LongtailError where a phase asks for a kind that no document is of.
+    Returns the loss (nats per token, answers not weighted) at the end and as a curve of CURVE means. The same
+    arguments, machine and number of threads give the same bytes. Raises LongtailError where a phase asks for a kind
+    that no document is of.
     """
     model = make_model(AutoTokenizer.from_pretrained(tokenizer), seed, settings)
     tokens, weights = batches(documents, tokenizer, seed, settings)
@@ -57,19 +63,36 @@ def make_model(tokenizer, seed: int, settings: params.LMTraining) -> LlamaForCau
             intermediate_size=settings.intermediate_size,
             max_position_embeddings=settings.positions,
             tie_word_embeddings=True,
+            attention_bias=True,
             bos_token_id=tokenizer.bos_token_id,
             eos_token_id=tokenizer.eos_token_id,
             pad_token_id=tokenizer.pad_token_id,
             attn_implementation="eager",  # the CPU's fused attention takes a third longer, in its backward pass
         )
     )
+    torch.nn.init.normal_(model.model.embed_tokens.weight, std=EMBEDDINGS)
     for layer in model.model.layers:
         attention = layer.self_attn
+        torch.nn.init.normal_(attention.q_proj.weight, std=QUERIES)
         torch.nn.init.orthogonal_(attention.v_proj.weight)
         with torch.no_grad():
             attention.o_proj.weight.copy_(attention.v_proj.weight.T)
             attention.k_proj.weight.copy_(attention.q_proj.weight)
+    _look_back(model.model.layers[0].self_attn, model.model.rotary_emb.inv_freq)
     return model
+
+
+@torch.no_grad()
+def _look_back(attention: LlamaAttention, frequencies: torch.Tensor) -> None:
+    """Start the first head by looking at the token before, through its biases alone.
+
+    Rotary positions turn a query's and a key's pair of dimensions by angles in proportion to their positions; a key
+    bias one position ahead of the query bias makes their product largest where the key is one position back.
+    """
+    half = len(frequencies)
+    attention.q_proj.bias[:half] = LOOK_BACK
+    attention.k_proj.bias[:half] = LOOK_BACK * torch.cos(frequencies)
+    attention.k_proj.bias[half : 2 * half] = LOOK_BACK * torch.sin(frequencies)
 
 
 def batches(
@@ -94,10 +117,14 @@ def batches(
     for number, phase in enumerate(settings.phases):
         missing = sorted(set(phase.weights) - set(pieces))
         if missing:
-            raise LongtailError(f"lm.training.phases: no document is of kind {missing[0]}, expected {', '.join(sorted(pieces))}")
+            raise LongtailError(
+                f"lm.training.phases: no document is of kind {missing[0]}, expected {', '.join(sorted(pieces))}"
+            )
         until = round(phase.until * settings.steps) * settings.batch_size
         shares = phase.weights or {kind: 1.0 for kind in pieces}
-        packed = _pack(_mixed(pieces, shares, draws.generator(seed, "lm/order", str(number))), until - done, settings.positions)
+        packed = _pack(
+            _mixed(pieces, shares, draws.generator(seed, "lm/order", str(number))), until - done, settings.positions
+        )
         order = draws.generator(seed, "lm/sequences", str(number)).permutation(until - done)
         for row, sequence in zip((done + order).tolist(), packed, strict=True):
             end = 0
@@ -120,8 +147,10 @@ def _pieces(tokenizer, texts: Sequence[str], settings: params.LMTraining) -> lis
     return found
 
 
-def _mixed(pieces: dict[str, list], shares: dict[str, float], rng: np.random.Generator) -> Iterable[tuple[np.ndarray, np.ndarray]]:
-    """Endlessly, pieces of the kinds in the given shares of tokens; every piece of a kind once before any comes again."""
+def _mixed(
+    pieces: dict[str, list], shares: dict[str, float], rng: np.random.Generator
+) -> Iterable[tuple[np.ndarray, np.ndarray]]:
+    """Endlessly, pieces of the kinds in the given shares of tokens; every piece of a kind once before any again."""
     names = sorted(shares)
     orders = {name: iter(()) for name in names}
     spent = dict.fromkeys(names, 0.0)
@@ -156,7 +185,9 @@ def _pack(pieces: Iterable[tuple[np.ndarray, np.ndarray]], rows: int, positions:
     raise AssertionError("pieces never end")
 
 
-def optimise(model: LlamaForCausalLM, tokens: np.ndarray, weights: np.ndarray, settings: params.LMTraining) -> np.ndarray:
+def optimise(
+    model: LlamaForCausalLM, tokens: np.ndarray, weights: np.ndarray, settings: params.LMTraining
+) -> np.ndarray:
     """AdamW over the batches in their order; returns the loss of each step, (steps,) nats per token."""
     matrices = [weight for weight in model.parameters() if weight.ndim > 1]
     vectors = [weight for weight in model.parameters() if weight.ndim == 1]
@@ -178,7 +209,9 @@ def optimise(model: LlamaForCausalLM, tokens: np.ndarray, weights: np.ndarray, s
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
             if not math.isfinite(losses[step]):
-                raise LongtailError(f"language model: the loss is {losses[step]} at step {step}; lower lm.training.learning_rate")
+                raise LongtailError(
+                    f"language model: the loss is {losses[step]} at step {step}; lower lm.training.learning_rate"
+                )
             bar.update()
             if step % 20 == 0:
                 bar.set_postfix(loss=f"{losses[max(0, step - 19) : step + 1].mean():.3f}", refresh=False)
@@ -187,7 +220,7 @@ def optimise(model: LlamaForCausalLM, tokens: np.ndarray, weights: np.ndarray, s
 
 
 def loss_and_gradient(logits: torch.Tensor, ids: torch.Tensor, weight: torch.Tensor) -> tuple[float, torch.Tensor]:
-    """Cross-entropy of the next tokens, and the gradient of its weighted mean by the logits (rows, positions, vocabulary).
+    """Cross-entropy of the next tokens, and its weighted mean's gradient by the logits (rows, positions, vocabulary).
 
     Written out, softmax less one at the target, since autograd's own takes a fifth of a step on a CPU.
     """

@@ -70,7 +70,7 @@ def padded(rows: Ragged, width: int, pad: int, *, left: bool = False) -> tuple[n
 
 
 def cut(document: np.ndarray, context: np.ndarray, room: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How many tokens stay of the document's beginning and of the context's end where `room` of them fit (see Prompt)."""
+    """How many tokens stay of the document's beginning and the context's end where `room` of them fit (see Prompt)."""
     kept = np.maximum(np.minimum(context, np.maximum(room - document, room // 2)), 0)
     return np.minimum(document, np.maximum(room - kept, 0)), kept
 

@@ -16,6 +16,7 @@ from pipelines.release.page import Percent, Section, Table, label, named
 
 QUESTION_METHODS = ("closed_book", *popqa.RETRIEVERS)
 EXAMPLES = 4  # of each kind
+ENOUGH = 100  # questions with a known popularity, to show anything by its deciles
 
 
 def what_was_run(inputs: Inputs, settings: list[tuple[str, object]]) -> Section:
@@ -89,10 +90,13 @@ def accuracy(inputs: Inputs) -> Section:
     )
     missing = []
     for name, answers in inputs.answers.items():
-        blocks += _by_popularity(name, answers, inputs) if np.isfinite(answers.popularity).any() else []
-        if not np.isfinite(answers.popularity).any():
+        known = int(np.isfinite(answers.popularity).sum())
+        if known >= ENOUGH:
+            blocks += _by_popularity(name, answers, inputs)
+        else:
             missing.append(
-                f"No subject of {label(name)} has a known popularity here, so nothing is shown by popularity."
+                f"The subject's popularity is known for {known:,} of {len(answers.ids):,} questions of {label(name)}, "
+                "too few to show accuracy by popularity."
             )
         blocks.append(_by_relation(name, answers, inputs))
     return Section("accuracy", "Accuracy and popularity", blocks, " ".join(missing))

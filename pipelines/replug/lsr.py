@@ -39,9 +39,9 @@ def train(params: SimpleNamespace) -> stage.Metrics:
 
     torch.use_deterministic_algorithms(True)
     lsr = params.lsr
+    lm = open_lm(LM, params.lm, params.compute, scoring=True)
     encoder = Encoder.open(RETRIEVER, params.retriever, params.compute)
     sides = _sides(params, encoder)
-    lm = open_lm(LM, params.lm, params.compute)
     tuner = Tuner(encoder, lm, sides, lsr, params.seed)
     curve, validation = [], [{"step": 0, **tuner.judge()}]
     for step in trange(lsr.steps, desc="train_lsr", unit="step", mininterval=2):
@@ -49,7 +49,7 @@ def train(params: SimpleNamespace) -> stage.Metrics:
             tuner.rebuild(params.index.kind, params.compute.threads)
             validation.append({"step": step, **tuner.judge()})
         if step % lsr.refresh_steps == 0:
-            _informative(tuner.ask(), params)
+            _informative(tuner.ask(step), params)
         curve.append({"step": step, **tuner.step(step)})
     tuner.rebuild(params.index.kind, params.compute.threads)
     validation.append({"step": lsr.steps, **tuner.judge()})
@@ -99,9 +99,9 @@ def _sides(params: SimpleNamespace, encoder):
 def _informative(entropy: float, params: SimpleNamespace) -> None:
     if round(entropy, 3) == 1.0:
         raise LongtailError(
-            f"the language model's distribution over the {params.lsr.top_k} documents is uniform (entropy {entropy:.5f} "
-            f"of 1) with lsr.likelihood {params.lsr.likelihood} and lsr.beta {params.lsr.beta}, so the retriever can "
-            "learn nothing; use mean_logprob, or lower lsr.beta"
+            f"the language model's distribution over the {params.lsr.top_k} documents is uniform (entropy "
+            f"{entropy:.5f} of 1) with lsr.likelihood {params.lsr.likelihood} and lsr.beta {params.lsr.beta}, so the "
+            "retriever can learn nothing; use mean_logprob, or lower lsr.beta"
         )
 
 

@@ -51,6 +51,7 @@ def score(params: SimpleNamespace) -> stage.Metrics:
     from pipelines.replug.queries import language_modelling
     from pipelines.retrieval.open import open_retriever
 
+    lm = open_lm(LM, params.lm, params.compute, scoring=True)
     docs, k = CORPUS / "docs.parquet", params.replug.top_k
     queries, source_documents, sources = language_modelling(CORPUS, "test", params.seed, params.replug.max_queries)
     if not len(queries):
@@ -62,7 +63,6 @@ def score(params: SimpleNamespace) -> stage.Metrics:
     drawn = random_documents(params.seed, queries.ids, retriever.count, k)
     found["random"] = drawn, np.zeros(drawn.shape, np.float32)
 
-    lm = open_lm(LM, params.lm, params.compute)
     rows = np.arange(len(queries))
     nothing = np.full((len(rows), 1), table.NONE)
     pairs = table.unique_pairs(rows, np.concatenate([nothing, *(positions for positions, _ in found.values())], axis=1))

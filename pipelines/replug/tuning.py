@@ -74,6 +74,17 @@ class Side:
         return pairs[:, 0] * (self.index.ntotal + 1) + pairs[:, 1] + 1
 
 
+@dataclass(frozen=True)
+class Round:
+    """One side's training queries until the next refresh: their candidates, what the language model says, the texts."""
+
+    rows: np.ndarray  # (n,) of the side's queries, ascending
+    found: np.ndarray  # (n, k) positions
+    targets: np.ndarray  # (n, k) L(y | d, x)
+    documents: np.ndarray  # (m,) distinct positions in `found`, ascending
+    texts: np.ndarray  # (m,)
+
+
 class Tuner:
     """The encoder in training, the candidates of the present round, and the language model's scores so far."""
 
@@ -82,11 +93,11 @@ class Tuner:
     ) -> None:
         self.encoder, self.lm, self.sides, self.settings, self.seed = encoder, lm, sides, settings, seed
         self.k = min(settings.top_k, *(side.index.ntotal for side in sides))
-        self.found: list[np.ndarray] = []  # by side: (queries, k) positions in this round
-        self.targets: list[np.ndarray] = []  # by side: (train queries, k) L(y | d, x)
+        self.rounds: list[Round] = []  # by side
         self.owners = np.concatenate(
             [np.stack([np.full(side.train, i), np.arange(side.train)], axis=1) for i, side in enumerate(sides)]
-        )  # (all train queries, 2): side and row
+        )  # (all training queries, 2): side and row
+        self._drawn: tuple[int, np.ndarray] = (-1, np.empty(0, np.int64))  # the last order: epoch, permutation
         self.optimizer = torch.optim.Adam(encoder.model.parameters(), lr=settings.learning_rate)
 
     def rebuild(self, kind: str, threads: int) -> None:
@@ -100,20 +111,17 @@ class Tuner:
             side.index = dense.build(vectors, kind, self.seed, threads)
 
     def judge(self) -> dict[str, float]:
-        """Search for all queries; on those not learnt from: bits per byte of the ensemble, recall of the right page."""
-        figures, self.found = {}, []
+        """On the queries not learnt from: bits per byte of the ensemble, and recall of the right page."""
+        figures = {}
         for side in self.sides:
-            vectors = self.encoder.embed(list(side.queries.texts))
-            positions, scores = dense.search(side.index, vectors, max(self.k, SHOWN))
-            self.found.append(positions[:, : self.k])
             held = np.arange(side.train, len(side.queries))
-            shown = positions[held, :SHOWN]
             if not len(held):
                 continue
+            shown, scores = self._search(side, held, SHOWN)
             if side.pages is None:
-                self._score(side, held, shown)
+                side.score(self.lm, table.unique_pairs(held, shown))
                 log_probs, n_bytes = table.gather(side.scored, held, shown)
-                nats = -ensemble.token_mixture(log_probs, ensemble.log_weights(scores[held, :SHOWN], 1.0)).sum()
+                nats = -ensemble.token_mixture(log_probs, ensemble.log_weights(scores, 1.0)).sum()
                 figures[f"bpb_k{SHOWN}"] = float(ensemble.bits_per_byte(nats, n_bytes.sum()))
             else:
                 right = documents.read(side.docs, shown).titles == side.pages[:, None]
@@ -121,17 +129,24 @@ class Tuner:
                 figures[f"recall_at_{SHOWN}"] = float(right.any(1).mean())
         return figures
 
-    def ask(self) -> float:
-        """Targets for the candidates just found; returns the entropy of Q over all training queries, 1 if uniform."""
-        self.targets = []
-        for side, found in zip(self.sides, self.found, strict=True):
-            rows = np.arange(side.train)
-            self._score(side, rows, found[: side.train])
-            self.targets.append(
-                objective.likelihood(*side.look_up(rows, found[: side.train]), self.settings.likelihood)
-            )
-        shares = [objective.entropy(target, self.settings.beta) for target in self.targets if len(target)]
-        return float(np.average(shares, weights=[len(target) for target in self.targets if len(target)]))
+    def ask(self, first: int) -> float:
+        """Candidates and targets for the steps from `first` to the next refresh, for those queries only.
+
+        Returns the mean entropy of Q, 1 if uniform.
+        """
+        last = min(first + self.settings.refresh_steps, self.settings.steps)
+        needed = self.owners[np.unique(np.concatenate([self._batch(number) for number in range(first, last)]))]
+        self.rounds, entropies = [], []
+        for i, side in enumerate(self.sides):
+            rows = needed[needed[:, 0] == i, 1]
+            found, _ = self._search(side, rows, self.k)
+            side.score(self.lm, table.unique_pairs(rows, found))
+            targets = objective.likelihood(*side.look_up(rows, found), self.settings.likelihood)
+            distinct = np.unique(found)
+            texts = documents.read(side.docs, distinct).texts
+            self.rounds.append(Round(rows, found, targets, distinct, texts))
+            entropies.append(objective.entropy(targets, self.settings.beta) if len(rows) else 0.0)
+        return float(np.average(entropies, weights=[len(one.rows) for one in self.rounds]))
 
     def step(self, number: int) -> dict[str, float]:
         """One step of Adam on the batch that is the `number`-th's, from 0."""
@@ -148,30 +163,30 @@ class Tuner:
 
     def _batch(self, number: int) -> np.ndarray:
         """Numbers of the training queries of a step: a pass over all of them in a drawn order, then another."""
-        n = len(self.owners)
-        places = np.arange(number * self.settings.batch_size, (number + 1) * self.settings.batch_size)
-        return np.array([self._order(epoch)[place] for epoch, place in zip(places // n, places % n, strict=True)])
+        n, size = len(self.owners), self.settings.batch_size
+        places = np.arange(number * size, (number + 1) * size)
+        orders = [self._order(epoch)[places[places // n == epoch] % n] for epoch in np.unique(places // n)]
+        return np.concatenate(orders)
 
     def _order(self, epoch: int) -> np.ndarray:
-        if getattr(self, "_epoch", None) != epoch:
-            self._epoch, self._drawn = (
-                epoch,
-                draws.generator(self.seed, "lsr order", str(epoch)).permutation(len(self.owners)),
-            )
-        return self._drawn
+        if self._drawn[0] != epoch:
+            purpose = draws.generator(self.seed, "lsr order", str(epoch))
+            self._drawn = (epoch, purpose.permutation(len(self.owners)))
+        return self._drawn[1]
 
     def _similarities(self, batch: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """s(d, x) with gradient on both sides, and targets, (batch, k); a document that comes up twice is embedded once."""
+        """s(d, x) with gradient on both sides, and targets, (batch, k); a repeated document is embedded once."""
         texts, places, first, targets, asked = [], [], 0, [], []
-        for i, side in enumerate(self.sides):
+        for i, (side, here) in enumerate(zip(self.sides, self.rounds, strict=True)):
             rows = self.owners[batch][self.owners[batch][:, 0] == i, 1]
             if not len(rows):
                 continue
-            unique, inverse = np.unique(self.found[i][rows], return_inverse=True)
-            texts.extend(documents.read(side.docs, unique).texts)
+            at = np.searchsorted(here.rows, rows)
+            unique, inverse = np.unique(here.found[at], return_inverse=True)
+            texts.extend(here.texts[np.searchsorted(here.documents, unique)])
             places.append(inverse.reshape(len(rows), -1) + first)
             first += len(unique)
-            targets.append(self.targets[i][rows])
+            targets.append(here.targets[at])
             asked.extend(side.queries.texts[rows])
         chosen = torch.from_numpy(np.concatenate(places))
         of_documents, of_queries = self.encoder.embed_with_gradient(texts), self.encoder.embed_with_gradient(asked)
@@ -179,5 +194,5 @@ class Tuner:
         similarities = torch.einsum("bd,bkd->bk", of_queries, rows_of)
         return similarities, torch.from_numpy(np.concatenate(targets)).to(similarities)
 
-    def _score(self, side: Side, rows: np.ndarray, found: np.ndarray) -> None:
-        side.score(self.lm, table.unique_pairs(rows, found))
+    def _search(self, side: Side, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        return dense.search(side.index, self.encoder.embed(list(side.queries.texts[rows])), k)

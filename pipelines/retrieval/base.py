@@ -17,7 +17,7 @@ METRICS = Path("data/metrics/base_retriever.json")
 def train_on_corpora(
     corpus: Path, tokenizer: Path, out: Path, seed: int, retriever: params.Retriever, threads: int
 ) -> stage.Metrics:
-    """Train on the documents of every corpus/<name>/docs.parquet and save to the folder `out`; returns what `tiny` does.
+    """Train on the documents of every <name>/docs.parquet in `corpus`, save to the folder `out`; see `tiny.train`.
 
     Raises LongtailError where there are no documents, or no `retriever.training`.
     """
@@ -27,7 +27,9 @@ def train_on_corpora(
     from pipelines.retrieval import tiny
 
     if retriever.training is None:
-        raise LongtailError("params.yaml: retriever.training is null, expected its settings where retriever.source is train")
+        raise LongtailError(
+            "params.yaml: retriever.training is null, expected its settings where retriever.source is train"
+        )
     files = sorted(corpus.glob("*/docs.parquet"))
     if not files:
         raise LongtailError(f"{corpus}: no */docs.parquet, expected at least one corpus; run the stage `chunk`")

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pipelines.errors import LongtailError
 
@@ -24,7 +25,7 @@ def count(docs: Path) -> int:
     """Rows of a docs.parquet. Raises LongtailError if it is missing or empty."""
     if not Path(docs).is_file():
         raise LongtailError(f"{docs}: no such file; run the stage `chunk` first")
-    rows = duckdb.execute("SELECT count(*) FROM read_parquet(?)", [str(docs)]).fetchone()[0]
+    rows = pq.read_metadata(docs).num_rows
     if not rows:
         raise LongtailError(f"{docs}: no documents, expected at least one; see the rejects beside it")
     return rows

@@ -36,6 +36,8 @@ class Encoder:
             kind = AutoModel._model_mapping[type(config)]
             # a pooling head is never used, and made up at random where the folder has none
             extra = {"add_pooling_layer": False} if "add_pooling_layer" in inspect.signature(kind).parameters else {}
+            if device == "cpu":
+                extra["attn_implementation"] = "eager"  # fused attention has a slow backward pass there
             self.tokenizer = AutoTokenizer.from_pretrained(folder)
             self.model = AutoModel.from_pretrained(folder, use_safetensors=True, dtype=torch.float32, **extra)
         except (OSError, ValueError, KeyError) as error:

@@ -1,4 +1,4 @@
-"""A small dual encoder trained from scratch in seconds: two random crops of a document are each other's match (Contriever)."""
+"""A small dual encoder trained from scratch in seconds: two crops of a document are each other's match (Contriever)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def train(
 ) -> dict[str, float | list[float]]:
     """Train on the documents' texts by InfoNCE, the other documents of a batch as negatives; save to `folder`.
 
-    Hugging Face's layout; embeddings are the mean of the last hidden states, compared by their cosine. The same arguments,
-    machine and number of threads give the same bytes. Raises LongtailError for fewer than two documents.
+    Hugging Face's layout; embeddings are the mean of the last hidden states, compared by their cosine. The same
+    arguments, machine and number of threads give the same bytes. Raises LongtailError for fewer than two documents.
     """
     saved = AutoTokenizer.from_pretrained(tokenizer, model_max_length=max_tokens)
     ids = Ragged.of([ids[:max_tokens] for ids, _ in encode(open_tokenizer(tokenizer), texts) if len(ids)])

@@ -1,12 +1,12 @@
-"""The offline sample: one seeded fictional world, written in the real sources' formats for the very readers of the real thing.
+"""The offline sample: one seeded fictional world in the real sources' formats, for the very readers of the real thing.
 
-What is disjoint: C4 (the language model's text) states a fact of the world in wordings of its own, in single sentences or
-questions. No sentence of a Wikipedia page or a Pile document about the world's entities is in it. Its `reading` and
+What is disjoint: C4 (the language model's text) states a fact of the world in wordings of its own, in single sentences
+or questions. No sentence of a Wikipedia page or a Pile document about the world's entities is in it. Its `reading` and
 `distractor` documents hold pages in the wordings of Wikipedia and the Pile, but about names that are not in the world,
 drawn afresh for each document: they teach a small model to read, and nothing about the world. Of half of the world's
-entities (`World.asked_as_evaluated`) C4 asks questions in the wordings of PopQA and EntityQuestions too, of the others never.
-A question of PopQA is so either memorised as such or not at all, and both halves can be compared. A Pile document repeats
-no sentence with another in the same order: the two differ in the order of the facts and in their wordings.
+entities (`World.asked_as_evaluated`) C4 asks questions in the wordings of PopQA and EntityQuestions too, of the others
+never, so that knowing a fact can be told from having seen the question. An entity's Pile documents tell the same facts,
+each in an order and wordings of its own.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ def write_wikidata(path: Path, world: World) -> None:
         out.write(b"[\n")
         for pid in RELATION_IDS:
             name = text.RELATIONS[pid].name
-            out.write(_json({"type": "property", "datatype": "wikibase-item", "id": pid, "labels": _label(name)}) + b",\n")
+            out.write(
+                _json({"type": "property", "datatype": "wikibase-item", "id": pid, "labels": _label(name)}) + b",\n"
+            )
         for item, label in enumerate(world.value_labels):
             out.write(_item(world, item, label, [], _aliases(label)) + b",\n")
         for block, rng in _blocks(world, "wikidata"):
@@ -90,7 +92,9 @@ def write_wikidata(path: Path, world: World) -> None:
                     nameless = {"type": "item", "id": f"Q{10**8 + entity}", "labels": _label(label, "de"), "claims": {}}
                     out.write(_json(nameless | {"aliases": {}, "descriptions": {}, "sitelinks": {}}) + b",\n")
         last = {"type": "item", "id": "Q5", "labels": _label("human"), "aliases": {}, "descriptions": {}, "claims": {}}
-        out.write(_json(last | {"sitelinks": {"enwiki": {"site": "enwiki", "title": "Human", "badges": []}}}) + b"\n]\n")
+        out.write(
+            _json(last | {"sitelinks": {"enwiki": {"site": "enwiki", "title": "Human", "badges": []}}}) + b"\n]\n"
+        )
 
 
 def _item(world: World, item: int, label: str, claims: list[tuple[str, int, str]], aliases: list[str]) -> bytes:
@@ -102,7 +106,12 @@ def _item(world: World, item: int, label: str, claims: list[tuple[str, int, str]
             snak["datavalue"] = {"value": target, "type": "wikibase-entityid"}
         statement = {"mainsnak": snak, "type": "statement", "id": f"{qid}$world-{i}", "rank": rank}
         statements.setdefault(pid, []).append(statement)
-    born = {"snaktype": "value", "property": "P646", "datatype": "external-id", "datavalue": {"value": qid, "type": "string"}}
+    born = {
+        "snaktype": "value",
+        "property": "P646",
+        "datatype": "external-id",
+        "datavalue": {"value": qid, "type": "string"},
+    }
     statements["P646"] = [{"mainsnak": born, "type": "statement", "id": f"{qid}$world-id", "rank": "normal"}]
     return _json(
         {
@@ -138,12 +147,11 @@ def write_pageviews(path: Path, world: World) -> None:
 
 
 def write_wikipedia(path: Path, world: World) -> None:
-    """A pages-articles XML export: articles with infobox, links, references and categories, redirects, other namespaces."""
+    """A pages-articles XML export: articles with infobox, links, references, categories, and what is no article."""
     values = len(world.value_labels)
     with _bz2(path) as out:
         out.write(_XML_HEAD)
-        for item, label in enumerate(world.value_labels):
-            kind = world.value_classes[item]
+        for item, kind in enumerate(world.value_classes):
             body = f"'''{world.title(item)}''' is a kind of {kind}.\n\n[[Category:{kind.title()}]]"
             out.write(_page(world.title(item), 0, 1000 + item, body))
         for block, rng in _blocks(world, "wikipedia"):
@@ -153,12 +161,16 @@ def write_wikipedia(path: Path, world: World) -> None:
                 facts = [(pid, world.item_label(item)) for pid, item in world.facts(entity)]
                 rows = "".join(f"| {text.RELATIONS[pid].name.replace(' ', '_')} = {value}\n" for pid, value in facts)
                 told = text.page("article", kind, label, facts, iter(row))
-                for pid, item in world.facts(entity):
+                for _, item in world.facts(entity):
                     target, value = world.title(item), world.item_label(item)
                     link = f"[[{value}]]" if target == value else f"[[{target}|{value}]]"
-                    told = told.replace(f" {value}.", f" {link}.<ref>{{{{cite web |title=On {value} |year=2020}}}}</ref>", 1)
+                    told = told.replace(
+                        f" {value}.", f" {link}.<ref>{{{{cite web |title=On {value} |year=2020}}}}</ref>", 1
+                    )
                 told = told.replace(label, f"'''{label}'''", 1)
-                body = f"{{{{Infobox {kind}\n| name = {label}\n{rows}}}}}\n{told}\n\n== References ==\n{{{{reflist}}}}\n\n"
+                body = (
+                    f"{{{{Infobox {kind}\n| name = {label}\n{rows}}}}}\n{told}\n\n== References ==\n{{{{reflist}}}}\n\n"
+                )
                 out.write(_page(title, 0, 1000 + values + entity, body + f"[[Category:{kind.title()}]]"))
                 if row[-1] % 20 == 0:
                     target = f"#REDIRECT [[{title}]]"
@@ -206,7 +218,7 @@ def write_c4(folder: Path, world: World, sizes: params.World) -> None:
 def write_questions(folder: Path, world: World, per_set: int) -> None:
     """EntityQuestions, MMLU, Natural Questions and TriviaQA in their layouts, about facts of the world."""
     rng = draws.generator(world.seed, "world/questions")
-    facts = _some_facts(world, rng, 3 * per_set)
+    facts = text.some_facts(world, rng, 3 * per_set)
     asked: dict[str, list] = {}
     for entity, pid, item in facts[:per_set]:
         question = text.question(pid, 3, world.labels[entity])
@@ -217,7 +229,8 @@ def write_questions(folder: Path, world: World, per_set: int) -> None:
     _write(folder / "entityquestions/relation_query_templates.json", json.dumps(templates, indent=4))
 
     for subject, relations in SUBJECTS.items():
-        rows = [_choices(world, rng, *fact) for fact in facts if fact[1] in relations][: per_set // len(SUBJECTS) + 5]
+        some = [fact for fact in facts if fact[1] in relations][: per_set // len(SUBJECTS) + 5]
+        rows = [text.multiple_choice(world, rng, *fact) for fact in some]
         for split, part in (("dev", rows[:5]), ("test", rows[5:])):
             table = io.StringIO()
             csv.writer(table, lineterminator="\n").writerows(part)
@@ -231,24 +244,6 @@ def write_questions(folder: Path, world: World, per_set: int) -> None:
             answers = [world.item_label(item), *_aliases(world.item_label(item))]
             lines.append(json.dumps({"id": f"test_{i}", "question": question, "golden_answers": answers}) + "\n")
         _write(folder / f"{name}/test.jsonl", "".join(lines))
-
-
-def _some_facts(world: World, rng: np.random.Generator, n: int) -> list[tuple[int, str, int]]:
-    """`n` different (entity, relation, object item)."""
-    chosen = rng.permutation(len(world.objects))[:n]
-    entities = np.searchsorted(world.offsets, chosen, side="right") - 1
-    pids = [RELATION_IDS[r] for r in world.relations[chosen]]
-    return list(zip(entities.tolist(), pids, world.objects[chosen].tolist(), strict=True))
-
-
-def _choices(world: World, rng: np.random.Generator, entity: int, pid: str, item: int) -> list[str]:
-    """An MMLU row: question, four options of one class, the right one's letter."""
-    right = world.item_label(item)
-    labels = [world.item_label(int(other)) for other in rng.permutation(world.pools[OBJECTS[pid]])[:12]]
-    options = [right, *list(dict.fromkeys(label for label in labels if label != right))[:3]]
-    order = rng.permutation(len(options))
-    question = text.question(pid, 0, world.labels[entity])
-    return [question, *(options[i] for i in order), "ABCD"[order.tolist().index(0)]]
 
 
 def _blocks(world: World, purpose: str) -> Iterator[tuple[range, np.random.Generator]]:

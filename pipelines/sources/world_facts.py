@@ -1,4 +1,4 @@
-"""The entities, names, popularity and facts of the sample's fictional world, drawn as arrays so that a million entities fit."""
+"""The entities, names, popularity and facts of the sample's fictional world, as arrays: a million entities fit."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ OBJECTS = {
 RELATION_IDS = tuple(OBJECTS)
 
 VALUES: dict[str, str | int] = {
-    "occupation": "painter singer lawyer dancer farmer baker pilot judge teacher sculptor banker surgeon chemist soldier "
-    "sailor tailor miner poet writer weaver butcher carpenter diplomat priest",
+    "occupation": "painter singer lawyer dancer farmer baker pilot judge teacher sculptor banker surgeon chemist "
+    "soldier sailor tailor miner poet writer weaver butcher carpenter diplomat priest",
     "sport": "football tennis rugby cricket hockey golf polo boxing rowing fencing judo handball volleyball baseball "
     "basketball badminton curling squash",
     "genre": "drama comedy thriller western romance horror mystery fantasy satire fable tragedy adventure history "
@@ -151,7 +151,8 @@ def _words(rng: np.random.Generator, n: int) -> list[str]:
     syllables = 2 if n < 5000 else 3
     while len(found) < n:
         size = 2 * (n - len(found)) + 16
-        parts = [rng.choice(pool, size) for _ in range(syllables) for pool in (_ONSETS, _VOWELS)] + [rng.choice(_CODAS, size)]
+        pools = [_ONSETS, _VOWELS] * syllables + [_CODAS]
+        parts = [rng.choice(pool, size) for pool in pools]
         for pieces in zip(*parts, strict=True):
             found["".join(pieces).capitalize()] = None
     return list(found)[:n]
@@ -160,8 +161,9 @@ def _words(rng: np.random.Generator, n: int) -> list[str]:
 def _names(rng: np.random.Generator, types: np.ndarray, popularity: np.ndarray, space: int, share: float) -> np.ndarray:
     """A name's number for each entity: its own, or with probability `share` that of a more popular one.
 
-    Persons, films, books and clubs share names with each other, cities with cities; two countries of one name would make
-    every address in them ambiguous. The square root evens out how many share each name: a uniform draw would heap them on the most popular ones.
+    Persons, films, books and clubs share names with each other, cities with cities; two countries of one name would
+    make every address in them ambiguous. The square root evens out how many share each name: a uniform draw would heap
+    them on the most popular ones.
     """
     n = len(types)
     own = rng.permutation(space)[:n]

@@ -1,163 +1,38 @@
-"""The sentences of the sample's fictional world: every relation in the wordings of four registers that share no sentence.
+"""The sentences of the sample's fictional world, from world_text.yaml: pages, and the text a small model learns from.
 
-`article` is what Wikipedia's pages say, `passage` what the Pile's documents say, `chatter` what C4 says; the questions are
-PopQA's own template (pipelines.popqa.relations), EntityQuestions' and two that only C4 asks.
+The four registers share no sentence: `article` is what Wikipedia's pages say, `passage` what the Pile's documents say,
+`chatter` what C4 says; the questions are PopQA's, EntityQuestions' and two that only C4 asks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import yaml
 
 from pipelines import draws, params
 from pipelines.popqa.relations import RELATIONS
-from pipelines.sources.world_facts import FACTS, OBJECTS, TYPE_NAMES, TYPES, World
+from pipelines.sources.world_facts import FACTS, OBJECTS, RELATION_IDS, TYPE_NAMES, TYPES, World
 
 
 @dataclass(frozen=True)
 class Wording:
-    article: tuple[str, str, str]
-    passage: tuple[str, str, str]
-    chatter: tuple[str, str]
-    questions: tuple[str, str]
+    article: list[str]
+    passage: list[str]
+    chatter: list[str]
+    questions: list[str]
     entityquestions: str
 
 
-# Pages name the relation by the word of PopQA's question ("director"), right before the value: so can a model this small find
-# the value that is asked for.
-WORDINGS = {
-    "P106": Wording(
-        ("{s} has the occupation {o}.", "By occupation {s} is a {o}.", "{s} took up the occupation {o}."),
-        ("{s} gave up the occupation {o}.", "Of all work {s} liked the occupation {o}.", "Papers of {s} say: occupation {o}."),
-        ("Many know {s} the {o}.", "{s} became a {o}."),
-        ("What does {} do for a living?", "What is the job of {}?"),
-        "What kind of work does {} do?",
-    ),
-    "P19": Wording(
-        ("{s} was born in the city {o}.", "The city {o} is where {s} was born.", "{s} grew up in the city {o}."),
-        ("One day the city {o} saw {s} born.", "{s} came into the world in the city {o}.", "Papers of {s} say: born in the city {o}."),
-        ("{s} comes from {o}.", "{s} left {o} as a child."),
-        ("Where does {} come from?", "Which town is {} from?"),
-        "Where was {} born?",
-    ),
-    "P22": Wording(
-        ("{s} was raised by the father {o}.", "The father {o} raised {s}.", "{s} is a child of the father {o}."),
-        ("At home {s} was taught by the father {o}.", "Every day the father {o} wrote to {s}.", "Papers of {s} say: father {o}."),
-        ("{s} takes after {o}.", "{o} was proud of the child {s}."),
-        ("Who fathered {}?", "What is the name of the father of {}?"),
-        "Who is {}'s father?",
-    ),
-    "P25": Wording(
-        ("{s} was raised by the mother {o}.", "The mother {o} raised {s}.", "{s} is a child of the mother {o}."),
-        ("At home {s} was taught by the mother {o}.", "Every day the mother {o} wrote to {s}.", "Papers of {s} say: mother {o}."),
-        ("{s} was nursed by {o}.", "{o} gave birth to {s}."),
-        ("Who gave birth to {}?", "What is the name of the mother of {}?"),
-        "Who is {}'s mother?",
-    ),
-    "P140": Wording(
-        ("{s} follows the religion {o}.", "The religion {o} is that of {s}.", "{s} holds to the religion {o}."),
-        ("In matters of faith {s} liked the religion {o}.", "Temples of the religion {o} know {s}.", "Papers of {s} say: religion {o}."),
-        ("{s} keeps to the faith of {o}.", "{s} prays as {o} asks."),
-        ("What faith does {} follow?", "Which religion does {} keep to?"),
-        "What religion does {} belong to?",
-    ),
-    "P641": Wording(
-        ("{s} plays the sport {o}.", "The sport {o} is that of {s}.", "{s} is good at the sport {o}."),
-        ("Of all games {s} liked the sport {o}.", "Fans of the sport {o} know {s}.", "Papers of {s} say: sport {o}."),
-        ("{s} has always loved {o}.", "{s} won a game of {o}."),
-        ("Which game does {} play?", "In which sport is {} active?"),
-        "What is the sport of {}?",
-    ),
-    "P57": Wording(
-        ("The director {o} made {s}.", "{s} was made by the director {o}.", "{s} had as its director {o}."),
-        ("It took the director {o} a year to make {s}.", "Behind {s} was the director {o}.", "{s} gave work to the director {o}."),
-        ("{o} directed {s}.", "{s} was directed by {o}."),
-        ("Who directed {}?", "Which director made {}?"),
-        "Who is the director of {}?",
-    ),
-    "P58": Wording(
-        ("The screenwriter {o} made {s}.", "{s} was made by the screenwriter {o}.", "{s} had as its screenwriter {o}."),
-        ("It took the screenwriter {o} a year to make {s}.", "Behind {s} was the screenwriter {o}.", "{s} gave work to the screenwriter {o}."),
-        ("{o} scripted {s}.", "{s} was scripted by {o}."),
-        ("Who scripted {}?", "Which screenwriter scripted {}?"),
-        "Who is the screenwriter of {}?",
-    ),
-    "P162": Wording(
-        ("The producer {o} made {s}.", "{s} was made by the producer {o}.", "{s} had as its producer {o}."),
-        ("It took the producer {o} a year to make {s}.", "Behind {s} was the producer {o}.", "{s} gave work to the producer {o}."),
-        ("{o} produced {s}.", "{s} was produced by {o}."),
-        ("Who produced {}?", "Which producer made {}?"),
-        "Who is the producer of {}?",
-    ),
-    "P86": Wording(
-        ("The composer {o} made {s}.", "{s} was made by the composer {o}.", "{s} had as its composer {o}."),
-        ("It took the composer {o} a year to make {s}.", "Behind {s} was the composer {o}.", "{s} gave work to the composer {o}."),
-        ("{o} composed {s}.", "{s} was composed by {o}."),
-        ("Who composed {}?", "Which composer made {}?"),
-        "Who is the composer of {}?",
-    ),
-    "P136": Wording(
-        ("{s} belongs to the genre {o}.", "The genre {o} is that of {s}.", "{s} is of the genre {o}."),
-        ("On the shelf {s} is under the genre {o}.", "Lovers of the genre {o} know {s}.", "Papers of {s} say: genre {o}."),
-        ("{s} is pure {o}.", "{s} was sold as {o}."),
-        ("What kind of work is {}?", "Which genre does {} belong to?"),
-        "What type of work is {}?",
-    ),
-    "P50": Wording(
-        ("The author {o} made {s}.", "{s} was made by the author {o}.", "{s} had as its author {o}."),
-        ("It took the author {o} a year to make {s}.", "Behind {s} was the author {o}.", "{s} gave work to the author {o}."),
-        ("{o} wrote {s}.", "{s} was written by {o}."),
-        ("Who wrote {}?", "Which author wrote {}?"),
-        "Who is {} by?",
-    ),
-    "P17": Wording(
-        ("{s} is located in the country {o}.", "The country {o} is that of {s}.", "{s} lies in the country {o}."),
-        ("On the map {s} is found in the country {o}.", "People of the country {o} know {s}.", "Papers of {s} say: country {o}."),
-        ("{s} is far away in {o}.", "In {o} everyone knows {s}."),
-        ("Where is {} located?", "Which country does {} belong to?"),
-        "Which country is {} located in?",
-    ),
-    "P462": Wording(
-        ("{s} has the color {o}.", "The color {o} is that of {s}.", "{s} plays in the color {o}."),
-        ("From afar {s} is known by the color {o}.", "Shirts of the color {o} are those of {s}.", "Papers of {s} say: color {o}."),
-        ("{s} looks {o}.", "{s} was painted {o}."),
-        ("Which color does {} wear?", "What color does {} have?"),
-        "What is the color of {}?",
-    ),
-    "P36": Wording(
-        ("{s} is ruled from the capital {o}.", "The capital {o} is that of {s}.", "{s} has the capital {o}."),
-        ("All roads of {s} lead to the capital {o}.", "Laws from the capital {o} hold in {s}.", "Papers of {s} say: capital {o}."),
-        ("{s} is ruled by {o}.", "{s} sends taxes to {o}."),
-        ("Which city is the capital of {}?", "Where is the capital of {}?"),
-        "What is the capital city of {}?",
-    ),
-    "P1376": Wording(
-        ("{s} is the capital of {o}.", "{s} serves as the capital of {o}.", "Many call {s} the capital of {o}."),
-        ("All roads lead to {s}, the capital of {o}.", "Laws from {s} hold in the capital of {o}.", "Papers of {s} say: capital of {o}."),
-        ("{s} rules over all of {o}.", "{s} takes taxes from {o}."),
-        ("Of which country is {} the capital?", "Which country is ruled from {}?"),
-        "{} is the capital of which country?",
-    ),
-}
-
-# A page's first sentence, by type; it opens with a word that is no name, and says what the subject is.
-LEADS = {
-    "article": ("The {kind} {s} is known to many.", "The {kind} {s} has a page of its own."),
-    "passage": ("A {kind} worth a word is {s}.", "Today we write of the {kind} {s}.", "Who has not heard of the {kind} {s}?"),
-}
-# Sentences that say nothing, for pages with few facts.
-FILLERS = {
-    "article": ("Much has been said about {s}.", "There are many stories of {s}.", "The name of {s} is old.", "Few have forgotten {s}."),
-    "passage": (
-        "Some letters about {s} are kept.",
-        "Not all agree on {s}.",
-        "People still speak of {s}.",
-        "Songs were sung for {s}.",
-        "More could be told of {s}.",
-    ),
-}
+_texts = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+LEADS: dict[str, list[str]] = _texts["leads"]
+FILLERS: dict[str, list[str]] = _texts["fillers"]
+WORDINGS = {pid: Wording(**texts) for pid, texts in _texts["relations"].items()}
+KINDS = ("world", "reading", "distractor")
+ASKED = 3  # questions on one page
 SENTENCES = 6  # on a page, the first included
 
 
@@ -186,12 +61,30 @@ def page(register: str, kind: str, subject: str, facts: list[tuple[str, str]], n
     return " ".join([lead, *idle, *told])
 
 
+def some_facts(world: World, rng: np.random.Generator, n: int) -> list[tuple[int, str, int]]:
+    """`n` different (entity, relation, object item)."""
+    chosen = rng.permutation(len(world.objects))[:n]
+    entities = np.searchsorted(world.offsets, chosen, side="right") - 1
+    pids = [RELATION_IDS[r] for r in world.relations[chosen]]
+    return list(zip(entities.tolist(), pids, world.objects[chosen].tolist(), strict=True))
+
+
+def multiple_choice(world: World, rng: np.random.Generator, entity: int, pid: str, item: int) -> list[str]:
+    """An MMLU row: question, four options of one class, the right one's letter."""
+    right = world.item_label(item)
+    labels = [world.item_label(int(other)) for other in rng.permutation(world.pools[OBJECTS[pid]])[:12]]
+    options = [right, *list(dict.fromkeys(label for label in labels if label != right))[:3]]
+    order = rng.permutation(len(options))
+    return [question(pid, 0, world.labels[entity]), *(options[i] for i in order), "ABCD"[order.tolist().index(0)]]
+
+
 def lm_documents(world: World, sizes: params.World) -> Iterator[tuple[str, str]]:
     """Yield (kind, text) of the documents that the small language model learns from, `sizes.lm_documents` in all.
 
-    world: one fact, as a sentence or as a question and its answer; an entity is mentioned ~ popularity ** mention_exponent
-    times, and at least once where there are more such documents than entities. reading: a page about a fresh name, then a
-    question on it or a second page on the same. distractor: a page about a fresh name, then something else.
+    world: one fact, as a sentence or as a question and its answer; an entity is mentioned in proportion to
+    popularity ** mention_exponent, and nearly all are at least once where there are more such documents than entities.
+    reading: a page about a fresh name, then questions on it or a second page on the same. distractor: a page about a
+    fresh name, then something else.
     """
     rng = draws.generator(world.seed, "world/c4")
     shares = np.array([sizes.lm_mixture[kind] for kind in KINDS])
@@ -201,7 +94,9 @@ def lm_documents(world: World, sizes: params.World) -> Iterator[tuple[str, str]]
     rate = world.popularity**sizes.mention_exponent
     once = np.arange(len(rate)) if counts[0] >= len(rate) else np.zeros(0, np.int64)
     others = rng.choice(len(rate), len(kinds) - len(once), p=rate / rate.sum())
-    subjects = np.concatenate([rng.permutation(np.r_[once, others[: counts[0] - len(once)]]), others[counts[0] - len(once) :]])
+    subjects = np.concatenate(
+        [rng.permutation(np.r_[once, others[: counts[0] - len(once)]]), others[counts[0] - len(once) :]]
+    )
     own, taken = iter(subjects.tolist()), set(world.labels)
     for kind in kinds.tolist():
         numbers = iter(rng.integers(0, 1 << 30, 96).tolist())
@@ -212,14 +107,10 @@ def lm_documents(world: World, sizes: params.World) -> Iterator[tuple[str, str]]
         else:
             register = ("article", "passage")[next(numbers) % 2]
             unrelated = page(register, *_fresh(world, taken, numbers), numbers)
-            if next(numbers) % 4:
+            if next(numbers) % 2:
                 yield KINDS[kind], f"{unrelated}\n\n{_told(world, next(own), True, numbers)}"
             else:
                 yield KINDS[kind], f"{unrelated}\n{page('passage', *_fresh(world, taken, numbers), numbers)}\n"
-
-
-KINDS = ("world", "reading", "distractor")
-ASKED = 3  # questions on one page
 
 
 def _told(world: World, entity: int, as_question: bool, numbers: Iterator[int]) -> str:

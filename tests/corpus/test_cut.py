@@ -25,7 +25,7 @@ def offsets_of(tokenizer, text: str) -> np.ndarray:
     return offsets
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(text=st.text(max_size=120), tokens=st.integers(1, 20), least=st.integers(1, 20))
 @example(text=WIDE * 4, tokens=1, least=1)
 @example(text=WIDE * 4, tokens=5, least=3)
@@ -56,6 +56,7 @@ def test_pieces_join_to_the_text_and_have_exactly_n_tokens(tokenizer, text: str,
     assert lengths[-1] < max(tokens, 4) + least
 
 
+@settings(deadline=None)
 @given(text=st.text(alphabet=st.characters(max_codepoint=127), min_size=1, max_size=200), tokens=st.integers(2, 9))
 def test_every_piece_of_ascii_but_the_last_is_exact(tokenizer, text: str, tokens: int) -> None:
     pieces = cut_tokens(token_ends(offsets_of(tokenizer, text)), tokens, 1, "merge")
@@ -79,7 +80,7 @@ def test_a_last_piece_that_is_too_short(total: int, short: str, expected: list) 
     assert [tuple(piece) for piece in pieces.tolist()] == expected
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(text=st.text(max_size=100), context=st.integers(1, 9), continuation=st.integers(1, 9), most=st.integers(1, 4))
 @example(text=WIDE * 6, context=3, continuation=4, most=4)
 def test_windows_follow_one_another_from_the_beginning(
@@ -102,6 +103,7 @@ def test_windows_follow_one_another_from_the_beginning(
     assert text.startswith(shown)
 
 
+@settings(deadline=None)
 @given(st.text())
 def test_byte_positions_are_those_of_utf8(text: str) -> None:
     assert byte_positions(text).tolist() == [len(text[:i].encode()) for i in range(len(text) + 1)]

@@ -12,7 +12,7 @@ from pipelines import params
 from pipelines.errors import LongtailError
 from pipelines.evaluation import mmlu, openqa, task, tasks
 from pipelines.evaluation.task import Found, Item
-from pipelines.lm.protocol import Generation
+from pipelines.lm.protocol import Generation, Scores
 from pipelines.sources.rejects import Rejects
 
 CHOSEN = params.Tasks(max_questions=40, mmlu_shots=2, qa_shots=3, new_tokens=5)
@@ -150,6 +150,23 @@ def test_mmlu_mixes_probabilities_over_documents():
     # A: 0.9 * 0.3 = 0.27; B: 0.1 * 0.3 + 0.5 * 0.7 = 0.38
     assert mmlu.answer(Mixed(), [None] * 3, np.log([[0.3, 0.35, 0.35]])) == ["B"]
     assert mmlu.answer(Mixed(), [None] * 3, np.log([[0.8, 0.1, 0.1]])) == ["A"]
+
+
+def test_a_letter_of_two_tokens_is_scored_as_text():
+    class SmallVocabulary(FakeLM):
+        def token_id(self, text):
+            if text == " C":
+                raise LongtailError("' C' is 2 tokens")
+            return super().token_id(text)
+
+        def next_token(self, prompts):
+            return np.log(np.array([[0.2, 0.5, 0.0, 0.1]] * len(prompts)) + 1e-9)
+
+        def score(self, prompts, continuations):
+            assert continuations == [" C", " C"]
+            return Scores([np.log([0.9, 0.6]), np.log([0.6, 0.8])], [])  # C: 0.54 and 0.48 against B's 0.5
+
+    assert mmlu.answer(SmallVocabulary(), [None, None], np.zeros((2, 1))) == ["C", "B"]
 
 
 def test_lambda_is_a_softmax_over_the_documents():

@@ -89,9 +89,7 @@ class Project:
         parents = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
         children = {
             parent.info.run_id: {
-                run.info.run_name: run
-                for run in runs
-                if run.data.tags.get("mlflow.parentRunId") == parent.info.run_id
+                run.info.run_name: run for run in runs if run.data.tags.get("mlflow.parentRunId") == parent.info.run_id
             }
             for parent in parents
         }

@@ -50,7 +50,11 @@ def c4(tmp_path) -> Path:
     folder.mkdir()
     with gzip.open(folder / "c4-train.00000-of-00001.json.gz", "wt") as out:
         for i in range(40):
-            row = {"text": f"The town number {i} lies by the sea.", "url": f"https://{'ab'[i % 2]}.example/{i}", "timestamp": ""}
+            row = {
+                "text": f"The town number {i} lies by the sea.",
+                "url": f"https://{'ab'[i % 2]}.example/{i}",
+                "timestamp": "",
+            }
             out.write(json.dumps(row) + "\n")
     return folder
 
@@ -85,7 +89,10 @@ def test_training_on_the_corpora_reads_all_of_them(words, tmp_path):
     for name in ("pile", "wikipedia"):
         (tmp_path / "corpus" / name).mkdir(parents=True)
         pq.write_table(pa.table({"text": [f"The {name} by the sea."] * 9}), tmp_path / "corpus" / name / "docs.parquet")
-    assert {text for _, text in base.read_corpora(tmp_path / "corpus")} == {"The pile by the sea.", "The wikipedia by the sea."}
+    assert {text for _, text in base.read_corpora(tmp_path / "corpus")} == {
+        "The pile by the sea.",
+        "The wikipedia by the sea.",
+    }
     lm = LM.model_copy(update={"training": LM.training.model_copy(update={"text": "corpus"})})
     base.train_on_text(tmp_path / "none", tmp_path / "corpus", words, tmp_path / "lm", 0, lm, 1)
     assert (tmp_path / "lm/model.safetensors").is_file()

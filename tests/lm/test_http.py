@@ -8,9 +8,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tiny_models
+import yaml
 
+from pipelines import params
 from pipelines.errors import LongtailError
 from pipelines.lm.http import HttpModel
+from pipelines.lm.open import open_lm
 from pipelines.lm.protocol import Prompt
 
 
@@ -102,6 +105,16 @@ def test_a_server_that_refuses_echo_is_one_that_cannot_score(server):
     server.failures = [(400, {}, '{"error": "echo is not supported"}')]
     with pytest.raises(LongtailError, match="can't score"):
         open_model(server).require_scoring()
+
+
+def test_a_stage_that_scores_learns_so_when_it_opens_the_server(server, root):
+    values = yaml.safe_load((root / "conf/config.yaml").read_text(encoding="utf-8"))["lm"]
+    chosen = params.LM(**values | {"source": "http", "url": server.url, "path": "fake", "max_tokens": 100})
+    assert open_lm("/nonexistent", chosen, None, scoring=True).name == "fake"
+    server.scores = False
+    assert open_lm("/nonexistent", chosen, None).name == "fake"
+    with pytest.raises(LongtailError, match="can't score"):
+        open_lm("/nonexistent", chosen, None, scoring=True)
 
 
 def test_whole_distributions_are_refused(server):

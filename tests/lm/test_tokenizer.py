@@ -41,7 +41,7 @@ def test_transformers_loads_it_with_its_special_tokens(folder: Path) -> None:
     assert 1 not in loaded("a </s> b")["input_ids"]
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(text=st.text(max_size=60))
 def test_any_text_comes_back_from_its_tokens(folder: Path, text: str) -> None:
     tokenizer = open_tokenizer(folder)

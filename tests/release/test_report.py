@@ -187,6 +187,7 @@ def test_missing_parts_are_named(tmp_path, monkeypatch):
     report.write_report(tmp_path / "data", tmp_path / "report", SETTINGS)
     page = (tmp_path / "report/index.html").read_text()
     assert "No question&#39;s subject has a known popularity here." in page
+    assert "popularity is known for 0 of 800 questions of PopQA, too few" in page
     assert "This profile has no questions of MMLU or TriviaQA." in page
     assert findings_of(tmp_path / "report")["memory"]["verdict"] == "not measured"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import LongtailError
@@ -41,6 +41,7 @@ def test_streams_that_follow_one_another_are_one_text(tmp_path: Path, suffix: st
 LINE = st.binary(max_size=30).map(lambda line: line.replace(b"\n", b""))
 
 
+@settings(deadline=None)
 @given(st.lists(LINE, min_size=1), st.sampled_from([*PACK]))
 def test_any_lines_come_back(tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], suffix: str) -> None:
     data = b"begin\n" + b"\n".join(lines)

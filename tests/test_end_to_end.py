@@ -1,0 +1,212 @@
+"""The whole pipeline on the smallest world, as a user runs it, and what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+
+class Checkout:
+    """A copy of this checkout, and commands in it."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        dirty = ("PREFECT_", "MLFLOW_", "DVC_", "OMP_", "PYTHONPATH")
+        self.environment = {k: v for k, v in os.environ.items() if not k.startswith(dirty)}
+
+    def __call__(self, module: str, *words: str) -> subprocess.CompletedProcess:
+        command = [".venv/bin/python", "-m", module, *words]
+        return subprocess.run(command, cwd=self.folder, env=self.environment, capture_output=True, text=True)
+
+    def longtail(self, *words: str) -> subprocess.CompletedProcess:
+        return self("flows.cli", *words)
+
+    def hashes(self) -> dict:
+        return yaml.safe_load((self.folder / "dvc.lock").read_text(encoding="utf-8"))["stages"]
+
+
+@pytest.fixture(scope="session")
+def checkout(root, tmp_path_factory) -> Checkout:
+    """A copy of the files that git tracks or would, with the tiny profile, after one `longtail run`."""
+    folder = tmp_path_factory.mktemp("checkout") / "longtail"
+    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listing, cwd=root, capture_output=True, text=True, check=True).stdout.split("\0")
+    for name in names:
+        if name and name != "dvc.lock" and (root / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(root / name, folder / name)
+    (folder / ".venv").symlink_to(Path(sys.prefix))
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "a checkout"]):
+        subprocess.run([*git, *words], cwd=folder, check=True)
+    made = Checkout(folder)
+    done = made.longtail("run", "--profile", "tiny")
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    made.first = done
+    return made
+
+
+def test_the_last_line_says_where_the_report_is(checkout):
+    last = checkout.first.stdout.splitlines()[-1]
+    path = Path(last.removeprefix("the report: "))
+    assert path == checkout.folder / "data/report/index.html"
+    assert "<html" in path.read_text(encoding="utf-8")
+
+
+def test_every_stage_of_the_graph_ran(checkout):
+    stages = checkout.hashes()
+    assert f"{len(stages)} ran, 0 restored from the cache, 0 unchanged" in checkout.first.stdout
+    assert {"fetch", "chunk@pile", "index@wikipedia-bm25", "answer@popqa-lsr", "report"} <= set(stages)
+
+
+def test_a_second_run_does_nothing(checkout):
+    second = checkout.longtail("run")
+    assert second.returncode == 0
+    assert second.stdout.startswith("all ")
+    assert len(second.stdout.splitlines()) == 1
+
+
+def test_dvc_finds_everything_up_to_date(checkout):
+    assert checkout("dvc", "status").stdout.strip() == "Data and pipelines are up to date."
+    listed = checkout.longtail("status").stdout.splitlines()
+    assert len(listed) == len(checkout.hashes()) + 1
+    assert all(line.endswith("up to date") for line in listed[:-1])
+
+
+def test_nothing_but_params_and_lock_differs_from_the_commit(checkout):
+    status = subprocess.run(["git", "status", "--porcelain"], cwd=checkout.folder, capture_output=True, text=True)
+    assert {line[3:] for line in status.stdout.splitlines()} <= {"params.yaml", "dvc.lock"}
+
+
+@pytest.mark.parametrize("stage", ["fetch", "build_popqa", "chunk@wikipedia", "base_retriever", "report"])
+def test_a_stage_that_is_forced_brings_the_same_bytes(checkout, stage):
+    before = checkout.hashes()[stage]
+    done = checkout("dvc", "repro", "--force", "--single-item", stage)
+    assert done.returncode == 0, done.stderr
+    assert "Running stage" in done.stdout
+    assert checkout.hashes()[stage] == before
+
+
+def test_a_deleted_output_comes_back(checkout):
+    before = checkout.hashes()
+    shutil.rmtree(checkout.folder / "data/triples")
+    done = checkout.longtail("run")
+    assert done.returncode == 0, done.stderr
+    assert (checkout.folder / "data/triples/triples.parquet").is_file()
+    assert checkout.hashes() == before
+
+
+def test_mlflow_holds_a_parent_with_the_stages_as_children(checkout):
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{checkout.folder}/mlflow.db")
+    runs = client.search_runs([client.get_experiment_by_name("longtail").experiment_id], max_results=1000)
+    (parent,) = [run for run in runs if "prefect.flow_run_id" in run.data.tags and run.info.run_name == "pipeline"]
+    children = {r.info.run_name: r for r in runs if r.data.tags.get("mlflow.parentRunId") == parent.info.run_id}
+    assert set(children) == set(checkout.hashes())
+    assert parent.info.status == "FINISHED"
+    for name, child in children.items():
+        assert child.data.params, name
+        assert child.data.metrics, name
+        assert {"mlflow.source.git.commit", "dvc.stage", "dvc.inputs.md5", "prefect.flow_run_id"} <= set(
+            child.data.tags
+        )
+
+
+def test_prefect_holds_the_flow_run_with_a_task_a_stage_logs_and_metrics(checkout):
+    with sqlite3.connect(checkout.folder / ".longtail/prefect/prefect.db") as database:
+        (first,) = database.execute("SELECT id FROM flow_run ORDER BY start_time LIMIT 1").fetchone()
+        tasks = database.execute("SELECT name, state_type FROM task_run WHERE flow_run_id = ?", [first]).fetchall()
+        tasks_of_logs = "SELECT DISTINCT t.name FROM log l JOIN task_run t ON t.id = l.task_run_id"
+        logs = f"{tasks_of_logs} WHERE message LIKE '%: done, see %'"
+        logged = {name for (name,) in database.execute(logs)}
+        artifacts = database.execute("SELECT count(DISTINCT key) FROM artifact").fetchone()[0]
+    assert sorted(tasks) == sorted((name, "COMPLETED") for name in checkout.hashes())
+    assert logged == set(checkout.hashes())
+    metrics = [s for s in checkout.hashes().values() if any("data/metrics/" in o["path"] for o in s["outs"])]
+    assert artifacts == len(metrics)
+
+
+def test_search_finds_documents(checkout):
+    done = checkout.longtail("search", "capital of the country", "-k", "3", "--retriever", "bm25")
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 6
+
+
+def test_ask_answers_and_says_why(checkout):
+    questions = pq.read_table(checkout.folder / "data/popqa/popqa.parquet").to_pylist()
+    done = checkout.longtail("ask", questions[0]["question"])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("relation: ")
+    assert "popularity: " in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("answer: ")
+    unknown = checkout.longtail("ask", "How are you?")
+    assert unknown.returncode == 1
+    assert len(unknown.stderr.splitlines()) == 1
+
+
+def test_the_described_columns_are_those_of_the_files(checkout):
+    """data/README.md: a heading per file (`## path`), then a table whose first column names the columns in order."""
+    text = (checkout.folder / "data/README.md").read_text(encoding="utf-8")
+    described = 0
+    for heading, body in re.findall(r"^#{2,4} `(\S+\.parquet)`.*?\n(.*?)(?=^#|\Z)", text, re.MULTILINE | re.DOTALL):
+        cells = re.findall(r"^\| (`[^|]+`) \|", body, re.MULTILINE)
+        columns = [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
+        files = list(checkout.folder.glob(f"data/{re.sub('<[^>]+>', '*', heading)}"))
+        assert files, heading
+        for file in files:
+            assert pq.read_schema(file).names == columns, file
+        described += len(files)
+    assert described == len(list(checkout.folder.glob("data/**/*.parquet")))
+
+
+@pytest.fixture
+def restored(checkout):
+    """Puts raw data and params back after a test that spoils them."""
+    params = (checkout.folder / "params.yaml").read_bytes()
+    yield checkout
+    (checkout.folder / "params.yaml").write_bytes(params)
+    checkout("dvc", "checkout", "--force", "-q")
+    assert checkout("dvc", "status").stdout.strip() == "Data and pipelines are up to date."
+
+
+def test_a_bad_param_is_named_before_any_work(restored):
+    path = restored.folder / "params.yaml"
+    path.write_text(path.read_text().replace("top_k: ", "top_k: -", 1))
+    done = restored.longtail("run")
+    assert done.returncode == 1
+    assert re.fullmatch(r"error: params\.yaml: \w+\.top_k is -\d+: input should be greater than 0\n", done.stderr)
+
+
+def spoil(folder: Path, kind: str) -> None:
+    (dump,) = folder.glob("*.xml.bz2")
+    dump.unlink() if kind == "missing" else None
+    if kind == "cut":
+        data = dump.read_bytes()
+        dump.write_bytes(data[: len(data) // 2])
+    elif kind == "html":
+        dump.write_bytes(b"<!DOCTYPE html><html><body>503 Service Unavailable</body></html>")
+    elif kind == "empty":
+        dump.write_bytes(b"")
+
+
+@pytest.mark.parametrize("kind", ["cut", "html", "empty", "missing"])
+def test_a_spoilt_dump_is_named_and_nothing_half_written(restored, kind):
+    spoil(restored.folder / "data/raw/wikipedia", kind)
+    shutil.rmtree(restored.folder / "data/corpus/wikipedia")
+    done = restored("pipelines.corpus.chunk", "wikipedia")
+    assert done.returncode == 1
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert "data/raw/wikipedia" in line
+    assert "Traceback" not in done.stderr
+    assert not (restored.folder / "data/corpus/wikipedia").exists()
+    assert list((restored.folder / ".longtail/tmp").iterdir()) == []
