@@ -88,7 +88,7 @@ def _dvc_repro(name: str) -> tuple[str, str | None]:
     flow_run_id = str(flow_run.root_flow_run_id or flow_run.id)
     context = {"run": f"prefect-{flow_run_id}", "tags": {"prefect.flow_run_id": flow_run_id}}
     child = subprocess.Popen(
-        [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", "--single-item", name],
+        [sys.executable, "-m", "flows.dvc", "--wait-for-lock", "repro", "--single-item", name],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env={**os.environ, tracking.CONTEXT: json.dumps(context), "PYTHONUNBUFFERED": "1"},

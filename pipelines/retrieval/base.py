@@ -56,7 +56,7 @@ def work(chosen: SimpleNamespace) -> stage.Metrics:
         metrics = copy_pretrained(chosen.retriever, OUT)
     else:
         metrics = train_on_corpora(CORPUS, TOKENIZER, OUT, chosen.seed, chosen.retriever, chosen.compute.threads)
-    shards.write_json(METRICS, metrics)
+    shards.write_json(METRICS, {name: value for name, value in metrics.items() if not isinstance(value, list)})
     return metrics
 
 

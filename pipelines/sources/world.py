@@ -16,6 +16,7 @@ import csv
 import gzip
 import io
 import json
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,7 +70,7 @@ def write_wikidata(path: Path, world: World) -> None:
                 _json({"type": "property", "datatype": "wikibase-item", "id": pid, "labels": _label(name)}) + b",\n"
             )
         for item, label in enumerate(world.value_labels):
-            out.write(_item(world, item, label, [], _aliases(label)) + b",\n")
+            out.write(_item(world, item, label, [], ALIASES.get(label, [])) + b",\n")
         for block, rng in _blocks(world, "wikidata"):
             chances, others = rng.random((len(block), 4)), rng.integers(0, 1 << 30, len(block))
             for entity, chance, other in zip(block, chances.tolist(), others.tolist(), strict=True):
@@ -218,9 +219,11 @@ def write_c4(folder: Path, world: World, sizes: params.World) -> None:
 def write_questions(folder: Path, world: World, per_set: int) -> None:
     """EntityQuestions, MMLU, Natural Questions and TriviaQA in their layouts, about facts of the world."""
     rng = draws.generator(world.seed, "world/questions")
-    facts = text.some_facts(world, rng, 3 * per_set)
+    facts = text.some_facts(world, rng, 8 * per_set)
+    namesakes = Counter(world.labels)
+    alone = [fact for fact in facts if namesakes[world.labels[fact[0]]] == 1][: per_set * 4 // 5]
     asked: dict[str, list] = {}
-    for entity, pid, item in facts[:per_set]:
+    for entity, pid, item in alone + facts[: per_set - len(alone)]:  # most subjects can be told from their name
         question = text.question(pid, 3, world.labels[entity])
         asked.setdefault(pid, []).append({"question": question, "answers": [world.item_label(item)]})
     for pid, rows in sorted(asked.items()):
@@ -241,7 +244,7 @@ def write_questions(folder: Path, world: World, per_set: int) -> None:
         for i, (entity, pid, item) in enumerate(facts[(1 + number) * per_set : (2 + number) * per_set]):
             question = text.question(pid, number, world.labels[entity])
             question = question[0].lower() + question[1:-1] if name == "nq" else question  # as people type it
-            answers = [world.item_label(item), *_aliases(world.item_label(item))]
+            answers = [world.item_label(item), *ALIASES.get(world.item_label(item), [])]
             lines.append(json.dumps({"id": f"test_{i}", "question": question, "golden_answers": answers}) + "\n")
         _write(folder / f"{name}/test.jsonl", "".join(lines))
 
@@ -254,10 +257,6 @@ def _blocks(world: World, purpose: str) -> Iterator[tuple[range, np.random.Gener
 
 def _label(value: str, language: str = "en") -> dict:
     return {language: {"language": language, "value": value}}
-
-
-def _aliases(label: str) -> list[str]:
-    return ALIASES.get(label, [])
 
 
 def _json(value: object) -> bytes:
