@@ -43,10 +43,8 @@ SUBJECTS = {  # MMLU's names of subjects -> the relations asked there
 def write_world(folder: Path, seed: int, world: params.World) -> None:
     """Write every data set below `folder` as it would lie in data/raw; the same bytes for the same arguments."""
     made = make_world(seed, world)
-    folder = Path(folder)
     write_wikidata(folder / "wikidata/world.json.gz", made)
-    month = world.month.replace("-", "")
-    write_pageviews(folder / f"pageviews/pageviews-{month}-user.bz2", made)
+    write_pageviews(folder / f"pageviews/pageviews-{world.month.replace('-', '')}-user.bz2", made)
     write_wikipedia(folder / "wikipedia/world-pages-articles.xml.bz2", made)
     write_pile(folder / "pile/00.jsonl.zst", made, world.pile_documents)
     write_c4(folder / "c4", made, world)

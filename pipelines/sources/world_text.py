@@ -27,7 +27,7 @@ class Wording:
     entityquestions: str
 
 
-_texts = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+_texts = yaml.safe_load(Path(__file__).with_name("world_text.yaml").read_text(encoding="utf-8"))
 LEADS: dict[str, list[str]] = _texts["leads"]
 FILLERS: dict[str, list[str]] = _texts["fillers"]
 WORDINGS = {pid: Wording(**texts) for pid, texts in _texts["relations"].items()}
