@@ -32,6 +32,7 @@ CONTEXT = "MLFLOW_RUN_CONTEXT"  # JSON from the flow: run (a key that all its st
 STORE = "sqlite:///mlflow.db"  # unless MLFLOW_TRACKING_URI says otherwise
 EXPERIMENT = "longtail"
 RECORDS = shards.SCRATCH / "tracking"
+REFUSED = shards.SCRATCH / "tracking.refused"
 LOG = shards.SCRATCH / "tracking.log"
 LOCK = shards.SCRATCH / "tracking.lock"  # held by the recorder
 
@@ -80,6 +81,8 @@ def start_recorder(watched: int | None = None) -> subprocess.Popen:
 
 def record_until(watched: int | None) -> None:
     """Log records as they come until the watched process, or the standard input, has ended and none is left."""
+    from mlflow.exceptions import MlflowException
+
     parents: dict[str, str] = {}  # key of a run -> state of its stages
     client = _client()
     over = False
@@ -89,7 +92,17 @@ def record_until(watched: int | None) -> None:
             record = json.loads(path.read_text(encoding="utf-8"))
             if not (over or record["error"] or _committed(record)):
                 continue
-            _log(client, record, {} if record["error"] else _lock_file().get(record["stage"], {}))
+            try:
+                _log(client, record, {} if record["error"] else _lock_file().get(record["stage"], {}))
+            except (
+                MlflowException
+            ) as error:  # what MLflow won't take now it never will; the others must not wait for it
+                if error.error_code not in ("INVALID_PARAMETER_VALUE", "BAD_REQUEST"):
+                    raise
+                print(f"warning: MLflow refuses {path}: {str(error).splitlines()[0]}", file=sys.stderr)
+                REFUSED.mkdir(exist_ok=True)
+                path.rename(REFUSED / path.name)
+                continue
             path.unlink()
             (RECORDS / f"{record['stage']}.committed").unlink(missing_ok=True)
             if record["error"] or record["run"] not in parents:
@@ -189,7 +202,7 @@ def _name(key: str) -> str:
 def _flat(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Sections (pydantic models, dicts) as dotted keys."""
     values = values.model_dump() if hasattr(values, "model_dump") else values
-    if isinstance(values, dict) and values:
+    if isinstance(values, dict) and (values or not prefix):
         for key, value in values.items():
             yield from _flat(value, f"{prefix}.{key}" if prefix else str(key))
     else:

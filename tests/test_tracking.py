@@ -96,3 +96,20 @@ def test_what_was_kept_is_logged_by_the_next_run(logged, project, root):
     assert repro(project, root).returncode == 0
     runs = client.search_runs([client.get_experiment_by_name("longtail").experiment_id])
     assert sorted(run.info.run_name for run in runs) == ["one"] * 3 + ["pipeline"] * 3 + ["two"] * 3
+
+
+def test_a_stage_that_fails_on_its_params_is_logged_and_a_refused_record_stands_in_nobodys_way(logged, project, root):
+    client, _ = logged
+    before = (project / "params.yaml").read_text()
+    records = project / tracking.RECORDS
+    refused = {"stage": "one", "run": "x", "tags": {}, "params": {"": "no name"}, "metrics": {}, "error": "x"}
+    (records / "0-one.json").write_text(json.dumps(refused | {"started": 0, "ended": 0, "by_flow": False}))
+    (project / "params.yaml").write_text("seed: x\n")
+    done = repro(project, root)
+    (project / "params.yaml").write_text(before)
+    assert done.returncode != 0
+    runs = client.search_runs(
+        [client.get_experiment_by_name("longtail").experiment_id], "tags.error LIKE 'params.yaml%'"
+    )
+    assert [run.info.status for run in runs] == ["FAILED"]
+    assert [path.name for path in (project / tracking.REFUSED).iterdir()] == ["0-one.json"]
