@@ -26,7 +26,7 @@ def run(name: str, sections: tuple[str, ...], work: Callable[[SimpleNamespace], 
         used = vars(chosen)
         if hasattr(chosen, "compute"):  # before torch, FAISS or numba are imported: the number of threads decides bytes
             os.environ["OMP_NUM_THREADS"] = str(chosen.compute.threads)
-            os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+            os.environ.setdefault("GOMP_SPINCOUNT", "1000000")  # wait actively for some milliseconds, then sleep
             os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         shards.sweep()
         metrics = work(chosen)

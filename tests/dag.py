@@ -55,6 +55,11 @@ def sections(module: Path, root: Path = ROOT) -> set[str]:
     raise AssertionError(f"{module} does not call stage.run")
 
 
+def takes_all_threads(module: Path, root: Path = ROOT) -> bool:
+    """Whether a stage computes on compute.threads cores; one that takes no `compute` (base_lm) computes on one."""
+    return bool(closure(module, root)[1] & COMPUTES) and "compute" in sections(module, root)
+
+
 def stages(root: Path = ROOT) -> dict:
     """dvc.yaml's stages, before their matrix is laid out."""
     return YAML(typ="safe").load(root / "dvc.yaml")["stages"]
@@ -69,7 +74,7 @@ def write(root: Path = ROOT) -> None:
     document = yaml.load(root / "dvc.yaml")
     for entry in document["stages"].values():
         module = module_of(entry["cmd"])
-        files, libraries = closure(module, root)
+        files, _ = closure(module, root)
         data = [dep for dep in entry["deps"] if not dep.startswith("pipelines/")]
         if list(entry["deps"]) != files + data:
             entry["deps"] = files + data
@@ -77,7 +82,8 @@ def write(root: Path = ROOT) -> None:
         if set(entry["params"]) != wanted:
             kept = [name for name in entry["params"] if name in wanted]
             entry["params"][:] = kept + sorted(wanted.difference(kept))
-        if libraries & COMPUTES and entry.get("meta") != {"threads": "all"}:
+        entry.pop("meta", None)
+        if takes_all_threads(module, root):
             entry.insert(list(entry).index("deps"), "meta", {"threads": "all"})
     yaml.dump(document, root / "dvc.yaml")
 

@@ -25,8 +25,7 @@ def test_params_are_the_sections_that_the_module_takes(stage):
 
 
 def test_stages_that_compute_on_all_threads_say_so(stage):
-    _, libraries = dag.closure(dag.module_of(stage["cmd"]))
-    assert (stage.get("meta") == {"threads": "all"}) == bool(libraries & dag.COMPUTES), FIX
+    assert (stage.get("meta") == {"threads": "all"}) == dag.takes_all_threads(dag.module_of(stage["cmd"])), FIX
 
 
 def test_closure_follows_imports_in_functions_and_files_beside(tmp_path):

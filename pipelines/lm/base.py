@@ -68,31 +68,6 @@ def train_on_text(c4: Path, corpus: Path, tokenizer: Path, out: Path, seed: int,
         return tiny.train(documents, tokenizer, folder, seed, lm.training)
 
 
-def save_pretrained(kind, section: str, path: str | None, revision: str | None, out: Path) -> stage.Metrics:
-    """Save the `kind` (a transformers Auto class) of model in a local folder or, pinned, on the Hub, and its tokenizer.
-
-    Only safetensors are read. Raises LongtailError where `<section>.path` or a needed `<section>.revision` isn't set,
-    or nothing can be loaded.
-    """
-    from transformers import AutoTokenizer
-
-    if not path:
-        raise LongtailError(f"params.yaml: {section}.path is null, expected a local folder or a Hub name")
-    if not Path(path).is_dir() and not revision:
-        raise LongtailError(
-            f"params.yaml: {section}.revision is null; {path} is no local folder, and a Hub model needs a pinned commit"
-        )
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(path, revision=revision, trust_remote_code=False)
-        model = kind.from_pretrained(path, revision=revision, use_safetensors=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
-        raise LongtailError(f"{path}: no model could be loaded: {' '.join(str(error).split())[:300]}") from None
-    with shards.atomic(out) as folder:
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-    return {"parameters": float(model.num_parameters())}
-
-
 def name_served(lm: params.LM, out: Path) -> stage.Metrics:
     """Write down which server and model the language model is; nothing is fetched."""
     if not lm.url or not lm.path:
@@ -111,6 +86,8 @@ def work(chosen: SimpleNamespace) -> stage.Metrics:
         metrics = train_on_text(C4, CORPUS, TOKENIZER, OUT, chosen.seed, lm)
     elif lm.source == "pretrained":
         from transformers import AutoModelForCausalLM
+
+        from pipelines.lm.pretrained import save_pretrained
 
         metrics = save_pretrained(AutoModelForCausalLM, "lm", lm.path, lm.revision, OUT)
     else:

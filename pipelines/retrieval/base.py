@@ -46,7 +46,7 @@ def copy_pretrained(retriever: params.Retriever, out: Path) -> stage.Metrics:
     """
     from transformers import AutoModel
 
-    from pipelines.lm.base import save_pretrained
+    from pipelines.lm.pretrained import save_pretrained
 
     return save_pretrained(AutoModel, "retriever", retriever.path, retriever.revision, out)
 

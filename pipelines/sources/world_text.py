@@ -70,10 +70,11 @@ def some_facts(world: World, rng: np.random.Generator, n: int) -> list[tuple[int
 
 
 def multiple_choice(world: World, rng: np.random.Generator, entity: int, pid: str, item: int) -> list[str]:
-    """An MMLU row: question, four options of one class, the right one's letter."""
+    """An MMLU row: question, four options (of one class, where the world has so many), the right one's letter."""
     right = world.item_label(item)
     labels = [world.item_label(int(other)) for other in rng.permutation(world.pools[OBJECTS[pid]])[:12]]
-    options = [right, *list(dict.fromkeys(label for label in labels if label != right))[:3]]
+    others = [*labels, *world.labels[:8]]  # a small world may lack four of the class
+    options = [right, *list(dict.fromkeys(label for label in others if label != right))[:3]]
     order = rng.permutation(len(options))
     return [question(pid, 0, world.labels[entity]), *(options[i] for i in order), "ABCD"[order.tolist().index(0)]]
 

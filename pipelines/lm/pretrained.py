@@ -1,0 +1,33 @@
+"""A pretrained model and its tokenizer, from a local folder or a pinned commit on the Hub, into a folder of ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipelines import shards
+from pipelines.errors import LongtailError
+
+
+def save_pretrained(kind, section: str, path: str | None, revision: str | None, out: Path) -> dict[str, float]:
+    """Save the `kind` (a transformers Auto class) of model in a local folder or, pinned, on the Hub, and its tokenizer.
+
+    Only safetensors are read. Raises LongtailError where `<section>.path` or a needed `<section>.revision` isn't set,
+    or nothing can be loaded.
+    """
+    from transformers import AutoTokenizer
+
+    if not path:
+        raise LongtailError(f"params.yaml: {section}.path is null, expected a local folder or a Hub name")
+    if not Path(path).is_dir() and not revision:
+        raise LongtailError(
+            f"params.yaml: {section}.revision is null; {path} is no local folder, and a Hub model needs a pinned commit"
+        )
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, revision=revision, trust_remote_code=False)
+        model = kind.from_pretrained(path, revision=revision, use_safetensors=True, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        raise LongtailError(f"{path}: no model could be loaded: {' '.join(str(error).split())[:300]}") from None
+    with shards.atomic(out) as folder:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    return {"parameters": float(model.num_parameters())}
