@@ -47,8 +47,10 @@ def run(
         with server.running(HOME) as url:
             from flows import refresh
 
-            state = refresh.run()
-            server.flush()
+            try:
+                state = refresh.run()
+            finally:  # also of an interrupted run: at its exit Prefect would wait for a server that is gone
+                server.flush()
         if not state.is_completed():
             raise LongtailError(state.message)
         print(f"{state.message} ({url.removesuffix('/api')} is closed; `longtail ui` opens it again)")
