@@ -24,7 +24,7 @@ def run(name: str, sections: tuple[str, ...], work: Callable[[SimpleNamespace], 
     try:
         chosen = params.load(*sections)
         used = vars(chosen)
-        if hasattr(chosen, "compute"):  # before torch, FAISS or numba are imported: the number of threads decides bytes
+        if hasattr(chosen, "compute"):  # before torch or FAISS are imported: the number of threads decides bytes
             os.environ["OMP_NUM_THREADS"] = str(chosen.compute.threads)
             os.environ.setdefault("GOMP_SPINCOUNT", "1000000")  # wait actively for some milliseconds, then sleep
             os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

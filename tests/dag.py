@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 
 ROOT = Path(__file__).resolve().parents[1]
 NEUTRAL = {f"pipelines/{name}.py" for name in ("stage", "tracking", "errors", "params")}
-COMPUTES = {"torch", "transformers", "faiss", "bm25s", "numba"}  # libraries that take every thread they are given
+COMPUTES = {"torch", "transformers", "faiss", "bm25s"}  # libraries that take every thread they are given
 
 
 def module_of(command: str) -> Path:

@@ -11,10 +11,13 @@ from pathlib import Path
 import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
 
 from pipelines.errors import LongtailError
 from pipelines.lm.protocol import Generation, Prompt, Scores
 from pipelines.lm.tokens import Ragged, byte_counts, cut, joined, padded, spans
+
+logging.disable_progress_bar()  # of loading weights, which takes no time
 
 LOGITS = 1 << 26  # at most so many logits at once: 256 MiB
 

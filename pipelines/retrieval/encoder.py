@@ -10,10 +10,13 @@ import numpy as np
 import torch
 from torch.nn.functional import normalize
 from transformers import AutoConfig, AutoModel, AutoTokenizer
+from transformers.utils import logging
 
 from pipelines import params
 from pipelines.errors import LongtailError
 from pipelines.lm.tokens import Ragged, padded
+
+logging.disable_progress_bar()  # of loading weights, which takes no time
 
 
 def mean_pool(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

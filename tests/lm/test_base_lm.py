@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 
 from pipelines import params, shards
 from pipelines.errors import LongtailError
-from pipelines.lm import base, tokenizer
+from pipelines.lm import base, pretrained, tokenizer
 
 LM = params.LM(
     source="train",
@@ -107,14 +107,14 @@ def test_no_text_is_an_error_and_leaves_nothing(words, tmp_path):
 
 def test_a_pretrained_model_is_saved_with_its_tokenizer(tmp_path):
     own = language_model(tmp_path / "own")
-    base.save_pretrained(AutoModelForCausalLM, "lm", str(own), None, tmp_path / "lm")
+    pretrained.save_pretrained(AutoModelForCausalLM, "lm", str(own), None, tmp_path / "lm")
     assert (tmp_path / "lm/model.safetensors").is_file()
     assert (tmp_path / "lm/tokenizer.json").is_file()
 
 
 def test_a_hub_model_needs_a_pinned_revision(tmp_path):
     with pytest.raises(LongtailError, match=r"lm\.revision is null"):
-        base.save_pretrained(AutoModelForCausalLM, "lm", "some/model", None, tmp_path / "lm")
+        pretrained.save_pretrained(AutoModelForCausalLM, "lm", "some/model", None, tmp_path / "lm")
 
 
 def test_a_served_model_is_only_named(tmp_path):
