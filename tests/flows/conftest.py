@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -68,7 +69,16 @@ class Project:
     def start(self, *words: str) -> subprocess.Popen:
         command = [sys.executable, "-m", "flows.cli", *words]
         pipe = subprocess.PIPE
-        return subprocess.Popen(command, cwd=self.folder, env=self.environment, text=True, stdout=pipe, stderr=pipe)
+        return subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env=self.environment,
+            text=True,
+            stdout=pipe,
+            stderr=pipe,
+            # a shell has what it runs in the background ignore Ctrl-C, these tests included
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
 
     def longtail(self, *words: str) -> subprocess.CompletedProcess:
         child = self.start(*words)

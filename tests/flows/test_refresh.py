@@ -157,6 +157,7 @@ def test_two_runs_at_once_are_refused(project, first):
     (project.folder / "input.txt").write_text("sleep a")
     child = project.start("run")
     while not (project.folder / "asleep").exists():
+        assert child.poll() is None
         time.sleep(0.05)
     second = project.longtail("run")
     assert second.returncode == 1
