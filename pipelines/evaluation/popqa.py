@@ -7,6 +7,7 @@ correlated.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,34 +120,28 @@ def correlation(answers: Answers, method: str, seed: int, resamples: int, rows: 
 
 def by_popularity(answers: Answers) -> list[dict]:
     """Accuracy of every method by decile of popularity, with Wilson's interval and the decile's median popularity."""
-    ranks = answers.ranks()
-    rows = []
-    for decile in range(DECILES):
-        own = (ranks >= decile / DECILES) & (ranks < (decile + 1) / DECILES)
-        if own.any():
-            row = {
-                "decile": decile + 1,
-                "questions": int(own.sum()),
-                "popularity": float(np.median(answers.popularity[own])),
-            }
-            rows.append(row | {method: intervals.share(right[own]) for method, right in answers.correct.items()})
-    return rows
+    return [
+        row | {method: intervals.share(right[own]) for method, right in answers.correct.items()}
+        for own, row in _deciles(answers)
+    ]
 
 
 def gains_by_popularity(answers: Answers, seed: int, resamples: int) -> list[dict]:
     """Augmented minus closed-book accuracy by decile of popularity, one figure a retriever."""
+    return [
+        row | {method: answers.bootstrap(gain(answers, method), own, seed, resamples) for method in RETRIEVERS}
+        for own, row in _deciles(answers)
+    ]
+
+
+def _deciles(answers: Answers) -> Iterator[tuple[np.ndarray, dict]]:
+    """Of each decile of popularity that has questions: which they are, (n,) bool, and what describes it."""
     ranks = answers.ranks()
-    rows = []
     for decile in range(DECILES):
         own = (ranks >= decile / DECILES) & (ranks < (decile + 1) / DECILES)
         if own.any():
-            row = {
-                "decile": decile + 1,
-                "questions": int(own.sum()),
-                "popularity": float(np.median(answers.popularity[own])),
-            }
-            rows.append(row | {m: answers.bootstrap(gain(answers, m), own, seed, resamples) for m in RETRIEVERS})
-    return rows
+            median = float(np.median(answers.popularity[own]))
+            yield own, {"decile": decile + 1, "questions": int(own.sum()), "popularity": median}
 
 
 def gain(answers: Answers, method: str) -> np.ndarray:
