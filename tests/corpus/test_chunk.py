@@ -13,6 +13,7 @@ import pytest
 import yaml
 import zstandard
 
+from flows import profiles
 from pipelines import params
 from pipelines.corpus import read
 from pipelines.corpus.chunk import build
@@ -46,7 +47,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def chosen(workers: int = 1, share: float = 0.5, documents: int | None = None, **queries) -> SimpleNamespace:
-    values = yaml.safe_load((ROOT / "conf/config.yaml").read_text(encoding="utf-8"))
+    values = yaml.safe_load(profiles.compose("sample", ROOT))
     shares = {"validation_share": 0.2, "test_share": 0.3, "near_duplicate": 0.8}
     lengths = {"context_tokens": 16, "continuation_tokens": 16, "per_document": 2, "max_per_split": 1000}
     corpus = params.CorpusOf(documents=documents, query_share=share)

@@ -10,6 +10,7 @@ import pytest
 import tiny_models
 import yaml
 
+from flows import profiles
 from pipelines import params
 from pipelines.errors import LongtailError
 from pipelines.lm.http import HttpModel
@@ -108,7 +109,7 @@ def test_a_server_that_refuses_echo_is_one_that_cannot_score(server):
 
 
 def test_a_stage_that_scores_learns_so_when_it_opens_the_server(server, root):
-    values = yaml.safe_load((root / "conf/config.yaml").read_text(encoding="utf-8"))["lm"]
+    values = yaml.safe_load(profiles.compose("sample", root))["lm"]
     chosen = params.LM(**values | {"source": "http", "url": server.url, "path": "fake", "max_tokens": 100})
     assert open_lm("/nonexistent", chosen, None, scoring=True).name == "fake"
     server.scores = False

@@ -9,6 +9,7 @@ import pytest
 import tiny_models
 import yaml
 
+from flows import profiles
 from pipelines import params
 from pipelines.retrieval import index
 
@@ -26,9 +27,7 @@ SMALL = {
 @pytest.fixture(scope="session")
 def settings(root):
     """The committed params, made small."""
-    values = yaml.safe_load((root / "conf/config.yaml").read_text(encoding="utf-8"))
-    values.pop("defaults")
-    values["profile"] = "sample"
+    values = yaml.safe_load(profiles.compose("sample", root))
     for section, changes in SMALL.items():
         values[section] |= changes
     return values

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from flows import profiles
 from flows.profiles import compose
 from pipelines import params
 from pipelines.errors import LongtailError
@@ -189,7 +190,7 @@ def test_a_failed_fetch_leaves_the_last_one_as_it_was() -> None:
 
 
 def test_the_sample_world_repeats_to_the_byte(root: Path) -> None:
-    values = yaml.safe_load((root / "conf/config.yaml").read_text(encoding="utf-8"))["world"]
+    values = yaml.safe_load(profiles.compose("sample", root))["world"]
     world = params.World(**{**values, "entities": 60, "lm_documents": 200, "questions": 20})
     nothing = params.Fetch(source="world", root=None, files={}, contact=None)
     metrics = [fetch(Path(out), seed, nothing, world) for out, seed in (("one", 1), ("again", 1), ("two", 2))]
