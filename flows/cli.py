@@ -24,6 +24,8 @@ app = typer.Typer(
 )
 HOME = Path(".longtail/prefect")
 REPORT = Path("data/report/index.html")
+DIFFERENCE = Path(".longtail/difference")
+CALLED_FROM = Path.cwd()  # what a path on the command line is relative to: `main` goes to the project's root
 
 
 @app.command()
@@ -139,6 +141,22 @@ def report(
     print(REPORT.resolve())
     if show:
         typer.launch(REPORT.resolve().as_uri())
+
+
+@app.command()
+def diff(
+    old: Annotated[Path, typer.Argument(help="popqa.parquet, a file in the published format, or its folder.")],
+    new: Annotated[Path, typer.Argument(help="The same of the later release.")],
+    out: Annotated[Path | None, typer.Option(help="Folder of the table and the page.")] = None,
+) -> None:
+    """Compare two releases of PopQA: questions added and gone, other answers, popularity moved; as table and page."""
+    from pipelines.release.difference import write_difference
+
+    given = params.load("compute", "ingest")
+    old, new, out = ((CALLED_FROM / path).resolve() for path in (old, new, out or DIFFERENCE.resolve()))
+    for line in write_difference(old, new, out, ingest=given.ingest, threads=given.compute.threads):
+        print(line)
+    print(f"the page: {out / 'index.html'}; the table: difference.parquet beside it")
 
 
 @app.command()

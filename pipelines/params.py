@@ -17,6 +17,7 @@ from pipelines.errors import LongtailError
 PositiveInt = Annotated[int, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 PositiveFloat = Annotated[float, Field(gt=0)]
+Month = Annotated[str, Field(pattern=r"^\d{4}-(0[1-9]|1[0-2])$")]
 
 
 class Section(BaseModel):
@@ -45,7 +46,7 @@ class World(Section):
     """The offline sample: one fictional world written in the sources' formats."""
 
     entities: PositiveInt
-    month: Annotated[str, Field(pattern=r"^\d{4}-\d{2}$")]  # of the page views
+    month: Month  # of the page views
     lm_documents: PositiveInt  # documents in the C4 shards, which the tiny language model is trained on
     lm_shards: PositiveInt
     lm_mixture: dict[Literal["world", "reading", "distractor"], Share]  # shares of those documents
@@ -57,9 +58,23 @@ class World(Section):
     namesake_share: Share  # entities that share a more popular one's name
 
 
+class Wikidata(Section):
+    source: Literal["dump", "query_service"]
+    query_service: str  # address of a SPARQL endpoint
+    api: str  # address of the entity API (MediaWiki's api.php)
+    page: PositiveInt  # query_service: statements asked for at once; halved where the service runs out of time
+    missing_objects: bool  # ask the entity API for the names of objects that the source lacks
+
+
+class Popularity(Section):
+    source: Literal["dump", "api"]
+    api: str  # address of the page views REST API
+    month: Month
+    agents: Literal["all-agents", "user"]
+
+
 class PopQA(Section):
     source: Literal["wikidata", "published", "both"]
-    month: Annotated[str, Field(pattern=r"^\d{4}-\d{2}$")]  # of the page views
     sampling: Literal["term_frequency", "all"]
     per_relation: PositiveInt  # cap
     train_share: Share  # of subjects set apart for LSR's questions, never evaluated
@@ -133,6 +148,7 @@ class LMTraining(Section):
     steps: PositiveInt
     batch_size: PositiveInt
     learning_rate: PositiveFloat
+    attention_dropout: Annotated[float, Field(ge=0, lt=1)]
     answer_weight: PositiveFloat
     dtype: Literal["fp32", "bf16"]
     phases: list[Phase]
@@ -233,6 +249,8 @@ class Params(Section):
     ingest: Ingest
     fetch: Fetch
     world: World
+    wikidata: Wikidata
+    popularity: Popularity
     popqa: PopQA
     c4: C4
     tokenizer: Tokenizer

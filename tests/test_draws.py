@@ -20,6 +20,11 @@ def test_a_draw_is_in_the_unit_interval_and_repeats(seed, purpose, key):
     assert value == draws.uniform(seed, purpose, key)
 
 
+@given(st.integers(), st.text(), st.lists(st.text()))
+def test_many_draws_are_those_of_one_by_one(seed, purpose, keys):
+    assert draws.uniforms(seed, purpose, keys).tolist() == [draws.uniform(seed, purpose, key) for key in keys]
+
+
 def test_seed_purpose_and_key_all_matter():
     base = draws.uniform(0, "a", "b")
     assert len({base, draws.uniform(1, "a", "b"), draws.uniform(0, "b", "b"), draws.uniform(0, "a", "c")}) == 4

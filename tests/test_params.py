@@ -38,7 +38,7 @@ def changed(values: dict, key: str, value) -> dict:
         ("compute.threads", 0, ["compute.threads", "0", "greater than 0"]),
         ("popqa.train_share", 1.5, ["popqa.train_share", "1.5", "less than or equal to 1"]),
         ("replug.mixture", "sum", ["replug.mixture", "'sum'", "token_mixture", "sequence_mixture"]),
-        ("popqa.month", "2021-13-01", ["popqa.month", "'2021-13-01'", "pattern"]),
+        ("popularity.month", "2021-13-01", ["popularity.month", "'2021-13-01'", "pattern"]),
         ("lm", None, ["lm", "None"]),
     ],
 )

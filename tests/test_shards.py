@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -109,3 +110,47 @@ def test_a_key_follows_values_and_file_contents():
     assert key != shards.key_of(2, "x", Path("d"))
     Path("d/a").write_text("2")
     assert key != shards.key_of(1, "x", Path("d"))
+
+
+def join(what: int, pieces: Iterable[bytes], path: Path) -> None:
+    if what < 0:
+        raise ValueError("bad shard")
+    path.write_bytes(b"%d:" % what + b"".join(pieces))
+
+
+def stream(numbers: Iterable[int], taken: list[int]) -> Iterator[tuple[int, Iterator[bytes]]]:
+    """Shards of growing and shrinking size, each of which is to be read to its end before the next."""
+    left = iter(b"")
+    for number in numbers:
+        assert next(left, None) is None, "a shard was left half read"
+        taken.append(number)
+        left = iter([b"%d," % number] * (abs(number) % 5 + 1) + [b"x" * (shards.PIECE + 1) * (number % 2)])
+        yield number, left
+
+
+def expected(number: int) -> bytes:
+    return b"%d:" % number + b"%d," % number * (number % 5 + 1) + b"x" * (shards.PIECE + 1) * (number % 2)
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+def test_a_streams_shards_come_whole_in_their_own_order_and_no_more_than_asked_at_once(workers):
+    executor, taken = ProcessPoolExecutor(workers) if workers else None, []
+    paths = shards.map_stream("stage", "key", join, stream(range(12), taken), executor, at_once=3)
+    for number, path in enumerate(paths):
+        assert path.read_bytes() == expected(number)
+        assert len(taken) <= number + 4
+        assert len(list(shards.SCRATCH.glob("tmp/*/[0-9]"))) <= 3
+    assert number == 11
+    assert list(shards.SCRATCH.glob("tmp/*")) == []
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+def test_finished_shards_of_a_stream_are_not_done_again(workers):
+    executor = ProcessPoolExecutor(workers) if workers else None
+    with pytest.raises(ValueError, match="bad shard"):
+        list(shards.map_stream("stage", "key", join, stream([1, 2, 3, -1], []), executor, at_once=3))
+    folder = shards.SCRATCH / "shards/stage-key"
+    assert {"000000"} <= {path.name for path in folder.iterdir()} <= {"000000", "000001", "000002"}
+    (folder / "000000").write_bytes(b"kept")
+    paths = shards.map_stream("stage", "key", join, stream([1, 2, 3, 4], []), executor, at_once=3)
+    assert [path.read_bytes() for path in paths] == [b"kept", *map(expected, [2, 3, 4])]

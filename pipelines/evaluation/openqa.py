@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,42 +9,19 @@ import numpy as np
 
 from pipelines.adaptive.matching import normalise
 from pipelines.evaluation.task import Item
+from pipelines.sources.openqa import read_questions
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.text import open_text
 
 if TYPE_CHECKING:
     from pipelines.lm.protocol import LanguageModel, Prompt
 
 
 def read(folder: Path, rejects: Rejects) -> list[Item]:
-    """The questions of every *.jsonl below `folder`; a line has "question", and "answer" or "golden_answers"."""
-    items = []
-    for path in sorted(folder.rglob("*.jsonl")):
-        for number, line in enumerate(open_text(path), start=1):
-            rejects.read += 1
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError:
-                rejects.add(path, number, "not JSON", line)
-                continue
-            question, answers = _question(row)
-            if not question:
-                rejects.add(path, number, "no question", line)
-            elif not answers:
-                rejects.add(path, number, "no answers", line)
-            else:
-                items.append(Item(f"{path.stem}/{number}", "", question, f"Question: {question}\nAnswer:", answers))
-    return items
-
-
-def _question(row: object) -> tuple[str, list[str]]:
-    """Question and usable answers of a row, empty where they are missing or of another kind."""
-    if not isinstance(row, dict):
-        return "", []
-    question, answers = row.get("question"), row.get("golden_answers", row.get("answer"))
-    answers = [answers] if isinstance(answers, str) else answers if isinstance(answers, list) else []
-    usable = [answer for answer in answers if isinstance(answer, str) and answer.strip()]
-    return question.strip() if isinstance(question, str) else "", usable
+    """The questions of every *.jsonl below `folder` as items; bad lines go to `rejects`."""
+    return [
+        Item(question.id, "", question.text, f"Question: {question.text}\nAnswer:", question.answers)
+        for question in read_questions(folder, rejects)
+    ]
 
 
 def answer(lm: LanguageModel, prompts: list[Prompt], log_weights: np.ndarray, new_tokens: int) -> list[str]:

@@ -15,7 +15,7 @@ from transformers.utils import logging
 
 from pipelines.errors import LongtailError
 from pipelines.lm.protocol import Generation, Prompt, Scores
-from pipelines.lm.tokens import Ragged, byte_counts, cut, joined, padded, spans
+from pipelines.lm.tokens import Ragged, byte_counts, cut, first_tokens, joined, padded, spans
 
 logging.disable_progress_bar()  # of loading weights, which takes no time
 
@@ -39,7 +39,7 @@ class LocalModel:
         self.model.eval().requires_grad_(False).to(device)
         self.name, self.batch_tokens, self.device = name, batch_tokens, device
         self.max_tokens = _positions(self.model.config, self.tokenizer)
-        self._first, self._start = _first_tokens(self.tokenizer, folder)
+        self._first, self._start = first_tokens(self.tokenizer, folder)
         self._pad = self.tokenizer.pad_token_id or 0
         self._ends = _end_tokens(self.model, self.tokenizer)
         self._takes_positions = "position_ids" in inspect.signature(self.model.forward).parameters
@@ -248,21 +248,6 @@ def _positions(config, tokenizer) -> int:
     text = config.get_text_config()
     known = [getattr(text, key, None) for key in ("max_position_embeddings", "n_positions")]
     return min(int(n) for n in [*known, tokenizer.model_max_length] if n)
-
-
-def _first_tokens(tokenizer, folder: Path) -> tuple[np.ndarray, int]:
-    """The tokens that the tokenizer puts before a text of its own accord, and the one that an empty prompt begins with.
-
-    Raises LongtailError where the tokenizer has neither a beginning-of-text nor an end-of-text token.
-    """
-    with_special, plain = tokenizer("a")["input_ids"], tokenizer("a", add_special_tokens=False)["input_ids"]
-    first = next(i for i in range(len(with_special)) if with_special[i : i + len(plain)] == plain)
-    starts = [token for token in (tokenizer.bos_token_id, tokenizer.eos_token_id) if token is not None]
-    if not starts:
-        raise LongtailError(
-            f"{folder}: the tokenizer has neither a bos nor an eos token, expected one to begin a text with"
-        )
-    return np.array(with_special[:first], np.int64), starts[0]
 
 
 def _end_tokens(model, tokenizer) -> list[int]:

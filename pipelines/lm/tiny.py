@@ -4,6 +4,9 @@ It stands in for the frozen language model of both papers where no weights can b
 makes it read from context within minutes is how attention starts: W_v random orthogonal with W_o = W_v^T, so that a
 head copies what it looks at; W_q = W_k, so that it looks at tokens like its own; and one head that looks at the token
 before. Together they make an induction head before the first step: what followed "director" is found by "director".
+
+Two things keep its memory steady whatever stands in front, as a large model's is: a document sees itself alone, and
+attention drops out in training. Without them the mean over random documents predicted better than no document.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from transformers.models.llama.modeling_llama import LlamaAttention
 from pipelines import draws, params
 from pipelines.errors import LongtailError
 from pipelines.lm.tokenizer import encode, open_tokenizer
+from pipelines.lm.tokens import first_tokens
 
 ANSWER = re.compile(r"\b(?:A|Answer):( [^\n]+\n?)")
 BINS = 16  # sequences that are filled at a time
@@ -42,8 +46,8 @@ def train(
     that no document is of.
     """
     model = make_model(AutoTokenizer.from_pretrained(tokenizer), seed, settings)
-    tokens, weights = batches(documents, tokenizer, seed, settings)
-    curve = optimise(model, tokens, weights, settings)
+    tokens, weights, places = batches(documents, tokenizer, seed, settings)
+    curve = optimise(model, tokens, weights, places, settings)
     model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(tokenizer, model_max_length=settings.positions).save_pretrained(folder)
     means = [float(part.mean()) for part in np.array_split(curve, min(CURVE, len(curve)))]
@@ -64,6 +68,7 @@ def make_model(tokenizer, seed: int, settings: params.LMTraining) -> LlamaForCau
             max_position_embeddings=settings.positions,
             tie_word_embeddings=True,
             attention_bias=True,
+            attention_dropout=settings.attention_dropout,
             bos_token_id=tokenizer.bos_token_id,
             eos_token_id=tokenizer.eos_token_id,
             pad_token_id=tokenizer.pad_token_id,
@@ -97,22 +102,26 @@ def _look_back(attention: LlamaAttention, frequencies: torch.Tensor) -> None:
 
 def batches(
     documents: Iterable[tuple[str, str]], tokenizer: Path, seed: int, settings: params.LMTraining
-) -> tuple[np.ndarray, np.ndarray]:
-    """Token ids (steps * batch_size, positions) int64 and the weight of each in the loss, float32, in training order.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Token ids (steps * batch_size, positions) int64, the weight of each in the loss, float32, and which document of
+    its sequence it belongs to, int16; all in training order.
 
-    Weights are 1, `answer_weight` for the tokens of an answer and its end, and 0 for padding.
+    A document begins as the tokenizer begins any text. Weights are 1, `answer_weight` for the tokens of an answer and
+    its end, and 0 for padding and for what begins a document, which nothing before it can tell.
     """
     opened = open_tokenizer(tokenizer)
-    pad = AutoTokenizer.from_pretrained(tokenizer).pad_token_id
+    special = AutoTokenizer.from_pretrained(tokenizer)
+    first, _ = first_tokens(special, tokenizer)
     kinds: dict[str, list[str]] = {}
     for kind, text in documents:
         kinds.setdefault(kind, []).append(text)
-    pieces = {kind: _pieces(opened, texts, settings) for kind, texts in kinds.items()}
+    pieces = {kind: _pieces(opened, first, texts, settings) for kind, texts in kinds.items()}
     if not any(pieces.values()):
         raise LongtailError("lm.training.text: no text to train on, expected at least one document; see the raw data")
     rows = settings.steps * settings.batch_size
-    tokens = np.full((rows, settings.positions), pad, np.int64)
+    tokens = np.full((rows, settings.positions), special.pad_token_id, np.int64)
     weights = np.zeros((rows, settings.positions), np.float32)
+    places = np.full((rows, settings.positions), -1, np.int16)
     done = 0
     for number, phase in enumerate(settings.phases):
         missing = sorted(set(phase.weights) - set(pieces))
@@ -128,22 +137,26 @@ def batches(
         order = draws.generator(seed, "lm/sequences", str(number)).permutation(until - done)
         for row, sequence in zip((done + order).tolist(), packed, strict=True):
             end = 0
-            for ids, weight in sequence:
-                tokens[row, end : end + len(ids)], weights[row, end : end + len(ids)] = ids, weight
+            for place, (ids, weight) in enumerate(sequence):
+                span = slice(end, end + len(ids))
+                tokens[row, span], weights[row, span], places[row, span] = ids, weight, place
                 end += len(ids)
         done = until
-    return tokens, weights
+    return tokens, weights, places
 
 
-def _pieces(tokenizer, texts: Sequence[str], settings: params.LMTraining) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(ids, weights) of each document; longer ones cut into pieces of `positions` tokens."""
+def _pieces(
+    tokenizer, first: np.ndarray, texts: Sequence[str], settings: params.LMTraining
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(ids, weights) of each document; longer ones cut into pieces of `positions` tokens, each begun by `first`."""
     found = []
-    size = settings.positions
+    size, unweighted = settings.positions - len(first), np.zeros(len(first), np.float32)
     for text, (ids, spans) in zip(texts, encode(tokenizer, texts), strict=True):
         weights = np.ones(len(ids), np.float32)
         for answer in ANSWER.finditer(text):
             weights[(spans[:, 0] < answer.end(1)) & (spans[:, 1] > answer.start(1))] = settings.answer_weight
-        found += [(ids[i : i + size], weights[i : i + size]) for i in range(0, len(ids), size)]
+        for i in range(0, len(ids), size):
+            found.append((np.r_[first, ids[i : i + size]], np.r_[unweighted, weights[i : i + size]]))
     return found
 
 
@@ -186,21 +199,27 @@ def _pack(pieces: Iterable[tuple[np.ndarray, np.ndarray]], rows: int, positions:
 
 
 def optimise(
-    model: LlamaForCausalLM, tokens: np.ndarray, weights: np.ndarray, settings: params.LMTraining
+    model: LlamaForCausalLM, tokens: np.ndarray, weights: np.ndarray, places: np.ndarray, settings: params.LMTraining
 ) -> np.ndarray:
-    """AdamW over the batches in their order; returns the loss of each step, (steps,) nats per token."""
+    """AdamW over the batches in their order; returns the loss of each step, (steps,) nats per token.
+
+    A token sees its own document alone: with the documents packed before it in view, the model would be used to text
+    in front that has nothing to do with what follows.
+    """
     matrices = [weight for weight in model.parameters() if weight.ndim > 1]
     vectors = [weight for weight in model.parameters() if weight.ndim == 1]
     groups = [{"params": matrices, "weight_decay": 0.05}, {"params": vectors, "weight_decay": 0.0}]
     optimiser = torch.optim.AdamW(groups, lr=settings.learning_rate, betas=(0.9, 0.98), fused=True)
     size, losses = settings.batch_size, np.empty(settings.steps, np.float32)
+    dtype = torch.bfloat16 if settings.dtype == "bf16" else torch.float32
     model.train()
     with tqdm(total=settings.steps, desc="language model", unit="step", mininterval=2) as bar:
         for step in range(settings.steps):
             rows = slice(step * size, (step + 1) * size)
             ids, weight = torch.from_numpy(tokens[rows]), torch.from_numpy(weights[rows])
+            mask = own_document(places[rows], dtype)
             with torch.autocast("cpu", torch.bfloat16, enabled=settings.dtype == "bf16"):
-                logits = model(input_ids=ids, use_cache=False).logits
+                logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits
             losses[step], gradient = loss_and_gradient(logits.detach(), ids, weight)
             logits.backward(gradient)
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -217,6 +236,14 @@ def optimise(
                 bar.set_postfix(loss=f"{losses[max(0, step - 19) : step + 1].mean():.3f}", refresh=False)
     model.eval()
     return losses
+
+
+def own_document(places: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
+    """What is added to attention, (rows, 1, positions, positions): 0 where a token sees one of its own document that is
+    not after it, else the least number; `places` (rows, positions) numbers the documents of each sequence."""
+    place = torch.from_numpy(places)
+    seen = torch.tril(place[:, None, :, None] == place[:, None, None, :])
+    return torch.zeros(seen.shape, dtype=dtype).masked_fill_(~seen, torch.finfo(dtype).min)
 
 
 def loss_and_gradient(logits: torch.Tensor, ids: torch.Tensor, weight: torch.Tensor) -> tuple[float, torch.Tensor]:

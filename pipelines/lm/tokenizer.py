@@ -56,7 +56,7 @@ def train(texts: Iterable[str], vocab_size: int, folder: Path) -> None:
     LongtailError where `vocab_size` leaves no room for the 256 bytes and the special tokens.
     """
     import tokenizers
-    from tokenizers import decoders, models, pre_tokenizers, trainers
+    from tokenizers import decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
     smallest = 256 + len(SPECIAL_TOKENS)
@@ -72,6 +72,10 @@ def train(texts: Iterable[str], vocab_size: int, folder: Path) -> None:
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
+    begin = SPECIAL_TOKENS["bos_token"]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{begin} $A", pair=f"{begin} $A $B", special_tokens=[(begin, tokenizer.token_to_id(begin))]
+    )
     # Raw text holds "</s>" as HTML's strike-through: it must never turn into the token that ends a sequence.
     PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, split_special_tokens=True, clean_up_tokenization_spaces=False, **SPECIAL_TOKENS

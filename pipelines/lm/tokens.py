@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
+
+from pipelines.errors import LongtailError
 
 
 def spans(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -93,3 +96,18 @@ def byte_counts(texts: Sequence[str], ends: Ragged) -> np.ndarray:
     previous = np.concatenate([[0], absolute[:-1]]).astype(np.int64)
     previous[firsts] = starts[some]
     return (before[absolute] - before[previous]).astype(np.int32)
+
+
+def first_tokens(tokenizer, folder: Path) -> tuple[np.ndarray, int]:
+    """The tokens that the tokenizer puts before a text of its own accord, and the one that an empty prompt begins with.
+
+    Raises LongtailError where the tokenizer has neither a beginning-of-text nor an end-of-text token.
+    """
+    with_special, plain = tokenizer("a")["input_ids"], tokenizer("a", add_special_tokens=False)["input_ids"]
+    first = next(i for i in range(len(with_special)) if with_special[i : i + len(plain)] == plain)
+    starts = [token for token in (tokenizer.bos_token_id, tokenizer.eos_token_id) if token is not None]
+    if not starts:
+        raise LongtailError(
+            f"{folder}: the tokenizer has neither a bos nor an eos token, expected one to begin a text with"
+        )
+    return np.array(with_special[:first], np.int64), starts[0]

@@ -1,7 +1,8 @@
 """Stage `entityquestions`: EntityQuestions with each subject found again in Wikidata and its popularity (PopQA, 3.3).
 
 Writes data/entityquestions/{entityquestions,rejects}.parquet. The questions name their subject only in their text: the
-mention is what stands in the template's place, and it counts as matched when it names exactly one entity of the dump.
+mention is what stands in the template's place, and it is linked when it names exactly one entity that Wikidata states
+the question's own relation of.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from pipelines.sources.text import open_text
 RAW = Path("data/raw/entityquestions")
 TEMPLATES = "relation_query_templates.json"
 ENTITIES = Path("data/triples/entities.parquet")
+CLAIMS = Path("data/wikidata/claims.parquet")
 OUT = Path("data/entityquestions")
 METRICS = Path("data/metrics/entityquestions.json")
+LINKS = ("label", "alias", "ambiguous", "another_type", "without_article", "not_found")  # the first two are linked
 
 READ = pa.schema(
     {
@@ -42,30 +45,38 @@ READ = pa.schema(
 
 
 def build_entityquestions(
-    raw: Path, entities: Path, out: Path, *, seed: int, train_share: float, ingest: params.Ingest, threads: int
+    raw: Path,
+    entities: Path,
+    claims: Path,
+    out: Path,
+    *,
+    seed: int,
+    train_share: float,
+    ingest: params.Ingest,
+    threads: int,
 ) -> dict[str, float]:
     """Write the stage's folder `out` from the files in `raw` (none: an empty table); return its counts."""
     rejects = Rejects(ingest.max_reject_share)
     questions = read_questions(raw, rejects)
     with database.connect(ingest.memory_gb, threads) as db:
-        db.execute(f"CREATE TEMP VIEW entities AS SELECT * FROM '{entities}'")
+        db.execute(f"CREATE TEMP VIEW entities AS SELECT * REPLACE (substr(qid, 2)::BIGINT AS qid) FROM '{entities}'")
+        db.execute(f"CREATE TEMP VIEW claims AS SELECT * FROM '{claims}'")
         db.register("questions", questions)
-        matched = match_subjects(db)
-    uris = [uri or "" for uri in matched["s_uri"].to_pylist()]
+        linked = link_subjects(db)
+        db.register("linked", linked)
+        counts = _describe(db)
+    uris = [uri or "" for uri in linked["s_uri"].to_pylist()]
     split = [s if uri else "test" for s, uri in zip(split_of(seed, uris, train_share), uris, strict=True)]
-    reasons = matched["reason"].value_counts().to_pylist()
-    matched = matched.drop_columns("reason").append_column("split", pa.array(split, pa.string()))
-    matched = matched.append_column("matched", pc.is_valid(matched["s_uri"]))
+    at = linked.column_names.index("link")
+    linked = linked.add_column(at, "split", pa.array(split, pa.string()))
+    linked = linked.add_column(at + 1, "matched", pc.is_valid(linked["s_uri"]))
     with shards.atomic(out) as folder:
         folder.mkdir()
-        pq.write_table(matched.combine_chunks(), folder / "entityquestions.parquet", compression="zstd")
+        pq.write_table(linked.combine_chunks(), folder / "entityquestions.parquet", compression="zstd")
         rejects.write(folder / "rejects.parquet")
-    counts = {"questions": len(matched), "relations": pc.count_distinct(matched["relation"]).as_py()}
-    counts |= {f"subject.{v['values']}": v["counts"] for v in sorted(reasons, key=lambda v: v["values"])}
     counts |= {"train": split.count("train"), "test": split.count("test")}
-    counts |= {"matched": pc.sum(matched["matched"]).as_py() or 0}
     counts |= {f"rejected.{reason}": n for reason, n in rejects.reasons().items()}
-    return counts | {"rejected": len(rejects.rows), "matched_share": counts["matched"] / max(len(matched), 1)}
+    return counts | {"rejected": len(rejects.rows)}
 
 
 def read_questions(raw: Path, rejects: Rejects) -> pa.Table:
@@ -96,31 +107,72 @@ def read_questions(raw: Path, rejects: Rejects) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=READ)
 
 
-def match_subjects(db: duckdb.DuckDBPyConnection) -> pa.Table:
-    """Table questions with s_pop and s_uri (null unless matched) and a reason, from table entities, in the given order.
+def link_subjects(db: duckdb.DuckDBPyConnection) -> pa.Table:
+    """Table questions with s_pop and s_uri (null unless linked) and `link`, one of LINKS, in the given order.
 
-    A mention is compared with labels alone, exactly as written, because the questions were made from labels. Aliases
-    bring wrong entities ("Who performed U?": uranium): of 11 matched by alias in a small real dump, none was right.
-    `reason` is matched, ambiguous, without_article (so without popularity) or not_found.
+    A candidate is an entity named exactly as the mention of which table claims states the question's relation. Only
+    where no label of such an entity fits are aliases looked at. Two candidates are ambiguous: the question's own
+    answers could tell many of them apart, but are not used, so that no subject is chosen by what it is tested on.
+    Where there is no candidate, `link` says what the name belongs to: entities of another type, entities without an
+    article (whose statements are not read, and which have no popularity), or nothing.
     """
     return database.read(
         db,
-        f"""WITH mentions AS (SELECT DISTINCT subj AS mention FROM questions),
+        f"""WITH mentions AS (SELECT DISTINCT relation, subj FROM questions),
         named AS (
-            SELECT mention, count(*) AS entities, min(qid) AS qid,
-                min(popularity) AS popularity, min(wiki_title) AS title
-            FROM mentions JOIN entities ON label = mention GROUP BY ALL
+            SELECT relation, subj, qid, wiki_title, popularity, true AS by_label
+            FROM mentions JOIN entities ON label = subj
+            UNION ALL
+            SELECT DISTINCT relation, subj, qid, wiki_title, popularity, false
+            FROM mentions JOIN (SELECT *, unnest(aliases) AS alias FROM entities) ON alias = subj
+        ), typed AS (
+            SELECT DISTINCT s AS qid, 'P' || p AS relation, true AS typed
+            FROM claims SEMI JOIN named ON s = qid
+        ), counted AS (
+            SELECT relation, subj, count(*) FILTER (typed AND by_label) AS labels,
+                count(*) FILTER (typed AND NOT by_label) AS aliases, count(wiki_title) AS articles,
+                arg_max(qid, by_label) FILTER (typed) AS qid, arg_max(popularity, by_label) FILTER (typed) AS popularity
+            FROM named LEFT JOIN typed USING (qid, relation) GROUP BY ALL
         ), judged AS (
-            SELECT mention, qid, popularity, CASE WHEN entities > 1 THEN 'ambiguous'
-                WHEN title IS NULL THEN 'without_article' ELSE 'matched' END AS reason
-            FROM named
+            SELECT *, CASE WHEN labels = 1 THEN 'label' WHEN labels = 0 AND aliases = 1 THEN 'alias'
+                WHEN labels + aliases > 0 THEN 'ambiguous' WHEN articles > 0 THEN 'another_type'
+                ELSE 'without_article' END AS link
+            FROM counted
         )
         SELECT question_id, relation, subj, question, possible_answers,
-            CASE WHEN reason = 'matched' THEN popularity END AS s_pop,
-            CASE WHEN reason = 'matched' THEN '{ENTITY}' || qid END AS s_uri,
-            coalesce(reason, 'not_found') AS reason
-        FROM questions LEFT JOIN judged ON mention = subj ORDER BY number""",
+            CASE WHEN link IN ('label', 'alias') THEN popularity END AS s_pop,
+            CASE WHEN link IN ('label', 'alias') THEN '{ENTITY}Q' || qid END AS s_uri,
+            coalesce(link, 'not_found') AS link
+        FROM questions LEFT JOIN judged USING (relation, subj) ORDER BY number""",
     )
+
+
+def _describe(db: duckdb.DuckDBPyConnection) -> dict[str, float]:
+    """Of table linked: questions by `link` and the share linked, over all and of each relation ("P19.label").
+
+    Of those linked by label and by alias also the share whose own answers name an object of the statement, where such
+    an object's name is known: how often links are right, as far as the answers can tell.
+    """
+    figures = database.row(db, "SELECT count(*), count(DISTINCT relation), count(s_uri) FROM linked")
+    counts: dict[str, float] = dict(zip(("questions", "relations", "matched"), figures, strict=True))
+    counts["matched_share"] = counts["matched"] / max(counts["questions"], 1)
+    counts |= {f"link.{link}": 0 for link in LINKS}
+    for query in (
+        "SELECT 'link.' || link, count(*) FROM linked GROUP BY ALL",
+        "SELECT relation || '.' || link, count(*) FROM linked GROUP BY ALL",
+        "SELECT relation || '.matched_share', count(s_uri) / count(*) FROM linked GROUP BY relation",
+    ):
+        counts |= dict(db.sql(query).fetchall())
+    agreeing = db.sql(
+        f"""WITH stated AS (
+            SELECT question_id, link, bool_or(list_has_any(possible_answers, list_prepend(label, aliases))) AS agrees
+            FROM linked JOIN claims ON s = substr(s_uri, {len(ENTITY) + 2})::BIGINT AND 'P' || p = relation
+                JOIN entities ON qid = o
+            GROUP BY ALL
+        )
+        SELECT link || '.answer_agrees', avg(agrees::INT) FROM stated GROUP BY link"""
+    )
+    return counts | dict(agreeing.fetchall())
 
 
 def _mention(entry: Any, before: str, after: str) -> tuple[str, str]:
@@ -150,6 +202,7 @@ def work(chosen: SimpleNamespace) -> stage.Metrics:
     counts = build_entityquestions(
         RAW,
         ENTITIES,
+        CLAIMS,
         OUT,
         seed=chosen.seed,
         train_share=chosen.popqa.train_share,

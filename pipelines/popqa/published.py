@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow as pa
@@ -32,9 +33,8 @@ def read_published(path: Path, rejects: Rejects) -> pa.Table:
     """The rows of a file in the published format, in its order, as SCHEMA; an empty o_wiki_title (no article) is null.
 
     The three published questions without a subject ("Who is the author of ?") are kept: others report on all of them.
-    Bad rows go to `rejects` (columns, number, list, no_answer, unknown_relation, uri,
-    duplicate_id). Raises LongtailError on
-    another header or a file that ends within a row.
+    Bad rows go to `rejects` (columns, number, list, no_answer, unknown_relation, uri, duplicate_id). Raises
+    LongtailError on another header or a file that ends within a row.
     """
     reader = csv.reader((line + "\n" for line in open_text(path)), delimiter="\t")
     header = next(reader)
@@ -61,16 +61,17 @@ def read_published(path: Path, rejects: Rejects) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
-def write_tsv(table: pa.Table, path: Path) -> None:
-    """Write rows of SCHEMA in the published columns, order and quoting."""
-    columns = {name: table[name].to_pylist() for name in COLUMNS}
-    for name in LISTS:
-        columns[name] = [_json(name, values) for values in columns[name]]
-    columns["o_wiki_title"] = [title or "" for title in columns["o_wiki_title"]]
+def write_tsv(batches: Iterable[pa.RecordBatch], path: Path) -> None:
+    """Write rows that have SCHEMA's columns in the published columns, order and quoting."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, delimiter="\t", lineterminator="\n")
         writer.writerow(COLUMNS)
-        writer.writerows(zip(*columns.values(), strict=True))
+        for batch in batches:
+            columns = {name: batch[name].to_pylist() for name in COLUMNS}
+            for name in LISTS:
+                columns[name] = [_json(name, values) for values in columns[name]]
+            columns["o_wiki_title"] = [title or "" for title in columns["o_wiki_title"]]
+            writer.writerows(zip(*columns.values(), strict=True))
 
 
 def _parse(cells: list[str]) -> tuple[dict, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +42,18 @@ def read_relations(path: Path = FILE) -> dict[str, Relation]:
     if len({relation.name for relation in relations.values()}) != len(relations):
         raise LongtailError(f"{path.name}: two relations have the same name, expected {len(relations)} names")
     return relations
+
+
+def property_ids(templates: Path) -> list[str]:
+    """The properties that claims are read of: PopQA's relations, and EntityQuestions' where its templates' file is."""
+    ids = set(RELATIONS)
+    if templates.is_file():
+        try:
+            names = json.loads(templates.read_bytes()).keys()  # "P106", and wordings that are not asked: "P19_similar"
+        except (ValueError, AttributeError):
+            raise LongtailError(f"{templates}: no JSON object of templates by property; fetch it again") from None
+        ids |= {name for name in names if re.fullmatch(r"P[1-9]\d*", name)}
+    return sorted(ids, key=lambda pid: int(pid[1:]))
 
 
 RELATIONS = read_relations()

@@ -138,24 +138,17 @@ def ranges(
 
 
 def histogram(name: str, values: dict[str, np.ndarray], *, x: str, caption: str, alt: str) -> Figure:
-    """Outlines of shares over common log-spaced bins."""
+    """Up to three histograms over each other: shares over common log-spaced bins, so that unlike sizes compare."""
 
     def draw(axes) -> None:
         everything = np.maximum(np.concatenate(list(values.values())), 1)
         top = max(everything.max(), everything.min() * 10)
         edges = np.geomspace(everything.min(), top * 1.0001, 31)
-        for (key, own), colour, style in zip(values.items(), ("#3f8fd2", "#d98c1a"), ("-", "--"), strict=False):
-            weights = np.full(len(own), 1 / len(own))
-            axes.hist(
-                np.maximum(own, 1),
-                edges,
-                weights=weights,
-                histtype="step",
-                color=colour,
-                ls=style,
-                lw=1.6,
-                label=label(key),
-            )
+        styles = zip(("#3f8fd2", "#d98c1a", "#2a9d7f"), ("-", "--", "-."), strict=True)
+        for (key, own), (colour, style) in zip(values.items(), styles, strict=False):
+            shares = np.histogram(np.maximum(own, 1), edges)[0] / len(own)
+            axes.stairs(shares, edges, color=colour, alpha=0.14, fill=True)
+            axes.stairs(shares, edges, color=colour, ls=style, lw=1.6, label=label(key))
         axes.set_xscale("log")
         axes.set(xlabel=x, ylabel="share of the questions")
         axes.legend()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
+import numpy as np
 import pyarrow.parquet as pq
 
 from pipelines.adaptive import DATASETS
@@ -26,6 +27,8 @@ class Inputs:
     metrics: dict[str, dict]  # name of the file under data/metrics -> its content
     documents: dict[str, int]  # corpus -> documents
     questions: list[dict]  # a row per data set: counts
+    popularity: dict[str, np.ndarray]  # question set -> known popularities, (n,) int64; only sets with some
+    links: list[tuple[str, str, int]]  # EntityQuestions: relation, link, questions
     rejects: list[dict]  # a row per (stage's folder, reason): rows
     answers: dict[str, popqa.Answers]  # data set -> answers of all methods; only data sets with answers
     models: list[str]  # language models of the bits-per-byte table
@@ -48,6 +51,8 @@ def read(data: Path, seed: int, resamples: int) -> Inputs:
         },
         documents={name: pq.read_metadata(_file(data / f"corpus/{name}/docs.parquet")).num_rows for name in CORPORA},
         questions=[_questions(data / name / f"{name}.parquet", name) for name in DATASETS],
+        popularity=_popularity(data),
+        links=_links(data / "entityquestions/entityquestions.parquet"),
         rejects=_rejects(data),
         answers={name: own for name, own in answers.items() if len(own.ids)},
         models=_models(_file(data / "logprobs/bpb.parquet")),
@@ -60,15 +65,6 @@ def interval(figure: dict | None) -> Interval:
     if not figure or figure["value"] is None:
         return NOTHING
     return Interval(figure["value"], figure["low"], figure["high"])
-
-
-def popularities(data: Path, dataset: str):
-    """The known subject popularities of a question set, (n,) int64."""
-    found = duckdb.execute(
-        "SELECT s_pop FROM read_parquet(?) WHERE s_pop IS NOT NULL ORDER BY s_pop",
-        [str(data / dataset / f"{dataset}.parquet")],
-    )
-    return found.fetchnumpy()["s_pop"]
 
 
 def _models(bits: Path) -> list[str]:
@@ -84,6 +80,21 @@ def _questions(path: Path, name: str) -> dict:
         [str(path)],
     ).fetchone()
     return dict(zip(("dataset", "questions", "relations", "test", "train", "popularity"), (name, *counts), strict=True))
+
+
+def _popularity(data: Path) -> dict[str, np.ndarray]:
+    """The known popularities of the questions' subjects; of Natural Questions, those of the least viewed entities."""
+    tables = [(name, data / name / f"{name}.parquet", "s_pop") for name in DATASETS]
+    found = {}
+    for name, path, column in [*tables, ("nq", data / "nq/popularity.parquet", "popularity")]:
+        query = f"SELECT {column} AS views FROM read_parquet(?) WHERE views IS NOT NULL ORDER BY views"
+        found[name] = duckdb.execute(query, [str(_file(path))]).fetchnumpy()["views"]
+    return {name: views for name, views in found.items() if len(views)}
+
+
+def _links(path: Path) -> list[tuple[str, str, int]]:
+    query = "SELECT relation, link, count(*) FROM read_parquet(?) GROUP BY ALL ORDER BY relation, link"
+    return duckdb.execute(query, [str(path)]).fetchall()
 
 
 def _rejects(data: Path) -> list[dict]:

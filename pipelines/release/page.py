@@ -164,8 +164,8 @@ def as_json(finding: Finding) -> dict[str, Any]:
     return row | finding.figure.as_json() | {"verdict": finding.verdict, "shown": finding.verdict == "shown"}
 
 
-def render(title: str, intro: str, findings: Sequence[Finding], sections: Sequence[Section]) -> str:
-    """The whole page, self-contained."""
+def render(title: str, intro: str, findings: Sequence[Finding], sections: Sequence[Section], footer: str) -> str:
+    """The whole page, self-contained; where there are no findings it has no section of them."""
     folder = Path(__file__).parent / "templates"
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
@@ -176,7 +176,7 @@ def render(title: str, intro: str, findings: Sequence[Finding], sections: Sequen
     environment.filters["show"] = show
     css = (folder / "report.css").read_text(encoding="utf-8")
     template = environment.get_template("report.html.j2")
-    return template.render(title=title, intro=intro, findings=findings, sections=sections, css=css)
+    return template.render(title=title, intro=intro, findings=findings, sections=sections, footer=footer, css=css)
 
 
 def _minus(text: str) -> str:

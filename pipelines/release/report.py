@@ -12,18 +12,22 @@ if TYPE_CHECKING:
     from pipelines.release.inputs import Inputs
 
 OUT = Path("data/report")
-SECTIONS = ("profile", "seed", "fetch", "lm", "popqa", "answer", "replug", "thresholds", "report")
+FOOTER = (
+    "Made by Longtail from the tables under data/. The figures lie beside this page as SVG files, the tables under "
+    "tables/ as CSV, the findings in findings.json."
+)
+SECTIONS = ("profile", "seed", "fetch", "lm", "popularity", "answer", "replug", "thresholds", "report")
 
 
 def write_report(data: Path, out: Path, params: SimpleNamespace) -> stage.Metrics:
     """Write index.html, figures/*.svg, tables/*.csv and findings.json below `out`; return each finding's figure."""
-    from pipelines.release import adaptive_section, findings, inputs, model_sections, page, sections
+    from pipelines.release import adaptive_section, findings, inputs, model_sections, page, popularity_section, sections
 
     read = inputs.read(data, params.seed, params.report.bootstrap)
     found = findings.findings(read, params.thresholds.search, params.replug.top_k)
     shown = [
         sections.what_was_run(read, _settings(params, read.models)),
-        sections.popularity(read),
+        popularity_section.popularity(read),
         sections.accuracy(read),
         *([sections.halves(read)] if params.fetch.source == "world" and "popqa" in read.answers else []),
         sections.retrieval_effect(read),
@@ -42,7 +46,7 @@ def write_report(data: Path, out: Path, params: SimpleNamespace) -> stage.Metric
             elif isinstance(block, page.Table):
                 (folder / f"tables/{block.name}.csv").write_text(page.to_csv(block), encoding="utf-8")
         shards.write_json(folder / "findings.json", [page.as_json(finding) for finding in found])
-        html = page.render(f"Longtail report: {params.profile}", _intro(read), found, shown)
+        html = page.render(f"Longtail report: {params.profile}", _intro(read), found, shown, FOOTER)
         (folder / "index.html").write_text(html, encoding="utf-8")
     return {finding.id: finding.figure.value for finding in found if finding.verdict != "not measured"}
 
@@ -52,7 +56,7 @@ def _settings(params: SimpleNamespace, models: list[str]) -> list[tuple[str, obj
         ("profile", params.profile),
         ("seed", str(params.seed)),
         ("language model", ", ".join(models) or params.lm.path or "tiny"),
-        ("month of the page views", params.popqa.month),
+        ("month of the page views", params.popularity.month),
         ("demonstrations in a question's prompt", params.answer.n_shots),
         ("documents in the ensemble (k)", params.replug.top_k),
         ("temperature of lambda", params.replug.temperature),

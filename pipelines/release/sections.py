@@ -7,10 +7,8 @@ from collections import Counter
 
 import numpy as np
 
-from pipelines.adaptive import DATASETS
 from pipelines.evaluation import popqa
 from pipelines.release import figures
-from pipelines.release import inputs as gathered
 from pipelines.release.inputs import Inputs
 from pipelines.release.page import Percent, Section, Table, label, named
 
@@ -270,30 +268,3 @@ def _examples(inputs: Inputs) -> list:
             [[row[key] for key in keys] for row in rows],
         )
     ]
-
-
-def popularity(inputs: Inputs) -> Section:
-    """How popular the questions' subjects are."""
-    values = {name: gathered.popularities(inputs.data, name) for name in DATASETS}
-    values = {name: own for name, own in values.items() if len(own)}
-    title = "How popular the subjects are"
-    if not values:
-        return Section("popularity", title, missing="No question's subject has a known popularity here.")
-    medians = {name: float(np.median(own)) for name, own in values.items()}
-    said = "; ".join(f"{label(name)}: median {median:,.0f} monthly page views" for name, median in medians.items())
-    lacking = [label(name) for name in DATASETS if name not in values]
-    return Section(
-        "popularity",
-        title,
-        [
-            figures.histogram(
-                "popularity",
-                values,
-                x="monthly page views of the subject's article",
-                caption="Popularity of the questions' subjects, all splits.",
-                alt=f"Histogram of popularity on a log scale. {said}.",
-            ),
-            f"{said}.",
-        ],
-        f"No subject of {' or '.join(lacking)} has a known popularity here." if lacking else "",
-    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Iterator
 from functools import cache
-from itertools import chain
 from pathlib import Path
 
 import ahocorasick_rs
@@ -17,6 +16,7 @@ from pipelines.sources.rejects import Rejects
 from pipelines.sources.text import open_lines
 
 HAYSTACK = 1 << 20  # characters searched at once
+EDGE = "\x1f"  # stands where a word begins or ends in what is searched; a control character that no text needs
 
 
 class _Document(msgspec.Struct):
@@ -57,35 +57,46 @@ def read_sample(paths: Iterable[Path], megabytes: int, rejects: Rejects) -> Iter
 def term_frequencies(names: list[str], texts: Iterable[str]) -> np.ndarray:
     """How often each name occurs in the texts, exactly as written and bounded by words, (names,) int64.
 
-    All names are looked for in one pass, overlapping ones included ("York" counts in "New York"). Needs about 0.5 kB of
-    memory a name.
+    All names are looked for in one pass, overlapping ones included ("York" counts in "New York"). The edges of words
+    are marked in names and texts alike, so that the search itself finds whole words only: matches within words ("A" in
+    "And") would be ten times as many. Needs about 0.5 kB of memory a name.
     """
     counts = np.zeros(len(names), np.int64)
     if not names:
         return counts
-    automaton = ahocorasick_rs.AhoCorasick(names, store_patterns=False)
+    automaton = ahocorasick_rs.BytesAhoCorasick(_marked(names))
     for haystack in _haystacks(texts):
         found = automaton.find_matches_as_indexes(haystack, overlapping=True)
-        matches = np.fromiter(chain.from_iterable(found), np.int64, 3 * len(found)).reshape(-1, 3)
-        name, start, end = matches.T
-        in_word = _word_characters()[np.frombuffer(haystack.encode("utf-32-le"), np.uint32)]
-        bounded = ~(in_word[start - 1] & in_word[start]) & ~(in_word[end - 1] & in_word[end])
-        counts += np.bincount(name[bounded], minlength=len(names))
+        np.add.at(counts, [name for name, _, _ in found], 1)
     return counts
 
 
-def _haystacks(texts: Iterable[str]) -> Iterator[str]:
-    """Texts joined by newlines, one before the first and one after the last, so that every character has neighbours."""
+def _haystacks(texts: Iterable[str]) -> Iterator[bytes]:
+    """Marked texts, about HAYSTACK characters together, a newline after each: no match spans two."""
     held: list[str] = []
     size = 0
     for text in texts:
         held.append(text)
         size += len(text)
         if size >= HAYSTACK:
-            yield "\n" + "\n".join(held) + "\n"
+            yield b"\n".join(_marked(held))
             held, size = [], 0
-    if held:
-        yield "\n" + "\n".join(held) + "\n"
+    yield b"\n".join(_marked(held))
+
+
+def _marked(texts: list[str]) -> list[bytes]:
+    """Each text as UTF-8 with EDGE wherever a word begins or ends."""
+    points = np.frombuffer(_joined(texts).encode("utf-32-le"), np.uint32)
+    in_word = _word_characters()[points]
+    edges = np.flatnonzero(in_word[1:] != in_word[:-1]) + 1
+    marked = np.insert(points, edges, ord(EDGE)).tobytes().decode("utf-32-le")
+    return marked[1:-1].encode().split(b"\0")
+
+
+def _joined(texts: list[str]) -> str:
+    """Texts with NULs around them, in which nothing else is a NUL or an EDGE."""
+    kept = [text.replace("\0", " ").replace(EDGE, " ") for text in texts]
+    return "\0" + "\0".join(kept) + "\0"
 
 
 @cache

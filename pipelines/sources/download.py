@@ -1,4 +1,4 @@
-"""Downloads that resume, are checked, and keep to Wikimedia's rules: a contact, three at once, Retry-After honoured."""
+"""Downloads of whole files: announced, three at once, going on where a connection was cut, checked."""
 
 from __future__ import annotations
 
@@ -6,51 +6,25 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import requests
-from requests.adapters import HTTPAdapter
 from tqdm import tqdm
-from urllib3.util import Retry
 
 from pipelines import shards
 from pipelines.errors import LongtailError
+from pipelines.sources import wikimedia
 from pipelines.sources.text import check_start
+from pipelines.sources.wikimedia import AT_ONCE, ATTEMPTS, Client
 
-AT_ONCE = 3
-ATTEMPTS = 5  # connections in a row that bring nothing, before a download gives up
-BACKOFF = 2.0  # seconds before the second retry, doubled for each further one
-TIMEOUT = (30, 120)  # seconds to connect, and between two reads
 BLOCK = 1 << 16  # bytes; what a cut connection loses at most
 NAMED_RUN = re.compile(r"[a-z_]+-\d{8}")  # enwiki-20181220-…: the dumps of one run share a list of checksums
 
 
-def open_session(contact: str | None) -> requests.Session:
-    """The one HTTP session, whose User-Agent says who asks; LongtailError where no contact is given."""
-    if not contact:
-        raise LongtailError(
-            "params.yaml: fetch.contact is null, expected an e-mail address or a web page; Wikimedia's policy asks "
-            "that downloads say whom to write to"
-        )
-    session = requests.Session()
-    session.headers["User-Agent"] = f"longtail/0.1 ({contact})"
-    session.headers["Accept-Encoding"] = "identity"  # else Content-Length isn't the file's
-    retry = Retry(
-        total=ATTEMPTS,
-        backoff_factor=BACKOFF,
-        status_forcelist=(429, 500, 502, 503, 504),
-        allowed_methods=("GET", "HEAD"),
-        respect_retry_after_header=True,
-    )
-    for scheme in ("https://", "http://"):
-        session.mount(scheme, HTTPAdapter(max_retries=retry, pool_maxsize=AT_ONCE))
-    return session
-
-
-def download(urls: Sequence[str], folder: Path, session: requests.Session) -> list[Path]:
+def download(urls: Sequence[str], folder: Path, client: Client) -> list[Path]:
     """Download `urls` to `folder`, at most AT_ONCE side by side; return the files, in the order of the URLs.
 
     The sizes are summed and printed before the first byte; finished files and halves of files in `folder` are used
@@ -61,7 +35,7 @@ def download(urls: Sequence[str], folder: Path, session: requests.Session) -> li
     paths = [folder / f"{hashlib.blake2b(url.encode(), digest_size=4).hexdigest()}-{name_of(url)}" for url in urls]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         try:
-            heads = list(pool.map(lambda url: _head(session, url), urls))
+            heads = list(pool.map(lambda url: _head(client, url), urls))
             wanted = [head for head, path in zip(heads, paths, strict=True) if not path.exists()]
             sizes = [head["size"] for head in wanted if head["size"] is not None]
             total, unknown = sum(sizes), len(wanted) - len(sizes)
@@ -76,13 +50,14 @@ def download(urls: Sequence[str], folder: Path, session: requests.Session) -> li
                 raise LongtailError(f"{folder}: {_readable(total - here)} to come, {_readable(free)} free; make room")
             with tqdm(total=total, unit="B", unit_scale=True, desc="fetch", mininterval=2) as bar:
                 jobs = [
-                    pool.submit(_one, session, url, head, path, bar)
+                    pool.submit(_one, client, url, head, path, bar)
                     for url, head, path in zip(urls, heads, paths, strict=True)
                     if not path.exists()
                 ]
-                for job in jobs:
+                for job in wait(jobs, return_when=FIRST_EXCEPTION).done:
                     job.result()
-        except BaseException:
+        except BaseException as error:
+            client.stop(error)
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return paths
@@ -93,8 +68,8 @@ def name_of(url: str) -> str:
     return Path(urlsplit(url).path).name
 
 
-def _head(session: requests.Session, url: str) -> dict:
-    answer = _ask(session, "HEAD", url)
+def _head(client: Client, url: str) -> dict:
+    answer = _ask(client, "HEAD", url)
     length = answer.headers.get("Content-Length")
     return {"size": int(length) if length else None, "version": _version(answer)}
 
@@ -105,7 +80,7 @@ def _version(answer: requests.Response) -> str:
     return etag if etag and not etag.startswith("W/") else answer.headers.get("Last-Modified", "")
 
 
-def _one(session: requests.Session, url: str, head: dict, path: Path, bar: tqdm) -> None:
+def _one(client: Client, url: str, head: dict, path: Path, bar: tqdm) -> None:
     part, note = _part(path), path.with_name(path.name + ".version")
     if part.exists() and (not note.exists() or json.loads(note.read_text()) != head):
         part.unlink()  # of another state of the file
@@ -115,7 +90,7 @@ def _one(session: requests.Session, url: str, head: dict, path: Path, bar: tqdm)
     while True:
         before = _size(part)
         try:
-            _continue(session, url, head, part, bar)
+            _continue(client, url, head, part, bar)
             break
         except (requests.ConnectionError, requests.exceptions.ChunkedEncodingError, requests.Timeout) as error:
             after = _size(part)
@@ -124,12 +99,13 @@ def _one(session: requests.Session, url: str, head: dict, path: Path, bar: tqdm)
                 where = f"{after} of {head['size']} bytes"
                 raise LongtailError(f"{url}: cut at {where} ({error}); run again to go on") from None
             bar.write(f"fetch: {url}: the connection was cut; going on from byte {after}")
-    _check(session, url, head, part)
+            client.pause(wikimedia.BACKOFF * failures)
+    _check(client, url, head, part)
     part.replace(path)
     note.unlink()
 
 
-def _continue(session: requests.Session, url: str, head: dict, part: Path, bar: tqdm) -> None:
+def _continue(client: Client, url: str, head: dict, part: Path, bar: tqdm) -> None:
     """Append what is missing to `part`; raises requests.ConnectionError where the connection ends too early."""
     have = _size(part)
     if have and have == head["size"]:
@@ -137,19 +113,20 @@ def _continue(session: requests.Session, url: str, head: dict, part: Path, bar: 
     headers = {"Range": f"bytes={have}-"} if have else {}
     if have and head["version"]:
         headers["If-Range"] = head["version"]
-    with _ask(session, "GET", url, headers=headers, stream=True) as answer:
+    with _ask(client, "GET", url, headers) as answer:
         goes_on = answer.status_code == 206
         if goes_on and not answer.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
             raise LongtailError(f"{url}: asked for bytes from {have} on, got {answer.headers.get('Content-Range')}")
         with part.open("ab" if goes_on else "wb") as file:
             for block in answer.iter_content(BLOCK):
+                client.go_on()
                 file.write(block)
                 bar.update(len(block))
             if head["size"] is not None and file.tell() < head["size"]:
                 raise requests.ConnectionError("the server closed the connection early")
 
 
-def _check(session: requests.Session, url: str, head: dict, part: Path) -> None:
+def _check(client: Client, url: str, head: dict, part: Path) -> None:
     """Size, content and checksum; a file that fails is removed, so that the next run starts it afresh."""
     try:
         size = part.stat().st_size
@@ -159,7 +136,7 @@ def _check(session: requests.Session, url: str, head: dict, part: Path) -> None:
             check_start(part)
         except LongtailError as error:
             raise LongtailError(f"{url}: {str(error).removeprefix(f'{part}: ')}") from None
-        kind, expected = _published_checksum(session, url)
+        kind, expected = _published_checksum(client, url)
         if kind:
             with part.open("rb") as stream:
                 found = hashlib.file_digest(stream, kind).hexdigest()
@@ -170,17 +147,14 @@ def _check(session: requests.Session, url: str, head: dict, part: Path) -> None:
         raise
 
 
-def _published_checksum(session: requests.Session, url: str) -> tuple[str, str]:
+def _published_checksum(client: Client, url: str) -> tuple[str, str]:
     """(kind, hexadecimal digest) from a list of checksums beside the file, or ("", "") where the server has none."""
     base, name = url.rsplit("/", 1)[0], name_of(url)
     run = NAMED_RUN.match(name)
     for kind in ("sha1", "md5"):
         lists = [f"{base}/{run.group()}-{kind}sums.txt"] if run else []
         for address in (*lists, f"{url}.{kind}"):
-            try:
-                answer = session.get(address, timeout=TIMEOUT)
-            except requests.RequestException as error:
-                raise LongtailError(f"{address}: no checksum could be asked for ({error}); run again") from None
+            answer = client.send("GET", address)
             if answer.status_code != 200 or answer.text.lstrip().startswith("<"):
                 continue
             for line in answer.text.splitlines():
@@ -190,19 +164,12 @@ def _published_checksum(session: requests.Session, url: str) -> tuple[str, str]:
     return "", ""
 
 
-def _ask(session: requests.Session, method: str, url: str, **options) -> requests.Response:
-    try:
-        answer = session.request(method, url, timeout=TIMEOUT, allow_redirects=True, **options)
-        answer.raise_for_status()
-        return answer
-    except requests.HTTPError as error:
-        raise LongtailError(f"{url}: the server answers {error.response.status_code} {error.response.reason}") from None
-    except (requests.exceptions.RetryError, requests.exceptions.InvalidURL, requests.exceptions.MissingSchema) as error:
-        raise LongtailError(f"{url}: gave up: {error}") from None
-    except requests.ConnectionError as error:
-        if method == "HEAD":
-            raise LongtailError(f"{url}: no connection ({error}); check the network and the address") from None
-        raise
+def _ask(client: Client, method: str, url: str, headers: Mapping[str, str] | None = None) -> requests.Response:
+    identity = {"Accept-Encoding": "identity"}  # else Content-Length isn't the file's
+    answer = client.send(method, url, headers=identity | dict(headers or {}), stream=True)
+    if not answer.ok:
+        raise wikimedia.refusal(answer, url)
+    return answer
 
 
 def _part(path: Path) -> Path:

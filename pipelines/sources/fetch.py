@@ -1,4 +1,4 @@
-"""Stage `fetch`: the sources in their own formats under data/raw, from the sample world, local files or downloads."""
+"""Stage `fetch`: the sources in their own formats under data/raw, from the sample world, local files or Wikimedia."""
 
 from __future__ import annotations
 
@@ -6,16 +6,23 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
 from pipelines import params, shards, stage
 from pipelines.errors import LongtailError
+from pipelines.popqa.relations import property_ids
+from pipelines.sources.download import download, name_of
+from pipelines.sources.query_service import write_pages
 from pipelines.sources.text import check_start
+from pipelines.sources.wikimedia import open_client
 
 OUT = Path("data/raw")
 ABOUT = ".about.md"  # hidden: no reader takes it for data
 DOWNLOADS = shards.SCRATCH / "downloads"
+ANSWERS = shards.SCRATCH / "wikimedia" / "fetch"
+TEMPLATES = Path("entityquestions/relation_query_templates.json")
 
 
 class Dataset(NamedTuple):
@@ -26,8 +33,9 @@ class Dataset(NamedTuple):
 
 
 DATASETS = {
-    "wikidata": Dataset("Wikidata, JSON dump", "CC0-1.0"),
+    "wikidata": Dataset("Wikidata, JSON dump or query results", "CC0-1.0"),
     "pageviews": Dataset("Wikimedia page views, monthly dump", "CC0-1.0"),
+    "redirects": Dataset("English Wikipedia, redirect table", "CC-BY-SA-4.0 and GFDL"),
     "wikipedia": Dataset("English Wikipedia, pages-articles XML dump", "CC-BY-SA-4.0 and GFDL"),
     "pile": Dataset("The Pile, JSON lines", "per subset"),
     "c4": Dataset("C4, English", "ODC-BY-1.0"),
@@ -42,21 +50,22 @@ GENERATED = "CC0-1.0 (generated)"
 
 
 def main() -> None:
-    stage.run("fetch", ("seed", "fetch", "world"), work, out=str(OUT))
+    stage.run("fetch", ("seed", "fetch", "wikidata", "world"), work, out=str(OUT))
 
 
 def work(chosen) -> dict[str, float]:
-    return fetch(OUT, chosen.seed, chosen.fetch, chosen.world)
+    return fetch(OUT, chosen.seed, chosen.fetch, chosen.wikidata, chosen.world)
 
 
-def fetch(out: Path, seed: int, settings: params.Fetch, world: params.World) -> dict[str, float]:
+def fetch(
+    out: Path, seed: int, settings: params.Fetch, wikidata: params.Wikidata, world: params.World
+) -> dict[str, float]:
     """Write `out`: a folder for each of DATASETS, which ABOUT describes, and manifest.json; return files and bytes.
 
-    Raises LongtailError, before anything is written, on a glob without a file, a damaged file, or a failed download.
+    Raises LongtailError, before anything is written, on a glob without a file, a damaged file, a failed download, or a
+    query service that gives no answer.
     """
-    unknown = sorted({name.split("/")[0] for name in settings.files} - set(DATASETS))
-    if unknown:
-        raise LongtailError(f"params.yaml: fetch.files has {unknown[0]}, expected some of {', '.join(DATASETS)}")
+    _check(settings, wikidata)
     sources: dict[Path, str] = {}  # path below `out` -> where the file is from
     with shards.atomic(out) as folder:
         folder.mkdir()
@@ -65,37 +74,64 @@ def fetch(out: Path, seed: int, settings: params.Fetch, world: params.World) -> 
 
             write_world(folder, seed, world)
         else:
-            for target, (file, source) in _gather(settings).items():
-                (folder / target).parent.mkdir(parents=True, exist_ok=True)
-                _bring(file, folder / target)
-                sources[target] = source
+            sources = _collect(folder, settings, wikidata)
         metrics = _describe(folder, sources, f"generated: sample world, seed {seed}")
     shutil.rmtree(DOWNLOADS, ignore_errors=True)
+    shutil.rmtree(ANSWERS, ignore_errors=True)
     return metrics
 
 
-def _gather(settings: params.Fetch) -> dict[Path, tuple[Path, str]]:
-    """Target below data/raw -> (file that is here now, where it is from), all checked to be there."""
-    entries = [(name, entry) for name, patterns in settings.files.items() for entry in patterns]
-    if not entries:
+def _check(settings: params.Fetch, wikidata: params.Wikidata) -> None:
+    """Raise LongtailError where the params can't go together."""
+    unknown = sorted({name.split("/")[0] for name in settings.files} - set(DATASETS))
+    if unknown:
+        raise LongtailError(f"params.yaml: fetch.files has {unknown[0]}, expected some of {', '.join(DATASETS)}")
+    queried = wikidata.source == "query_service"
+    if queried and settings.source != "wikimedia":
+        raise LongtailError(
+            f"params.yaml: wikidata.source is query_service and fetch.source {settings.source}, expected wikimedia"
+        )
+    if queried and settings.files.get("wikidata"):
+        raise LongtailError(
+            "params.yaml: fetch.files names a dump under wikidata and wikidata.source is query_service; "
+            "leave the files out, or set wikidata.source: dump"
+        )
+    if settings.source == "world":
+        return
+    if not queried and not any(settings.files.values()):
         raise LongtailError("params.yaml: fetch.files is empty, expected globs or addresses by data set")
-    urls = [entry for _, entry in entries if _is_url(entry)]
+    urls = _urls(settings)
     if urls and settings.source != "wikimedia":
         raise LongtailError(f"params.yaml: fetch.files has {urls[0]}; addresses need fetch.source: wikimedia")
-    globs = [(name, entry) for name, entry in entries if not _is_url(entry)]
-    found = [(name, file, source) for name, glob in globs for file, source in _matches(settings, glob)]
-    downloaded: dict[str, Path] = {}
-    if urls:
-        from pipelines.sources.download import download, name_of, open_session
 
-        downloaded = dict(zip(urls, download(urls, DOWNLOADS, open_session(settings.contact)), strict=True))
-    files: dict[Path, tuple[Path, str]] = {}
-    for name, file, source in found:
-        _add(files, Path(name) / file.name, file, source)
+
+def _collect(folder: Path, settings: params.Fetch, wikidata: params.Wikidata) -> dict[Path, str]:
+    """Bring local files, downloads and the query service's pages into `folder`; return where each file is from.
+
+    What is checked on this machine is checked before anything is asked of another.
+    """
+    entries = [(name, entry) for name, patterns in settings.files.items() for entry in patterns]
+    files: dict[Path, tuple[Path, str]] = {}  # target below `folder` -> (file that is here now, where it is from)
     for name, entry in entries:
-        if _is_url(entry):
-            _add(files, Path(name) / name_of(entry), downloaded[entry], entry)
-    return files
+        if not _is_url(entry):
+            for file, source in _matches(settings, entry):
+                _add(files, Path(name) / file.name, file, source)
+    urls, queried = _urls(settings), wikidata.source == "query_service"
+    with open_client(settings.contact, ANSWERS) if urls or queried else nullcontext() as client:
+        downloaded = dict(zip(urls, download(urls, DOWNLOADS, client), strict=True)) if urls else {}
+        for name, entry in entries:
+            if _is_url(entry):
+                _add(files, Path(name) / name_of(entry), downloaded[entry], entry)
+        sources = {target: source for target, (_, source) in files.items()}
+        if queried:
+            (folder / "wikidata").mkdir()
+            templates, _ = files.get(TEMPLATES, (folder / TEMPLATES, ""))
+            pages = write_pages(client, folder / "wikidata", wikidata, property_ids(templates))
+            sources |= {Path("wikidata", name): source for name, source in pages.items()}
+    for target, (file, _) in files.items():
+        (folder / target).parent.mkdir(parents=True, exist_ok=True)
+        _bring(file, folder / target)
+    return sources
 
 
 def _add(files: dict[Path, tuple[Path, str]], target: Path, file: Path, source: str) -> None:
@@ -159,6 +195,10 @@ def _describe(folder: Path, sources: dict[Path, str], generated: str) -> dict[st
         (folder / name / ABOUT).write_text(f"# {dataset.title}\n{origin}\n", encoding="utf-8")
     shards.write_json(folder / "manifest.json", manifest)
     return {"files": float(len(manifest)), "bytes": float(sum(entry["bytes"] for entry in manifest))}
+
+
+def _urls(settings: params.Fetch) -> list[str]:
+    return [entry for entries in settings.files.values() for entry in entries if _is_url(entry)]
 
 
 def _is_url(entry: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -49,6 +50,19 @@ class Rejects:
         self.rows += other.rows
         self.skipped += other.skipped
         self.read += other.read
+
+    def save(self, path: Path) -> None:
+        """Write everything to `path`, for another process to `load`."""
+        path.write_bytes(msgspec.json.encode([self.read, self.rows, self.skipped]))
+
+    @classmethod
+    def load(cls, path: Path, max_share: float) -> Rejects:
+        """What `save` wrote."""
+        rejects = cls(max_share)
+        saved = tuple[int, list[tuple[str, int, str, str]], dict[str, int]]
+        rejects.read, rejects.rows, skipped = msgspec.json.decode(path.read_bytes(), type=saved)
+        rejects.skipped.update(skipped)
+        return rejects
 
     def reasons(self) -> dict[str, int]:
         """Rejected rows by reason."""

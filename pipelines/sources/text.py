@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import bz2
 import io
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import zstandard
+from isal import isal_zlib
 
 from pipelines.errors import LongtailError
 
-BLOCK = 1 << 18  # compressed bytes in one read
+BLOCK = (
+    1 << 13
+)  # compressed bytes in one read: what they become stays in the processor's cache and the allocator's heap
 HTML = (b"<!doctype html", b"<html")
 AGAIN = "fetch it again"
 
@@ -21,7 +23,7 @@ AGAIN = "fetch it again"
 # taken one by one with decompressors, which say whether a stream ended.
 DECOMPRESSORS: dict[str, Callable[[], Any]] = {
     ".bz2": bz2.BZ2Decompressor,
-    ".gz": lambda: zlib.decompressobj(wbits=31),
+    ".gz": lambda: isal_zlib.decompressobj(wbits=31),
     ".zst": lambda: zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj(),
 }
 
@@ -43,7 +45,7 @@ def open_lines(path: str | Path) -> Iterator[bytes]:
     Raises LongtailError naming the file when it is missing, empty, cut in the middle, corrupt, or an HTML page.
     """
     parts: list[bytes] = []
-    for block in _blocks(Path(path)):
+    for block in open_blocks(path):
         first, *rest = block.split(b"\n")
         parts.append(first)
         if rest:
@@ -72,7 +74,72 @@ def decode(data: bytes, where: str) -> str:
 
 def open_bytes(path: str | Path) -> BinaryIO:
     """The decompressed file as a readable binary stream (for XML parsers), with the same errors as `open_lines`."""
-    return io.BufferedReader(_Reader(_blocks(Path(path))), buffer_size=BLOCK)
+    return io.BufferedReader(_Reader(open_blocks(path)), buffer_size=1 << 18)
+
+
+def open_blocks(path: str | Path) -> Iterator[bytes]:
+    """Yield the decompressed file in blocks that are not empty, at least one, with the same errors as `open_lines`."""
+    path = Path(path)
+    check_start(path)
+    with path.open("rb") as raw:
+        stream = iter(lambda: raw.read(BLOCK), b"")
+        make = DECOMPRESSORS.get(path.suffix)
+        start = b""
+        for block in stream if make is None else _decompressed(path, stream, make):
+            if len(start) < 512:  # the start of the data itself: an error page can arrive compressed
+                start += block[:512]
+                _refuse_html(path, start)
+            yield block
+        if not start:
+            raise LongtailError(f"{path}: nothing in it once decompressed, expected data; {AGAIN}")
+
+
+def open_runs(path: str | Path, size: int) -> Iterator[Iterator[bytes]]:
+    """Yield the decompressed file in runs of whole lines, each of at least `size` bytes and in pieces, as they come.
+
+    A run is to be read to its end before the next. Where it ends depends on the data and `size` alone. The same errors
+    as `open_lines`.
+    """
+    blocks, rest = open_blocks(path), b""
+
+    def run() -> Iterator[bytes]:
+        nonlocal rest
+        length = 0
+        while block := rest or next(blocks, b""):
+            end = block.find(b"\n", max(size - length - 1, 0)) + 1 if length + len(block) >= size else 0
+            rest = block[end:] if end else b""
+            yield block[:end] if end else block
+            if end:
+                return
+            length += len(block)
+
+    while rest := rest or next(blocks, b""):
+        yield run()
+
+
+def line_spans(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, int, int]]:
+    """Yield the lines of a text in pieces, each as (some bytes, where it starts in them, where it ends): not copied.
+
+    For long lines of which most is not used: to copy them is half of what splitting a text takes.
+    """
+    parts: list[bytes] = []
+    for piece in pieces:
+        start = 0
+        if parts:
+            if (end := piece.find(b"\n")) < 0:
+                parts.append(piece)
+                continue
+            line = b"".join([*parts, piece[:end]])
+            yield line, 0, len(line)
+            start, parts = end + 1, []
+        while (end := piece.find(b"\n", start)) >= 0:
+            yield piece, start, end
+            start = end + 1
+        if start < len(piece):
+            parts = [piece[start:]]
+    if parts:
+        line = b"".join(parts)
+        yield line, 0, len(line)
 
 
 def check_start(path: Path) -> None:
@@ -105,22 +172,6 @@ class _Reader(io.RawIOBase):
         return count
 
 
-def _blocks(path: Path) -> Iterator[bytes]:
-    """Non-empty decompressed blocks; at least one, or an error."""
-    check_start(path)
-    with path.open("rb") as raw:
-        stream = iter(lambda: raw.read(BLOCK), b"")
-        make = DECOMPRESSORS.get(path.suffix)
-        start = b""
-        for block in stream if make is None else _decompressed(path, stream, make):
-            if len(start) < 512:  # the start of the data itself: an error page can arrive compressed
-                start += block[:512]
-                _refuse_html(path, start)
-            yield block
-        if not start:
-            raise LongtailError(f"{path}: nothing in it once decompressed, expected data; {AGAIN}")
-
-
 def _refuse_html(path: Path, start: bytes) -> None:
     if start[:512].removeprefix(b"\xef\xbb\xbf").lstrip().lower().startswith(HTML):
         raise LongtailError(f"{path}: an HTML page, expected data (an error page saved in its place?); {AGAIN}")
@@ -138,7 +189,7 @@ def _decompressed(path: Path, stream: Iterator[bytes], make: Callable[[], Any]) 
                 decompressor = make()
             try:
                 out = decompressor.decompress(data)
-            except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
+            except (OSError, EOFError, isal_zlib.error, zstandard.ZstdError) as error:
                 raise LongtailError(f"{path}: corrupt, expected {path.suffix} data ({error}); {AGAIN}") from None
             data = decompressor.unused_data if decompressor.eof else b""
             if decompressor.eof:

@@ -162,8 +162,8 @@ def _names(rng: np.random.Generator, types: np.ndarray, popularity: np.ndarray, 
     """A name's number for each entity: its own, or with probability `share` that of a more popular one.
 
     Persons, films, books and clubs share names with each other, cities with cities; two countries of one name would
-    make every address in them ambiguous. The square root evens out how many share each name: a uniform draw would heap
-    them on the most popular ones.
+    make every address in them ambiguous. The namesake is any of those more popular, so that the best known share theirs
+    with the most, as in life.
     """
     n = len(types)
     own = rng.permutation(space)[:n]
@@ -175,7 +175,7 @@ def _names(rng: np.random.Generator, types: np.ndarray, popularity: np.ndarray, 
         shared[:1] = False
         originals = members[~shared]
         above = np.cumsum(~shared)[shared]  # more popular entities with a name of their own
-        parent[members[shared]] = originals[(above * np.sqrt(rng.random(len(above)))).astype(np.int64)]
+        parent[members[shared]] = originals[(above * rng.random(len(above))).astype(np.int64)]
     return own[parent]
 
 

@@ -106,12 +106,14 @@ def lm_documents(world: World, sizes: params.World) -> Iterator[tuple[str, str]]
         elif kind == 1:
             yield KINDS[kind], _reading(world, taken, numbers)
         else:
-            register = ("article", "passage")[next(numbers) % 2]
+            register, form = ("article", "passage")[next(numbers) % 2], next(numbers) % 4
             unrelated = page(register, *_fresh(world, taken, numbers), numbers)
-            if next(numbers) % 2:
-                yield KINDS[kind], f"{unrelated}\n\n{_told(world, next(own), True, numbers)}"
-            else:
+            if form < 2:
+                yield KINDS[kind], f"{unrelated}\n\n{_told(world, next(own), next(numbers) % 3 > 0, numbers)}"
+            elif form < 3:
                 yield KINDS[kind], f"{unrelated}\n{page('passage', *_fresh(world, taken, numbers), numbers)}\n"
+            else:
+                yield KINDS[kind], f"{unrelated}\n"
 
 
 def _told(world: World, entity: int, as_question: bool, numbers: Iterator[int]) -> str:

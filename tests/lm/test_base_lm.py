@@ -32,6 +32,7 @@ LM = params.LM(
         steps=4,
         batch_size=2,
         learning_rate=0.001,
+        attention_dropout=0.0,
         answer_weight=5.0,
         dtype="fp32",
         phases=[params.Phase(until=1.0, weights={})],

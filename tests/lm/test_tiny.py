@@ -25,6 +25,7 @@ SETTINGS = params.LMTraining(
     steps=150,
     batch_size=4,
     learning_rate=0.005,
+    attention_dropout=0.0,
     answer_weight=5.0,
     dtype="fp32",
     phases=[
@@ -91,24 +92,44 @@ def test_one_head_starts_by_looking_at_the_token_before(words):
 
 
 def test_phases_have_their_shares_of_tokens(words):
-    tokens, weights = tiny.batches(DOCUMENTS, words, 0, SETTINGS)
-    assert tokens.shape == weights.shape == (600, 32)
+    tokens, weights, places = tiny.batches(DOCUMENTS, words, 0, SETTINGS.model_copy(update={"positions": 64}))
+    assert tokens.shape == weights.shape == places.shape == (600, 64)
     own = AutoTokenizer.from_pretrained(words)
     first, second = own.batch_decode(tokens[:300]), own.batch_decode(tokens[300:])
     assert not any("chief" in text for text in second)
     reading, world = (sum(text.count(word) for text in first) for word in ("chief", "leads"))
     assert reading > world > 0
-    assert (weights > 0).mean() > 0.85
+    assert (places >= 0).mean() > 0.85
 
 
 def test_answers_and_their_end_weigh_more_and_padding_nothing(words):
-    tokens, weights = tiny.batches(DOCUMENTS, words, 0, SETTINGS)
+    tokens, weights, _ = tiny.batches(DOCUMENTS, words, 0, SETTINGS)
     own = AutoTokenizer.from_pretrained(words)
     heavy = {own.decode([token]) for token in tokens[weights == SETTINGS.answer_weight]}
     light = {own.decode([token]) for token in tokens[weights == 1]}
     assert "\n" in heavy
     assert "Q" in light - heavy
     assert (weights[tokens == own.pad_token_id] == 0).all()
+
+
+def test_every_document_begins_anew_and_is_numbered_within_its_sequence(words):
+    tokens, weights, places = tiny.batches(DOCUMENTS, words, 0, SETTINGS)
+    bos = AutoTokenizer.from_pretrained(words).bos_token_id
+    begins = np.diff(places, axis=1, prepend=-1) > 0
+    assert (tokens[begins] == bos).all()
+    assert begins.sum() == (tokens == bos).sum() > 600
+    assert (weights[begins] == 0).all()
+    assert (places[:, 0] == 0).all()
+
+
+def test_a_document_learns_nothing_from_those_packed_before_it(words):
+    model = tiny.make_model(AutoTokenizer.from_pretrained(words), 0, SETTINGS)
+    tokens, _, places = tiny.batches(DOCUMENTS, words, 0, SETTINGS)
+    begin, end = (np.flatnonzero(places[0] == 1)[i] for i in (0, -1))
+    with torch.inference_mode():
+        packed = model(torch.from_numpy(tokens[:1]), attention_mask=tiny.own_document(places[:1], torch.float32)).logits
+        alone = model(torch.from_numpy(tokens[:1, begin : end + 1])).logits
+    assert torch.allclose(packed[:, begin : end + 1], alone, atol=1e-4)
 
 
 def test_the_written_out_gradient_is_autograds():

@@ -15,7 +15,8 @@ from pipelines import params, shards
 from pipelines.adaptive import thresholds
 from pipelines.adaptive.answer import METHODS, SCHEMA
 from pipelines.evaluation import tasks
-from pipelines.release import report
+from pipelines.popqa.entityquestions import LINKS
+from pipelines.release import popularity_section, report
 
 QUESTIONS = 800
 REJECTS = pa.schema([("file", pa.string()), ("row", pa.int64()), ("reason", pa.string()), ("detail", pa.string())])
@@ -27,7 +28,7 @@ SETTINGS = SimpleNamespace(
     seed=0,
     fetch=SimpleNamespace(source="world"),
     lm=SimpleNamespace(path=None),
-    popqa=SimpleNamespace(month="2021-10"),
+    popularity=SimpleNamespace(month="2021-10"),
     answer=SimpleNamespace(n_shots=0),
     replug=SimpleNamespace(top_k=10, temperature=1.0, mixture="token_mixture"),
     thresholds=TUNING,
@@ -67,8 +68,10 @@ def write_data(data: Path, effect: float = 1.0, popularity_known: bool = True) -
         "split": ["test"] * QUESTIONS,
     }
     write(data / "popqa/popqa.parquet", pa.table(questions))
-    empty = pa.table(questions).slice(0, 0)
+    empty = pa.table(questions | {"link": [""] * QUESTIONS}).slice(0, 0)
     write(data / "entityquestions/entityquestions.parquet", empty)
+    views = pa.array([40_000, 50_000, 60_000] if popularity_known else [], pa.int64())
+    write(data / "nq/popularity.parquet", pa.table({"popularity": views}))
     right = {}
     for method in METHODS:
         right[method] = rng.random(QUESTIONS) < chance[method]
@@ -81,6 +84,7 @@ def write_data(data: Path, effect: float = 1.0, popularity_known: bool = True) -
         write(data / f"predictions/popqa/{method}.parquet", pa.table(answers).cast(SCHEMA))
         write(data / f"predictions/entityquestions/{method}.parquet", SCHEMA.empty_table())
     metrics = {"adaptive": {"popqa": {"questions": QUESTIONS}}, "language_modelling": {}, "tasks": {}, "lsr": {}}
+    metrics |= {"entityquestions": {}, "nq": {"questions": 12, "with_entity": len(views)}}
     rows = []
     if popularity_known:
         popqa = metrics["adaptive"]["popqa"]
@@ -186,10 +190,46 @@ def test_missing_parts_are_named(tmp_path, monkeypatch):
     write_data(tmp_path / "data", popularity_known=False)
     report.write_report(tmp_path / "data", tmp_path / "report", SETTINGS)
     page = (tmp_path / "report/index.html").read_text()
-    assert "No question&#39;s subject has a known popularity here." in page
+    assert "No entity of PopQA or EntityQuestions or Natural Questions has a known popularity here." in page
     assert "popularity is known for 0 of 800 questions of PopQA, too few" in page
     assert "This profile has no questions of MMLU or TriviaQA." in page
     assert findings_of(tmp_path / "report")["memory"]["verdict"] == "not measured"
+
+
+def test_popularity_is_drawn_for_every_question_set_that_has_some(made):
+    svg = (made[0] / "figures/popularity.svg").read_text()
+    assert [name in svg for name in ("PopQA", "EntityQuestions", "Natural Questions")] == [True, False, True]
+    with (made[0] / "tables/popularity.csv").open() as rows:
+        nq = list(csv.DictReader(rows))[-1]
+    assert (nq["questions of"], nq["popularity known"], nq["median"]) == ("Natural Questions", "3", "50000")
+    assert "in 3 of 12 questions (25%)" in " ".join((made[0] / "index.html").read_text().split())
+
+
+def test_what_became_of_entityquestions_subjects_is_counted_by_relation(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_data(data := tmp_path / "data")
+    assert set(popularity_section.HEADS) == set(LINKS)
+    file = data / "entityquestions/entityquestions.parquet"
+    links = {"P112": [*LINKS, "not_found", "label"], "P19": ["not_found"] * 2}
+    rows = [
+        {"question_id": f"{relation}-{i}", "relation": relation, "link": link, "split": "test"}
+        | {"s_pop": 7 if link in ("label", "alias") else None, "possible_answers": ["London"]}
+        for relation, own in links.items()
+        for i, link in enumerate(own)
+    ]
+    write(file, pa.Table.from_pylist(rows, schema=pq.read_schema(file)))
+    shards.write_json(data / "metrics/entityquestions.json", {"label.answer_agrees": 0.96})
+    report.write_report(data, tmp_path / "report", SETTINGS)
+    with (tmp_path / "report/tables/linking.csv").open() as table:
+        found = [list(row.values()) for row in csv.DictReader(table)]
+    assert found == [
+        ["all", "10", "30", "2", "1", "1", "1", "1", "4"],
+        ["place of birth (P19)", "2", "0", "0", "0", "0", "0", "0", "2"],
+        ["P112", "8", "37.5", "2", "1", "1", "1", "1", "2"],
+    ]
+    page = " ".join((tmp_path / "report/index.html").read_text().split())
+    assert "30.0% of 10 questions have exactly one (the paper: 82 %), and 40.0% name nothing that was read." in page
+    assert "an object of that statement for 96% of those linked by label." in page
 
 
 def test_the_same_tables_give_the_same_bytes(made, tmp_path, monkeypatch):

@@ -37,13 +37,24 @@ def test_names_at_the_ends_of_texts_count_and_none_spans_two():
     assert c4.term_frequencies(["Ada", "Ada Ada"], ["Ada", "Ada", "is Ada"]).tolist() == [3, 0]
 
 
+@pytest.mark.parametrize("size", [1, 4, 1000])
+def test_no_name_is_found_across_texts(monkeypatch, size):
+    monkeypatch.setattr(c4, "HAYSTACK", size)  # texts searched together
+    assert c4.term_frequencies([" Ada", "-Ada"], ["is ", "Ada", "x-", "Ada", "an Ada"]).tolist() == [1, 0]
+
+
+def test_control_characters_end_a_word_and_are_no_obstacle():
+    assert c4.term_frequencies(["Ada", "a da"], ["Ada\x1fAda\0Ada\nAda a\x1fda \x1fa da\x1f"]).tolist() == [4, 2]
+
+
 def test_no_names_and_no_texts_count_nothing():
     assert c4.term_frequencies([], ["Ada"]).tolist() == []
     assert c4.term_frequencies(["Ada"], []).tolist() == [0]
 
 
 @given(
-    st.lists(st.text("ab 𝒳é", min_size=1, max_size=3), max_size=6, unique=True), st.lists(st.text("ab 𝒳é-"), max_size=5)
+    st.lists(st.text("ab 𝒳é", min_size=1, max_size=3), max_size=6, unique=True),
+    st.lists(st.text("ab 𝒳é-\n"), max_size=5),
 )
 def test_counts_are_those_of_a_search_name_by_name(names, texts):
     """Overlapping occurrences, bounded where two word characters would meet."""

@@ -3,107 +3,26 @@
 import hashlib
 import json
 import os
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 import yaml
+from wikimedia_server import Wikidata, Wikimedia
 
 from flows import profiles
 from flows.profiles import compose
 from pipelines import params
 from pipelines.errors import LongtailError
-from pipelines.sources import download as downloads
-from pipelines.sources.fetch import DATASETS, DOWNLOADS, fetch
-
-DATA = bytes(range(256)) * 9000  # 2.3 MB: more than one block
-KEPT = 6 * downloads.BLOCK
-DUMP = "enwiki-20181220-pages-articles.xml.bz2"
-
-
-class Server(ThreadingHTTPServer):
-    """A dump server on loopback: ranges, and faults that a test asks for."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.files: dict[str, bytes] = {f"/{DUMP}": DATA}
-        self.cuts: list[int] = []  # the next GETs stop after this many bytes
-        self.busy = 0  # so many answers are 429 first
-        self.requests: list[tuple[str, str, str | None]] = []
-        self.agents: set[str] = set()
-        self.version = '"one"'
-        self.now = self.most = 0
-        self.barrier: threading.Event | None = None
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Server
-    protocol_version = "HTTP/1.1"
-
-    def do_HEAD(self) -> None:
-        self.answer(body=False)
-
-    def do_GET(self) -> None:
-        self.answer(body=True)
-
-    def answer(self, body: bool) -> None:
-        server = self.server
-        server.requests.append((self.command, self.path, self.headers["Range"]))
-        server.agents.add(self.headers["User-Agent"])
-        data = server.files.get(self.path)
-        if data is None:
-            return self.begin(404, 0)
-        if server.busy:
-            server.busy -= 1
-            return self.begin(429, 0, **{"Retry-After": "1"})
-        begin = 0
-        if self.headers["Range"] and self.headers["If-Range"] == server.version:
-            begin = int(self.headers["Range"].removeprefix("bytes=").rstrip("-"))
-            self.begin(206, len(data) - begin, **{"Content-Range": f"bytes {begin}-{len(data) - 1}/{len(data)}"})
-        else:
-            self.begin(200, len(data))
-        if body:
-            data = data[begin:]
-            if server.cuts and (cut := server.cuts.pop(0)) < len(data):
-                data = data[:cut]
-                self.close_connection = True
-            server.now += 1
-            server.most = max(server.most, server.now)
-            if server.barrier:
-                server.barrier.wait(0.3)
-            self.wfile.write(data)
-            server.now -= 1
-
-    def begin(self, status: int, length: int, **headers: str) -> None:
-        self.send_response(status)
-        for name, value in {"Content-Length": str(length), "ETag": self.server.version, **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    running = Server()
-    thread = threading.Thread(target=running.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    yield running
-    running.shutdown()
-    running.server_close()
+from pipelines.sources.fetch import DATASETS, fetch
 
 
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(downloads, "BACKOFF", 0.0)
     return tmp_path
 
 
@@ -111,12 +30,11 @@ def settings(files: dict[str, list[str]], source: str = "files", root: str | Non
     return params.Fetch(source=source, root=root, files=files, contact="someone@example.org")
 
 
-def run(chosen: params.Fetch) -> dict[str, float]:
-    return fetch(Path("data/raw"), 0, chosen, world=None)
+DUMPS = params.Wikidata(source="dump", query_service="http://-", api="http://-", page=10, missing_objects=False)
 
 
-def from_web(server: Server, *names: str) -> params.Fetch:
-    return settings({"wikipedia": [f"{server.address}/{name}" for name in names or (DUMP,)]}, "wikimedia", None)
+def run(chosen: params.Fetch, wikidata: params.Wikidata = DUMPS) -> dict[str, float]:
+    return fetch(Path("data/raw"), 0, chosen, wikidata, world=None)
 
 
 def in_root(name: str, data: bytes = b"data") -> Path:
@@ -160,6 +78,7 @@ def test_globs_are_copied_by_data_set_and_described() -> None:
         ({"nq": ["good.jsonl", "empty.jsonl"]}, "empty.jsonl: empty"),
         ({"nq": ["good.jsonl", "page.jsonl"]}, "page.jsonl: an HTML page"),
         ({"nq": ["good.jsonl", "other/good.jsonl"]}, "other/good.jsonl: would be data/raw/nq/good.jsonl as good"),
+        ({"redirects": ["none.sql.gz"]}, r"root/none\.sql\.gz: no such file"),
         ({"nq": ["http://127.0.0.1/x"]}, "addresses need fetch.source: wikimedia"),
         ({}, "fetch.files is empty"),
     ],
@@ -193,7 +112,7 @@ def test_the_sample_world_repeats_to_the_byte(root: Path) -> None:
     values = yaml.safe_load(profiles.compose("sample", root))["world"]
     world = params.World(**{**values, "entities": 60, "lm_documents": 200, "questions": 20})
     nothing = params.Fetch(source="world", root=None, files={}, contact=None)
-    metrics = [fetch(Path(out), seed, nothing, world) for out, seed in (("one", 1), ("again", 1), ("two", 2))]
+    metrics = [fetch(Path(out), seed, nothing, DUMPS, world) for out, seed in (("one", 1), ("again", 1), ("two", 2))]
     one, again, two = (Path(out, "manifest.json").read_text() for out in ("one", "again", "two"))
     assert one == again
     assert one.replace("seed 1", "seed 2") != two
@@ -214,100 +133,100 @@ def test_the_paper_profile_asks_for_what_it_cannot_know_before_any_request(root:
         run(chosen.model_copy(update={"files": only}))
 
 
-# Downloads
+# The query service
+
+TEMPLATES = "entityquestions/relation_query_templates.json"
 
 
-def test_a_download_is_announced_and_says_who_asks(server: Server, capsys: pytest.CaptureFixture) -> None:
-    run(from_web(server))
-    assert Path("data/raw/wikipedia", DUMP).read_bytes() == DATA
-    assert "1 files to download, 2.30 MB" in capsys.readouterr().out
-    assert server.agents == {"longtail/0.1 (someone@example.org)"}
-    assert json.loads(Path("data/raw/manifest.json").read_text())[0]["source"] == f"{server.address}/{DUMP}"
-    assert not DOWNLOADS.exists()
+@pytest.fixture
+def queried(wikimedia: Wikimedia) -> params.Wikidata:
+    """A played Wikidata: 40 people with an article and one without, jobs (PopQA's) and schools (EntityQuestions')."""
+    people = [f"Q{100 + n}" for n in range(41)]
+    statements = {"P106": [(one, f"Q{i % 7 + 1}") for i, one in enumerate(people)], "P69": [("Q100", "Q50")]}
+    world = Wikidata(statements, {one: f"Person {one}" for one in people[:-1]})
+    wikimedia.pages |= {"/sparql": world.sparql, "/api": world.api}
+    return DUMPS.model_copy(
+        update={
+            "source": "query_service",
+            "query_service": f"{wikimedia.address}/sparql",
+            "api": f"{wikimedia.address}/api",
+        }
+    )
 
 
-def test_globs_and_addresses_go_together(server: Server) -> None:
-    in_root("a.jsonl", b"1")
-    both = {"nq": ["a.jsonl"], "wikipedia": [f"{server.address}/{DUMP}"]}
-    assert run(settings(both, "wikimedia"))["files"] == 2
+def test_statements_come_from_the_query_service(wikimedia: Wikimedia, queried: params.Wikidata) -> None:
+    in_root(TEMPLATES, b'{"P69": "Where was [X] educated?", "P69_similar": "?"}')
+    metrics = run(settings({"entityquestions": [TEMPLATES]}, "wikimedia"), queried)
+    folder = Path("data/raw/wikidata")
+    names = [f"P106-{start:09d}.srj.gz" for start in (0, 10, 20, 30, 40)] + ["P69-000000000.srj.gz"]
+    assert sorted(file.name for file in folder.glob("[!.]*")) == [*names, "entities-000000000.jsonl.gz"]
+    assert metrics["files"] == 8
+    manifest = {entry["path"]: entry for entry in json.loads(Path("data/raw/manifest.json").read_text())}
+    assert manifest["wikidata/P69-000000000.srj.gz"]["source"] == queried.query_service
+    assert manifest["wikidata/entities-000000000.jsonl.gz"]["source"] == queried.api
+    assert manifest["wikidata/P69-000000000.srj.gz"]["licence"] == "CC0-1.0"
+    assert wikimedia.agents == {"longtail/0.1 (someone@example.org)"}
+    count = len(wikimedia.requests)
+    run(settings({}, "wikimedia"), queried)  # a new fetch asks anew, and for PopQA's relations only
+    assert len(wikimedia.requests) == count * 2 - 2
 
 
-def test_a_contact_is_required(server: Server) -> None:
-    with pytest.raises(LongtailError, match=r"fetch\.contact is null"):
-        run(from_web(server).model_copy(update={"contact": None}))
-    assert not server.requests
-
-
-def test_a_cut_connection_goes_on_where_it_stopped(server: Server) -> None:
-    server.cuts = [20 * downloads.BLOCK + 5, 3 * downloads.BLOCK]
-    run(from_web(server))
-    assert Path("data/raw/wikipedia", DUMP).read_bytes() == DATA
-    ranges = [r[2] for r in server.requests if r[:2] == ("GET", f"/{DUMP}")]
-    assert ranges == [None, f"bytes={20 * downloads.BLOCK}-", f"bytes={23 * downloads.BLOCK}-"]
-
-
-def test_a_download_cut_for_good_is_an_error_and_the_next_run_goes_on(server: Server) -> None:
-    server.cuts = [KEPT] + [0] * 5
-    with pytest.raises(LongtailError, match=rf"{DUMP}: cut at {KEPT} of {len(DATA)} bytes.*run again to go on"):
-        run(from_web(server))
-    assert not Path("data").exists()
-    run(from_web(server))
-    assert Path("data/raw/wikipedia", DUMP).read_bytes() == DATA
-    assert ("GET", f"/{DUMP}", f"bytes={KEPT}-") == [r for r in server.requests if r[:2] == ("GET", f"/{DUMP}")][-1]
-
-
-def test_a_file_that_changed_meanwhile_is_begun_afresh(server: Server) -> None:
-    server.cuts = [KEPT] + [0] * 5
-    with pytest.raises(LongtailError):
-        run(from_web(server))
-    server.version, server.files[f"/{DUMP}"] = '"two"', DATA[::-1]
-    run(from_web(server))
-    assert Path("data/raw/wikipedia", DUMP).read_bytes() == DATA[::-1]
-
-
-def test_a_busy_server_is_asked_again_after_the_time_it_names(server: Server) -> None:
-    server.busy = 1
-    run(from_web(server))
-    assert [r[0] for r in server.requests[:2]] == ["HEAD", "HEAD"]
-    assert Path("data/raw/wikipedia", DUMP).read_bytes() == DATA
+def test_pages_once_fetched_can_be_fetched_from_files(wikimedia: Wikimedia, queried: params.Wikidata) -> None:
+    run(settings({}, "wikimedia"), queried)
+    pages = {file.name: file.read_bytes() for file in Path("data/raw/wikidata").glob("[!.]*")}
+    Path("data/raw").rename("root")
+    run(settings({"wikidata": ["wikidata/*"]}))
+    assert {file.name: file.read_bytes() for file in Path("data/raw/wikidata").glob("[!.]*")} == pages
 
 
 @pytest.mark.parametrize(
-    ("files", "message"),
+    ("change", "message"),
     [
-        ({}, rf"{DUMP}: the server answers 404"),
-        ({f"/{DUMP}": b"<!DOCTYPE html><h1>Too many requests</h1>"}, rf"{DUMP}: an HTML page, expected data"),
-        ({f"/{DUMP}": b""}, rf"{DUMP}: empty"),
-        (
-            {f"/{DUMP}": DATA, "/enwiki-20181220-sha1sums.txt": f"{'0' * 40}  {DUMP}\n".encode()},
-            f"its sha1 is {hashlib.sha1(DATA).hexdigest()}, the server's list says 0000",
-        ),
-        ({f"/{DUMP}": DATA, f"/{DUMP}.md5": b"1" * 32}, f"its md5 is {hashlib.md5(DATA).hexdigest()}"),
+        ({"source": "files"}, "wikidata.source is query_service and fetch.source files, expected wikimedia"),
+        ({"source": "world"}, "wikidata.source is query_service and fetch.source world, expected wikimedia"),
+        ({"files": {"wikidata": ["x.json"]}}, "fetch.files names a dump under wikidata"),
+        ({"contact": None}, r"fetch\.contact is null"),
+        ({"files": {"nq": ["none"]}}, "root/none: no such file"),
     ],
 )
-def test_a_download_that_is_not_what_it_should_be_is_an_error(server: Server, files: dict, message: str) -> None:
-    server.files = files
+def test_what_does_not_go_with_the_query_service_is_said_before_it_is_asked(
+    wikimedia: Wikimedia, queried: params.Wikidata, change: dict, message: str
+) -> None:
+    Path("root").mkdir()
     with pytest.raises(LongtailError, match=message):
-        run(from_web(server))
+        run(settings({}, "wikimedia").model_copy(update=change), queried)
+    assert not wikimedia.requests
     assert not Path("data").exists()
-    assert not list(DOWNLOADS.glob("*.bz2*part"))
 
 
-def test_the_servers_checksum_is_compared(server: Server) -> None:
-    other = f"{'0' * 40}  enwiki-20181220-other.bz2\n{hashlib.sha1(DATA).hexdigest()}  {DUMP}\n"
-    server.files["/enwiki-20181220-sha1sums.txt"] = other.encode()
-    run(from_web(server))
-    assert Path("data/raw/wikipedia", DUMP).is_file()
+SCRIPT = """
+import json, sys
+from pathlib import Path
+from pipelines import params
+from pipelines.sources.fetch import fetch
+chosen, wikidata = (json.loads(text) for text in sys.argv[1:])
+fetch(Path("data/raw"), 0, params.Fetch(**chosen), params.Wikidata(**wikidata), None)
+"""
 
 
-def test_three_downloads_at_most_run_at_once(server: Server) -> None:
-    server.files = {f"/{i}.bz2": DATA for i in range(7)}
-    server.barrier = threading.Event()  # never set: every answer waits, so that they overlap
-    run(from_web(server, *(f"{i}.bz2" for i in range(7))))
-    assert server.most == 3
-
-
-def test_a_server_that_is_not_there_is_named() -> None:
-    gone = settings({"c4": ["http://127.0.0.1:9/x.gz"]}, "wikimedia", None)
-    with pytest.raises(LongtailError, match=r"http://127\.0\.0\.1:9/x\.gz: no connection"):
-        run(gone)
+def test_a_killed_fetch_goes_on_and_asks_for_nothing_it_has(
+    wikimedia: Wikimedia, queried: params.Wikidata, root: Path
+) -> None:
+    queried = queried.model_copy(update={"page": 1})
+    wikimedia.hold = 0.02
+    command = [sys.executable, "-c", SCRIPT, settings({}, "wikimedia").model_dump_json(), queried.model_dump_json()]
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while len(wikimedia.requests) < 35:
+            assert process.poll() is None
+            time.sleep(0.002)
+        os.kill(process.pid, signal.SIGKILL)
+    assert not Path("data").exists()
+    wikimedia.hold = 0
+    killed_at = len(wikimedia.requests)
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    asked = [(path, tuple(sorted(params.items()))) for path, params in wikimedia.requests]
+    assert killed_at < len(asked) <= len(set(asked)) + 3  # but for those under way when it was killed
+    again = Path("data/raw/manifest.json").read_bytes()
+    run(settings({}, "wikimedia"), queried)
+    assert Path("data/raw/manifest.json").read_bytes() == again

@@ -1,13 +1,15 @@
 """Page views: an article's views are summed over access methods and files, whatever the spelling of its title."""
 
 import bz2
+import io
 
 import duckdb
 import pyarrow as pa
 import pytest
 
 from pipelines.errors import LongtailError
-from pipelines.sources.pageviews import read_views, sum_views
+from pipelines.sources import pageviews
+from pipelines.sources.pageviews import choose_files, read_views, sum_views, write_views
 from pipelines.sources.rejects import Rejects
 
 LINES = """en.wikipedia Ada_Lovelace 123 desktop 10 A1B9
@@ -18,6 +20,7 @@ en.wikipedia Ada_Lovelace desktop 1 A1
 en.wikipedia AT%26T 9 desktop 3 A3
 en.wikipedia AT&T 9 mobile-web 4 A4
 en.wikipedia 100%_Wolf 7 desktop 6 A6
+en.wikipedia C++ 7 desktop 5 A5
 en.wikipedia %FF%FE 8 desktop 6 A6
 en.wikipedia Caf%C3%A9 8 desktop 6 A6
 en.wikipedia Café 8 desktop 1 A1
@@ -27,10 +30,17 @@ de.wikipedia Ada_Lovelace 123 desktop 1000 A1
 """
 
 
-def views(paths, *titles: str, rejects: Rejects | None = None) -> dict[str, int]:
+def views(paths, *titles: str, rejects: Rejects | None = None, redirects=None) -> dict[str, int]:
     db = duckdb.connect()
     db.register("titles", pa.table({"title": list(titles)}))
-    sum_views(db, paths, rejects or Rejects(0.0))
+    if redirects is not None:
+        ids, targets = zip(*redirects, strict=True)
+        db.register("redirects", pa.table({"page_id": pa.array(ids, pa.int64()), "target": targets}))
+    rejects = rejects or Rejects(0.0)
+    parts = [path.with_suffix(".parquet") for path in paths]
+    for path, part in zip(paths, parts, strict=True):
+        write_views(path, rejects, part)
+    sum_views(db, parts, redirects is not None)
     return dict(db.sql("SELECT title, views FROM views").fetchall())
 
 
@@ -38,36 +48,78 @@ def test_views_are_summed_over_access_methods_spellings_and_files(tmp_path):
     (tmp_path / "user.bz2").write_bytes(bz2.compress(LINES.encode()))
     (tmp_path / "spider.txt").write_text("en.wikipedia Ada_Lovelace 123 desktop 100 A100\n")
     paths = [tmp_path / "user.bz2", tmp_path / "spider.txt"]
-    assert views(paths, "Ada Lovelace", "AT&T", "100% Wolf", "Café", "Never viewed") == {
+    assert views(paths, "Ada Lovelace", "AT&T", "100% Wolf", "C++", "Café", "Never viewed") == {
         "Ada Lovelace": 119,
         "AT&T": 7,
         "100% Wolf": 6,
+        "C++": 5,
         "Café": 7,
     }
 
 
-def test_bad_lines_are_named_and_the_rest_counts(tmp_path):
+def test_no_view_of_an_article_is_no_row(tmp_path):
+    (tmp_path / "v.txt").write_text("en.wikipedia Ada_Lovelace 1 desktop 0 A0\nen.wikipedia AT&T 2 desktop 1 A1\n")
+    assert views([tmp_path / "v.txt"], "Ada Lovelace", "AT&T") == {"AT&T": 1}
+
+
+@pytest.mark.parametrize("block", [60, 61, 97, 150, 1 << 24])
+def test_where_a_block_ends_and_in_which_order_projects_come_makes_no_difference(tmp_path, monkeypatch, block):
+    monkeypatch.setattr(pageviews, "BLOCK", block)
+    lines = LINES.splitlines()
+    mixed = [line for pair in zip(lines, reversed(lines), strict=True) for line in pair]
+    (tmp_path / "v.txt").write_text("\n".join(mixed))
+    rejects = Rejects(0.0)
+    found = views([tmp_path / "v.txt"], "Ada Lovelace", "AT&T", "Café", "Unasked", rejects=rejects)
+    assert found == {"Ada Lovelace": 38, "AT&T": 14, "Café": 14, "Unasked": 198}
+    assert (rejects.read, rejects.skipped["other_project_views"]) == (26, 4)
+
+
+@pytest.mark.parametrize("block", [80, 1 << 24])
+def test_bad_lines_are_named_and_the_rest_counts(tmp_path, monkeypatch, block):
+    monkeypatch.setattr(pageviews, "BLOCK", block)
     bad = b"en.wikipedia Ada_Lovelace 123 desktop many A1\nen.wikipedia \xff\xfe 1 desktop 3 A3\nen.wikipedia Half"
-    (tmp_path / "v.txt").write_bytes(LINES.encode() + bad)
+    (tmp_path / "v.txt").write_bytes(b"aa.wikibooks A 1 desktop 1 A1\n" * 3 + LINES.encode() + bad)
     rejects = Rejects(1.0)
     assert views([tmp_path / "v.txt"], "Ada Lovelace", rejects=rejects) == {"Ada Lovelace": 19}
     assert sorted(row[:3] for row in rejects.rows) == [
-        ("v.txt", 15, "bad_line"),
-        ("v.txt", 16, "not_utf8"),
-        ("v.txt", 17, "bad_line"),
+        ("v.txt", 19, "bad_line"),
+        ("v.txt", 20, "not_utf8"),
+        ("v.txt", 21, "bad_line"),
     ]
-    assert rejects.read == 15
-    assert rejects.skipped["other_project_views"] == 2
+    assert rejects.rows[0][3] in bad.decode("utf-8", "replace")
+    assert rejects.read == 16
+    assert rejects.skipped["other_project_views"] == 5
+
+
+def test_more_bad_lines_than_allowed_are_an_error(tmp_path):
+    (tmp_path / "v.txt").write_text(LINES + "en.wikipedia Ada_Lovelace\n")
+    with pytest.raises(LongtailError, match=r"v\.txt: 1 of 14 rows.*row 16, bad_line"):
+        views([tmp_path / "v.txt"], "Ada Lovelace")
 
 
 def test_no_file_means_no_views():
     assert views([], "Ada Lovelace") == {}
 
 
-@pytest.mark.parametrize("text", ["<html>Too many requests</html>", "", "title,views\nAda Lovelace,10\n"])
+@pytest.mark.parametrize("text", ["<html>Too many requests</html>", "", "title,views\nAda Lovelace,10\n", "no line"])
 def test_what_is_no_page_view_dump_is_an_error(tmp_path, text):
     (tmp_path / "v.txt").write_text(text)
     with pytest.raises(LongtailError, match=r"v\.txt"):
+        views([tmp_path / "v.txt"], "Ada Lovelace")
+
+
+def test_a_file_without_lines_is_not_read_to_its_end(tmp_path, monkeypatch):
+    class Endless(io.BytesIO):
+        left = 5
+
+        def read(self, size=-1):
+            self.left -= 1
+            assert self.left
+            return b"x" * size
+
+    monkeypatch.setattr(pageviews, "BLOCK", 256)
+    monkeypatch.setattr(pageviews, "open_bytes", lambda _: Endless())
+    with pytest.raises(LongtailError, match=r"v\.txt: none of its first lines"):
         views([tmp_path / "v.txt"], "Ada Lovelace")
 
 
@@ -78,9 +130,51 @@ def test_a_cut_dump_is_an_error(tmp_path):
         views([tmp_path / "v.bz2"], "Ada Lovelace")
 
 
+REQUESTS = """en.wikipedia Ada_Lovelace 123 desktop 10 A10
+en.wikipedia Countess_of_Lovelace 124 desktop 3 A3
+en.wikipedia Lady_Lovelace 300 desktop 1 A1
+en.wikipedia Lady_Lovelace 123 mobile-web 2 A2
+en.wikipedia Enchantress_of_Numbers 125 desktop 70 A70
+en.wikipedia Charles_Babbage 200 desktop 5 A5
+en.wikipedia Babbage,_Charles 200 desktop 1 A1
+en.wikipedia Analytical_engine 124 desktop 4 A4
+en.wikipedia Nobody null desktop 9 A9
+"""
+REDIRECTS = [(124, "Ada Lovelace"), (125, "Countess of Lovelace"), (126, "Not asked for"), (127, "Analytical engine")]
+
+
+def test_requests_of_redirects_count_for_their_target_once(tmp_path):
+    """By the redirect's page id (124) or the target's (123); not where nothing is known to redirect (200), nor over
+    two steps (125); and what is asked for under a name of its own keeps its views."""
+    (tmp_path / "v.txt").write_text(REQUESTS)
+    titles = ["Ada Lovelace", "Charles Babbage", "Analytical engine"]
+    found = views([tmp_path / "v.txt"], *titles, redirects=REDIRECTS)
+    assert found == {"Ada Lovelace": 15, "Charles Babbage": 5, "Analytical engine": 4}
+
+
+def test_without_a_table_of_redirects_nothing_is_resolved(tmp_path):
+    (tmp_path / "v.txt").write_text(REQUESTS)
+    assert views([tmp_path / "v.txt"], "Ada Lovelace", "Charles Babbage") == {"Ada Lovelace": 10, "Charles Babbage": 5}
+
+
+def test_views_of_people_are_told_by_the_file_name(tmp_path):
+    files = [tmp_path / f"pageviews-202110-{agents}.bz2" for agents in ("automated", "spider", "user")]
+    assert choose_files(files, "2021-10", "all-agents") == files
+    assert choose_files(files, "2021-10", "user") == files[2:]
+    with pytest.raises(LongtailError, match=r"views\.bz2: its name doesn't tell"):
+        choose_files([*files, tmp_path / "views.bz2"], "2021-10", "user")
+    assert choose_files([tmp_path / "views.bz2"], "2021-10", "all-agents") == [tmp_path / "views.bz2"]
+
+
+@pytest.mark.parametrize("agents", ["user", "all-agents"])
+def test_a_file_of_another_month_is_an_error(tmp_path, agents):
+    with pytest.raises(LongtailError, match=r"202110-user\.bz2: named after another month, expected 2021-11"):
+        choose_files([tmp_path / "pageviews-202110-user.bz2"], "2021-11", agents)
+
+
 def test_real_lines_parse(real):
     rejects = Rejects(0.0)
     [table] = read_views(real / "pageviews/wp1_pageview_complete_lines.txt", rejects, "af.wikipedia")
     totals = table.group_by("title").aggregate([("views", "sum")]).to_pylist()
     assert {row["title"]: row["views_sum"] for row in totals}["1712"] == 22
-    assert (len(table), len(totals), rejects.rows) == (24, 12, [])
+    assert (len(table), len(totals), rejects.read, rejects.rows) == (12, 12, 24, [])

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import LongtailError
-from pipelines.sources.text import BLOCK, open_bytes, open_lines, open_text, source_files
+from pipelines.sources.text import BLOCK, open_bytes, open_lines, open_runs, open_text, source_files
 
 PACK = {".bz2": bz2.compress, ".gz": gzip.compress, ".zst": zstandard.compress, "": bytes}
 PACKED = [suffix for suffix in PACK if suffix]
@@ -47,6 +47,23 @@ def test_any_lines_come_back(tmp_path_factory: pytest.TempPathFactory, lines: li
     data = b"begin\n" + b"\n".join(lines)
     path = saved(tmp_path_factory.mktemp("lines"), suffix, PACK[suffix](data))
     assert b"\n".join(open_lines(path)) == data.removesuffix(b"\n")
+
+
+@settings(deadline=None)
+@given(st.lists(LINE, min_size=1), st.integers(1, 60), st.integers(1, 9))
+def test_runs_are_whole_lines_and_end_where_the_data_say(tmp_path_factory, lines, size, read_at_once) -> None:
+    data = b"begin\n" + b"\n".join(lines)
+    path = saved(tmp_path_factory.mktemp("runs"), "", data)
+    runs = [b"".join(run) for run in open_runs(path, size)]
+    assert b"".join(runs) == data
+    for run in runs[:-1]:
+        assert run.endswith(b"\n")
+        assert b"\n" not in run[size - 1 : -1], "the first end of a line from `size` bytes on ends the run"
+        assert len(run) >= size
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipelines.sources.text.BLOCK", read_at_once)
+        patch.setattr("pipelines.sources.text.HTML", (b"none",))
+        assert [b"".join(run) for run in open_runs(path, size)] == runs
 
 
 def test_a_line_longer_than_a_block_stays_whole(tmp_path: Path) -> None:

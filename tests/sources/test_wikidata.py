@@ -4,13 +4,14 @@ import bz2
 import gzip
 import json
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from pipelines.errors import LongtailError
 from pipelines.popqa.relations import RELATIONS
+from pipelines.sources import wikidata
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.wikidata import Entity, read_entities
 
 
 def statement(o: int | None, rank: str = "normal", snaktype: str = "value", old: bool = False) -> dict:
@@ -41,9 +42,31 @@ def dump(path: Path, entities: list, end: str = "\n]\n") -> Path:
     return path
 
 
+class Entity(NamedTuple):
+    """A row of wikidata.ENTITIES."""
+
+    row: int
+    revision: int
+    qid: int
+    label: str | None
+    aliases: list[str]
+    wiki_title: str | None
+    properties: list[int]
+    objects: list[int]
+
+    @property
+    def answers(self) -> list[tuple[int, int]]:
+        return list(zip(self.properties, self.objects, strict=True))
+
+
 def read(path: Path, max_share: float = 1.0) -> tuple[list[Entity], Rejects]:
-    rejects = Rejects(max_share)
-    return list(read_entities(path, rejects, tuple(RELATIONS))), rejects
+    """All blocks of a file; the rows of rejects are those of their block."""
+    rejects, entities, fault = Rejects(max_share), [], ""
+    for block in wikidata.read_blocks(path):
+        table, _, fault = wikidata.parse_block(str(path), block, tuple(RELATIONS), rejects)
+        entities += [Entity(**row) for row in table.to_pylist()]
+    wikidata.check_read(path, rejects, fault)
+    return entities, rejects
 
 
 def objects(tmp_path: Path, *statements: dict) -> list[int]:
@@ -130,9 +153,9 @@ def test_a_line_that_is_not_utf8_is_a_bad_line(tmp_path):
 
 
 def test_more_rejects_than_allowed_stop_the_reading(tmp_path):
-    _, rejects = read(dump(tmp_path / "d.json", [item(1), '{"id":"Q2","labels":{"en"', item(3)]), max_share=0.3)
+    path = dump(tmp_path / "d.json", [item(1), '{"id":"Q2","labels":{"en"', item(3)])
     with pytest.raises(LongtailError, match=r"d\.json: 1 of 3 rows rejected.*max_reject_share.*row 3, bad_json"):
-        rejects.check()
+        read(path, max_share=0.3)
 
 
 def test_a_cut_dump_is_an_error(tmp_path):
@@ -144,6 +167,91 @@ def test_a_cut_dump_is_an_error(tmp_path):
     (tmp_path / "cut.json.gz").write_bytes(packed[: len(packed) // 2])
     with pytest.raises(LongtailError, match=r"cut\.json\.gz"):
         read(tmp_path / "cut.json.gz")
+
+
+def test_a_dump_cut_where_an_object_ends_is_an_error(tmp_path):
+    """Even within statements that aren't parsed otherwise."""
+    whole = dump(tmp_path / "d.json", [item(1), item(2, title=None, claims={"P50": [statement(3)]})]).read_bytes()
+    for end in range(len(whole.rstrip(b"\n]}")), len(whole)):
+        (tmp_path / "cut.json").write_bytes(whole[:end])
+        if whole[:end].count(b"{") > whole[:end].count(b"}"):
+            with pytest.raises(LongtailError, match=r"cut\.json: cut within its last entity"):
+                read(tmp_path / "cut.json")
+        else:
+            assert [entity.qid for entity in read(tmp_path / "cut.json")[0]] == [1, 2]
+
+
+ORDERS = [
+    ["id", "type", "labels", "aliases", "claims", "sitelinks", "lastrevid"],
+    ["lastrevid", "id", "sitelinks", "claims", "aliases", "labels"],
+    ["claims", "id", "labels", "aliases", "sitelinks", "lastrevid"],
+    ["id", "labels", "claims", "aliases", "sitelinks", "lastrevid"],
+    ["id", "labels", "aliases", "sitelinks", "lastrevid", "claims"],
+    ["id", "labels", "aliases", "other", "claims", "sitelinks", "lastrevid"],
+]
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=" ".join)
+@pytest.mark.parametrize("title", ["Title", None])
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
+def test_the_order_of_keys_and_spaces_between_them_change_nothing(tmp_path, order, title, separators):
+    """The claims of an item without an article are cut away unparsed where they stand behind its names, only there."""
+    tricky = 'a "claims": {"enwiki" \\'
+    whole = item(7, tricky, title, {"P50": [statement(2)]}, [tricky + "2"], lastrevid=9, other={"claims": {}})
+    line = json.dumps({key: whole[key] for key in order}, separators=separators)
+    [entity], rejects = read(dump(tmp_path / "d.json", [line, item(8, None, None)]))
+    expected = Entity(2, 9, 7, tricky, [tricky + "2"], title, [50] if title else [], [2] if title else [])
+    assert (entity, rejects.skipped) == (expected, {"no_english": 1})
+
+
+def test_an_item_of_another_language_is_left_out_unless_it_has_an_article(tmp_path):
+    """Its statements and links may well speak of English."""
+    motto = statement(2) | {"references": [{"value": {"text": "x", "language": "en"}, "key": "enwiki"}]}
+    foreign = item(1, None, None, {"P50": [motto]}) | {"sitelinks": {"frwiki": {"title": "Nom"}}}
+    found, rejects = read(dump(tmp_path / "d.json", [foreign, item(2, None, "Title", {"P50": [motto]})]))
+    assert [(e.qid, e.label, e.wiki_title, e.answers) for e in found] == [(2, None, "Title", [(50, 2)])]
+    assert rejects.skipped == {"no_english": 1}
+
+
+def test_what_was_merged_or_deleted_is_counted_by_reason(tmp_path):
+    entities = [item(1), {"entity": "Q2", "redirect": "Q1"}, {"id": "Q3", "missing": ""}]
+    found, rejects = read(dump(tmp_path / "d.json", entities))
+    assert [entity.qid for entity in found] == [1]
+    assert (rejects.skipped, rejects.rows, rejects.read) == ({"redirect": 1, "missing": 1}, [], 3)
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_an_answer_of_the_entity_api_reads_as_a_dump_does(tmp_path, indent):
+    entities = [item(1, claims={"P50": [statement(2)]}, aliases=["one\ntwo"]), item(4) | {"id": "X4"}]
+    answer = {f"Q{n}": entity for n, entity in enumerate(entities)} | {"Q3": {"id": "Q3", "missing": ""}}
+    answer["Q5"] = item(6) | {"redirects": {"from": "Q5", "to": "Q6"}}
+    (tmp_path / "a.json").write_text(json.dumps({"entities": answer, "success": 1}, indent=indent))
+    found, rejects = read(tmp_path / "a.json")
+    expected, _ = read(dump(tmp_path / "d.json", [entities[0], item(6)]))
+    assert found == [e._replace(row=n) for n, e in zip((1, 4), expected, strict=True)]
+    assert rejects.skipped == {"missing": 1, "redirect": 1}
+    assert [row[:3] for row in rejects.rows] == [("a.json", 2, "bad_id")]
+
+
+def test_an_error_of_the_entity_api_is_no_data(tmp_path):
+    (tmp_path / "a.json").write_text('{"error":{"code":"no-such-entity"}}')
+    with pytest.raises(LongtailError, match=r"a\.json: .*`entities`.*expected an answer of the entity API"):
+        read(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize("size", [1, 500, 1000])
+def test_blocks_are_whole_lines_and_say_how_many(tmp_path, size, monkeypatch):
+    path = dump(tmp_path / "d.json.gz", [*map(item, range(1, 9)), "bad", *map(item, range(9, 20))])
+    whole, of_whole = read(path)
+    monkeypatch.setattr(wikidata, "BLOCK", size)
+    entities, rejects, before = [], Rejects(1.0), 0
+    for block in wikidata.read_blocks(path):
+        table, lines, _ = wikidata.parse_block(str(path), block, tuple(RELATIONS), of_block := Rejects(1.0))
+        entities += [Entity(**row)._replace(row=before + row["row"]) for row in table.to_pylist()]
+        rejects.rows += [(file, before + row, *why) for file, row, *why in of_block.rows]
+        before += lines
+    assert (entities, rejects.rows) == (whole, of_whole.rows)
+    assert before == 22
 
 
 @pytest.mark.parametrize("text", ["<!DOCTYPE html><html>429</html>", "", "[\n]\n"])

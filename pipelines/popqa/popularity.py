@@ -1,0 +1,141 @@
+"""Stage `popularity`: how often each English Wikipedia article was viewed in one month (PopQA, 3.2: popularity).
+
+Writes data/popularity/{views,rejects}.parquet, for the articles that data/wikidata/entities.parquet names, from the
+page view dumps or the REST API (`popularity.source`). Redirects are resolved where there is a table of them.
+"""
+
+from __future__ import annotations
+
+import shutil
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import duckdb
+
+from pipelines import params, pool, shards, stage
+from pipelines.errors import LongtailError
+from pipelines.popqa import database
+from pipelines.sources import pageviews, pageviews_api, redirects, wikimedia
+from pipelines.sources.rejects import Rejects
+
+ENTITIES = Path("data/wikidata/entities.parquet")
+RAW = Path("data/raw")
+OUT = Path("data/popularity")
+METRICS = Path("data/metrics/popularity.json")
+ANSWERS = shards.SCRATCH / "wikimedia" / "popularity"
+
+
+def count_views(
+    entities: Path,
+    raw: Path,
+    out: Path,
+    *,
+    popularity: params.Popularity,
+    contact: str | None,
+    ingest: params.Ingest,
+    compute: params.Compute,
+) -> dict[str, int]:
+    """Write the stage's folder `out`; return its counts. Raises LongtailError on damaged input or a failed request."""
+    rejects = Rejects(ingest.max_reject_share)
+    with database.connect(ingest.memory_gb, compute.threads) as db, shards.atomic(out) as folder:
+        folder.mkdir()
+        db.execute(
+            f"""CREATE TEMP TABLE titles AS SELECT DISTINCT wiki_title AS title FROM '{entities}'
+            WHERE wiki_title IS NOT NULL"""
+        )
+        if popularity.source == "api":
+            counts = _from_api(db, popularity, contact)
+        else:
+            counts = _from_dumps(db, raw, popularity, rejects, compute.workers)
+        database.write(db, "SELECT title, views FROM views ORDER BY title", folder / "views.parquet")
+        rejects.write(folder / "rejects.parquet")
+        titles, viewed, total = database.row(
+            db, "SELECT (SELECT count(*) FROM titles), count(*), coalesce(sum(views), 0)::BIGINT FROM views"
+        )
+    counts |= {"titles": titles, "titles_with_views": viewed, "views": total}
+    counts |= {f"skipped.{reason}": n for reason, n in sorted(rejects.skipped.items())}
+    counts |= {f"rejected.{reason}": n for reason, n in rejects.reasons().items()}
+    return counts | {"rejected": len(rejects.rows)}
+
+
+def _from_dumps(
+    db: duckdb.DuckDBPyConnection, raw: Path, popularity: params.Popularity, rejects: Rejects, workers: int
+) -> dict[str, int]:
+    """Table views(title, views); files are read side by side, and those that a killed run finished not again."""
+    files = pageviews.choose_files(_files(raw / "pageviews"), popularity.month, popularity.agents)
+    tables = _files(raw / "redirects")
+    known = _load_redirects(db, tables)
+    key = shards.key_of(files, rejects.max_share, *files, Path(pageviews.__file__), Path(__file__))
+    with pool.processes(min(workers, max(len(files), 1))) as executor:
+        parts = shards.map_shards("popularity", key, partial(_read_file, rejects.max_share), files, executor)
+    for part in parts:
+        rejects.take(Rejects.load(part / "rejects.json", rejects.max_share))
+    pageviews.sum_views(db, [part / "views.parquet" for part in parts], redirects=bool(tables))
+    shards.forget("popularity", key)
+    return {"files.pageviews": len(files), "files.redirects": len(tables), "redirects": known, "lines": rejects.read}
+
+
+def _from_api(db: duckdb.DuckDBPyConnection, popularity: params.Popularity, contact: str | None) -> dict[str, int]:
+    """Table views(title, views); what a killed run was told isn't asked for again."""
+    titles = database.read(db, "SELECT title FROM titles ORDER BY title")["title"]
+    db.execute("CREATE TEMP TABLE views (title VARCHAR, views BIGINT)")
+    unknown = 0
+    with wikimedia.open_client(contact, ANSWERS) as client:
+        for batch in pageviews_api.ask_views(client, titles, popularity):
+            unknown += batch["views"].null_count
+            db.register("batch", batch)
+            db.execute("INSERT INTO views FROM batch WHERE views > 0")
+            db.unregister("batch")
+    if len(titles) and unknown == len(titles):
+        shutil.rmtree(ANSWERS)
+        raise LongtailError(
+            f"{popularity.api}: knows none of the {len(titles):,} articles in {popularity.month}, expected views of "
+            "most; check popularity.api, or wait until it has that month"
+        )
+    return {"articles_asked_for": len(titles), "articles_not_found": unknown}
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+
+
+def _load_redirects(db: duckdb.DuckDBPyConnection, files: list[Path]) -> int:
+    """Table redirects(page_id, target), and how many there are."""
+    db.execute("CREATE TEMP TABLE redirects (page_id BIGINT, target VARCHAR)")
+    for file in files:
+        for batch in redirects.read_redirects(file):
+            db.register("batch", batch)
+            db.execute("INSERT INTO redirects FROM batch")
+            db.unregister("batch")
+    return database.row(db, "SELECT count(*) FROM redirects")[0]
+
+
+def _read_file(max_reject_share: float, file: Path, folder: Path) -> None:
+    folder.mkdir()
+    rejects = Rejects(max_reject_share)
+    pageviews.write_views(file, rejects, folder / "views.parquet")
+    rejects.save(folder / "rejects.json")
+
+
+def work(chosen: SimpleNamespace) -> stage.Metrics:
+    counts = count_views(
+        ENTITIES,
+        RAW,
+        OUT,
+        popularity=chosen.popularity,
+        contact=chosen.fetch.contact,
+        ingest=chosen.ingest,
+        compute=chosen.compute,
+    )
+    shutil.rmtree(ANSWERS, ignore_errors=True)
+    shards.write_json(METRICS, counts)
+    return {name: float(n) for name, n in counts.items()}
+
+
+def main() -> None:
+    stage.run("popularity", ("compute", "ingest", "fetch", "popularity"), work, out=str(OUT))
+
+
+if __name__ == "__main__":
+    main()

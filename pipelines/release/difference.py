@@ -1,0 +1,135 @@
+"""What changed between two releases of PopQA: questions, answers and popularity, as a table and as a page.
+
+Popularity depends on time (PopQA, limitations), so a release is rebuilt for a month and held against another. A
+question is known by its triple: (subject, relation, object).
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines import params
+from pipelines.errors import LongtailError
+from pipelines.popqa import database, published
+from pipelines.release import difference_page
+from pipelines.sources.rejects import Rejects
+
+FILES = ("popqa.parquet", "popqa.tsv", "popQA.tsv")  # of a release's folder, the first that is there
+KEY = "relation, s_uri, o_uri"
+READ = ["relation", "s_uri", "o_uri", "subj", "obj", "question", "s_pop", "possible_answers"]
+COMPARED = """WITH compared AS (
+    SELECT relation, s_uri, o_uri,
+        CASE WHEN old.question IS NULL THEN 'added' WHEN new.question IS NULL THEN 'gone' ELSE 'kept' END AS change,
+        coalesce(new.subj, old.subj) AS subj, coalesce(new.obj, old.obj) AS obj,
+        old.question AS old_question, new.question AS new_question,
+        list_sort(list_filter(list_distinct(new.possible_answers),
+            lambda name: NOT coalesce(list_contains(old.possible_answers, name), false))) AS answers_added,
+        list_sort(list_filter(list_distinct(old.possible_answers),
+            lambda name: NOT coalesce(list_contains(new.possible_answers, name), false))) AS answers_gone,
+        old.s_pop AS old_s_pop, new.s_pop AS new_s_pop,
+        CASE WHEN change = 'kept' -- greatest() takes no notice of a null
+            THEN log2((greatest(new.s_pop, 0) + 1) / (greatest(old.s_pop, 0) + 1)) END AS log2_ratio
+    FROM old FULL JOIN new USING (relation, s_uri, o_uri)
+)
+SELECT *, change = 'kept' AND len(answers_added) + len(answers_gone) > 0 AS other_answers,
+    change = 'kept' AND old_question != new_question AS reworded, change = 'kept' AND old_s_pop != new_s_pop AS moved
+FROM compared"""
+CONCERNED = "change != 'kept' OR other_answers OR reworded OR moved"
+
+
+def write_difference(old: Path, new: Path, out: Path, *, ingest: params.Ingest, threads: int) -> list[str]:
+    """Write difference.parquet and index.html into the folder `out`; return a summary, a line each.
+
+    `old` and `new` are popqa.parquet or files in the published format, or folders that hold one. Raises LongtailError
+    where one can't be read or has two questions on one triple.
+    """
+    with database.connect(ingest.memory_gb, threads) as db:
+        heads = [_load(db, name, path, ingest) for name, path in (("old", old), ("new", new))]
+        db.execute(f"CREATE TEMP TABLE compared AS {COMPARED}")
+        counts = count(db)
+        out.mkdir(parents=True, exist_ok=True)
+        # Not shards.atomic: the folder may hold other files of the user's, and lie on another file system.
+        with tempfile.TemporaryDirectory(dir=out, prefix=".") as name:
+            query = f"SELECT * FROM compared WHERE {CONCERNED} ORDER BY {KEY}"
+            database.write(db, query, Path(name) / "difference.parquet")
+            html = difference_page.page_of(db, heads, counts)
+            (Path(name) / "index.html").write_text(html, encoding="utf-8")
+            for file in ("difference.parquet", "index.html"):
+                os.replace(Path(name) / file, out / file)
+    return [*(f"{name}: {head}" for name, head in zip(("old", "new"), heads, strict=True)), *_summary(counts)]
+
+
+def count(db: duckdb.DuckDBPyConnection) -> pa.Table:
+    """Table compared by relation, largest first, below a row for all (relation null): how many of what changed.
+
+    `low`, `median` and `high` are the 5, 50 and 95 % quantiles of the ratios of popularity, over questions in both.
+    """
+    return database.read(
+        db,
+        """SELECT relation, count(*) FILTER (change != 'added') AS old, count(*) FILTER (change != 'gone') AS new,
+            count(*) FILTER (change = 'added') AS added, count(*) FILTER (change = 'gone') AS gone,
+            count(*) FILTER (other_answers) AS answers, count(*) FILTER (reworded) AS reworded,
+            count(*) FILTER (moved) AS moved,
+            pow(2, quantile_cont(log2_ratio, 0.05)) AS low, pow(2, quantile_cont(log2_ratio, 0.5)) AS median,
+            pow(2, quantile_cont(log2_ratio, 0.95)) AS high
+        FROM compared GROUP BY GROUPING SETS ((), (relation)) ORDER BY relation IS NOT NULL, new DESC, relation""",
+    )
+
+
+def _load(db: duckdb.DuckDBPyConnection, name: str, path: Path, ingest: params.Ingest) -> str:
+    """Table `name` of a release's questions; returns what the release is, in words."""
+    file = next((path / name for name in FILES if (path / name).is_file()), None) if path.is_dir() else path
+    if file is None or not file.is_file():
+        raise LongtailError(
+            f"{path}: no release, expected popqa.parquet, a file in the published format, or its folder"
+        )
+    rejects = Rejects(ingest.max_reject_share)
+    if file.suffix == ".parquet":
+        _check_columns(file)
+        db.execute(f"CREATE TEMP TABLE {name} AS SELECT {', '.join(READ)}, month FROM read_parquet($1)", [str(file)])
+    else:
+        rows = published.read_published(file, rejects)
+        relations = pa.array([published.BY_NAME[prop] for prop in rows["prop"].to_pylist()], pa.string())
+        db.register("rows", rows.append_column("relation", relations))
+        db.execute(f"CREATE TEMP TABLE {name} AS SELECT {', '.join(READ)}, NULL::VARCHAR AS month FROM rows")
+        db.unregister("rows")
+    questions, triples, first, last = database.row(
+        db, f"SELECT count(*), count(DISTINCT ({KEY})), min(month), max(month) FROM {name}"
+    )
+    if triples < questions:
+        raise LongtailError(f"{file}: {questions} questions on {triples} triples, expected one on each")
+    month = f" of {first}" * bool(first) + f" to {last}" * (first != last)
+    rejected = f"; {len(rejects.rows)} rows could not be read" * bool(rejects.rows)
+    return f"{questions:,} questions{month} ({file.parent.name}/{file.name}{rejected})"
+
+
+def _check_columns(file: Path) -> None:
+    try:
+        names = pq.read_schema(file).names
+    except pa.ArrowInvalid as error:
+        raise LongtailError(f"{file}: not a Parquet file ({error}), expected a popqa.parquet") from None
+    if missing := [name for name in [*READ, "month"] if name not in names]:
+        raise LongtailError(f"{file}: no column {', '.join(missing)}, expected a popqa.parquet")
+
+
+def _summary(counts: pa.Table) -> list[str]:
+    everything, *relations = counts.to_pylist()
+    lines = [
+        "{added:,} added, {gone:,} gone; in both: {answers:,} with other answers, {reworded:,} reworded, "
+        "{moved:,} with another popularity".format_map(everything)
+    ]
+    if everything["median"] is not None:
+        lines.append(
+            "popularity, new to old: median {median:.2f}, 90 % from {low:.2f} to {high:.2f}".format_map(everything)
+        )
+    changed = [row for row in relations if row["added"] or row["gone"] or row["answers"]]
+    return lines + [
+        "  {relation:6} {added:,} added, {gone:,} gone, {answers:,} with other answers".format_map(row)
+        for row in changed
+    ]

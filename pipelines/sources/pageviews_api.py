@@ -1,0 +1,86 @@
+"""Wikimedia's page views REST API: an article's views in one month, asked for title by title (PopQA, 3.2).
+
+Counts requests under exactly this title: those of redirects to it are not among them.
+"""
+
+from __future__ import annotations
+
+from calendar import monthrange
+from collections.abc import Iterator
+from datetime import date
+from urllib.parse import quote
+
+import msgspec
+import pyarrow as pa
+
+from pipelines.errors import LongtailError
+from pipelines.params import Popularity
+from pipelines.sources.wikimedia import AT_ONCE, Again, Client
+
+PROJECT = "en.wikipedia"
+BATCH = 10_000  # titles
+SECONDS = 0.15  # a request takes, as a rule
+
+
+class _Item(msgspec.Struct):
+    project: str
+    article: str
+    granularity: str
+    timestamp: str
+    agent: str
+    views: int
+
+
+class _Answer(msgspec.Struct):
+    items: list[_Item]
+
+
+def ask_views(client: Client, titles: pa.ChunkedArray, settings: Popularity) -> Iterator[pa.Table]:
+    """Yield tables (title, views int64, null where the API has none), a batch of titles at a time, in their order.
+
+    Raises LongtailError where the month isn't over, or naming the address that gave no proper answer.
+    """
+    year, month = map(int, settings.month.split("-"))
+    last = date(year, month, monthrange(year, month)[1])
+    if last >= date.today():
+        raise LongtailError(f"params.yaml: popularity.month is {settings.month}, expected a month that is over")
+    hours = len(titles) * SECONDS / AT_ONCE / 3600
+    print(
+        f"popularity: {len(titles):,} articles to ask for, {AT_ONCE} at once: some {hours:,.1f} hours; "
+        "what an earlier run was told isn't asked for again",
+        flush=True,
+    )
+    for start in range(0, len(titles), BATCH):
+        batch = titles.slice(start, BATCH)
+        asked = [(address(title, settings.api, settings.agents, last), {}) for title in batch.to_pylist()]
+        answers = client.ask_all(asked, desc=f"popularity, from {start:,} on", check=_check)
+        views = [_views(*one, settings, last) for one in zip(asked, batch.to_pylist(), answers, strict=True)]
+        yield pa.table({"title": batch, "views": pa.array(views, pa.int64())})
+
+
+def address(title: str, api: str, agents: str, last: date) -> str:
+    """The address of one article's views in the month whose last day is `last`."""
+    article = quote(title.replace(" ", "_"), safe="")
+    span = f"{last:%Y%m}0100/{last:%Y%m%d}00"
+    return f"{api}/metrics/pageviews/per-article/{PROJECT}/all-access/{agents}/{article}/monthly/{span}"
+
+
+def _check(body: bytes) -> None:
+    try:
+        msgspec.json.decode(body, type=_Answer)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Again(f"{error}, expected JSON with items") from None
+
+
+def _views(asked: tuple[str, dict], title: str, body: bytes | None, settings: Popularity, last: date) -> int | None:
+    if body is None:  # 404: no view in this month
+        return None
+    items = msgspec.json.decode(body, type=_Answer).items
+    expected = _Item(PROJECT, title.replace(" ", "_"), "monthly", f"{last:%Y%m}0100", settings.agents, 0)
+    found = [msgspec.structs.replace(item, views=0) for item in items]
+    if found != [expected] or items[0].views < 0:
+        raise LongtailError(
+            f"{asked[0]}: the answer is {body[:200].decode('utf-8', 'replace')}, expected the views of {title} in "
+            f"{settings.month} alone"
+        )
+    return items[0].views

@@ -1,0 +1,228 @@
+"""Statements from Wikidata's query service (SPARQL) in place of a dump: pages that `fetch` writes, and their reader.
+
+A relation's statements are paged with Blazegraph's `bd:slice`, in the order of its index (by object, then subject): a
+relation has up to millions of them, and only a page that begins at a place in the index is cheap for the service. ORDER
+BY would sort them all for every page, a FILTER on entity numbers would read them all; both run out of its 60 seconds. A
+page stays the same as long as the graph does. An edit between two requests moves the places behind it, so pages overlap
+a little and nothing is lost; what came twice is one claim in the end.
+
+Statements are the truthy ones (`wdt:`: of the best rank, never deprecated). Names come from the entity API.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines import params
+from pipelines.errors import LongtailError
+from pipelines.sources import entity_api
+from pipelines.sources.rejects import Rejects
+from pipelines.sources.text import open_bytes, open_lines
+from pipelines.sources.wikidata import CLAIMS, NAMES
+from pipelines.sources.wikimedia import Again, Client, shown
+
+OVERLAP = 0.02  # of a page, into the next one
+SMALLEST = 500  # statements; a page that takes too long is halved down to this
+ANSWERS = 200  # of the entity API in a file
+OUT_OF_TIME = (b"TimeoutException", b"upstream request timeout")  # the service's own, its proxy's
+UNKNOWN = "/.well-known/genid/"  # in the IRI that stands for an unknown value
+SPLIT = b""  # kept in place of the answer that never came in time
+
+COUNT = """PREFIX wdt: <http://www.wikidata.org/prop/direct/>
+SELECT (COUNT(*) AS ?n) WHERE {{ ?s wdt:{pid} ?o }}"""
+PAGE = """PREFIX wdt: <http://www.wikidata.org/prop/direct/>
+PREFIX schema: <http://schema.org/>
+PREFIX bd: <http://www.bigdata.com/rdf#>
+PREFIX hint: <http://www.bigdata.com/queryHints#>
+SELECT ?s ?o WHERE {{
+  hint:Query hint:optimizer "None" .
+  SERVICE bd:slice {{
+    ?s wdt:{pid} ?o .
+    bd:serviceParam bd:slice.offset {offset} .
+    bd:serviceParam bd:slice.limit {limit} .
+  }}
+  ?article schema:about ?s .
+  ?article schema:isPartOf <https://en.wikipedia.org/> .
+}}"""
+
+
+class TooSlow(LongtailError):
+    """The service ran out of time; with less to do it may not."""
+
+
+def write_pages(client: Client, folder: Path, settings: params.Wikidata, pids: Sequence[str]) -> dict[str, str]:
+    """Write the statements of the relations `pids` whose subject has an English Wikipedia article, and all their names.
+
+    `folder` gets P106-000000000.srj.gz, ... (the service's answers as it sent them, by relation and first statement)
+    and entities-000000000.jsonl.gz, ... (the entity API's, one a line). Returns what server each file is from. How much
+    there is to do is asked and printed first. A page that takes the service too long is halved; LongtailError naming it
+    where even a small one does, or the server refuses.
+    """
+    endpoint, sources = settings.query_service, {}
+    totals = dict(zip(pids, client.map(lambda pid: _count(client, endpoint, pid), pids, "relations"), strict=True))
+    if not any(totals.values()):
+        raise LongtailError(
+            f"{endpoint}: no statement of {', '.join(pids)}, expected Wikidata (wikidata.query_service)"
+        )
+    ranges = [(pid, start, settings.page) for pid in pids for start in range(0, totals[pid], settings.page)]
+    print(f"fetch: {sum(totals.values()):,} statements of {len(pids)} relations in {len(ranges):,} pages", flush=True)
+    qids = [np.empty(0, np.int64)]
+    for pages in client.map(lambda one: _pages(client, endpoint, *one), ranges, "statements"):
+        for name, body in pages:
+            _write(folder / name, body)
+            sources[name] = endpoint
+            claims = _read_claims(folder / name, Rejects(1.0))
+            qids.append(np.union1d(claims["s"], claims["o"]))
+    names = np.unique(np.concatenate(qids)).tolist()
+    print(f"fetch: {len(names):,} entities to name, {entity_api.AT_MOST} at once", flush=True)
+    answers = entity_api.ask_names(client, settings.api, names)
+    for number in range(0, len(names), ANSWERS * entity_api.AT_MOST):
+        name = f"entities-{number:09d}.jsonl.gz"
+        _write(folder / name, b"".join(line.replace(b"\n", b" ") + b"\n" for line in islice(answers, ANSWERS)))
+        sources[name] = settings.api
+    return sources
+
+
+def is_page(path: Path) -> bool:
+    """Whether a file of data/raw/wikidata is one of `write_pages`, by its name; else it is a dump."""
+    return path.name.endswith((".srj.gz", ".jsonl.gz"))
+
+
+def read_pages(paths: Sequence[Path], rejects: Rejects) -> Iterator[tuple[pa.Table, pa.Table]]:
+    """Yield, for each file of `write_pages`, what it says of entities and of claims (wikidata.NAMES, wikidata.CLAIMS).
+
+    A claim may come twice, an entity doesn't. What isn't a statement about two items is counted in `rejects` by reason.
+    Raises LongtailError when a file is damaged.
+    """
+    for path in paths:
+        if path.name.endswith(".jsonl.gz"):
+            yield _read_names(path, rejects), CLAIMS.empty_table()
+        else:
+            yield NAMES.empty_table(), _read_claims(path, rejects)
+
+
+def item_numbers(values: Sequence[str | None]) -> pa.Array:
+    """The numbers of the IRIs that are items; null for all else (unknown values, statements, properties, literals)."""
+    found = pc.extract_regex(pa.array(values, pa.string()), r"^https?://[^/]+/entity/Q(?P<number>[1-9][0-9]*)$")
+    return pc.cast(pc.struct_field(found, "number"), pa.int64())
+
+
+# The results' layout (SPARQL 1.1 Query Results JSON), as far as it is used.
+class _Term(msgspec.Struct, gc=False):
+    type: str
+    value: str
+
+
+class _Row(msgspec.Struct, gc=False):
+    s: _Term | None = None
+    o: _Term | None = None
+    n: _Term | None = None
+
+
+class _Bindings(msgspec.Struct):
+    bindings: list[_Row]
+
+
+class _Results(msgspec.Struct):
+    results: _Bindings
+
+
+_RESULTS = msgspec.json.Decoder(_Results)
+
+
+def _check(where: str, body: bytes) -> None:
+    """Results that run out of time begin well, and end in a Java stack trace."""
+    try:
+        _RESULTS.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if any(sign in body for sign in OUT_OF_TIME):
+            raise TooSlow(
+                f"{where}: the query service ran out of time; try when it is less busy, or use a dump"
+            ) from None
+        raise Again(f"not SPARQL results in JSON ({error})") from None
+
+
+def _asked(query: str) -> dict[str, str]:
+    return {"query": query, "format": "json"}
+
+
+def _ask(client: Client, endpoint: str, query: str) -> bytes:
+    where = shown(endpoint, {"query": " ".join(query[query.index("SELECT") :].split())})
+    body = client.ask(endpoint, _asked(query), lambda body: _check(where, body))
+    if body is None:
+        raise LongtailError(f"{endpoint}: the server answers 404, expected a SPARQL endpoint (wikidata.query_service)")
+    if body == SPLIT:
+        raise TooSlow(f"{where}: the query service ran out of time")
+    return body
+
+
+def _count(client: Client, endpoint: str, pid: str) -> int:
+    rows = _RESULTS.decode(_ask(client, endpoint, COUNT.format(pid=pid))).results.bindings
+    if len(rows) != 1 or not rows[0].n or not rows[0].n.value.isdecimal():
+        raise LongtailError(f"{endpoint}: can't count {pid}'s statements, expected a SPARQL 1.1 endpoint")
+    return int(rows[0].n.value)
+
+
+def _pages(client: Client, endpoint: str, pid: str, offset: int, count: int) -> list[tuple[str, bytes]]:
+    """(file name, answer) of the `count` statements from `offset` on, halved as often as the service needs."""
+    query = PAGE.format(pid=pid, offset=offset, limit=count + int(count * OVERLAP))
+    try:
+        return [(f"{pid}-{offset:09d}.srj.gz", _ask(client, endpoint, query))]
+    except TooSlow:
+        if count <= SMALLEST:
+            raise
+    client.keep(endpoint, _asked(query), SPLIT)  # a restarted run splits at the same places, without waiting for it
+    half = (count + 1) // 2
+    first, second = (offset, half), (offset + half, count - half)
+    return [*_pages(client, endpoint, pid, *first), *_pages(client, endpoint, pid, *second)]
+
+
+def _write(path: Path, body: bytes) -> None:
+    path.write_bytes(gzip.compress(body, mtime=0))  # else the bytes would tell the time
+
+
+def _read_names(path: Path, rejects: Rejects) -> pa.Table:
+    try:
+        tables = [entity_api.read_answer(line, str(path), rejects) for line in open_lines(path)]
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise LongtailError(f"{path}: not the entity API's JSON ({error}); fetch it again") from None
+    return pa.concat_tables([NAMES.empty_table(), *tables])
+
+
+def _read_claims(path: Path, rejects: Rejects) -> pa.Table:
+    if not (relation := re.match(r"P(\d+)-", path.name)):
+        raise LongtailError(
+            f"{path}: statements of which relation?, expected P<number>-<offset>.srj.gz; fetch it again"
+        )
+    try:
+        with open_bytes(path) as stream:
+            rows = _RESULTS.decode(stream.read()).results.bindings
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise LongtailError(f"{path}: not SPARQL results in JSON ({error}); fetch it again") from None
+    rejects.read += len(rows)
+    subjects, objects = [], []
+    for number, row in enumerate(rows, start=1):
+        if row.s and row.o:
+            subjects.append(row.s.value)
+            objects.append(UNKNOWN if row.o.type == "bnode" else row.o.value)
+        else:
+            rejects.add(path, number, "unexpected_layout", "no ?s or no ?o")
+    property_ = pa.repeat(int(relation[1]), len(subjects))
+    claims = pa.table([item_numbers(subjects), property_, item_numbers(objects)], schema=CLAIMS)
+    unknown = sum(UNKNOWN in value for value in objects)
+    skipped = {
+        "subject_not_an_item": claims["s"].null_count,
+        "somevalue_statement": unknown,
+        "not_an_item_statement": claims["o"].null_count - unknown,
+    }
+    rejects.skipped.update({reason: count for reason, count in skipped.items() if count})
+    return claims.drop_null()

@@ -1,0 +1,111 @@
+"""Names are the English ones of the ids that were asked for, whatever became of them; what is missing is counted."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from wikimedia_server import Fault, Wikidata, Wikimedia
+
+from pipelines.errors import LongtailError
+from pipelines.sources.entity_api import fetch_names
+from pipelines.sources.rejects import Rejects
+from pipelines.sources.wikimedia import Client, open_client
+
+
+@pytest.fixture
+def client(tmp_path: Path, wikimedia: Wikimedia) -> Iterator[Client]:
+    with open_client("someone@example.org", tmp_path / "kept") as opened:
+        yield opened
+
+
+def texts(*values: str) -> list[dict]:
+    return [{"language": "en", "value": value} for value in values]
+
+
+def named(client: Client, wikimedia: Wikimedia, world: Wikidata, *qids: int) -> tuple[list[dict], dict[str, int]]:
+    wikimedia.pages["/api"] = world.api
+    rejects = Rejects(0.0)
+    table = fetch_names(client, f"{wikimedia.address}/api", qids, rejects)
+    rejects.check()
+    return table.to_pylist(), dict(rejects.skipped)
+
+
+def test_english_names_come_first_and_names_for_all_languages_fill_in(client: Client, wikimedia: Wikimedia) -> None:
+    mul = {"language": "mul", "value": "Kurt G."}
+    world = Wikidata({}, {"Q1": "Kurt Gödel"})
+    world.labels = {
+        "Q1": {"labels": {"en": texts("Kurt")[0], "mul": mul}, "aliases": {"en": texts("K", "Kurt"), "mul": [mul]}},
+        "Q2": {"labels": {"mul": mul}, "aliases": {"en": texts("K", "K", "")}},
+        "Q3": {"labels": [], "aliases": [], "sitelinks": []},
+    }
+    rows, skipped = named(client, wikimedia, world, 3, 1, 2)
+    assert rows == [
+        {"qid": 1, "label": "Kurt", "aliases": ["K", "Kurt G."], "wiki_title": "Kurt Gödel"},
+        {"qid": 2, "label": "Kurt G.", "aliases": ["K"], "wiki_title": None},
+    ]
+    assert skipped == {"no_english": 1}
+
+
+def test_fifty_are_asked_for_at_once_and_only_what_is_needed(client: Client, wikimedia: Wikimedia) -> None:
+    rows, _ = named(client, wikimedia, Wikidata({}, {}), *range(120, 0, -1))
+    assert [row["qid"] for row in rows] == list(range(1, 121))
+    asked = sorted(wikimedia.asked("/api"), key=lambda params: len(params["ids"]))
+    assert sorted(len(params["ids"].split("|")) for params in asked) == [20, 50, 50]
+    rest = {"props": "labels|aliases|sitelinks", "languages": "en|mul", "sitefilter": "enwiki", "redirects": "yes"}
+    assert all(params | rest == params for params in asked)
+
+
+def test_a_redirect_counts_for_the_id_asked_and_the_missing_are_counted(client: Client, wikimedia: Wikimedia) -> None:
+    world = Wikidata({}, {"Q9": "Nine"}, redirects={"Q2": "Q9"}, missing={"Q3", "Q4"})
+    rows, skipped = named(client, wikimedia, world, 2, 3, 4, 9)
+    assert [(row["qid"], row["label"], row["wiki_title"]) for row in rows] == [
+        (2, "Label of Q9", "Nine"),
+        (9, "Label of Q9", "Nine"),
+    ]
+    assert skipped == {"missing": 2, "redirect": 1}
+
+
+def test_nothing_asked_is_an_empty_table(client: Client, wikimedia: Wikimedia) -> None:
+    assert named(client, wikimedia, Wikidata({}, {})) == ([], {})
+    assert not wikimedia.requests
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"error": {"code": "maxlag", "info": "Waiting for db"}}',
+        b'{"error": {"code": "internal_api_error_DBQueryError", "info": "x"}}',
+        b'{"entities": {"Q1": {"id": "Q1"',
+        b'{"entities": {"Q1": {"id": "Q1", "labels": {}}}}',
+        b"<!DOCTYPE html><h1>Wikimedia Error</h1>",
+        b"\xff",
+    ],
+)
+def test_what_is_no_answer_is_asked_for_again(client: Client, wikimedia: Wikimedia, body: bytes) -> None:
+    wikimedia.faults = [Fault(body=body)]
+    rows, _ = named(client, wikimedia, Wikidata({}, {}), 1, 2)
+    assert [row["label"] for row in rows] == ["Label of Q1", "Label of Q2"]
+    assert len(wikimedia.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (json.dumps({"error": {"code": "badvalue", "info": "Unrecognized value"}}), "answers badvalue: Unrecognized"),
+        (
+            json.dumps({"error": {"code": "ratelimited", "info": "slow down"}}),
+            "ratelimited: slow down; gave up after 5",
+        ),
+        (json.dumps({"entities": {}}), "nothing about Q1 and 1 more of the ids asked for; gave up"),
+    ],
+)
+def test_an_answer_that_stays_wrong_is_an_error(client: Client, wikimedia: Wikimedia, fault: str, message: str) -> None:
+    wikimedia.faults = [Fault(body=fault.encode())] * 5
+    with pytest.raises(LongtailError, match=rf"/api\?action=wbgetentities&ids=Q1\|Q2&.*{message}"):
+        named(client, wikimedia, Wikidata({}, {}), 1, 2)
+
+
+def test_an_address_without_an_api_is_named(client: Client, wikimedia: Wikimedia) -> None:
+    with pytest.raises(LongtailError, match=r"/nowhere: the server answers 404, expected MediaWiki's api\.php"):
+        fetch_names(client, f"{wikimedia.address}/nowhere", [1], Rejects(0.0))

@@ -1,0 +1,265 @@
+"""The query service's statements and names arrive whole, however it falters; what is not of two items is counted."""
+
+import gzip
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from wikimedia_server import TRACE, Fault, Wikidata, Wikimedia, busy, moved
+
+from pipelines import params
+from pipelines.errors import LongtailError
+from pipelines.sources import query_service
+from pipelines.sources.query_service import is_page, item_numbers, read_pages, write_pages
+from pipelines.sources.rejects import Rejects
+from pipelines.sources.wikimedia import Client, open_client
+
+GENID = "http://www.wikidata.org/.well-known/genid/0123abc"
+JOBS = [(f"Q{100 + n}", f"Q{n % 3 + 1}") for n in range(23)]
+CITIES = [("Q100", "Q7"), ("Q101", GENID), ("Q102", "_:t1"), ("Q103", '"Rome"'), ("Q104", "http://www.wikidata.org/x")]
+ARTICLES = {f"Q{100 + n}": f"Title {n}" for n in range(0, 23, 1) if n != 5}
+RIGHT = {(100 + n, 106, n % 3 + 1) for n in range(23) if n != 5} | {(100, 19, 7)}
+NAMED = {int(qid[1:]) for qid in ARTICLES} | {1, 2, 3, 7}
+
+
+@pytest.fixture
+def world(wikimedia: Wikimedia, monkeypatch: pytest.MonkeyPatch) -> Wikidata:
+    monkeypatch.setattr(query_service, "SMALLEST", 2)
+    world = Wikidata({"P106": JOBS, "P19": CITIES}, ARTICLES)
+    wikimedia.pages |= {"/sparql": world.sparql, "/api": world.api}
+    return world
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Client]:
+    with open_client("someone@example.org", tmp_path / "kept") as opened:
+        yield opened
+
+
+def fetched(client: Client, wikimedia: Wikimedia, folder: Path, page: int = 8) -> dict[str, bytes]:
+    """The files' contents by name."""
+    settings = params.Wikidata(
+        source="query_service",
+        query_service=f"{wikimedia.address}/sparql",
+        api=f"{wikimedia.address}/api",
+        page=page,
+        missing_objects=False,
+    )
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    sources = write_pages(client, folder, settings, ["P19", "P106"])
+    files = {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
+    assert sources == {name: settings.query_service if name.startswith("P") else settings.api for name in files}
+    assert all(is_page(Path(name)) for name in files)
+    return files
+
+
+def read(folder: Path) -> tuple[pa.Table, pa.Table, dict[str, int]]:
+    rejects = Rejects(0.0)
+    entities, claims = zip(*read_pages(sorted(folder.iterdir()), rejects), strict=True)
+    rejects.check()
+    return pa.concat_tables(entities), pa.concat_tables(claims), dict(rejects.skipped)
+
+
+def check(folder: Path) -> None:
+    entities, claims, _ = read(folder)
+    assert {(row["s"], row["p"], row["o"]) for row in claims.to_pylist()} == RIGHT
+    assert set(entities["qid"].to_pylist()) == NAMED
+
+
+def test_statements_of_items_with_an_article_and_their_names(
+    client: Client, wikimedia: Wikimedia, world: Wikidata, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    files = fetched(client, wikimedia, tmp_path / "raw")
+    check(tmp_path / "raw")
+    assert list(files) == [
+        "P106-000000000.srj.gz",
+        "P106-000000008.srj.gz",
+        "P106-000000016.srj.gz",
+        "P19-000000000.srj.gz",
+        "entities-000000000.jsonl.gz",
+    ]
+    entities, _, skipped = read(tmp_path / "raw")
+    assert skipped == {"somevalue_statement": 2, "not_an_item_statement": 2}
+    one = {"qid": 100, "label": "Label of Q100", "aliases": [], "wiki_title": "Title 0"}
+    assert one in entities.to_pylist()
+    said = capsys.readouterr().out
+    assert "28 statements of 2 relations in 4 pages" in said
+    assert f"{len(NAMED)} entities to name" in said
+
+
+def test_pages_are_kept_as_they_came(client: Client, wikimedia: Wikimedia, world: Wikidata, tmp_path: Path) -> None:
+    files = fetched(client, wikimedia, tmp_path / "raw", page=50)
+    (query,) = [q["query"] for q in wikimedia.asked("/sparql") if "P106" in q["query"] and "slice" in q["query"]]
+    assert gzip.decompress(files["P106-000000000.srj.gz"]) == world.sparql({"query": query})
+    assert files["P106-000000000.srj.gz"][4:8] == b"\0" * 4  # no time in it
+
+
+def test_pages_overlap_so_that_an_edit_meanwhile_loses_nothing(
+    client: Client, wikimedia: Wikimedia, world: Wikidata, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(query_service, "OVERLAP", 0.25)
+    asked = []
+
+    def sparql(asking: dict[str, str]) -> bytes:
+        body = world.sparql(asking)
+        if "slice.offset 0 " in asking["query"] and "P106" in asking["query"]:
+            asked.append(body)
+            world.statements["P106"] = JOBS[1:]  # everything behind it moves
+        return body
+
+    wikimedia.pages["/sparql"] = sparql
+    fetched(client, wikimedia, tmp_path / "raw")
+    assert asked
+    check(tmp_path / "raw")
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        busy(),
+        Fault(500, TRACE),
+        Fault(500, b'{"head": {"vars": ["s", "o"]}, "results": {"bindings": [ ' + TRACE),
+        Fault(body=b'{"head": {"vars": ["s", "o"]}, "results": {"bindings": [ ' + TRACE),
+        Fault(504, b"upstream request timeout"),
+        Fault(503, b"<html>overloaded</html>"),
+        Fault(body=b'{"results": {"bindings": ['),
+        Fault(sent=30),
+        Fault(length=30),
+        Fault(length=100_000),
+        moved("/elsewhere"),
+    ],
+    ids=str,
+)
+def test_after_a_fault_the_right_rows_come(
+    client: Client, wikimedia: Wikimedia, world: Wikidata, tmp_path: Path, fault: Fault
+) -> None:
+    wikimedia.pages["/elsewhere"] = lambda _: world.sparql(wikimedia.asked("/sparql")[2])
+    wikimedia.faults = [None, None, fault]  # after the two counts: a page
+    fetched(client, wikimedia, tmp_path / "raw")
+    check(tmp_path / "raw")
+    assert not wikimedia.faults
+
+
+def test_pages_that_run_out_of_time_are_halved_and_not_asked_for_again(
+    client: Client, wikimedia: Wikimedia, world: Wikidata, tmp_path: Path
+) -> None:
+    world.in_time = 3
+    files = fetched(client, wikimedia, tmp_path / "raw", page=20)
+    check(tmp_path / "raw")
+    starts = [int(name[5:14]) for name in files if name.startswith("P106")]
+    assert starts == [0, 3, 5, 8, 10, 13, 15, 18, 20]
+    count = len(wikimedia.requests)
+    assert fetched(client, wikimedia, tmp_path / "again", page=20) == files
+    assert len(wikimedia.requests) == count
+
+
+def test_even_small_pages_out_of_time_are_an_error(
+    client: Client, wikimedia: Wikimedia, world: Wikidata, tmp_path: Path
+) -> None:
+    world.in_time = 1
+    with pytest.raises(LongtailError, match=r"/sparql\?query=SELECT \?s \?o .*ran out of time; try when it is less"):
+        fetched(client, wikimedia, tmp_path / "raw")
+
+
+def test_bytes_do_not_depend_on_the_order_of_arrival(
+    wikimedia: Wikimedia, world: Wikidata, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(query_service, "ANSWERS", 1)
+    monkeypatch.setattr("pipelines.sources.entity_api.AT_MOST", 5)
+    files = []
+    for name, faults in {"one": [], "two": [busy(), None, None, Fault(503), None, Fault(sent=1), busy()]}.items():
+        wikimedia.faults = faults
+        with open_client("someone@example.org", tmp_path / f"kept-{name}") as client:
+            files.append(fetched(client, wikimedia, tmp_path / name, page=2))
+    assert files[0] == files[1]
+    assert sum(name.startswith("entities") for name in files[0]) == 6
+    check(tmp_path / "two")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"<html>Hello</html>", "not SPARQL results in JSON .*gave up"),
+        (b'{"results": {"bindings": []}}', r"/sparql: can't count P(19|106)'s statements"),
+        (
+            b'{"results": {"bindings": [{"n": {"type": "literal", "value": "0"}}]}}',
+            "/sparql: no statement of P19, P106",
+        ),
+    ],
+)
+def test_what_is_no_query_service_is_named(
+    client: Client, wikimedia: Wikimedia, tmp_path: Path, body: bytes, message: str
+) -> None:
+    wikimedia.pages["/sparql"] = body
+    with pytest.raises(LongtailError, match=message):
+        fetched(client, wikimedia, tmp_path / "raw")
+
+
+def test_an_address_that_is_not_there_is_named(client: Client, wikimedia: Wikimedia, tmp_path: Path) -> None:
+    with pytest.raises(LongtailError, match=r"/sparql: the server answers 404, expected a SPARQL endpoint"):
+        fetched(client, wikimedia, tmp_path / "raw")
+
+
+# Reading
+
+
+def page(folder: Path, body: bytes, name: str = "P19-000000000.srj.gz") -> Path:
+    path = folder / name
+    path.write_bytes(gzip.compress(body))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "message"),
+    [
+        ("P19-000000000.srj.gz", b'{"results": ' + TRACE, r"P19-000000000\.srj\.gz: not SPARQL results in JSON"),
+        ("page.srj.gz", b'{"results": {"bindings": []}}', r"page\.srj\.gz: statements of which relation"),
+        ("entities-000000000.jsonl.gz", b'{"entities": 1}\n', r"entities-.*: not the entity API's JSON"),
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path: Path, name: str, body: bytes, message: str) -> None:
+    with pytest.raises(LongtailError, match=message):
+        list(read_pages([page(tmp_path, body, name)], Rejects(0.0)))
+
+
+def test_a_page_that_is_cut_is_named(tmp_path: Path) -> None:
+    path = page(tmp_path, b'{"results": {"bindings": []}}')
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(LongtailError, match=r"P19-000000000\.srj\.gz"):
+        list(read_pages([path], Rejects(0.0)))
+
+
+def test_rows_of_another_query_are_rejected_with_a_reason(tmp_path: Path) -> None:
+    one = {"type": "uri", "value": "http://www.wikidata.org/entity/Q1"}
+    rows = [
+        {"s": one, "o": one},
+        {"s": one},
+        {"s": {"type": "uri", "value": "http://www.wikidata.org/entity/P1"}, "o": one},
+    ]
+    path = page(tmp_path, json.dumps({"results": {"bindings": rows}}).encode())
+    ((_, claims),) = read_pages([path], rejects := Rejects(1.0))
+    assert claims.to_pylist() == [{"s": 1, "p": 19, "o": 1}]
+    assert rejects.rows == [(path.name, 2, "unexpected_layout", "no ?s or no ?o")]
+    assert (rejects.read, rejects.skipped["subject_not_an_item"]) == (3, 1)
+
+
+def test_real_results_of_other_queries_are_read_and_every_row_explained(real: Path, tmp_path: Path) -> None:
+    files = sorted((real / "wikidata").glob("wikibase-sdk_*.json"))
+    assert len(files) == 5
+    for file in files:
+        rows = json.loads(file.read_bytes())["results"]["bindings"]
+        ((_, claims),) = read_pages([page(tmp_path, file.read_bytes())], rejects := Rejects(1.0))
+        assert (claims.num_rows, rejects.read, rejects.reasons()) == (0, len(rows), {"unexpected_layout": len(rows)})
+
+
+def test_items_of_real_results(real: Path) -> None:
+    def values(name: str, variable: str) -> list[str]:
+        rows = json.loads((real / f"wikidata/wikibase-sdk_{name}.json").read_bytes())["results"]["bindings"]
+        return [row[variable]["value"] for row in rows]
+
+    assert item_numbers(values("multi_vars_sparql_results", "entity")).to_pylist() == [3731207, None, 505932]
+    assert set(item_numbers(values("sparql_results_with_statements", "statement")).to_pylist()) == {None}

@@ -1,0 +1,79 @@
+"""Redirects: which page leads to which article, from MediaWiki's own table as MySQL dumps it."""
+
+import gzip
+
+import pytest
+
+from pipelines.errors import LongtailError
+from pipelines.sources.redirects import read_redirects
+
+HEAD = """-- MySQL dump 10.19
+DROP TABLE IF EXISTS `redirect`;
+CREATE TABLE `redirect` (
+  `rd_from` int(8) unsigned NOT NULL DEFAULT 0,
+  PRIMARY KEY (`rd_from`)
+) ENGINE=InnoDB;
+"""
+ROWS = r"""(10,0,'Computer_accessibility','',''),(13,0,'History_of_Afghanistan','',''),(14,4,'Village_pump','',''),"""
+ODD = [
+    r"(20,0,'Ain\'t_I_a_Woman?','','Speech'),(21,0,'\"Weird_Al\"_Yankovic',NULL,NULL)",
+    r"(22,0,'Elsewhere','wikt',''),(23,0,'Sets_((a),(b))','','see_(a),(b)'),(24,0,'AC\\DC','','')",
+    r"(25,0,'Comma,_Texas','',''),(26,-1,'Search','',''),(27,0,'NULL','','')",
+]
+SQL = (
+    HEAD + "INSERT INTO `redirect` VALUES " + ROWS + ",".join(ODD) + ";\n/*!40000 ALTER TABLE */;\n-- Dump completed\n"
+)
+EXPECTED = {
+    10: "Computer accessibility",
+    13: "History of Afghanistan",
+    20: "Ain't I a Woman?",
+    21: '"Weird Al" Yankovic',
+    23: "Sets ((a),(b))",
+    24: "AC\\DC",
+    25: "Comma, Texas",
+    27: "NULL",
+}
+
+
+def redirects(path, text: str | bytes) -> dict[int, str]:
+    path.write_bytes(gzip.compress(text.encode() if isinstance(text, str) else text))
+    return {row["page_id"]: row["target"] for table in read_redirects(path) for row in table.to_pylist()}
+
+
+def test_redirects_to_articles_of_this_wiki_are_read(tmp_path):
+    assert redirects(tmp_path / "enwiki-20211101-redirect.sql.gz", SQL) == EXPECTED
+
+
+def test_rows_may_come_in_many_lines(tmp_path):
+    lines = "".join(f"INSERT INTO `redirect` VALUES {row};\n" for row in [ROWS.rstrip(","), *ODD])
+    assert redirects(tmp_path / "redirect.sql.gz", HEAD + lines) == EXPECTED
+
+
+def test_a_fragment_cut_within_a_character_does_no_harm(tmp_path):
+    row = b"INSERT INTO `redirect` VALUES (1,0,'Caf\xc3\xa9','','cut_\xc3'),(2,0,'B','','');\n"
+    assert redirects(tmp_path / "redirect.sql.gz", row) == {1: "Café", 2: "B"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        HEAD,
+        "INSERT INTO `page` VALUES (10,0,'AccessibleComputing','',1);\n",
+        "INSERT INTO `redirect` VALUES (10,0,'A','','');\nINSERT INTO `redirect` VALUES (11,0,'B','','),(12,0,'C'\n",
+        "INSERT INTO `redirect` VALUES (10,0,'A',''),(11,0,'B','');\n",
+        "INSERT INTO `redirect` VALUES (ten,0,'A','','');\n",
+        b"INSERT INTO `redirect` VALUES (10,0,'\xff','','');\n",
+        "<html>Not found</html>",
+    ],
+)
+def test_a_damaged_table_or_another_is_an_error_of_one_line(tmp_path, text):
+    with pytest.raises(LongtailError, match=r"redirect\.sql\.gz: .*expected") as error:
+        redirects(tmp_path / "redirect.sql.gz", text)
+    assert "\n" not in str(error.value)
+
+
+def test_a_cut_file_is_an_error(tmp_path):
+    packed = gzip.compress(SQL.encode())
+    (tmp_path / "redirect.sql.gz").write_bytes(packed[:-20])
+    with pytest.raises(LongtailError, match=r"redirect\.sql\.gz: cut"):
+        list(read_redirects(tmp_path / "redirect.sql.gz"))

@@ -1,0 +1,164 @@
+"""A real HTTP server on loopback that plays Wikimedia: pages, and faults that a test asks for."""
+
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qsl, urlsplit
+
+Page = bytes | Callable[[dict[str, str]], bytes | None]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong with one answer."""
+
+    status: int = 200  # other than 200: in place of the page
+    body: bytes | None = None  # in place of the page's
+    headers: dict[str, str] = field(default_factory=dict)
+    sent: int | None = None  # bytes of the body that are sent before the connection is closed
+    length: int | None = None  # what Content-Length says, in place of the truth
+
+
+def busy(retry_after: str = "0") -> Fault:
+    return Fault(429, b"Too many requests", {"Retry-After": retry_after})
+
+
+def moved(to: str) -> Fault:
+    return Fault(301, b"", {"Location": to})
+
+
+class Wikimedia(ThreadingHTTPServer):
+    """`pages` maps a path to a body, or to a function of the query's params (None from it: 404).
+
+    The faults hit the next requests in turn, one each (None: no fault). `requests` are (path, params) of all that came.
+    """
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.pages: dict[str, Page] = {}
+        self.faults: list[Fault | None] = []
+        self.requests: list[tuple[str, dict[str, str]]] = []
+        self.agents: set[str] = set()
+        self.now = self.most = 0  # requests at the same time
+        self.hold = 0.0  # seconds that every answer takes, so that requests overlap
+        self.lock = threading.Lock()
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def asked(self, path: str) -> list[dict[str, str]]:
+        """The params of all requests for `path`, in the order they came."""
+        return [params for one, params in self.requests if one == path]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Wikimedia
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else each answer takes 40 ms
+
+    def do_GET(self) -> None:
+        server, parts = self.server, urlsplit(self.path)
+        params = dict(parse_qsl(parts.query, keep_blank_values=True))
+        with server.lock:
+            server.requests.append((parts.path, params))
+            server.agents.add(self.headers["User-Agent"])
+            fault = (server.faults.pop(0) if server.faults else None) or Fault()
+            server.now += 1
+            server.most = max(server.most, server.now)
+        if server.hold:
+            threading.Event().wait(server.hold)
+        page = server.pages.get(parts.path)
+        body = page(params) if callable(page) else page
+        with server.lock:
+            server.now -= 1
+        if fault.body is not None:
+            body = fault.body
+        self.send_response(404 if body is None else fault.status)
+        body = body or b""
+        self.send_header("Content-Length", str(len(body) if fault.length is None else fault.length))
+        for name, value in fault.headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body if fault.sent is None else body[: fault.sent])
+        if fault.sent is not None or fault.length is not None:
+            self.close_connection = True
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def running() -> Iterator[Wikimedia]:
+    server = Wikimedia()
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+ENTITY = "http://www.wikidata.org/entity/"
+TRACE = b"""SPARQL-QUERY: queryStr=SELECT ?s ?o WHERE { ... }
+java.util.concurrent.TimeoutException
+\tat java.util.concurrent.FutureTask.get(FutureTask.java:205)
+\tat com.bigdata.rdf.sail.webapp.BigdataServlet.submitApiTask(BigdataServlet.java:292)
+"""
+
+
+@dataclass
+class Wikidata:
+    """The query service and the entity API over a few statements; its methods go into `pages`."""
+
+    statements: dict[
+        str, list[tuple[str, str]]
+    ]  # property -> (subject, object) in the index's order: "Q1" or a whole IRI
+    articles: dict[str, str]  # item -> title of the English Wikipedia article
+    labels: dict[str, dict] = field(default_factory=dict)  # item -> what its JSON has; else "Label of Q1"
+    redirects: dict[str, str] = field(default_factory=dict)
+    missing: set[str] = field(default_factory=set)
+    in_time: int = 10**9  # a page of more statements than this runs out of time
+
+    def sparql(self, params: dict[str, str]) -> bytes:
+        query = params["query"]
+        rows = self.statements.get(re.search(r"wdt:(P\d+)", query)[1], [])
+        if "COUNT" in query:
+            return _results(["n"], [{"n": {"type": "literal", "value": str(len(rows))}}])
+        offset, limit = (int(re.search(rf"slice\.{name} (\d+)", query)[1]) for name in ("offset", "limit"))
+        rows = rows[offset : offset + limit]
+        chosen = [(s, o) for s, o in rows if s in self.articles]
+        body = _results(["s", "o"], [{"s": _term(s), "o": _term(o)} for s, o in chosen])
+        return body if len(rows) <= self.in_time else body[: len(body) // 2] + TRACE
+
+    def api(self, params: dict[str, str]) -> bytes:
+        return json.dumps({"entities": {qid: self._entity(qid) for qid in params["ids"].split("|")}}).encode()
+
+    def _entity(self, qid: str) -> dict:
+        if qid in self.missing:
+            return {"id": qid, "missing": True}
+        target = self.redirects.get(qid, qid)
+        entity = {"type": "item", "id": target, "labels": {"en": {"language": "en", "value": f"Label of {target}"}}}
+        entity |= {"aliases": {}, "sitelinks": {}} | self.labels.get(target, {})
+        if target in self.articles:
+            entity["sitelinks"] = {"enwiki": {"site": "enwiki", "title": self.articles[target], "badges": []}}
+        return entity | ({"redirects": {"from": qid, "to": target}} if target != qid else {})
+
+
+def _results(names: list[str], rows: list[dict]) -> bytes:
+    return json.dumps({"head": {"vars": names}, "results": {"bindings": rows}}, indent=1).encode()
+
+
+def _term(value: str) -> dict[str, str]:
+    if value.startswith("_:"):
+        return {"type": "bnode", "value": value[2:]}
+    if value.startswith('"'):
+        return {"type": "literal", "value": value[1:-1]}
+    return {"type": "uri", "value": value if value.startswith("http") else ENTITY + value}
