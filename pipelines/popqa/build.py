@@ -66,8 +66,8 @@ def build_popqa(
             counts |= sample_triples(db, triples, popqa, seed)
             if not counts["wikidata.triples"]:
                 raise LongtailError(
-                    f"{triples}: no triple in it though popqa.source is {popqa.source}, expected some; fetch Wikidata's "
-                    "statements or set popqa.source: published (data/metrics/triples.json says where claims fell out)"
+                    f"{triples}: no triple in it though popqa.source is {popqa.source}, expected some; fetch Wikidata "
+                    "or set popqa.source: published (data/metrics/triples.json says where claims fell out)"
                 )
             counts["wikidata.also_published"] = _number(db, seed, popqa.train_share)
             questions += f" UNION ALL BY NAME {_asked(triples, month)}"

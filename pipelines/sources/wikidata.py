@@ -204,12 +204,10 @@ def _head(text: bytes, start: int, end: int) -> bytes:
     other order, and a line that doesn't end as an entity does, are for the decoder. A key can't be taken for a text
     that reads the same: in a text, its quotes would be escaped.
     """
-    labels, aliases = text.find(b'"labels":', start, end), text.find(b'"aliases":', start, end)
-    if labels < 0 or aliases < 0 or not text.endswith((b"},", b"}"), start, end):
-        return b""
-    claims = text.find(b'"claims":', max(labels, aliases), end)
+    names = max(text.find(b'"labels":', start, end), text.find(b'"aliases":', start, end), start)
+    claims = text.find(b'"claims":', names, end)
     links = text.rfind(b'"sitelinks":', claims, end) if claims > 0 else -1
-    if links < 0 or text.find(b'"enwiki"', links, end) >= 0:
+    if links < 0 or text.find(b'"enwiki"', links, end) >= 0 or not text.endswith((b"},", b"}"), start, end):
         return b""
     return text[start:claims].rstrip(b", \t") + b"}"
 

@@ -254,6 +254,14 @@ def test_blocks_are_whole_lines_and_say_how_many(tmp_path, size, monkeypatch):
     assert before == 22
 
 
+def test_a_cut_line_within_a_dump_is_a_bad_line(tmp_path):
+    cut = json.dumps(item(2, title=None), separators=(",", ":"))[:-2]
+    for entities in ([item(1), cut, item(3)], [item(1), item(3), cut]):
+        found, rejects = read(dump(tmp_path / "d.json", entities))
+        assert [e.qid for e in found] == [1, 3]
+        assert [row[2] for row in rejects.rows] == ["bad_json"]
+
+
 @pytest.mark.parametrize("text", ["<!DOCTYPE html><html>429</html>", "", "[\n]\n"])
 def test_an_error_page_or_an_empty_dump_is_an_error(tmp_path, text):
     (tmp_path / "d.json").write_text(text)
