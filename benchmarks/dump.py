@@ -176,7 +176,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dump", type=Path, help=".json.gz; without it one is generated")
     parser.add_argument("--entities", type=int, default=20_000, help="of the generated dump")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5, help="the best counts")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         small, dump = Path(folder) / "small.json.gz", Path(folder) / "generated.json.gz"

@@ -7,7 +7,7 @@ full dump is 1.7 TB of JSON, so most of it is only searched for a few keys, and 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -113,7 +113,7 @@ def parse_block(
             elif not parsed.id.startswith("Q") or not parsed.id[1:].isdecimal():
                 rejects.add(file, row, "bad_id", parsed.id)
             else:
-                pids, objects = _answers(parsed.claims, properties, rejects) if title else ([], [])
+                pids, objects = _answers(parsed.claims, properties, rejects) if title else ((), ())
                 qid = int(parsed.id[1:])
                 rows.append((row, parsed.lastrevid, qid, label, _aliases(parsed, label), title, pids, objects))
     columns = zip(*rows, strict=True) if rows else [()] * len(ENTITIES)
@@ -249,9 +249,9 @@ def _unusable(parsed: msgspec.Struct, name: str | None) -> str | None:
     return None if name else "no_english"
 
 
-def _aliases(parsed: msgspec.Struct, label: str | None) -> list[str]:
+def _aliases(parsed: msgspec.Struct, label: str | None) -> Sequence[str]:
     if not isinstance(parsed.aliases, _Aliases) or not (parsed.aliases.en or parsed.aliases.mul):
-        return []
+        return ()  # as most have none: not one more list for the garbage collector to look at
     texts = {text.value: None for text in [*parsed.aliases.en, *parsed.aliases.mul]}  # each once, in their order
     return [text for text in texts if text and text != label]
 

@@ -186,6 +186,7 @@ ORDERS = [
     ["lastrevid", "id", "sitelinks", "claims", "aliases", "labels"],
     ["claims", "id", "labels", "aliases", "sitelinks", "lastrevid"],
     ["id", "labels", "claims", "aliases", "sitelinks", "lastrevid"],
+    ["id", "aliases", "claims", "labels", "sitelinks", "lastrevid"],
     ["id", "labels", "aliases", "sitelinks", "lastrevid", "claims"],
     ["id", "labels", "aliases", "other", "claims", "sitelinks", "lastrevid"],
 ]
