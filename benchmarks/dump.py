@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.dump_generator import write_dump
 from pipelines import shards
+from pipelines.params import Compute
 from pipelines.pool import processes
 from pipelines.popqa import entities
 from pipelines.popqa.relations import RELATIONS
@@ -92,7 +93,8 @@ def lines(dump: Path) -> int:
 
 def longtail(dump: Path, workers: int = 1) -> list[Path]:
     """The stage's own reading, as far as its blocks' Parquet files."""
-    with processes(workers) as executor:
+    compute = Compute(threads=1, workers=workers, executor="local", dask=None, device="cpu")
+    with processes(compute) as executor:
         stream = ((str(dump), block) for block in wikidata.read_blocks(dump))
         work = partial(entities.parse_block, PROPERTIES)
         return list(shards.map_stream(f"benchmark{workers}", "dump", work, stream, executor, at_once=2 * workers))

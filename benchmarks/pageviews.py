@@ -103,7 +103,7 @@ def stage(path: Path) -> dict[str, int]:
         popularity=Popularity(source="dump", api="", month="2021-10", agents="all-agents"),
         contact=None,
         ingest=Ingest(max_reject_share=0.0, memory_gb=MEMORY_GB),
-        compute=Compute(threads=1, workers=1, device="cpu"),
+        compute=Compute(threads=1, workers=1, executor="local", dask=None, device="cpu"),
     )
     return dict(zip(*pq.read_table("out/views.parquet").to_pydict().values(), strict=True))
 

@@ -3,3 +3,7 @@
 
 class LongtailError(Exception):
     """Bad input, params or environment; the message says what, where and what to do."""
+
+
+class WorkerLost(LongtailError):
+    """A worker died, more than once, at the same work: as a rule, its machine's memory is too small."""

@@ -26,8 +26,17 @@ class Section(BaseModel):
 
 class Compute(Section):
     threads: PositiveInt  # of torch, FAISS and DuckDB: trained weights depend on it, so never taken from the machine
-    workers: PositiveInt  # processes that shards are mapped over; never part of the result
+    workers: PositiveInt  # processes on one machine, sharing its ingest.memory_gb; never part of the result
+    executor: Literal["local", "dask"]  # whose processes shards are mapped over
+    dask: Annotated[str, Field(pattern=r"^(\w+://)?[^\s/]+:\d+$")] | None  # the scheduler's address
     device: Literal["cpu", "cuda"]
+
+    @field_validator("dask")
+    @classmethod
+    def _address_of_the_scheduler(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is None and info.data.get("executor") == "dask":
+            raise ValueError("should be the scheduler's address, as tcp://host:8786, with compute.executor: dask")
+        return value
 
 
 class Ingest(Section):
@@ -39,7 +48,6 @@ class Fetch(Section):
     source: Literal["world", "files", "wikimedia"]
     root: str | None  # source: files: where the files lie
     files: dict[str, list[str]]  # data set under data/raw -> globs below root (files) or URLs (wikimedia)
-    contact: str | None  # wikimedia: what the User-Agent says, as Wikimedia's policy asks
 
 
 class World(Section):
@@ -63,7 +71,10 @@ class Wikidata(Section):
     query_service: str  # address of a SPARQL endpoint
     api: str  # address of the entity API (MediaWiki's api.php)
     page: PositiveInt  # query_service: statements asked for at once; halved where the service runs out of time
-    missing_objects: bool  # ask the entity API for the names of objects that the source lacks
+
+
+class Entities(Section):
+    missing_objects: bool  # ask the entity API for the names of objects that data/raw/wikidata lacks
 
 
 class Popularity(Section):
@@ -94,7 +105,8 @@ class Tokenizer(Section):
 
 
 class CorpusOf(Section):
-    documents: PositiveInt | None  # at most; sampled by hash
+    documents: PositiveInt | None  # at most, of source documents drawn by hash; null: all
+    weights: dict[str, PositiveFloat] | None  # subset -> its documents' weight in that draw; others stay out; null: all 1
     query_share: Share  # of source documents kept out of the corpus, for language-modelling queries
 
 
@@ -245,11 +257,13 @@ class Report(Section):
 class Params(Section):
     profile: str
     seed: int
+    contact: str | None  # an e-mail address or web page, for the User-Agent, as Wikimedia's policy asks
     compute: Compute
     ingest: Ingest
     fetch: Fetch
     world: World
     wikidata: Wikidata
+    entities: Entities
     popularity: Popularity
     popqa: PopQA
     c4: C4

@@ -1,36 +1,97 @@
-"""The process pool that shards are mapped over; its size never changes a result."""
+"""The workers that shards are mapped over, processes here or a Dask cluster's; which of them never changes a result."""
 
 from __future__ import annotations
 
+import hashlib
+import io
+import logging
 import multiprocessing
 import os
+import pickle
+import platform
+import re
+import shutil
+import sys
+import tempfile
 import threading
-from collections.abc import Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
 from contextlib import contextmanager
+from functools import cache, partial
+from importlib.metadata import distributions, requires
 from multiprocessing.connection import wait
+from pathlib import Path
+from queue import LifoQueue
+from typing import Any, NamedTuple
 
-from pipelines.errors import LongtailError
+from pipelines import params, shards
+from pipelines.errors import LongtailError, WorkerLost
+
+ATTEMPTS = 3  # workers that one shard may cost; a Dask scheduler has its own number (allowed-failures)
+PATIENCE = 10  # seconds that a Dask scheduler has to answer in, and then its workers
+ENVIRONMENT = ("OMP_NUM_THREADS", "GOMP_SPINCOUNT", "TOKENIZERS_PARALLELISM")  # what stage.run says to its workers
+
+
+class Pool(Executor):
+    workers: int  # that work side by side
 
 
 @contextmanager
-def processes(workers: int) -> Iterator[Executor | None]:
-    """Yield an executor of `workers` processes, or None for one worker: the work is then done in this process.
+def processes(compute: params.Compute, most: int | None = None) -> Iterator[Pool | None]:
+    """Yield the executor that `compute` asks for, or None for one process: the work is then done in this one.
 
-    An error stops what has not begun. Raises LongtailError where a worker died (out of memory, as a rule).
+    No more than `most` processes are started here. An error stops what has not begun. A worker that dies costs the
+    shard it was at, which is done again; WorkerLost where that fails. Raises LongtailError for an unusable cluster.
     """
-    if workers == 1:
+    workers = compute.workers if most is None else min(compute.workers, max(most, 1))
+    if compute.executor == "local" and workers == 1:
         yield None
         return
-    # Spawned, not forked: this process may hold threads of DuckDB or a tokenizer, and their locks.
-    executor = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_end_with_parent)
+    pool = _Cluster(compute.dask) if compute.executor == "dask" else _Processes(workers)
     try:
-        yield executor
-    except BrokenProcessPool:
-        raise LongtailError("a worker process died (out of memory?); run again, with fewer compute.workers") from None
+        yield pool
     finally:
-        executor.shutdown(cancel_futures=True)
+        pool.shutdown(cancel_futures=True)
+
+
+class _Processes(Pool):
+    """Executors of one process each, so that a process that dies takes nobody else's shard along."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self._threads = ThreadPoolExecutor(workers)
+        self._idle: LifoQueue[ProcessPoolExecutor] = LifoQueue()  # the last first: fewer are ever started
+        for _ in range(workers):
+            self._idle.put(_process())
+
+    def submit(self, work: Callable, /, *args: Any, **kwargs: Any) -> Future:
+        return self._threads.submit(self._run, work, *args, **kwargs)
+
+    def _run(self, work: Callable, /, *args: Any, **kwargs: Any) -> Any:
+        process = self._idle.get()
+        try:
+            for _ in range(ATTEMPTS):
+                try:
+                    return process.submit(work, *args, **kwargs).result()
+                except BrokenProcessPool:
+                    process.shutdown()
+                    process = _process()
+        finally:
+            self._idle.put(process)
+        raise WorkerLost(
+            f"the worker process died, {ATTEMPTS} times (out of memory?); run again, with fewer compute.workers"
+        )
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self._threads.shutdown(wait, cancel_futures=cancel_futures)
+        while not self._idle.empty():
+            self._idle.get().shutdown(wait)
+
+
+def _process() -> ProcessPoolExecutor:
+    # Spawned, not forked: this process may hold threads of DuckDB or a tokenizer, and their locks.
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_end_with_parent)
 
 
 def _end_with_parent() -> None:
@@ -43,3 +104,149 @@ def _end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+class _Home(NamedTuple):
+    """What makes a Dask worker work as a process of this one would."""
+
+    folder: str  # the project's
+    probe: Path  # a file there
+    code: str
+    main: str | None  # the module that is `__main__` here
+    environment: dict[str, str]
+
+
+class _Cluster(Pool):
+    """The workers of a Dask scheduler, which gives the shards of lost ones to others.
+
+    A worker changes into the project's folder for each shard, all of its threads with it: one cluster, one project.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._client = _connect(address)
+        (shards.SCRATCH / "tmp").mkdir(parents=True, exist_ok=True)
+        holder = tempfile.mkdtemp(prefix=f"{platform.node()}.{os.getpid()}-", dir=shards.SCRATCH / "tmp")
+        probe = Path(holder, "probe")
+        probe.touch()
+        main = getattr(sys.modules["__main__"], "__spec__", None)
+        environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+        self._home = _Home(os.getcwd(), probe, _code(), main and main.name, environment)
+        self._executor = self._client.get_executor(pure=False)  # pure: a shard done again would be taken as done
+        try:
+            self._client.run(_greet, self._home)
+        except Exception as error:
+            self.shutdown(cancel_futures=True)
+            if isinstance(error, LongtailError):
+                raise
+            raise LongtailError(
+                f"compute.dask: the workers of {address} can't run Longtail ({_line(error)}); install it where they are"
+            ) from None
+        self.workers = sum(self._client.nthreads().values())
+
+    def submit(self, work: Callable, /, *args: Any, **kwargs: Any) -> Future:
+        call = pickle.dumps((work, args, kwargs))
+        future: Future = Future()
+        self._executor.submit(_at_home, self._home, call).add_done_callback(partial(self._pass_on, future))
+        return future
+
+    def _pass_on(self, future: Future, of_dask: Future) -> None:
+        from distributed import KilledWorker
+
+        if of_dask.cancelled():
+            error = LongtailError(f"compute.dask: lost the scheduler at {self._address}; run again to go on")
+        elif isinstance(error := of_dask.exception(), KilledWorker):
+            error = WorkerLost(
+                f"the Dask worker died, {error.allowed_failures + 1} times, last the one at "
+                f"{error.last_worker.address} (out of memory?); give workers more memory, or see their logs"
+            )
+        if error:
+            future.set_exception(error)
+        else:
+            future.set_result(of_dask.result())
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self._executor.shutdown(wait and not cancel_futures)
+        self._client.close()
+        shutil.rmtree(self._home.probe.parent, ignore_errors=True)
+
+
+def _connect(address: str):
+    try:
+        from distributed import Client
+    except ImportError:
+        raise LongtailError(
+            "compute.executor: dask needs the package distributed, which is missing; `pip install 'longtail[dask]'`"
+        ) from None
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # tracebacks of what comes as one line
+    try:
+        client = Client(address, timeout=PATIENCE, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise LongtailError(
+            f"compute.dask: no scheduler answers at {address} ({_line(error)}); start one there, or correct the address"
+        ) from None
+    try:
+        client.wait_for_workers(1, PATIENCE)
+    except TimeoutError:
+        client.close()
+        raise LongtailError(f"compute.dask: the scheduler at {address} has no workers; start some") from None
+    return client
+
+
+def _greet(home: _Home) -> None:
+    """A worker's first look at the project, before any shard."""
+    _enter(home)
+    shards.sweep()  # what workers that were lost left on this machine
+
+
+def _at_home(home: _Home, call: bytes) -> Any:
+    _enter(home)
+    unpickler = _Unpickler(io.BytesIO(call))
+    unpickler.main = home.main
+    work, args, kwargs = unpickler.load()
+    return work(*args, **kwargs)
+
+
+class _Unpickler(pickle.Unpickler):
+    """Finds what a stage's module, run as `__main__`, sends of itself."""
+
+    main: str | None
+
+    def find_class(self, module: str, name: str) -> Any:
+        return super().find_class((self.main or module) if module == "__main__" else module, name)
+
+
+def _enter(home: _Home) -> None:
+    """Be in the project's folder, with its environment; each time, as a worker can come late or serve others too."""
+    try:
+        os.chdir(home.folder)
+        shared = home.probe.is_file()
+    except OSError:
+        shared = False
+    if not shared:
+        raise LongtailError(
+            f"{home.folder}: not the same folder on {platform.node()}, where a Dask worker runs, expected a file "
+            "system that all machines share; put the project on one, under the same path everywhere"
+        )
+    if _code() != home.code:
+        raise LongtailError(
+            f"the Dask worker on {platform.node()} runs another version of Longtail or of a package; "
+            "install the same, and start the workers again"
+        )
+    os.environ.update(home.environment)
+
+
+@cache
+def _code() -> str:
+    """The code and packages that this process runs: as it first saw them, as a worker may have lived for weeks."""
+    needed = {re.match(r"[\w.-]+", one)[0].lower() for one in requires("longtail") if "extra ==" not in one}
+    found = {one.name.lower(): one.version.split("+")[0] for one in distributions()}  # not +cpu: torch makes no shards
+    versions = [sys.version_info[:2], sorted((name, found.get(name)) for name in needed)]
+    digest = hashlib.blake2b(repr(versions).encode(), digest_size=8)
+    for file in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def _line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"

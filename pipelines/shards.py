@@ -15,26 +15,37 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from tqdm import tqdm
 
+from pipelines.errors import LongtailError, WorkerLost
+
 SCRATCH = Path(".longtail")
+AT_ONCE = 4096  # shards that an executor is given at once: more than it has workers, but no million futures
 PIECE = 1 << 20  # bytes that a worker reads at once of a shard of a stream
 
 
 @contextmanager
-def atomic(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path; when the block ends well, the file or folder written there takes `path`'s place."""
+def atomic(path: str | Path, keep: bool = False) -> Iterator[Path]:
+    """Yield a temporary path; when the block ends well, the file or folder written there takes `path`'s place.
+
+    With `keep`, what came to be there meanwhile stays.
+    """
     path = Path(path)
     (SCRATCH / "tmp").mkdir(parents=True, exist_ok=True)
     holder = Path(tempfile.mkdtemp(prefix=f"{platform.node()}.{os.getpid()}-", dir=SCRATCH / "tmp"))
     try:
         yield (temporary := holder / path.name)
+        if keep and path.exists():
+            return
         if temporary.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
+            with suppress(FileNotFoundError):
+                os.rename(path, holder / "old")
         path.parent.mkdir(parents=True, exist_ok=True)
         os.replace(temporary, path)
     finally:
@@ -77,28 +88,54 @@ def map_shards(
 ) -> list[Path]:
     """Do `work(shard, path)` for every shard not done before; return the shards' files, in the shards' order.
 
-    A shard's file appears whole or not at all. `work` must be picklable when an executor is given. The caller reads the
-    files, writes the stage's output, and calls `forget(stage, key)`.
+    A shard's file appears whole or not at all. `work` must be picklable when an executor is given. The first error ends
+    it; a shard whose workers die is named. The caller reads the files, writes the stage's output, and calls
+    `forget(stage, key)`.
+    """
+    folder, done = _begun(stage, key)
+    paths = [folder / f"{i:06d}" for i in range(len(shards))]
+    todo = [i for i, path in enumerate(paths) if path.name not in done]
+    with tqdm(total=len(shards), initial=len(shards) - len(todo), desc=stage, unit="shard", mininterval=2) as bar:
+        if executor is None:
+            for i in todo:
+                _one(work, shards[i], paths[i])
+                bar.update()
+            return paths
+        left, running, ended = iter(todo), {}, SimpleQueue()
+        while True:
+            for i in islice(left, AT_ONCE - len(running)):
+                future = executor.submit(_one, work, shards[i], paths[i])
+                running[future] = i
+                future.add_done_callback(ended.put)
+            if not running:
+                return paths
+            i = running.pop(future := ended.get())
+            _wait(future, stage, i, shards[i])
+            bar.update()
+
+
+def _begun(stage: str, key: str) -> tuple[Path, set[str]]:
+    """The folder of a stage's shards, and the names of those in it.
+
+    Listed, not asked for one by one: a network file system goes on for a while to deny a file it once denied.
     """
     folder = SCRATCH / "shards" / f"{stage}-{key}"
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{i:06d}" for i in range(len(shards))]
-    todo = [(shard, path) for shard, path in zip(shards, paths, strict=True) if not path.exists()]
-    with tqdm(total=len(shards), initial=len(shards) - len(todo), desc=stage, unit="shard", mininterval=2) as bar:
-        if executor is None:
-            for shard, path in todo:
-                _one(work, shard, path)
-                bar.update()
-        else:
-            for future in [executor.submit(_one, work, shard, path) for shard, path in todo]:
-                future.result()
-                bar.update()
-    return paths
+    return folder, {path.name for path in folder.iterdir()}
 
 
 def _one(work: Callable[[Any, Path], None], shard: Any, path: Path) -> None:
-    with atomic(path) as temporary:
-        work(shard, temporary)
+    if not path.exists():  # done meanwhile by a worker that was thought lost
+        with atomic(path, keep=True) as temporary:
+            work(shard, temporary)
+
+
+def _wait(future: Future, stage: str, number: int, shard: Any) -> None:
+    try:
+        future.result()
+    except WorkerLost as lost:
+        what = " ".join(str(shard).split())[:200]
+        raise LongtailError(f"{stage}: shard {number} ({what}): {lost}") from None
 
 
 def map_stream(
@@ -115,19 +152,25 @@ def map_stream(
     and reads all pieces. `at_once` shards wait or are worked on, no more: their bytes pass to the workers in as many
     files, written over and over, which is ten times faster than the executor's pipe.
     """
-    folder = SCRATCH / "shards" / f"{stage}-{key}"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder, done = _begun(stage, key)
     (SCRATCH / "tmp").mkdir(exist_ok=True)
-    running: deque[tuple[Future | None, Path]] = deque()
+    running: deque[tuple[Future | None, int, Any]] = deque()
+
+    def finished() -> Path:
+        future, number, what = running.popleft()
+        if future:
+            _wait(future, stage, number, what)
+        return folder / f"{number:06d}"
+
     with (
         tempfile.TemporaryDirectory(prefix=f"{platform.node()}.{os.getpid()}-", dir=SCRATCH / "tmp") as slots,
         tqdm(desc=stage, unit="shard", mininterval=2) as bar,
     ):
         for i, (what, pieces) in enumerate(stream):
             if len(running) == at_once:
-                yield _finished(*running.popleft())
+                yield finished()
             path, future = folder / f"{i:06d}", None
-            if path.exists():
+            if path.name in done:
                 deque(pieces, maxlen=0)  # read and forgotten
             elif executor is None:
                 _streamed(work, what, pieces, path)
@@ -136,20 +179,14 @@ def map_stream(
                 with slot.open("r+b" if slot.exists() else "wb") as file:
                     size = sum(file.write(piece) for piece in pieces)
                 future = executor.submit(_from_slot, work, what, slot, size, path)
-            running.append((future, path))
+            running.append((future, i, what))
             bar.update()
         while running:
-            yield _finished(*running.popleft())
-
-
-def _finished(future: Future | None, path: Path) -> Path:
-    if future:
-        future.result()
-    return path
+            yield finished()
 
 
 def _streamed(work: Callable[[Any, Iterable[bytes], Path], None], what: Any, pieces: Iterable[bytes], path: Path):
-    with atomic(path) as temporary:
+    with atomic(path, keep=True) as temporary:  # of a worker that was thought lost, and its slot written over
         work(what, pieces, temporary)
 
 

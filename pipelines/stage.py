@@ -5,19 +5,28 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import SimpleNamespace
 
 from pipelines import params, shards, tracking
 from pipelines.errors import LongtailError
 
-Metrics = dict[str, float | list[float]]
+Metrics = Mapping[str, float | list[float]]
 
 
-def run(name: str, sections: tuple[str, ...], work: Callable[[SimpleNamespace], Metrics], *, out: str) -> None:
+def run(
+    name: str,
+    sections: tuple[str, ...],
+    work: Callable[[SimpleNamespace], Metrics],
+    *,
+    out: str,
+    metrics: Path | None = None,
+) -> None:
     """Check params.yaml, do `work(params)`, log its metrics as a stage's run, and print where the result (`out`) is.
 
-    `sections` are the params the stage uses, the same that dvc.yaml names. A metric that is a list is a training curve.
+    `sections` are the params the stage uses, the same that dvc.yaml names. A metric that is a list is a training curve;
+    the others are written to the file `metrics`, where the stage doesn't write a richer one itself.
     A LongtailError, or an interruption, ends the process with one line on standard error and exit code 1 or 130.
     """
     started, used = time.time(), {}
@@ -29,7 +38,9 @@ def run(name: str, sections: tuple[str, ...], work: Callable[[SimpleNamespace], 
             os.environ.setdefault("GOMP_SPINCOUNT", "1000000")  # wait actively for some milliseconds, then sleep
             os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         shards.sweep()
-        metrics = work(chosen)
+        found = work(chosen)
+        if metrics:
+            shards.write_json(metrics, {name: value for name, value in found.items() if not isinstance(value, list)})
     except LongtailError as error:
         tracking.log_stage(used, {}, started, str(error))
         print(f"error: {name}: {error}", file=sys.stderr)
@@ -40,5 +51,6 @@ def run(name: str, sections: tuple[str, ...], work: Callable[[SimpleNamespace], 
     except Exception as error:
         tracking.log_stage(used, {}, started, f"{type(error).__name__}: {error}")
         raise
-    tracking.log_stage(used, metrics, started)
+    numbers = {name: value if isinstance(value, list) else float(value) for name, value in found.items()}
+    tracking.log_stage(used, numbers, started)
     print(f"{name}: done, see {out}")

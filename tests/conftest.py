@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
@@ -34,3 +35,17 @@ def wikimedia(monkeypatch: pytest.MonkeyPatch) -> Iterator[wikimedia_server.Wiki
     monkeypatch.setattr(polite, "BACKOFF", 0.0)
     with wikimedia_server.running() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator["distributed.LocalCluster"]:  # noqa: F821
+    """A Dask cluster of three processes, started elsewhere; one shard may cost one of them."""
+    import dask
+    import distributed
+
+    settings = {"distributed.scheduler.allowed-failures": 1, "distributed.comm.timeouts.connect": "3s"}
+    with dask.config.set(settings):
+        with chdir(tmp_path_factory.mktemp("elsewhere")):
+            cluster = distributed.LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=":0")
+        with cluster:
+            yield cluster

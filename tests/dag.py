@@ -55,6 +55,12 @@ def sections(module: Path, root: Path = ROOT) -> set[str]:
     raise AssertionError(f"{module} does not call stage.run")
 
 
+def followed(module: Path, root: Path = ROOT) -> set[str]:
+    """The params that DVC follows for a stage: its sections, but of `compute` only what can change a result."""
+    named = sections(module, root)
+    return named - {"compute"} | {f"compute.{key}" for key in ("threads", "device") if "compute" in named}
+
+
 def takes_all_threads(module: Path, root: Path = ROOT) -> bool:
     """Whether a stage computes on compute.threads cores; one that takes no `compute` (base_lm) computes on one."""
     return bool(closure(module, root)[1] & COMPUTES) and "compute" in sections(module, root)
@@ -78,7 +84,7 @@ def write(root: Path = ROOT) -> None:
         data = [dep for dep in entry["deps"] if not dep.startswith("pipelines/")]
         if list(entry["deps"]) != files + data:
             entry["deps"] = files + data
-        wanted = sections(module, root)
+        wanted = followed(module, root)
         if set(entry["params"]) != wanted:
             kept = [name for name in entry["params"] if name in wanted]
             entry["params"][:] = kept + sorted(wanted.difference(kept))

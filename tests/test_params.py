@@ -36,6 +36,8 @@ def changed(values: dict, key: str, value) -> dict:
         ("popqa.per_relation", 2.5, ["popqa.per_relation", "2.5", "integer"]),
         ("popqa.per_relation", True, ["popqa.per_relation", "True", "integer"]),
         ("compute.threads", 0, ["compute.threads", "0", "greater than 0"]),
+        ("compute.executor", "dask", ["compute.dask", "None", "tcp://host:8786", "compute.executor: dask"]),
+        ("compute.dask", "scheduler", ["compute.dask", "'scheduler'", "pattern"]),
         ("popqa.train_share", 1.5, ["popqa.train_share", "1.5", "less than or equal to 1"]),
         ("replug.mixture", "sum", ["replug.mixture", "'sum'", "token_mixture", "sequence_mixture"]),
         ("popularity.month", "2021-13-01", ["popularity.month", "'2021-13-01'", "pattern"]),

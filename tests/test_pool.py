@@ -1,16 +1,40 @@
-"""Workers bring results and errors home, and none outlives the process that started it."""
+"""Workers bring results and errors home, from a cluster too; a dead one costs its shard; none outlives its parent."""
 
 import os
 import signal
 import subprocess
 import sys
 import time
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from pipelines.errors import LongtailError
+from pipelines import pool, shards
+from pipelines.errors import LongtailError, WorkerLost
+from pipelines.params import Compute
 from pipelines.pool import processes
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def local(workers: int) -> Compute:
+    return Compute(threads=1, workers=workers, executor="local", dask=None, device="cpu")
+
+
+def dask(address: str) -> Compute:
+    return Compute(threads=1, workers=1, executor="dask", dask=address, device="cpu")
+
+
+@pytest.fixture(params=["local", "dask"])
+def compute(request: pytest.FixtureRequest) -> Compute:
+    """Two processes here, or three of a cluster."""
+    return local(2) if request.param == "local" else dask(request.getfixturevalue("cluster").scheduler_address)
 
 
 def square(n: int) -> int:
@@ -21,32 +45,133 @@ def refuse(name: str) -> None:
     raise LongtailError(f"{name}: no")
 
 
-def die(_: int) -> None:
+def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def write_square(n: int, path: Path) -> None:
+    """0 is an error, 7 kills its worker each time, 9 once, 5 once while shard 6 is at work."""
+    with open(f"begun-{n}", "a") as note:
+        note.write("x")
+    if n == 0:
+        raise LongtailError("0: no")
+    time.sleep(0.02)
+    if n == 7 or (n in (5, 9) and runs(n) == 1 and until(lambda: n != 5 or runs(6))):
+        die()
+    assert n != 6 or until(lambda: runs(5) == 2)
+    path.write_text(str(n * n))
+
+
+def runs(n: int) -> int:
+    note = Path(f"begun-{n}")
+    return note.stat().st_size if note.exists() else 0
+
+
 def test_one_worker_needs_no_process() -> None:
-    with processes(1) as executor:
+    with processes(local(1)) as executor:
+        assert executor is None
+    with processes(local(4), most=1) as executor:
+        assert executor is None
+    with processes(local(4), most=0) as executor:
         assert executor is None
 
 
-def test_results_and_errors_come_home() -> None:
-    with processes(2) as executor:
+def test_results_and_errors_come_home(compute: Compute) -> None:
+    with processes(compute) as executor:
+        assert executor.workers == (3 if compute.executor == "dask" else 2)
         assert list(executor.map(square, range(5))) == [0, 1, 4, 9, 16]
-        with pytest.raises(LongtailError, match="a: no"):
+        with pytest.raises(LongtailError, match=r"^a: no$"):
             executor.submit(refuse, "a").result()
 
 
-def test_a_worker_that_dies_is_an_error_a_user_can_act_on() -> None:
+def test_work_is_done_in_the_project_with_its_threads(
+    compute: Compute, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    with processes(compute) as executor:
+        assert executor.submit(os.getcwd).result() == str(project)
+        assert executor.submit(os.getenv, "OMP_NUM_THREADS").result() == "7"
+
+
+def test_a_worker_that_dies_costs_its_shard(compute: Compute) -> None:
+    numbers = [3, 4, 9, *range(101, 111)] + [5, 6] * (compute.executor == "local")
+    with processes(compute) as executor:
+        paths = shards.map_shards("stage", "key", write_square, numbers, executor)
+    assert [int(path.read_text()) for path in paths] == [n * n for n in numbers]
+    assert runs(9) == 2
+    if compute.executor == "local":  # Dask may have given the lost worker several
+        assert [runs(n) for n in numbers] == [2 if n in (5, 9) else 1 for n in numbers]
+
+
+def test_a_shard_that_kills_every_worker_is_named(compute: Compute) -> None:
+    with pytest.raises(LongtailError) as error, processes(compute) as executor:
+        shards.map_shards("stage", "key", write_square, [1, 2, 7, 3], executor)
+    assert not isinstance(error.value, WorkerLost)
+    assert "\n" not in str(error.value)
+    allowed = pool.ATTEMPTS if compute.executor == "local" else 2
+    who = "worker process" if compute.executor == "local" else "Dask worker"
+    assert f"stage: shard 2 (7): the {who} died, {allowed} times" in str(error.value)
+    assert "out of memory?" in str(error.value)
+    assert runs(7) == allowed
+
+
+def test_an_error_stops_what_has_not_begun(compute: Compute) -> None:
+    with pytest.raises(LongtailError, match=r"^0: no$"), processes(compute) as executor:
+        shards.map_shards("stage", "key", write_square, [1, 0, *range(101, 151)], executor)
+    assert len(list(Path().glob("begun-*"))) < 40
+
+
+def test_a_cluster_finds_what_a_module_run_as_a_program_sends(cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    main = ModuleType("__main__")
+    main.__spec__ = ModuleSpec(__name__, None)
+    main.square = type(square)(square.__code__, {}, "square")
+    main.square.__module__ = "__main__"
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    with processes(dask(cluster.scheduler_address)) as executor:
+        assert executor.submit(main.square, 3).result() == 9
+
+
+def test_a_cluster_that_can_not_work_is_an_error_at_once(cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = dask(cluster.scheduler_address)
+
+    def refused(compute: Compute) -> str:
+        with pytest.raises(LongtailError) as error, processes(compute):
+            pass
+        assert "\n" not in str(error.value)
+        assert not list(Path(".longtail/tmp").glob("*"))
+        return str(error.value)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getcwd", lambda: "/")  # a folder of the same path, on another disk
+        assert "expected a file system that all machines share" in refused(good)
+        patch.setattr(os, "getcwd", lambda: "/no/such/folder")
+        assert "/no/such/folder: not the same folder on" in refused(good)
+    with monkeypatch.context() as patch:
+        patch.setattr(pool, "_code", lambda: "older")
+        assert "another version" in refused(good)
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "distributed", None)
+        assert "pip install 'longtail[dask]'" in refused(good)
+    monkeypatch.setattr(pool, "PATIENCE", 0.5)
+    assert "no scheduler answers at tcp://127.0.0.1:9 (" in refused(dask("tcp://127.0.0.1:9"))
+    assert "no scheduler answers at films://127.0.0.1:9 (" in refused(dask("films://127.0.0.1:9"))
+
+
+def test_a_cluster_without_workers_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    from distributed import LocalCluster
+
+    monkeypatch.setattr(pool, "PATIENCE", 0.5)
     with (
-        pytest.raises(LongtailError, match=r"a worker process died .* fewer compute\.workers"),
-        processes(2) as executor,
+        LocalCluster(n_workers=0, processes=False, protocol="tcp", dashboard_address=":0") as empty,
+        pytest.raises(LongtailError, match=f"scheduler at {empty.scheduler_address} has no workers"),
+        processes(dask(empty.scheduler_address)),
     ):
-        executor.submit(die, 0).result()
+        pass
 
 
 SLEEPER = """
 import os, sys, time
+from pipelines.params import Compute
 from pipelines.pool import processes
 
 def report(path):
@@ -55,7 +180,7 @@ def report(path):
     time.sleep(60)
 
 if __name__ == "__main__":
-    with processes(2) as executor:
+    with processes(Compute(threads=1, workers=2, executor="local", dask=None, device="cpu")) as executor:
         executor.submit(report, sys.argv[1]).result()
 """
 

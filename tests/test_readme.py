@@ -32,7 +32,7 @@ def test_make_targets_are_there(readme, root):
 def test_commands_are_there_with_the_options_named(readme, root):
     lines = re.findall(r"^\.venv/bin/(\w+) ([^#\n]+)", readme, re.MULTILINE)
     assert len(lines) >= 8
-    modules = {"longtail": "flows.cli", "dvc": "dvc", "mlflow": "mlflow"}
+    modules = {"longtail": "flows.cli", "dvc": "dvc", "mlflow": "mlflow", "dask": "dask"}
     for program, rest in lines:
         if program == "longtail" and rest.startswith("--"):
             continue

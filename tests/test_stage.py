@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import pytest
@@ -21,6 +22,11 @@ def here(root, tmp_path, monkeypatch):
 def test_the_last_line_says_where_the_result_is(capsys):
     stage.run("chunk", ("seed",), lambda params: {"rows": 1.0}, out="data/corpus")
     assert capsys.readouterr().out.splitlines()[-1] == "chunk: done, see data/corpus"
+
+
+def test_metrics_but_curves_are_written_where_a_file_is_named(here):
+    stage.run("x", ("seed",), lambda params: {"rows": 2, "loss": [3.0, 1.0]}, out="x", metrics=here / "metrics/x.json")
+    assert json.loads((here / "metrics/x.json").read_text(encoding="utf-8")) == {"rows": 2}
 
 
 def test_a_users_error_is_one_line_and_exit_code_1(capsys):

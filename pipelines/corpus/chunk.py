@@ -7,31 +7,23 @@ documents that the corpus doesn't have.
 from __future__ import annotations
 
 import argparse
-import json
-from collections import Counter
-from collections.abc import Iterator
+import math
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pipelines import shards, stage
-from pipelines.errors import LongtailError
+from pipelines.corpus import assemble
 from pipelines.pool import processes
 from pipelines.sources.text import source_files
 
 if TYPE_CHECKING:
-    import duckdb
-    import numpy as np
+    from concurrent.futures import Executor
 
-    from pipelines.corpus.batch import Batch
+    from pipelines.corpus.batch import Batch, Settings
 
 NAMES = ("wikipedia", "pile")
 TOKENIZER = Path("data/models/tokenizer")
-DOC_COLUMNS = 'id, source, title, text, tokens, source_document, "offset"'
-QUERY_COLUMNS = "id, split, source_document, source, context, continuation"
-ROW_GROUP = 1 << 16
-SPLITS = ("train", "validation", "test")
-TOO_SHORT = "too_short_for_"  # a reason to leave a document out that says nothing against its source
 
 
 def main() -> None:
@@ -54,164 +46,76 @@ def build(raw: Path, tokenizer: Path, out: Path, name: str, chosen) -> dict[str,
     `chosen` has the params' seed, compute, ingest, corpus, chunk and queries. Raises LongtailError on damaged files,
     too many bad rows, or a corpus without documents.
     """
-    from pipelines.corpus.batch import Settings, cut_batch
-    from pipelines.corpus.read import BATCH_BYTES, read_file
+    from pipelines.corpus.batch import Settings
 
     files = source_files(raw)
     settings = Settings(name, tokenizer, chosen.seed, getattr(chosen.corpus, name), chosen.chunk, chosen.queries)
     code = sorted(Path(__file__).parents[1].glob("[cs]o*/*.py"))
     key = shards.key_of(*code, tokenizer, settings, [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files])
-    with processes(chosen.compute.workers) as executor:
-        reader = partial(read_file, name, chosen.ingest.max_reject_share, BATCH_BYTES)
-        read = shards.map_shards(f"read-{name}", key, reader, files, executor)
-        batches, duplicates = _batches(read, chosen)
-        cut = shards.map_shards(f"chunk-{name}", key, partial(cut_batch, settings), batches, executor)
-    metrics = _assemble(name, read, cut, out, settings, chosen)
-    shards.forget(f"read-{name}", key)
-    shards.forget(f"chunk-{name}", key)
-    return {**metrics, "duplicates": float(duplicates)}
+    con = assemble.database(chosen.compute.threads, chosen.ingest.memory_gb)
+    with processes(chosen.compute) as executor:
+        work = _Work(name, key, files, executor)
+        rounds = _rounds(work, settings, chosen.ingest.max_reject_share, con)
+    metrics = assemble.write(con, out, settings, rounds, chosen.ingest.max_reject_share)
+    work.forget()
+    return metrics
 
 
-def _batches(read: list[Path], chosen) -> tuple[list[Batch], int]:
-    """The batches of all files, each with the rows left out as duplicates of a document elsewhere; and their number."""
+class _Work(NamedTuple):
+    """The mapped parts of the stage, each resumable by itself."""
+
+    name: str
+    key: str
+    files: list[Path]
+    executor: Executor | None
+
+    def map(self, step: str, work, items: list) -> list[Path]:
+        return shards.map_shards(f"{step}-{self.name}", self.key, work, items, self.executor)
+
+    def forget(self) -> None:
+        for path in (shards.SCRATCH / "shards").glob(f"*-{self.name}-{self.key}"):
+            shards.forget(path.name.removesuffix(f"-{self.key}"), self.key)
+
+
+def _rounds(work: _Work, settings: Settings, max_reject_share: float, con) -> list[assemble.Round]:
+    """Read and cut all source documents, or, of a capped corpus, more and more of them until they are enough."""
+    from pipelines.corpus.batch import cut_batch
+    from pipelines.corpus.read import BATCH_BYTES, measure_file, read_file
+    from pipelines.corpus.sample import CHARACTERS_PER_TOKEN, MARGIN, Draw, Sizes
+
+    draw = Draw(settings.seed, settings.corpus, settings.queries)
+    wanted = settings.corpus.documents
+    sizes = Sizes()
+    if wanted:
+        for path in work.map("measure", partial(measure_file, work.name, draw), work.files):
+            sizes.load(path)
+        draw = draw._replace(high=sizes.reach(wanted * settings.chunk.tokens * CHARACTERS_PER_TOKEN * MARGIN, draw.low))
+    rounds: list[assemble.Round] = []
+    while True:
+        step = len(rounds)
+        reader = partial(read_file, work.name, max_reject_share, BATCH_BYTES, draw)
+        read = work.map(f"read{step}", reader, work.files)
+        assemble.check_weights(work.name, settings.corpus.weights, read)
+        batches = _batches(con, [*(one.read for one in rounds), read], settings)
+        rounds.append(assemble.Round(read, work.map(f"cut{step}", partial(cut_batch, settings), batches), batches))
+        if draw.high == math.inf:
+            return rounds
+        found = assemble.chunks(con, rounds)
+        if found >= wanted:
+            return rounds
+        needed = wanted * sizes.upto(draw.high) / max(found, 1) * MARGIN
+        draw = draw._replace(low=draw.high, high=sizes.reach(needed, draw.high))
+
+
+def _batches(con, read: list[list[Path]], settings: Settings) -> list[Batch]:
+    """The last round's batches, each with the rows left out as duplicates of a document elsewhere, in any round."""
     from pipelines.corpus.batch import Batch
 
-    paths = [path for folder in read for path in sorted(folder.glob("[0-9]*.parquet"))]
-    if not paths:
-        return [], 0
-    con = _database(chosen.compute.threads, chosen.ingest.memory_gb)
-    # Which copy stays follows from the copies, not from the order of the files (but for ones alike in everything).
-    rows = con.execute(
-        """SELECT filename, file || ':' || row FROM (
-             SELECT filename, file, row, row_number() OVER (
-               PARTITION BY source_document ORDER BY source, title, hash(text), file, row) AS copy
-             FROM read_parquet($paths, filename = true))
-           WHERE copy > 1 ORDER BY ALL""",
-        {"paths": [str(path) for path in paths]},
-    ).fetchall()
+    paths = [[str(path) for folder in folders for path in sorted(folder.glob("[0-9]*.parquet"))] for folders in read]
     left_out: dict[str, list[str]] = {}
-    for filename, row in rows:
+    for filename, row in assemble.duplicates(con, [path for one in paths for path in one], settings.corpus.weights):
         left_out.setdefault(filename, []).append(row)
-    return [Batch(path, tuple(left_out.get(str(path), ()))) for path in paths], len(rows)
-
-
-def _assemble(name: str, read: list[Path], cut: list[Path], out: Path, settings, chosen) -> dict[str, float]:
-    con = _database(chosen.compute.threads, chosen.ingest.memory_gb)
-    rejects = _read([*(p / "rejects.parquet" for p in read), *(p / "rejects.parquet" for p in cut)])
-    reasons = dict(con.execute(f"SELECT reason, count(*) FROM {rejects} GROUP BY reason ORDER BY reason").fetchall())
-    counts = [json.loads((folder / "read.json").read_text()) for folder in read]
-    rows = sum(count["read"] for count in counts)
-    _refuse_bad(name, reasons, rows, chosen.ingest.max_reject_share)
-    if not cut or not con.execute(f"SELECT count(*) FROM {_read([p / 'docs.parquet' for p in cut])}").fetchone()[0]:
-        raise LongtailError(
-            f"data/raw/{name}: no documents for the corpus: of {rows} rows, {json.dumps(reasons)} were left out, "
-            f"and corpus.{name}.query_share is {settings.corpus.query_share}; give it more text"
-        )
-    docs, queries = (_read([p / f"{kind}.parquet" for p in cut]) for kind in ("docs", "queries"))
-    near = _near_duplicates(con, cut, settings.queries.near_duplicate)
-    con.execute("CREATE TABLE near (source_document VARCHAR)")
-    if near:
-        con.executemany("INSERT INTO near VALUES (?)", [[one] for one in sorted(near)])
-    con.execute(f"CREATE VIEW apart AS SELECT * FROM {queries} ANTI JOIN near USING (source_document)")
-    con.execute(
-        """CREATE VIEW once AS SELECT * FROM apart QUALIFY
-             row_number() OVER (PARTITION BY context, continuation ORDER BY source_document, id) = 1"""
-    )
-    with shards.atomic(out) as folder:
-        folder.mkdir()
-        some = f"SELECT * FROM {docs}"
-        if settings.corpus.documents:
-            some += f" ORDER BY draw, id LIMIT {settings.corpus.documents}"
-        query = f'SELECT {DOC_COLUMNS} FROM ({some}) ORDER BY source_document, "offset"'
-        _write(con, query, folder / "docs.parquet")
-        _write(
-            con,
-            f"""SELECT {QUERY_COLUMNS} FROM (SELECT * FROM once QUALIFY row_number() OVER (
-                  PARTITION BY split ORDER BY draw, id) <= {settings.queries.max_per_split})
-                ORDER BY split, source_document, id""",
-            folder / "queries.parquet",
-        )
-        _write(con, f"SELECT * FROM {rejects} ORDER BY file, row, reason, detail", folder / "rejects.parquet")
-        return _metrics(con, folder, counts, reasons, near)
-
-
-def _metrics(
-    con: duckdb.DuckDBPyConnection, folder: Path, counts: list[dict], reasons: dict[str, int], near: set[str]
-) -> dict[str, float]:
-    documents, tokens, sources = con.execute(
-        f"SELECT count(*), sum(tokens), count(DISTINCT source_document) FROM '{folder}/docs.parquet'"
-    ).fetchone()
-    splits = dict(con.execute(f"SELECT split, count(*) FROM '{folder}/queries.parquet' GROUP BY split").fetchall())
-    apart, once = (con.execute(f"SELECT count(*) FROM {view}").fetchone()[0] for view in ("apart", "once"))
-    skipped = sum((Counter(count["skipped"]) for count in counts), Counter())
-    return {
-        "rows": float(sum(count["read"] for count in counts)),
-        "documents": float(documents),
-        "tokens": float(tokens),
-        "source_documents": float(sources),
-        **{f"queries_{split}": float(splits.get(split, 0)) for split in SPLITS},
-        "near_duplicate_sources": float(len(near)),
-        "duplicate_queries": float(apart - once),
-        "rejected": float(sum(reasons.values())),
-        **{f"rejected_{reason}": float(count) for reason, count in reasons.items()},
-        **{f"skipped_{reason}": float(count) for reason, count in sorted(skipped.items())},
-    }
-
-
-def _refuse_bad(name: str, reasons: dict[str, int], rows: int, most: float) -> None:
-    bad = {reason: count for reason, count in reasons.items() if not reason.startswith(TOO_SHORT)}
-    if rows and sum(bad.values()) > most * rows:
-        raise LongtailError(
-            f"data/raw/{name}: {sum(bad.values())} of {rows} rows are bad ({json.dumps(bad)}), more than "
-            f"ingest.max_reject_share = {most} allows; check the files, or allow more"
-        )
-
-
-def _near_duplicates(con: duckdb.DuckDBPyConnection, cut: list[Path], threshold: float) -> set[str]:
-    from pipelines.corpus.split import near_duplicates
-
-    sources = _read([path / "sources.parquet" for path in cut])
-    names = con.execute(f"SELECT source_document FROM {sources} WHERE side <> 'corpus' ORDER BY ALL").fetchall()
-    signatures = _signatures(con, f"{sources} WHERE side <> 'corpus' ORDER BY source_document")
-    own = {name: signature for (name,), signature in zip(names, signatures, strict=True)}
-    return near_duplicates(own, _signatures(con, f"{sources} WHERE side = 'corpus'"), threshold)
-
-
-def _signatures(con: duckdb.DuckDBPyConnection, sources: str) -> Iterator[np.ndarray]:
-    """MinHash signatures, streamed."""
-    for batch in con.sql(f"SELECT signature FROM {sources}").to_arrow_reader(8192):
-        values = batch.column(0).flatten().to_numpy()
-        yield from values.reshape(batch.num_rows, -1)
-
-
-def _read(paths: list[Path]) -> str:
-    return f"read_parquet({[str(path) for path in paths]})"
-
-
-def _write(con: duckdb.DuckDBPyConnection, query: str, path: Path) -> None:
-    """Write a query's rows in groups of ROW_GROUP: the bytes of DuckDB's own COPY depend on how its input is cut."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    reader = con.sql(query).to_arrow_reader(ROW_GROUP)
-    with pq.ParquetWriter(path, reader.schema, compression="zstd") as writer:
-        pending = reader.schema.empty_table()
-        for batch in reader:
-            pending = pa.concat_tables([pending, pa.Table.from_batches([batch])])
-            while len(pending) >= ROW_GROUP:
-                writer.write_table(pending.slice(0, ROW_GROUP).combine_chunks())
-                pending = pending.slice(ROW_GROUP)
-        writer.write_table(pending.combine_chunks())
-
-
-def _database(threads: int, memory_gb: float) -> duckdb.DuckDBPyConnection:
-    import duckdb
-
-    con = duckdb.connect()
-    con.execute(f"SET threads = {threads}")
-    con.execute(f"SET memory_limit = '{memory_gb}GB'")
-    con.execute(f"SET temp_directory = '{shards.SCRATCH / 'tmp' / 'duckdb'}'")
-    return con
+    return [Batch(Path(path), tuple(left_out.get(path, ()))) for path in paths[-1]]
 
 
 if __name__ == "__main__":

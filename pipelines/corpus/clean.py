@@ -3,84 +3,133 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 
-import mwparserfromhell
-from mwparserfromhell.nodes import ExternalLink, Heading, HTMLEntity, Tag, Text, Wikilink
-from mwparserfromhell.wikicode import Wikicode
+from mwparserfromhell.nodes import HTMLEntity
+from mwparserfromhell.parser import CTokenizer, ParserError, tokens
+from mwparserfromhell.parser.tokenizer import Tokenizer
 
-# Tags whose content is no prose of the article.
-DROPPED_TAGS = frozenset(
-    {"ref", "references", "table", "gallery", "imagemap", "timeline", "score", "math", "chem", "ce", "graph", "hiero"}
-    | {"syntaxhighlight", "source", "mapframe", "templatestyles", "style", "script", "section", "indicator"}
-    | {"noinclude", "includeonly", "inputbox"}
-)
-LINE_BREAKS = frozenset(("br", "hr", "p", "div", "blockquote", "poem", "center"))
+from pipelines.corpus.markup import DROPPED_TAGS, BadWikitext, restored, without_dropped
+from pipelines.corpus.templates import template_text
+
 MEDIA = re.compile(r"\s*(file|image|media|category)\s*:", re.IGNORECASE)
 INTERWIKI = re.compile(r"[a-z]{2,3}(-[a-z]+)*:\S")  # [[de:Titel]]: a link to another language's article, not shown
 HEADING = "\x00"  # stands before a section title, repeated by its level, until empty sections are dropped
 MAGIC_WORD = re.compile(r"__[A-Z]+__")
-TABLE_LINE = re.compile(r"^\s*(\{\||\|[}\-+|]|\||!).*$", re.MULTILINE)  # left over where a table's markup is unbalanced
-EMPTY_BRACKETS = re.compile(r"\s*\((?:[\s,;:/]|or|and)*\)")  # "(; )": what a dropped pronunciation template leaves
+TABLE_LINE = re.compile(r"^[^\S\n]*(\{\||\|[}\-+|]|\||!).*$", re.MULTILINE)  # where a table's markup is unbalanced
+EMPTY_BRACKETS = re.compile(r"(?<!\s)\s*\((?:[\s,;:/]|or|and)*\)")  # "(; )": what a dropped pronunciation leaves
 OPEN_BRACKET = re.compile(r"\(\s*[,;:]+\s*")
 SPACES = re.compile(r"[ \t\u00a0\u2000-\u200a\u202f\u3000]+")
+
+OPEN = frozenset(
+    {tokens.TemplateOpen, tokens.ArgumentOpen, tokens.WikilinkOpen, tokens.ExternalLinkOpen, tokens.HTMLEntityStart}
+    | {tokens.HeadingStart, tokens.CommentStart, tokens.TagOpenOpen}
+)
+BETWEEN = frozenset(
+    {tokens.TemplateParamSeparator, tokens.TemplateParamEquals, tokens.ArgumentSeparator, tokens.WikilinkSeparator}
+    | {tokens.ExternalLinkSeparator, tokens.HTMLEntityNumeric, tokens.HTMLEntityHex}
+    | {tokens.TagAttrStart, tokens.TagCloseOpen, tokens.TagOpenClose}
+)
+CLOSE = frozenset(
+    {tokens.TemplateClose, tokens.ArgumentClose, tokens.WikilinkClose, tokens.ExternalLinkClose, tokens.HTMLEntityEnd}
+    | {tokens.HeadingEnd, tokens.CommentEnd, tokens.TagCloseClose, tokens.TagCloseSelfclose}
+)
+Fields = list[tuple[type, list[str]]]  # the texts of a construct, each with the kind of token that it follows
 
 
 def wikitext_to_text(wikitext: str) -> str:
     """Plain text of one page, lines separated by newlines; empty where nothing but markup is there.
 
-    Raises mwparserfromhell.parser.ParserError where the page can't be parsed.
+    Time and memory are bounded by the length of the page. Raises BadWikitext where it can't be parsed.
     """
-    parts: list[str] = []
-    _collect(mwparserfromhell.parse(wikitext.replace(HEADING, ""), skip_style_tags=True), parts)
-    text = MAGIC_WORD.sub("", "".join(parts)).replace("'''", "").replace("''", "")
+    prose = without_dropped(wikitext.replace(HEADING, ""))
+    try:
+        stream = (CTokenizer or Tokenizer)().tokenize(prose, 0, True)
+    except ParserError as error:
+        raise BadWikitext(str(error)) from None
+    text = MAGIC_WORD.sub("", restored(_visible(stream))).replace("'''", "").replace("''", "")
     return _without_empty_sections(_lines(text))
 
 
-def _collect(code: Wikicode | None, parts: list[str]) -> None:
-    """Append the visible text below `code` to `parts`; templates, arguments and comments have none."""
-    for node in code.nodes if code else ():
-        if isinstance(node, Text):
-            parts.append(node.value)
-        elif isinstance(node, Wikilink):
-            _collect_link(node, parts)
-        elif isinstance(node, ExternalLink):
-            _collect(node.title if node.brackets else None, parts)
-        elif isinstance(node, HTMLEntity):
-            parts.append(_character(node))
-        elif isinstance(node, Heading):
-            parts.append("\n" + HEADING * node.level)
-            _collect(node.title, parts)
-            parts.append("\n")
-        elif isinstance(node, Tag):
-            _collect_tag(node, parts)
+def _visible(stream: Iterable[tokens.Token]) -> str:
+    """The text that a reader sees of the parser's tokens: its tree of nodes takes four times as long as the parsing."""
+    outer: list[tuple[tokens.Token, Fields, list[str]]] = []
+    opened = tokens.Text()  # what the construct we are in began with; none yet
+    fields: Fields = []
+    parts: list[str] = []
+    for token in stream:
+        kind = type(token)
+        if kind is tokens.Text:
+            parts.append(token["text"])
+        elif kind in OPEN:
+            outer.append((opened, fields, parts))
+            opened, parts = token, []
+            fields = [(kind, parts)]
+        elif kind in BETWEEN:
+            parts = []
+            fields.append((kind, parts))
+        elif kind in CLOSE:
+            text = SHOWN[type(opened)](opened, fields)
+            opened, fields, parts = outer.pop()
+            parts.append(text)
+    return "".join(parts)
 
 
-def _collect_link(link: Wikilink, parts: list[str]) -> None:
-    target = str(link.title)
-    if MEDIA.match(target) or (link.text is None and INTERWIKI.match(target)):
-        return
-    if link.text is None:
-        parts.append(target.strip().removeprefix(":"))
-    else:
-        _collect(link.text, parts)
+def _template(_: tokens.Token, fields: Fields) -> str:
+    parameters: list[tuple[str | None, str]] = []
+    for kind, parts in fields[1:]:
+        text = "".join(parts)
+        if kind is tokens.TemplateParamSeparator:
+            parameters.append((None, text))
+        else:
+            parameters[-1] = (parameters[-1][1], text)
+    return template_text("".join(fields[0][1]), parameters)
 
 
-def _character(entity: HTMLEntity) -> str:
+def _link(_: tokens.Token, fields: Fields) -> str:
+    target, text = "".join(fields[0][1]), "".join(fields[-1][1])
+    if MEDIA.match(target) or (len(fields) == 1 and INTERWIKI.match(target)):
+        return ""
+    return text if len(fields) > 1 else target.strip().removeprefix(":")
+
+
+def _external_link(opened: tokens.Token, fields: Fields) -> str:
+    return "".join(fields[1][1]) if opened.get("brackets") and len(fields) > 1 else ""
+
+
+def _heading(opened: tokens.Token, fields: Fields) -> str:
+    return f"\n{HEADING * opened['level']}{''.join(fields[0][1])}\n"
+
+
+def _entity(_: tokens.Token, fields: Fields) -> str:
+    value, kind = "".join(fields[-1][1]), fields[-1][0]
     try:
+        entity = HTMLEntity(value, kind is tokens.HTMLEntityStart, kind is tokens.HTMLEntityHex)
         return entity.normalize().replace(HEADING, "").encode("utf-8", "ignore").decode("utf-8")
-    except (ValueError, KeyError):  # &#xFFFFFFFF; and the like name no character
+    except (ValueError, KeyError, OverflowError):  # &#xFFFFFFFF; and the like name no character
         return ""
 
 
-def _collect_tag(tag: Tag, parts: list[str]) -> None:
-    name = str(tag.tag).strip().lower()
-    if name in DROPPED_TAGS:
-        return
-    if name in LINE_BREAKS:
-        parts.append("\n")
-    _collect(tag.contents, parts)
-    if name in LINE_BREAKS and not tag.self_closing:
-        parts.append("\n")
+def _tag(_: tokens.Token, fields: Fields) -> str:
+    if "".join(fields[0][1]).strip().lower() in DROPPED_TAGS:
+        return ""
+    return "".join("".join(parts) for kind, parts in fields if kind is tokens.TagCloseOpen)
+
+
+def _nothing(_: tokens.Token, __: Fields) -> str:
+    return ""
+
+
+SHOWN: dict[type, Callable[[tokens.Token, Fields], str]] = {
+    tokens.TemplateOpen: _template,
+    tokens.ArgumentOpen: _nothing,
+    tokens.WikilinkOpen: _link,
+    tokens.ExternalLinkOpen: _external_link,
+    tokens.HTMLEntityStart: _entity,
+    tokens.HeadingStart: _heading,
+    tokens.CommentStart: _nothing,
+    tokens.TagOpenOpen: _tag,
+}
 
 
 def _lines(text: str) -> list[str]:

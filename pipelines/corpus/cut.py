@@ -1,24 +1,72 @@
-"""Where a text is cut into pieces of exactly n tokens: never inside a character, nothing lost (REPLUG, section 5)."""
+"""Where texts are cut into pieces of exactly n tokens: never inside a character, nothing lost (REPLUG, section 5)."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
+from pipelines.corpus.tokens import Tokens
 
-def token_ends(offsets: np.ndarray) -> np.ndarray:
-    """(tokens,) int64: the character before which the text can be cut after each token, or -1 inside a character.
 
-    `offsets` (tokens, 2) are a fast tokenizer's (start, end) characters. The tokens of one character (byte-level BPE
-    may need up to four) all span it whole, so a token that starts before its predecessors' end continues a character.
+class Pieces(NamedTuple):
+    """Pieces of some texts in the texts' order; all (pieces,) int64."""
+
+    text: np.ndarray  # which text it is from
+    tokens: np.ndarray  # how many it has
+    begin: np.ndarray  # bytes, in all texts' data
+    end: np.ndarray
+
+
+def cut_texts(tokens: Tokens, wanted: np.ndarray, size: int, least: int, short: str) -> Pieces:
+    """Cut the texts that `wanted` (texts,) bool names into pieces of `size` tokens, as `cut_tokens` does one text.
+
+    All texts at once, but for those where a cut would fall inside a character.
     """
-    ends = np.maximum.accumulate(offsets[:, 1])
-    inside = np.zeros(len(offsets), dtype=bool)
-    inside[:-1] = offsets[1:, 0] < ends[:-1]
-    return np.where(inside, -1, ends)
+    firsts = np.cumsum(tokens.counts) - tokens.counts
+    counts = np.where(wanted, tokens.counts, 0)
+    numbers = -(-counts // size)
+    cut_last = (numbers - 1) * size
+    last = counts - cut_last
+    too_short = (last < least) & (numbers > 1)
+    totals = counts - np.where(too_short & (short == "drop"), last, 0)
+    numbers = np.where(counts < least, 0, numbers - too_short)
+    text, begin = _numbered(numbers)
+    begin = begin * size
+    end = np.where(begin == (numbers[text] - 1) * size, totals[text], begin + size)
+    joined = np.flatnonzero(too_short)  # the cut before a last piece that is too short counts, though nobody sees it
+    cuts = np.concatenate([firsts[text] + end, (firsts + cut_last)[joined]])
+    moved = np.unique(np.concatenate([text, joined])[tokens.ends[cuts - 1] < 0])
+    if len(moved):
+        regular = ~np.isin(text, moved)
+        ranges = [
+            cut_tokens(tokens.ends[first : first + count], size, least, short)
+            for first, count in zip(firsts[moved], counts[moved], strict=True)
+        ]
+        text = np.concatenate([text[regular], np.repeat(moved, list(map(len, ranges)))])
+        begin, end = (
+            np.concatenate([regular_part[regular], *(own[:, column] for own in ranges)])
+            for column, regular_part in enumerate((begin, end))
+        )
+        order = np.argsort(text, kind="stable")
+        text, begin, end = text[order], begin[order], end[order]
+    return Pieces(text, end - begin, *(token_bytes(tokens, firsts, text, cut) for cut in (begin, end)))
+
+
+def _numbered(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For each text's things, `counts` of them: (text, number within the text)."""
+    text = np.repeat(np.arange(len(counts)), counts)
+    return text, np.arange(len(text)) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+def token_bytes(tokens: Tokens, firsts: np.ndarray, text: np.ndarray, cuts: np.ndarray) -> np.ndarray:
+    """Bytes of the token boundaries `cuts` of the texts `text`; 0 is a text's start, whatever its first token spans."""
+    starts = np.cumsum(tokens.sizes) - tokens.sizes
+    return np.where(cuts == 0, starts[text], tokens.ends[firsts[text] + np.maximum(cuts, 1) - 1])
 
 
 def cut_tokens(ends: np.ndarray, tokens: int, min_tokens: int, short: str) -> np.ndarray:
-    """(pieces, 2) int64 token ranges of `tokens` tokens each, from `token_ends`.
+    """(pieces, 2) int64 token ranges of `tokens` tokens each, from one text's `Tokens.ends`.
 
     A cut that would fall inside a character moves back to its beginning (forward where the character alone is longer
     than a piece). A last piece shorter than `min_tokens` joins the one before (`short` = "merge") or is left out
@@ -66,17 +114,3 @@ def _allowed(ends: np.ndarray, begin: int, cut: int) -> int:
     while ends[cut - 1] < 0:
         cut += 1
     return cut
-
-
-def character_cuts(ends: np.ndarray, cuts: np.ndarray, length: int) -> np.ndarray:
-    """Character positions of the token boundaries `cuts` in a text of `length` characters; 0 is its start."""
-    if len(ends) == 0:
-        return np.where(cuts > 0, length, 0)
-    return np.where(cuts == 0, 0, np.where(cuts == len(ends), length, ends[cuts - 1]))
-
-
-def byte_positions(text: str) -> np.ndarray:
-    """(characters + 1,) int64: where each character begins in the text's UTF-8 bytes, and where the last one ends."""
-    points = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
-    sizes = 1 + (points >= 0x80).astype(np.int64) + (points >= 0x800) + (points >= 0x10000)
-    return np.concatenate([[0], np.cumsum(sizes)])

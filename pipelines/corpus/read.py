@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines import shards
+from pipelines.corpus.sample import Draw, Sizes
 from pipelines.sources.pile import read_documents
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.wikipedia import read_pages
@@ -32,14 +34,29 @@ class Raw(NamedTuple):
     row: int  # line of the file, or the page's id
 
 
-def read_file(name: str, max_reject_share: float, batch_bytes: int, file: Path, out: Path) -> None:
-    """Write a folder: batches of one source file's documents (NNNNNN.parquet), rejects.parquet, read.json."""
+def measure_file(name: str, draw: Draw, file: Path, out: Path) -> None:
+    """Write the characters of the corpus's source documents by their keys, `Sizes.characters`."""
+    sizes = Sizes()
+    for row in _reader(name)(name, file, Rejects(1.0)):
+        if place := draw.place(row.source_document, row.source):
+            sizes.add(place, len(row.text))
+    out.write_bytes(sizes.characters.tobytes())
+
+
+def read_file(name: str, max_reject_share: float, batch_bytes: int, draw: Draw, file: Path, out: Path) -> None:
+    """Write a folder: batches of one file's drawn documents (NNNNNN.parquet), rejects.parquet, read.json."""
     out.mkdir()
     rejects = Rejects(max_reject_share)
-    reader = _wikipedia if name == "wikipedia" else _json_lines
     rows: list[Raw] = []
+    sources: Counter[str] = Counter()
     size = count = 0
-    for row in reader(name, file, rejects):
+    for row in _reader(name)(name, file, rejects):
+        sources[row.source] += 1
+        place = draw.place(row.source_document, row.source)
+        if place is None:
+            rejects.skip("no_weight")
+        if place is None or not draw.low < place <= draw.high:
+            continue
         rows.append(row)
         size += len(row.text.encode("utf-8"))
         if size >= batch_bytes:
@@ -48,7 +65,7 @@ def read_file(name: str, max_reject_share: float, batch_bytes: int, file: Path, 
     if rows:
         write_rows(rows, BATCH, out / f"{count:06d}.parquet")
     rejects.write(out / "rejects.parquet")
-    shards.write_json(out / "read.json", {"read": rejects.read, "skipped": rejects.skipped})
+    shards.write_json(out / "read.json", {"read": rejects.read, "skipped": rejects.skipped, "sources": sources})
 
 
 def write_rows(rows: list, schema: pa.Schema, path: Path) -> None:
@@ -56,6 +73,10 @@ def write_rows(rows: list, schema: pa.Schema, path: Path) -> None:
     columns = zip(*rows, strict=True) if rows else [()] * len(schema)
     pq.write_table(pa.table([pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)],
                             schema=schema), path, compression="zstd")  # fmt: skip
+
+
+def _reader(name: str) -> Callable[[str, Path, Rejects], Iterator[Raw]]:
+    return _wikipedia if name == "wikipedia" else _json_lines
 
 
 def _wikipedia(name: str, file: Path, rejects: Rejects) -> Iterator[Raw]:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pipelines import draws, params
 
+if TYPE_CHECKING:
+    import duckdb
+
+SIDES = ("corpus", "test", "validation", "train")  # of two similar source documents, the one on the later side goes
 PERMUTATIONS = 128
 SHINGLE = 5  # tokens
-SCHEME = "affine32"
-BLOCK = 1 << 14  # shingles permuted at once: memory doesn't follow the length of the document
+RENSA_SEED = 0
+MISSED = 0.01  # of the pairs just as similar as the threshold, at most, that no band brings together
+TOGETHER = 8192  # pairs compared at once
+NO_TOKEN = np.uint64(2**32 - 1)
 
 
 def side(seed: int, source_document: str, query_share: float, queries: params.Queries) -> str:
@@ -27,49 +33,76 @@ def side(seed: int, source_document: str, query_share: float, queries: params.Qu
     return "validation" if u < queries.test_share + queries.validation_share else "train"
 
 
-def signature(tokens: np.ndarray) -> np.ndarray:
-    """MinHash of the set of runs of SHINGLE token ids in (tokens,), (PERMUTATIONS,) uint32."""
-    from datasketch import MinHash  # a second to import, and a corpus without queries never needs it
+def signatures(ids: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """MinHash of each text's set of runs of SHINGLE token ids, (texts, PERMUTATIONS) uint32.
 
-    minhash = MinHash(PERMUTATIONS, hashfunc=int, scheme=SCHEME)
-    shingles = np.unique(_shingles(tokens.astype(np.uint64)))
-    for begin in range(0, len(shingles), BLOCK):
-        minhash.update_batch(shingles[begin : begin + BLOCK].tolist())
-    return minhash.hashvalues.astype(np.uint32)
-
-
-def near_duplicates(queries: dict[str, np.ndarray], corpus: Iterable[np.ndarray], threshold: float) -> set[str]:
-    """Query source documents whose estimated Jaccard similarity with some corpus document is `threshold` or more.
-
-    `queries` maps source documents to signatures; `corpus` holds signatures, which may be streamed.
+    `ids` (tokens,) are those of all texts, `counts` (texts,) how many each has. A text of fewer ids is one run.
     """
-    if not queries:
-        return set()
-    from datasketch import MinHash, MinHashLSH
+    from rensa import RMinHash
 
-    # Candidates are checked below, so a missed pair costs more than a false one.
-    lsh = MinHashLSH(min(threshold, 0.95), PERMUTATIONS, weights=(0.1, 0.9))
-    permutations = MinHash(PERMUTATIONS, scheme=SCHEME).permutations
+    hashes, numbers = _shingles(ids, counts)
+    bounds = np.concatenate([[0], np.cumsum(numbers)]).astype(np.uint64)
+    matrix = RMinHash.digest_matrix_from_flat_token_hashes(hashes, bounds, PERMUTATIONS, RENSA_SEED)
+    return np.array(matrix.to_rows(), dtype=np.uint32).reshape(-1, PERMUTATIONS)
 
-    def minhash(values: np.ndarray) -> MinHash:
-        return MinHash(hashvalues=values, permutations=permutations, scheme=SCHEME)
 
-    for source_document, values in queries.items():
-        lsh.insert(source_document, minhash(values))
+def _shingles(ids: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A 64-bit hash of every run of SHINGLE ids of each text, and how many each text has."""
+    numbers = np.maximum(counts - SHINGLE + 1, 1)
+    # Texts apart by as many places as a run can reach beyond its text: all runs are then slices of one array.
+    shifts = np.arange(len(counts)) * SHINGLE
+    apart = np.full(len(ids) + len(counts) * SHINGLE, NO_TOKEN)
+    apart[np.arange(len(ids)) + np.repeat(shifts, counts)] = ids
+    mixed = np.zeros(max(len(apart) - SHINGLE + 1, 0), dtype=np.uint64)
+    for offset in range(SHINGLE):
+        mixed = _mix(mixed, apart[offset : offset + len(mixed)])
+    starts = np.cumsum(counts) - counts + shifts
+    return mixed[np.arange(numbers.sum()) + np.repeat(starts - np.cumsum(numbers) + numbers, numbers)], numbers
+
+
+def _mix(state: np.ndarray, value: np.ndarray | np.uint64) -> np.ndarray:
+    mixed = (state ^ value) * np.uint64(0x9E3779B97F4A7C15)
+    return mixed ^ (mixed >> np.uint64(29))
+
+
+def bands(signatures: np.ndarray, threshold: float) -> np.ndarray:
+    """(texts, bands) uint64: hashes of the signatures' bands; texts that share one are compared.
+
+    A band is as long as it can be with no more than MISSED of the pairs of similarity `threshold` sharing none.
+    """
+    rows = max(r for r in range(1, PERMUTATIONS + 1) if r == 1 or _missed(threshold, r) <= MISSED)
+    number = PERMUTATIONS // rows
+    parts = signatures[:, : number * rows].reshape(-1, number, rows).astype(np.uint64)
+    mixed = np.broadcast_to(np.arange(number, dtype=np.uint64), parts.shape[:2])
+    for row in range(rows):
+        mixed = _mix(mixed, parts[:, :, row])
+    return mixed
+
+
+def _missed(similarity: float, rows: int) -> float:
+    return (1 - similarity**rows) ** (PERMUTATIONS // rows)
+
+
+def near_duplicates(con: duckdb.DuckDBPyConnection, sources: str, threshold: float) -> set[str]:
+    """Query source documents whose estimated Jaccard similarity with one of an earlier side is `threshold` or more.
+
+    `sources` is a relation (source_document, side, signature, bands). The candidates are joined by DuckDB, which spills
+    and uses its threads; only their signatures come to Python, TOGETHER pairs at a time.
+    """
+    sides = "['" + "', '".join(SIDES) + "']"
+    known = f"SELECT *, hash(source_document) AS name, list_position({sides}, side) AS rank FROM {sources}"
+    con.execute(f"CREATE OR REPLACE TEMP VIEW known AS {known}")
+    con.execute("CREATE OR REPLACE TEMP VIEW band AS SELECT name, rank, unnest(bands) AS band FROM known")
+    candidates = con.sql(
+        """SELECT DISTINCT query.source_document, query.signature, other.signature AS other
+           FROM (SELECT DISTINCT query.name AS query, other.name AS other
+                 FROM (FROM band WHERE rank > 1) AS query JOIN band AS other USING (band) WHERE query.rank > other.rank)
+             AS pair JOIN known AS query ON query.name = pair.query JOIN known AS other ON other.name = pair.other
+           WHERE query.rank > other.rank"""
+    )
     found: set[str] = set()
-    for values in corpus:
-        for candidate in lsh.query(minhash(values)):
-            if candidate not in found and np.mean(queries[candidate] == values) >= threshold:
-                found.add(candidate)
+    for batch in candidates.to_arrow_reader(TOGETHER):
+        one, other = (batch.column(i).flatten().to_numpy().reshape(-1, PERMUTATIONS) for i in (1, 2))
+        similar = np.mean(one == other, axis=1) >= threshold
+        found.update(batch.column(0).filter(similar).to_pylist())
     return found
-
-
-def _shingles(tokens: np.ndarray) -> np.ndarray:
-    """A 32-bit hash of every run of SHINGLE ids in (tokens,) uint64; of the whole where there are fewer."""
-    width = max(1, min(SHINGLE, len(tokens)))
-    count = len(tokens) - width + 1
-    mixed = np.zeros(max(count, 0), dtype=np.uint64)
-    for offset in range(width):
-        mixed = (mixed ^ tokens[offset : offset + count]) * np.uint64(0x9E3779B97F4A7C15)
-        mixed ^= mixed >> np.uint64(29)
-    return mixed >> np.uint64(32)

@@ -83,21 +83,18 @@ def name_served(lm: params.LM, out: Path) -> stage.Metrics:
 def work(chosen: SimpleNamespace) -> stage.Metrics:
     lm = chosen.lm
     if lm.source == "train":
-        metrics = train_on_text(C4, CORPUS, TOKENIZER, OUT, chosen.seed, lm)
-    elif lm.source == "pretrained":
+        return train_on_text(C4, CORPUS, TOKENIZER, OUT, chosen.seed, lm)
+    if lm.source == "pretrained":
         from transformers import AutoModelForCausalLM
 
         from pipelines.lm.pretrained import save_pretrained
 
-        metrics = save_pretrained(AutoModelForCausalLM, "lm", lm.path, lm.revision, OUT)
-    else:
-        metrics = name_served(lm, OUT)
-    shards.write_json(METRICS, {name: value for name, value in metrics.items() if not isinstance(value, list)})
-    return metrics
+        return save_pretrained(AutoModelForCausalLM, "lm", lm.path, lm.revision, OUT)
+    return name_served(lm, OUT)
 
 
 def main() -> None:
-    stage.run("base_lm", ("seed", "lm"), work, out=str(OUT))
+    stage.run("base_lm", ("seed", "lm"), work, out=str(OUT), metrics=METRICS)
 
 
 if __name__ == "__main__":

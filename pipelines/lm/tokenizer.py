@@ -20,7 +20,7 @@ from pipelines.sources.wikipedia import read_pages
 if TYPE_CHECKING:
     import tokenizers
 
-SEGMENT = 1_000_000  # characters
+SEGMENT = 500_000  # characters
 RAW = Path("data/raw")
 OUT = Path("data/models/tokenizer")
 SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
@@ -131,10 +131,10 @@ def encode(tokenizer: tokenizers.Tokenizer, texts: Sequence[str]) -> list[tuple[
     Texts of more than SEGMENT characters are tokenised in stretches that end before a line break, so that a book needs
     no more memory than a page.
     """
-    stretches = [list(_stretches(text)) for text in texts]
-    encoded = iter(tokenizer.encode_batch([text for parts in stretches for _, text in parts], add_special_tokens=False))
+    split = [list(stretches(text)) for text in texts]
+    encoded = iter(tokenizer.encode_batch([text for parts in split for _, text in parts], add_special_tokens=False))
     results = []
-    for parts in stretches:
+    for parts in split:
         own = [(begin, next(encoded)) for begin, _ in parts]
         ids = [np.array(encoding.ids, dtype=np.int64) for _, encoding in own]
         spans = [np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2) + begin for begin, encoding in own]
@@ -142,7 +142,8 @@ def encode(tokenizer: tokenizers.Tokenizer, texts: Sequence[str]) -> list[tuple[
     return results
 
 
-def _stretches(text: str) -> Iterator[tuple[int, str]]:
+def stretches(text: str) -> Iterator[tuple[int, str]]:
+    """(first character, text) of the parts of `text` that are tokenised by themselves; see `encode`."""
     begin = 0
     while len(text) - begin > SEGMENT:
         end = text.rfind("\n", begin + 1, begin + SEGMENT)

@@ -215,7 +215,7 @@ def _describe(db: duckdb.DuckDBPyConnection, questions: Path) -> dict[str, int]:
 
 
 def work(chosen: SimpleNamespace) -> stage.Metrics:
-    counts = build_popqa(
+    return build_popqa(
         TRIPLES,
         PUBLISHED,
         OUT,
@@ -226,12 +226,10 @@ def work(chosen: SimpleNamespace) -> stage.Metrics:
         ingest=chosen.ingest,
         threads=chosen.compute.threads,
     )
-    shards.write_json(METRICS, counts)
-    return {name: float(n) for name, n in counts.items()}
 
 
 def main() -> None:
-    stage.run("build_popqa", ("seed", "compute", "ingest", "popularity", "popqa"), work, out=str(OUT))
+    stage.run("build_popqa", ("seed", "compute", "ingest", "popularity", "popqa"), work, out=str(OUT), metrics=METRICS)
 
 
 if __name__ == "__main__":

@@ -40,12 +40,14 @@ def build_entities(
     raw: Path,
     out: Path,
     *,
-    settings: params.Wikidata,
+    api: str | None,
     contact: str | None,
     ingest: params.Ingest,
     compute: params.Compute,
 ) -> dict[str, int]:
     """Write the stage's folder `out` from what lies under `raw`; return its counts. No file there gives empty tables.
+
+    The entity API at `api` is asked for the names of objects that the files lack, where it is given.
 
     Raises LongtailError on damaged input, too many bad rows, or an entity API that refuses.
     """
@@ -55,18 +57,19 @@ def build_entities(
     properties = tuple(property_ids(raw / "entityquestions/relation_query_templates.json"))
     key = shards.key_of(properties, [*map(_stamp, dumps)], *map(Path, (__file__, wikidata.__file__, text.__file__)))
     rejects = Rejects(ingest.max_reject_share)
-    with processes(compute.workers) as executor:
+    with processes(compute) as executor:
         stream = ((str(dump), block) for dump in dumps for block in wikidata.read_blocks(dump))
         work = partial(parse_block, properties)
-        parts = shards.map_stream("entities", key, work, stream, executor, at_once=2 * compute.workers)
+        at_once = 2 * executor.workers if executor else 1
+        parts = shards.map_stream("entities", key, work, stream, executor, at_once)
         blocks = _take(parts, rejects)
     counts = {"files": len(files), "dump_lines": rejects.read}
     with shards.atomic(out) as folder, database.connect(ingest.memory_gb, compute.threads) as db:
         folder.mkdir()
         counts |= _load(db, blocks, query_service.read_pages(pages, of_pages := Rejects(ingest.max_reject_share)))
         rejects.take(of_pages)
-        if settings.missing_objects:
-            counts |= _fetch_missing(db, settings.api, contact, rejects)
+        if api:
+            counts |= _fetch_missing(db, api, contact, rejects)
         counts |= _write(db, folder)
         rejects.write(folder / "rejects.parquet")
     shards.forget("entities", key)
@@ -204,20 +207,18 @@ def _write(db: duckdb.DuckDBPyConnection, folder: Path) -> dict[str, int]:
 
 
 def work(chosen: SimpleNamespace) -> stage.Metrics:
-    counts = build_entities(
+    return build_entities(
         RAW,
         OUT,
-        settings=chosen.wikidata,
-        contact=chosen.fetch.contact,
+        api=chosen.wikidata.api if chosen.entities.missing_objects else None,
+        contact=chosen.contact,
         ingest=chosen.ingest,
         compute=chosen.compute,
     )
-    shards.write_json(METRICS, counts)
-    return {name: float(n) for name, n in counts.items()}
 
 
 def main() -> None:
-    stage.run("entities", ("compute", "ingest", "fetch", "wikidata"), work, out=str(OUT))
+    stage.run("entities", ("compute", "contact", "entities", "ingest", "wikidata"), work, out=str(OUT), metrics=METRICS)
 
 
 if __name__ == "__main__":

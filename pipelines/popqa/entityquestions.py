@@ -199,7 +199,7 @@ def _read_json(file: Path, kind: type) -> Any:
 
 
 def work(chosen: SimpleNamespace) -> stage.Metrics:
-    counts = build_entityquestions(
+    return build_entityquestions(
         RAW,
         ENTITIES,
         CLAIMS,
@@ -209,12 +209,10 @@ def work(chosen: SimpleNamespace) -> stage.Metrics:
         ingest=chosen.ingest,
         threads=chosen.compute.threads,
     )
-    shards.write_json(METRICS, counts)
-    return {name: float(n) for name, n in counts.items()}
 
 
 def main() -> None:
-    stage.run("entityquestions", ("seed", "compute", "ingest", "popqa"), work, out=str(OUT))
+    stage.run("entityquestions", ("seed", "compute", "ingest", "popqa"), work, out=str(OUT), metrics=METRICS)
 
 
 if __name__ == "__main__":

@@ -147,7 +147,7 @@ def _describe(db: duckdb.DuckDBPyConnection, questions: int) -> dict[str, float]
 
 
 def work(chosen: SimpleNamespace) -> stage.Metrics:
-    counts = build_nq(
+    return build_nq(
         RAW,
         ENTITIES,
         OUT,
@@ -155,12 +155,10 @@ def work(chosen: SimpleNamespace) -> stage.Metrics:
         ingest=chosen.ingest,
         threads=chosen.compute.threads,
     )
-    shards.write_json(METRICS, counts)
-    return {name: float(n) for name, n in counts.items()}
 
 
 def main() -> None:
-    stage.run("nq", ("compute", "ingest", "c4"), work, out=str(OUT))
+    stage.run("nq", ("compute", "ingest", "c4"), work, out=str(OUT), metrics=METRICS)
 
 
 if __name__ == "__main__":

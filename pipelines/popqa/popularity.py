@@ -47,7 +47,7 @@ def count_views(
         if popularity.source == "api":
             counts = _from_api(db, popularity, contact)
         else:
-            counts = _from_dumps(db, raw, popularity, rejects, compute.workers)
+            counts = _from_dumps(db, raw, popularity, rejects, compute)
         database.write(db, "SELECT title, views FROM views ORDER BY title", folder / "views.parquet")
         rejects.write(folder / "rejects.parquet")
         titles, viewed, total = database.row(
@@ -60,14 +60,14 @@ def count_views(
 
 
 def _from_dumps(
-    db: duckdb.DuckDBPyConnection, raw: Path, popularity: params.Popularity, rejects: Rejects, workers: int
+    db: duckdb.DuckDBPyConnection, raw: Path, popularity: params.Popularity, rejects: Rejects, compute: params.Compute
 ) -> dict[str, int]:
     """Table views(title, views); files are read side by side, and those that a killed run finished not again."""
     files = pageviews.choose_files(_files(raw / "pageviews"), popularity.month, popularity.agents)
     tables = _files(raw / "redirects")
     known = _load_redirects(db, tables)
     key = shards.key_of(files, rejects.max_share, *files, Path(pageviews.__file__), Path(__file__))
-    with pool.processes(min(workers, max(len(files), 1))) as executor:
+    with pool.processes(compute, len(files)) as executor:
         parts = shards.map_shards("popularity", key, partial(_read_file, rejects.max_share), files, executor)
     for part in parts:
         rejects.take(Rejects.load(part / "rejects.json", rejects.max_share))
@@ -124,17 +124,16 @@ def work(chosen: SimpleNamespace) -> stage.Metrics:
         RAW,
         OUT,
         popularity=chosen.popularity,
-        contact=chosen.fetch.contact,
+        contact=chosen.contact,
         ingest=chosen.ingest,
         compute=chosen.compute,
     )
     shutil.rmtree(ANSWERS, ignore_errors=True)
-    shards.write_json(METRICS, counts)
-    return {name: float(n) for name, n in counts.items()}
+    return counts
 
 
 def main() -> None:
-    stage.run("popularity", ("compute", "ingest", "fetch", "popularity"), work, out=str(OUT))
+    stage.run("popularity", ("compute", "contact", "ingest", "popularity"), work, out=str(OUT), metrics=METRICS)
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ def build_term_frequency(
     tables = [wikidata / "entities.parquet", wikidata / "claims.parquet"]
     key = shards.key_of(digest, passes, sorted(relations), *tables, Path(c4.__file__), Path(__file__))
     search = partial(_search, wikidata, files, sorted(relations), sample_mb, passes, ingest.memory_gb / workers)
-    with pool.processes(workers) as executor:
+    with pool.processes(compute, passes) as executor:
         parts = shards.map_shards("term_frequency", key, search, range(passes), executor)
     with shards.atomic(out) as folder, database.connect(ingest.memory_gb, compute.threads) as db:
         folder.mkdir()
@@ -118,7 +118,7 @@ def _search(
 
 
 def work(chosen: SimpleNamespace) -> stage.Metrics:
-    counts = build_term_frequency(
+    return build_term_frequency(
         WIKIDATA,
         TEXTS,
         OUT,
@@ -127,12 +127,10 @@ def work(chosen: SimpleNamespace) -> stage.Metrics:
         ingest=chosen.ingest,
         compute=chosen.compute,
     )
-    shards.write_json(METRICS, counts)
-    return {name: float(n) for name, n in counts.items()}
 
 
 def main() -> None:
-    stage.run("term_frequency", ("compute", "ingest", "c4"), work, out=str(OUT))
+    stage.run("term_frequency", ("compute", "ingest", "c4"), work, out=str(OUT), metrics=METRICS)
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ def _write(db: duckdb.DuckDBPyConnection, folder: Path) -> dict[str, int]:
 
 
 def work(chosen: SimpleNamespace) -> stage.Metrics:
-    counts = build_triples(
+    return build_triples(
         WIKIDATA,
         VIEWS,
         FREQUENCIES,
@@ -103,12 +103,10 @@ def work(chosen: SimpleNamespace) -> stage.Metrics:
         ingest=chosen.ingest,
         threads=chosen.compute.threads,
     )
-    shards.write_json(METRICS, counts)
-    return {name: float(n) for name, n in counts.items()}
 
 
 def main() -> None:
-    stage.run("triples", ("compute", "ingest"), work, out=str(OUT))
+    stage.run("triples", ("compute", "ingest"), work, out=str(OUT), metrics=METRICS)
 
 
 if __name__ == "__main__":

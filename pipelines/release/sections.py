@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 
 from pipelines.evaluation import popqa
-from pipelines.release import figures
+from pipelines.release import corpus_section, figures
 from pipelines.release.inputs import Inputs
 from pipelines.release.page import Percent, Section, Table, label, named
 
@@ -29,7 +29,6 @@ def what_was_run(inputs: Inputs, settings: list[tuple[str, object]]) -> Section:
         ]
         for name in sorted(files)
     ]
-    sizes = [[label(name), n] for name, n in inputs.documents.items()]
     questions = [
         [label(row["dataset"]), *(row[key] for key in ("questions", "relations", "test", "train", "popularity"))]
         for row in inputs.questions
@@ -47,7 +46,7 @@ def what_was_run(inputs: Inputs, settings: list[tuple[str, object]]) -> Section:
                 settings,
             ),
             Table("sources", "Source files.", ["data set", "files", "bytes", "licence"], sources),
-            Table("documents", "Documents to retrieve from.", ["corpus", "documents"], sizes),
+            *corpus_section.tables(inputs),
             Table(
                 "questions",
                 "Questions. Those with split train are set apart for the retriever and never evaluated.",

@@ -53,15 +53,12 @@ def copy_pretrained(retriever: params.Retriever, out: Path) -> stage.Metrics:
 
 def work(chosen: SimpleNamespace) -> stage.Metrics:
     if chosen.retriever.source == "pretrained":
-        metrics = copy_pretrained(chosen.retriever, OUT)
-    else:
-        metrics = train_on_corpora(CORPUS, TOKENIZER, OUT, chosen.seed, chosen.retriever, chosen.compute.threads)
-    shards.write_json(METRICS, {name: value for name, value in metrics.items() if not isinstance(value, list)})
-    return metrics
+        return copy_pretrained(chosen.retriever, OUT)
+    return train_on_corpora(CORPUS, TOKENIZER, OUT, chosen.seed, chosen.retriever, chosen.compute.threads)
 
 
 def main() -> None:
-    stage.run("base_retriever", ("seed", "compute", "retriever"), work, out=str(OUT))
+    stage.run("base_retriever", ("seed", "compute", "retriever"), work, out=str(OUT), metrics=METRICS)
 
 
 if __name__ == "__main__":

@@ -50,15 +50,20 @@ GENERATED = "CC0-1.0 (generated)"
 
 
 def main() -> None:
-    stage.run("fetch", ("seed", "fetch", "wikidata", "world"), work, out=str(OUT))
+    stage.run("fetch", ("seed", "contact", "fetch", "wikidata", "world"), work, out=str(OUT))
 
 
 def work(chosen) -> dict[str, float]:
-    return fetch(OUT, chosen.seed, chosen.fetch, chosen.wikidata, chosen.world)
+    return fetch(OUT, chosen.seed, chosen.contact, chosen.fetch, chosen.wikidata, chosen.world)
 
 
 def fetch(
-    out: Path, seed: int, settings: params.Fetch, wikidata: params.Wikidata, world: params.World
+    out: Path,
+    seed: int,
+    contact: str | None,
+    settings: params.Fetch,
+    wikidata: params.Wikidata,
+    world: params.World,
 ) -> dict[str, float]:
     """Write `out`: a folder for each of DATASETS, which ABOUT describes, and manifest.json; return files and bytes.
 
@@ -74,7 +79,7 @@ def fetch(
 
             write_world(folder, seed, world)
         else:
-            sources = _collect(folder, settings, wikidata)
+            sources = _collect(folder, contact, settings, wikidata)
         metrics = _describe(folder, sources, f"generated: sample world, seed {seed}")
     shutil.rmtree(DOWNLOADS, ignore_errors=True)
     shutil.rmtree(ANSWERS, ignore_errors=True)
@@ -105,7 +110,7 @@ def _check(settings: params.Fetch, wikidata: params.Wikidata) -> None:
         raise LongtailError(f"params.yaml: fetch.files has {urls[0]}; addresses need fetch.source: wikimedia")
 
 
-def _collect(folder: Path, settings: params.Fetch, wikidata: params.Wikidata) -> dict[Path, str]:
+def _collect(folder: Path, contact: str | None, settings: params.Fetch, wikidata: params.Wikidata) -> dict[Path, str]:
     """Bring local files, downloads and the query service's pages into `folder`; return where each file is from.
 
     What is checked on this machine is checked before anything is asked of another.
@@ -117,7 +122,7 @@ def _collect(folder: Path, settings: params.Fetch, wikidata: params.Wikidata) ->
             for file, source in _matches(settings, entry):
                 _add(files, Path(name) / file.name, file, source)
     urls, queried = _urls(settings), wikidata.source == "query_service"
-    with open_client(settings.contact, ANSWERS) if urls or queried else nullcontext() as client:
+    with open_client(contact, ANSWERS) if urls or queried else nullcontext() as client:
         downloaded = dict(zip(urls, download(urls, DOWNLOADS, client), strict=True)) if urls else {}
         for name, entry in entries:
             if _is_url(entry):

@@ -1,4 +1,4 @@
-"""Documents of The Pile and C4-like corpora: JSON lines with `text`, and the Pile's subset name where it is given."""
+"""Documents of The Pile, C4 and the like: JSON lines or Parquet with `text` and its subset's name where it is given."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 
+from pipelines.errors import LongtailError
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.text import decode, open_lines
+from pipelines.sources.text import check_start, open_rows
+
+AT_ONCE = 1 << 10  # rows of Parquet
 
 
 class Document(NamedTuple):
     id: str
     text: str
     subset: str
-    row: int  # line of the file, from 1
+    row: int  # line or row of the file, from 1
 
 
 class _Meta(msgspec.Struct):
@@ -26,31 +31,21 @@ class _Meta(msgspec.Struct):
 
 class _Row(msgspec.Struct):
     text: str
-    meta: _Meta = msgspec.field(default_factory=_Meta)
+    meta: _Meta | str | None = None  # text or null in some data sets on the Hub: no subset then
+    subset: str | None = None
 
 
 def read_documents(path: str | Path, rejects: Rejects) -> Iterator[Document]:
-    """Yield the documents of one .jsonl/.json file (compressed or not).
+    """Yield the documents of one JSON lines file (compressed or not), or of one .parquet file by row group.
 
-    Bad rows go to `rejects` (bad_json, unexpected_layout, no_text).
-
-    A document's id is a hash of its text, so it depends neither on the file nor on the order of arrival, and exact
-    duplicates share it. Raises LongtailError naming the file when it is damaged or not UTF-8 (see `open_lines`).
+    The subset is `meta.pile_set_name` or `subset`. Bad rows go to `rejects` (bad_json, unexpected_layout, not_utf8,
+    no_text, too_long). A document's id is a hash of its text, so it depends neither on the file nor on the order of
+    arrival, and exact duplicates share it. Raises LongtailError naming the file when it is damaged (see `open_lines`).
     """
-    parse = msgspec.json.Decoder(_Row).decode
-    for number, line in enumerate(open_lines(path), start=1):
-        if not line.strip():
-            continue
-        rejects.read += 1
-        try:
-            row = parse(line)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            decode(line, f"{path}: line {number}")
-            reason = "unexpected_layout" if isinstance(error, msgspec.ValidationError) else "bad_json"
-            rejects.add(path, number, reason, str(error))
-            continue
-        if row.text.strip():
-            yield Document(text_id(row.text), row.text, row.meta.pile_set_name, number)
+    path = Path(path)
+    for number, text, subset in (_parquet if path.suffix == ".parquet" else _json_lines)(path, rejects):
+        if text.strip():
+            yield Document(text_id(text), text, subset, number)
         else:
             rejects.add(path, number, "no_text", "text is empty")
 
@@ -58,3 +53,55 @@ def read_documents(path: str | Path, rejects: Rejects) -> Iterator[Document]:
 def text_id(text: str) -> str:
     """128 bits of BLAKE2b of the text, in hexadecimal."""
     return hashlib.blake2b(text.encode("utf-8"), digest_size=16).hexdigest()
+
+
+def _json_lines(path: Path, rejects: Rejects) -> Iterator[tuple[int, str, str]]:
+    parse = msgspec.json.Decoder(_Row).decode
+    for number, line in open_rows(path, rejects):
+        try:
+            row = parse(line)
+        except msgspec.ValidationError as error:
+            rejects.add(path, number, "unexpected_layout", str(error))
+        except UnicodeDecodeError as error:
+            rejects.add(path, number, "not_utf8", str(error))
+        except (msgspec.DecodeError, RecursionError) as error:
+            rejects.add(path, number, "bad_json", str(error))
+        else:
+            yield number, row.text, (isinstance(row.meta, _Meta) and row.meta.pile_set_name) or row.subset or ""
+
+
+def _parquet(path: Path, rejects: Rejects) -> Iterator[tuple[int, str, str]]:
+    check_start(path)
+    try:
+        with pq.ParquetFile(path) as file:
+            columns = _columns(path, file.schema_arrow)
+            number = 0
+            for batch in file.iter_batches(AT_ONCE, columns=columns):
+                # As bytes: pyarrow itself doesn't look whether text is UTF-8.
+                texts = batch.column(0).cast(pa.large_binary()).to_pylist()
+                subsets = batch.column(1).to_pylist() if len(columns) > 1 else [None] * len(texts)
+                for text, subset in zip(texts, subsets, strict=True):
+                    number += 1
+                    rejects.read += 1
+                    try:
+                        yield number, (text or b"").decode("utf-8"), subset or ""
+                    except UnicodeDecodeError as error:
+                        rejects.add(path, number, "not_utf8", str(error))
+    except (pa.ArrowException, OSError) as error:
+        raise LongtailError(f"{path}: corrupt, expected a Parquet file ({error}); fetch it again") from None
+
+
+def _columns(path: Path, schema: pa.Schema) -> list[str]:
+    """The names of the column with the texts and, where there is one, of that with the subsets."""
+    if "text" not in schema.names or not _is_text(schema.field("text").type):
+        raise LongtailError(
+            f"{path}: columns {', '.join(schema.names)}, expected a column `text` of strings"
+        )
+    meta = schema.field("meta").type if "meta" in schema.names else pa.null()
+    if pa.types.is_struct(meta) and "pile_set_name" in [field.name for field in meta.fields]:
+        return ["text", "meta.pile_set_name"]
+    return ["text", "subset"] if "subset" in schema.names and _is_text(schema.field("subset").type) else ["text"]
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)

@@ -6,18 +6,25 @@ import bz2
 import io
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import zstandard
 from isal import isal_zlib
 
 from pipelines.errors import LongtailError
 
-BLOCK = (
-    1 << 13
-)  # compressed bytes in one read: what they become stays in the processor's cache and the allocator's heap
+if TYPE_CHECKING:
+    from pipelines.sources.rejects import Rejects
+
+# Compressed bytes in one read: what they become stays in the processor's cache and the allocator's heap, as a rule.
+# Where it is made to be very much, it is still bounded: a kB of zstd is 32 MB at most, 8 kB of gzip 8 MB.
+BLOCK = 1 << 13
+ZSTD_BLOCK = 1 << 10
+PIECE = 1 << 20  # bytes asked for at once where the format allows it (8 kB of bz2 can be gigabytes)
+LONGEST = 1 << 26  # bytes of a line: ten times a bible, or the longest entity of Wikidata; a longer one isn't held
 HTML = (b"<!doctype html", b"<html")
 AGAIN = "fetch it again"
+TOO_LONG = f"longer than {LONGEST >> 20} MB, expected a line for each row"
 
 # The libraries' own file objects stop silently at a cut zstd frame and at a damaged later bz2 stream; so streams are
 # taken one by one with decompressors, which say whether a stream ended.
@@ -42,18 +49,46 @@ def source_files(folder: Path) -> list[Path]:
 def open_lines(path: str | Path) -> Iterator[bytes]:
     """Yield the file's lines without their newline, decompressed by suffix (.bz2, .gz, .zst, or none).
 
-    Raises LongtailError naming the file when it is missing, empty, cut in the middle, corrupt, or an HTML page.
+    Raises LongtailError naming the file when it is missing, empty, cut in the middle, corrupt, or an HTML page, and
+    the line when it is longer than LONGEST.
     """
+    for number, line in enumerate(_lines(path), start=1):
+        if line is None:
+            raise LongtailError(f"{path}: line {number}: {TOO_LONG}; check what the file is")
+        yield line
+
+
+def open_rows(path: str | Path, rejects: Rejects) -> Iterator[tuple[int, bytes]]:
+    """Yield (number from 1, line) of the file's lines that hold something, each counted in `rejects.read`.
+
+    A line longer than LONGEST goes to `rejects` (too_long). Otherwise the same errors as `open_lines`.
+    """
+    for number, line in enumerate(_lines(path), start=1):
+        if line is None:
+            rejects.read += 1
+            rejects.add(path, number, "too_long", TOO_LONG)
+        elif line and not line.isspace():
+            rejects.read += 1
+            yield number, line
+
+
+def _lines(path: str | Path) -> Iterator[bytes | None]:
+    """The file's lines; None for one longer than LONGEST, of which no more than that is ever held."""
     parts: list[bytes] = []
+    size = 0  # of the line that has begun
     for block in open_blocks(path):
         first, *rest = block.split(b"\n")
-        parts.append(first)
+        size += len(first)
+        if size > LONGEST:
+            parts.clear()
+        else:
+            parts.append(first)
         if rest:
-            yield b"".join(parts)
+            yield b"".join(parts) if size <= LONGEST else None
             yield from rest[:-1]
-            parts = [rest[-1]]
-    if last := b"".join(parts):
-        yield last
+            parts, size = [rest[-1]], len(rest[-1])
+    if size:
+        yield b"".join(parts) if size <= LONGEST else None
 
 
 def open_text(path: str | Path) -> Iterator[str]:
@@ -77,12 +112,16 @@ def open_bytes(path: str | Path) -> BinaryIO:
     return io.BufferedReader(_Reader(open_blocks(path)), buffer_size=1 << 18)
 
 
-def open_blocks(path: str | Path) -> Iterator[bytes]:
-    """Yield the decompressed file in blocks that are not empty, at least one, with the same errors as `open_lines`."""
+def open_blocks(path: str | Path, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
+    """Yield the decompressed file in blocks that are not empty, at least one, with the same errors as `open_lines`.
+
+    A block is much shorter than LONGEST. Only the bytes from `begin` to `end` of the file as it lies are read; they
+    must be whole streams.
+    """
     path = Path(path)
     check_start(path)
     with path.open("rb") as raw:
-        stream = iter(lambda: raw.read(BLOCK), b"")
+        stream = _stored(raw, ZSTD_BLOCK if path.suffix == ".zst" else BLOCK, begin, end)
         make = DECOMPRESSORS.get(path.suffix)
         start = b""
         for block in stream if make is None else _decompressed(path, stream, make):
@@ -153,6 +192,12 @@ def check_start(path: Path) -> None:
     _refuse_html(path, head)
 
 
+def _stored(raw: BinaryIO, size: int, begin: int, end: int | None) -> Iterator[bytes]:
+    raw.seek(begin)
+    while data := raw.read(size if end is None else min(size, end - raw.tell())):
+        yield data
+
+
 class _Reader(io.RawIOBase):
     """A raw stream over an iterator of byte blocks."""
 
@@ -179,19 +224,21 @@ def _refuse_html(path: Path, start: bytes) -> None:
 
 def _decompressed(path: Path, stream: Iterator[bytes], make: Callable[[], Any]) -> Iterator[bytes]:
     """Decompress streams (bz2), members (gzip) or frames (zstd) that follow one another; all must be complete."""
+    bound = (PIECE,) if path.suffix == ".bz2" else ()
     decompressor, data = None, b""
     for block in stream:
-        data = block
-        while data:
+        data, more = block, False
+        while data or more:
             if decompressor is None:
                 if path.suffix == ".gz" and not (data := data.lstrip(b"\0")):  # gzip allows padding after a member
                     break
                 decompressor = make()
             try:
-                out = decompressor.decompress(data)
+                out = decompressor.decompress(data, *bound)
             except (OSError, EOFError, isal_zlib.error, zstandard.ZstdError) as error:
                 raise LongtailError(f"{path}: corrupt, expected {path.suffix} data ({error}); {AGAIN}") from None
             data = decompressor.unused_data if decompressor.eof else b""
+            more = bool(bound) and not decompressor.eof and not decompressor.needs_input
             if decompressor.eof:
                 decompressor = None
             if out:

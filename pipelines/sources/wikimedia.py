@@ -54,7 +54,7 @@ def open_client(contact: str | None, cache: Path, kept_days: float = KEPT_DAYS) 
     """
     if not contact:
         raise LongtailError(
-            "params.yaml: fetch.contact is null, expected an e-mail address or a web page; Wikimedia's policy asks "
+            "params.yaml: contact is null, expected an e-mail address or a web page; Wikimedia's policy asks "
             "that downloads say whom to write to"
         )
     with closing(Client(contact, cache, kept_days)) as client:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
-from xml.etree.ElementTree import ParseError
-
-import mwxml
-from mwxml.element_iterator import ElementIterator
-from mwxml.errors import MalformedXML
+from xml.parsers import expat
 
 from pipelines.errors import LongtailError
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.text import open_bytes
+from pipelines.sources.text import LONGEST, open_blocks
+
+PAGE = ("mediawiki", "page")
+USED = {(*PAGE, *path): path[-1] for path in (("title",), ("ns",), ("id",), ("redirect",), ("revision", "text"))}
+
+DEEPEST = 20  # a page's own elements are five deep
 
 
 class Page(NamedTuple):
@@ -22,33 +23,93 @@ class Page(NamedTuple):
     text: str  # wikitext
 
 
-def read_pages(path: str | Path, rejects: Rejects) -> Iterator[Page]:
-    """Yield the articles: namespace 0, no redirects, their latest revision; `rejects` counts the others.
+def read_pages(path: str | Path, rejects: Rejects, begin: int = 0, end: int | None = None) -> Iterator[Page]:
+    """Yield the articles: namespace 0, no redirects, their last revision; `rejects` counts the others.
 
-    Dumps with and without a <siteinfo> header are read. Raises LongtailError naming the file when it is damaged
-    (see `open_bytes`) or isn't a MediaWiki dump.
+    An article longer than LONGEST characters goes to `rejects` (too_long) and isn't held. `begin` and `end` are bytes
+    of the file: a range of whole bz2 streams of a multistream dump, which hold whole pages. Raises LongtailError naming
+    the file, and the page before, when it is damaged (see `open_blocks`) or isn't a MediaWiki dump.
     """
+    dump = _Dump()
     try:
-        root = ElementIterator.from_file(open_bytes(path))
-        if root.tag != "mediawiki":
-            raise LongtailError(f"{path}: the XML begins with <{root.tag}>, expected <mediawiki>; fetch it again")
-        for element in root:
-            if element.tag != "page":
-                continue
-            rejects.read += 1
-            page = mwxml.Page.from_element(element)
-            text = ""
-            for revision in page:
-                text = revision.text or ""
-            # mwxml keeps every finished page's empty element below the root: a full dump would need gigabytes
-            root.element.clear()
-            if page.namespace != 0:
-                rejects.skip("other_namespace")
-            elif page.redirect is not None:
-                rejects.skip("redirect")
-            else:
-                yield Page(str(page.id), page.title, text)
-    except (ParseError, MalformedXML, ValueError) as error:
+        if begin:
+            dump.parse(b"<mediawiki>")
+        for block in open_blocks(path, begin, end):
+            dump.parse(block)
+            yield from _articles(path, dump.take(), rejects)
+        dump.parse(b"" if end is None else b"</mediawiki>", True)
+        yield from _articles(path, dump.take(), rejects)
+    except (expat.ExpatError, ValueError) as error:
         raise LongtailError(
-            f"{path}: corrupt, expected the XML of a pages-articles dump ({error}); fetch it again"
+            f"{path}: corrupt {dump.where()}, expected the XML of a pages-articles dump ({error}); fetch it again"
         ) from None
+
+
+def _articles(path: str | Path, pages: list[dict[str, str]], rejects: Rejects) -> Iterator[Page]:
+    for page in pages:
+        rejects.read += 1
+        if int(page["ns"]) != 0:
+            rejects.skip("other_namespace")
+        elif "redirect" in page:
+            rejects.skip("redirect")
+        elif (text := page.get("text", "")) is None:
+            rejects.add(path, int(page["id"]), "too_long", f"{page['title']}: more than {LONGEST} characters")
+        else:
+            yield Page(page["id"], page["title"], text)
+
+
+class _Dump:
+    """An XML parser that keeps of each page what is used, and no page once it was taken."""
+
+    def __init__(self) -> None:
+        self._open: tuple[str, ...] = ()
+        self._pages: list[dict[str, str | None]] = []
+        self._page: dict[str, str | None] = {}
+        self._last = ""  # the last whole page
+        self._parts: list[str] = []
+        self._size = 0
+        self._parser = parser = expat.ParserCreate()
+        parser.buffer_text, parser.buffer_size = True, 1 << 16
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        parser.CharacterDataHandler = self._text
+        self.parse = parser.Parse
+
+    def take(self) -> list[dict[str, str | None]]:
+        """The pages that ended since the last call: ns, id and title, and redirect and text where it has them.
+
+        A text too long to be held is None.
+        """
+        pages, self._pages = self._pages, []
+        return pages
+
+    def where(self) -> str:
+        return f"after the page {self._last}" if self._last else "before its first page's end"
+
+    def _start(self, name: str, _: dict[str, str]) -> None:
+        if not self._open and name != "mediawiki":
+            raise ValueError(f"it begins with <{name}>, not with <mediawiki>")
+        self._open = (*self._open, name)
+        if len(self._open) > DEEPEST:
+            raise ValueError(f"elements nested more than {DEEPEST} deep")
+        self._parts, self._size = [], 0
+
+    def _text(self, text: str) -> None:
+        self._size += len(text)
+        if self._size <= LONGEST:
+            self._parts.append(text)
+
+    def _end(self, _: str) -> None:
+        if used := USED.get(self._open):
+            self._page[used] = "".join(self._parts) if self._size <= LONGEST else None
+        elif self._open == PAGE:
+            page, self._page = self._page, {}
+            for key in ("title", "ns", "id"):
+                if page.get(key) is None:
+                    raise ValueError(f"a page without <{key}>")
+            if not (page["id"].isdecimal() and page["ns"].removeprefix("-").isdecimal()):
+                raise ValueError(f"a page with id {page['id'][:40]!r}, namespace {page['ns'][:40]!r}")
+            self._last = f"{page['id']} ({page['title']})"
+            self._pages.append(page)
+        self._open = self._open[:-1]
+        self._parts, self._size = [], 0

@@ -61,15 +61,15 @@ def dump(raw: Path, items: list, name: str = "d.json.gz") -> Path:
     return path
 
 
-def build(raw: Path, out: str = "out", max_share: float = 0.05, workers: int = 1, api: str = "", missing: bool = False):
+def build(raw: Path, out: str = "out", max_share: float = 0.05, workers: int = 1, api: str | None = None):
     """Names (qid, label, title), claims, and the counts."""
     counts = entities.build_entities(
         raw,
         Path(out),
-        settings=params.Wikidata(source="dump", query_service="", api=api, page=1, missing_objects=missing),
+        api=api,
         contact="someone@example.org",
         ingest=params.Ingest(max_reject_share=max_share, memory_gb=1.0),
-        compute=params.Compute(threads=1, workers=workers, device="cpu"),
+        compute=params.Compute(threads=1, workers=workers, executor="local", dask=None, device="cpu"),
     )
     names = [(row["qid"], row["label"], row["wiki_title"]) for row in read(out, "entities")]
     return names, [tuple(row.values()) for row in read(out, "claims")], counts
@@ -122,7 +122,7 @@ def test_what_the_query_service_and_the_entity_api_wrote_is_a_source_too(raw, wi
     world.labels |= {f"Q{qid}": {"labels": {"en": {"value": label}} if label else {}} for qid, label, _ in NAMED}
     wikimedia.pages |= {"/sparql": world.sparql, "/api": world.api}
     server = {"query_service": f"{wikimedia.address}/sparql", "api": f"{wikimedia.address}/api"}
-    settings = params.Wikidata(source="query_service", **server, page=2, missing_objects=False)
+    settings = params.Wikidata(source="query_service", **server, page=2)
     with open_client("someone@example.org", Path("kept")) as client:
         query_service.write_pages(client, raw / "wikidata", settings, ["P106"])
     names, claims, counts = build(raw)
@@ -142,7 +142,7 @@ def test_missing_objects_are_asked_of_the_entity_api(raw, wikimedia: Wikimedia):
     dump(raw, [item(10, "Ada", "Ada", P106=[20, 21, 22, 23]), item(20, "poet")])
     world = Wikidata({}, {"Q21": "Engineer"}, redirects={"Q22": "Q21"}, missing={"Q23"})
     wikimedia.pages["/api"] = world.api
-    names, claims, counts = build(raw, api=f"{wikimedia.address}/api", missing=True)
+    names, claims, counts = build(raw, api=f"{wikimedia.address}/api")
     assert names == [
         (10, "Ada", "Ada"),
         (20, "poet", None),

@@ -67,7 +67,7 @@ def count(out: str = "out", *, contact: str | None = None, threads: int = 1, wor
         popularity=Popularity(**given),
         contact=contact,
         ingest=Ingest(max_reject_share=0.0, memory_gb=1.0),
-        compute=Compute(threads=threads, workers=workers, device="cpu"),
+        compute=Compute(threads=threads, workers=workers, executor="local", dask=None, device="cpu"),
     )
 
 
@@ -165,7 +165,7 @@ def test_what_a_killed_run_read_is_not_read_again(place, monkeypatch):
 
 
 def test_no_contact_is_an_error(place):
-    with pytest.raises(LongtailError, match=r"fetch\.contact is null"):
+    with pytest.raises(LongtailError, match=r"contact is null"):
         count(source="api")
 
 

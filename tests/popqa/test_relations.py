@@ -39,7 +39,7 @@ def questions(folder: Path, relations: dict[str, Relation]) -> list[dict]:
         relations=relations,
         sample_mb=1,
         ingest=ingest,
-        compute=params.Compute(threads=1, workers=1, device="cpu"),
+        compute=params.Compute(threads=1, workers=1, executor="local", dask=None, device="cpu"),
     )
     frequencies = folder / "out/term_frequency.parquet"
     build_triples(

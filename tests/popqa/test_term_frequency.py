@@ -54,7 +54,7 @@ def build(folder: Path, relations=("P19", "P106"), workers: int = 1, max_reject_
         relations=relations,
         sample_mb=1,
         ingest=params.Ingest(max_reject_share=max_reject_share, memory_gb=1.0),
-        compute=params.Compute(threads=1, workers=workers, device="cpu"),
+        compute=params.Compute(threads=1, workers=workers, executor="local", dask=None, device="cpu"),
     )
     rows = pq.read_table(folder / "out/term_frequency.parquet").to_pylist()
     return {row["qid"]: row["term_frequency"] for row in rows}, counts

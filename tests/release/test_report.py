@@ -124,10 +124,15 @@ def write_data(data: Path, effect: float = 1.0, popularity_known: bool = True) -
         for i in range(60)
     ]
     metrics["tasks"] = tasks.summarise(pa.Table.from_pylist(done, tasks.SCHEMA), 0, 200)
+    read = {"rows": 5_617.0, "rejected": 3.0, "documents": 20.0, "tokens": 2_467.0}
+    metrics["corpus_wikipedia"] = read | {"skipped_redirect": 1_728.0, "skipped_other_namespace": 1_309.0}
+    metrics["corpus_pile"] = read | {"duplicates": 1_041.0, "near_duplicate_sources": 1_377.0, "queries_test": 1_888.0}
     for name, content in metrics.items():
         shards.write_json(data / f"metrics/{name}.json", content)
     for corpus, n in (("wikipedia", 321), ("pile", 123)):
-        write(data / f"corpus/{corpus}/docs.parquet", pa.table({"id": [str(i) for i in range(n)]}))
+        docs = {"id": [str(i) for i in range(n)], "source": [f"Set{i % 5 // 4}" for i in range(n)]}
+        docs["source_document"] = [str(i // 10) for i in range(n)]
+        write(data / f"corpus/{corpus}/docs.parquet", pa.table(docs))
     bad = [{"file": "dump.json", "row": 7, "reason": "no label", "detail": ""}]
     write(data / "triples/rejects.parquet", pa.Table.from_pylist(bad, REJECTS))
     entry = {"path": "c4/a.gz", "dataset": "c4", "source": "x", "licence": "ODC-BY", "bytes": 12, "sha256": ""}
@@ -164,6 +169,22 @@ def test_the_page_holds_the_computed_numbers(made):
         first = next(iter(csv.DictReader(rows)))
     assert float(first["substring"]) == pytest.approx(right["closed_book"].mean())
     assert float(first["substring_low"]) < float(first["substring"]) < float(first["substring_high"])
+
+
+def test_what_was_read_for_each_corpus_and_what_became_of_it_is_counted(made):
+    folder, _ = made
+    tables = {}
+    for name in ("documents", "queries", "subsets"):
+        with (folder / f"tables/{name}.csv").open() as rows:
+            tables[name] = list(csv.DictReader(rows))
+    wikipedia, pile = tables["documents"]
+    assert (wikipedia["rows or pages read"], wikipedia["redirects"], wikipedia["tokens"]) == ("5617", "1728", "2467")
+    assert (wikipedia["other namespaces"], wikipedia["exact duplicates"]) == ("1309", "0")
+    assert (pile["redirects"], pile["exact duplicates"]) == ("0", "1041")
+    assert "subsets without weight" not in pile
+    assert tables["queries"][1]["sources removed as near-duplicates"] == "1377"
+    assert tables["queries"][1]["test"] == "1888"
+    assert [tuple(row.values()) for row in tables["subsets"]][-1] == ("Pile", "Set1", "12", "24")
 
 
 def test_effects_in_the_data_are_shown(made):

@@ -15,7 +15,7 @@ from pipelines.retrieval import index
 
 SECTIONS = ("seed", "compute", "lm", "retriever", "index", "lsr", "replug", "report")
 SMALL = {
-    "compute": {"threads": 1, "workers": 1, "device": "cpu"},
+    "compute": {"threads": 1, "workers": 1, "executor": "local", "dask": None, "device": "cpu"},
     "lm": {"batch_tokens": 2000},
     "lsr": {"lm_queries": 8, "qa_queries": 6, "validation_queries": 6, "validation_share": 0.4, "top_k": 5, "beta": 1.0}
     | {"batch_size": 4, "steps": 6, "refresh_steps": 3},

@@ -17,7 +17,7 @@ from pipelines.retrieval import dense, index
 from pipelines.retrieval.encoder import Encoder
 from pipelines.retrieval.open import open_retriever
 
-COMPUTE = params.Compute(threads=1, workers=1, device="cpu")
+COMPUTE = params.Compute(threads=1, workers=1, executor="local", dask=None, device="cpu")
 RETRIEVER = params.Retriever(
     source="train", path=None, revision=None, similarity="cosine", batch_size=16, max_tokens=64, training=None
 )

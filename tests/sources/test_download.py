@@ -106,12 +106,12 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def from_web(server: Server, *names: str) -> params.Fetch:
     files = {"wikipedia": [f"{server.address}/{name}" for name in names or (DUMP,)]}
-    return params.Fetch(source="wikimedia", root="root", files=files, contact="someone@example.org")
+    return params.Fetch(source="wikimedia", root="root", files=files)
 
 
-def run(chosen: params.Fetch) -> dict[str, float]:
-    dumps = params.Wikidata(source="dump", query_service="http://-", api="http://-", page=10, missing_objects=False)
-    return fetch(Path("data/raw"), 0, chosen, dumps, world=None)
+def run(chosen: params.Fetch, contact: str | None = "someone@example.org") -> dict[str, float]:
+    dumps = params.Wikidata(source="dump", query_service="http://-", api="http://-", page=10)
+    return fetch(Path("data/raw"), 0, contact, chosen, dumps, world=None)
 
 
 def test_a_download_is_announced_and_says_who_asks(server: Server, capsys: pytest.CaptureFixture) -> None:
@@ -131,8 +131,8 @@ def test_globs_and_addresses_go_together(server: Server) -> None:
 
 
 def test_a_contact_is_required(server: Server) -> None:
-    with pytest.raises(LongtailError, match=r"fetch\.contact is null"):
-        run(from_web(server).model_copy(update={"contact": None}))
+    with pytest.raises(LongtailError, match=r"contact is null"):
+        run(from_web(server), contact=None)
     assert not server.requests
 
 
@@ -206,6 +206,6 @@ def test_three_downloads_at_most_run_at_once(server: Server) -> None:
 
 
 def test_a_server_that_is_not_there_is_named() -> None:
-    gone = params.Fetch(source="wikimedia", root=None, files={"c4": ["http://127.0.0.1:9/x.gz"]}, contact="someone")
+    gone = params.Fetch(source="wikimedia", root=None, files={"c4": ["http://127.0.0.1:9/x.gz"]})
     with pytest.raises(LongtailError, match=r"http://127\.0\.0\.1:9/x\.gz: no connection"):
         run(gone)

@@ -27,14 +27,16 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def settings(files: dict[str, list[str]], source: str = "files", root: str | None = "root") -> params.Fetch:
-    return params.Fetch(source=source, root=root, files=files, contact="someone@example.org")
+    return params.Fetch(source=source, root=root, files=files)
 
 
-DUMPS = params.Wikidata(source="dump", query_service="http://-", api="http://-", page=10, missing_objects=False)
+DUMPS = params.Wikidata(source="dump", query_service="http://-", api="http://-", page=10)
 
 
-def run(chosen: params.Fetch, wikidata: params.Wikidata = DUMPS) -> dict[str, float]:
-    return fetch(Path("data/raw"), 0, chosen, wikidata, world=None)
+def run(
+    chosen: params.Fetch, wikidata: params.Wikidata = DUMPS, contact: str | None = "someone@example.org"
+) -> dict[str, float]:
+    return fetch(Path("data/raw"), 0, contact, chosen, wikidata, world=None)
 
 
 def in_root(name: str, data: bytes = b"data") -> Path:
@@ -111,8 +113,10 @@ def test_a_failed_fetch_leaves_the_last_one_as_it_was() -> None:
 def test_the_sample_world_repeats_to_the_byte(root: Path) -> None:
     values = yaml.safe_load(profiles.compose("sample", root))["world"]
     world = params.World(**{**values, "entities": 60, "lm_documents": 200, "questions": 20})
-    nothing = params.Fetch(source="world", root=None, files={}, contact=None)
-    metrics = [fetch(Path(out), seed, nothing, DUMPS, world) for out, seed in (("one", 1), ("again", 1), ("two", 2))]
+    nothing = params.Fetch(source="world", root=None, files={})
+    metrics = [
+        fetch(Path(out), seed, None, nothing, DUMPS, world) for out, seed in (("one", 1), ("again", 1), ("two", 2))
+    ]
     one, again, two = (Path(out, "manifest.json").read_text() for out in ("one", "again", "two"))
     assert one == again
     assert one.replace("seed 1", "seed 2") != two
@@ -129,8 +133,8 @@ def test_the_paper_profile_asks_for_what_it_cannot_know_before_any_request(root:
         run(chosen)
     only = {name: [one for one in entries if one.startswith("https://")] for name, entries in chosen.files.items()}
     assert {name for name, entries in only.items() if entries} == {"wikidata", "pageviews", "wikipedia"}
-    with pytest.raises(LongtailError, match=r"fetch\.contact is null"):
-        run(chosen.model_copy(update={"files": only}))
+    with pytest.raises(LongtailError, match=r"contact is null"):
+        run(chosen.model_copy(update={"files": only}), contact=None)
 
 
 # The query service
@@ -185,7 +189,6 @@ def test_pages_once_fetched_can_be_fetched_from_files(wikimedia: Wikimedia, quer
         ({"source": "files"}, "wikidata.source is query_service and fetch.source files, expected wikimedia"),
         ({"source": "world"}, "wikidata.source is query_service and fetch.source world, expected wikimedia"),
         ({"files": {"wikidata": ["x.json"]}}, "fetch.files names a dump under wikidata"),
-        ({"contact": None}, r"fetch\.contact is null"),
         ({"files": {"nq": ["none"]}}, "root/none: no such file"),
     ],
 )
@@ -205,7 +208,7 @@ from pathlib import Path
 from pipelines import params
 from pipelines.sources.fetch import fetch
 chosen, wikidata = (json.loads(text) for text in sys.argv[1:])
-fetch(Path("data/raw"), 0, params.Fetch(**chosen), params.Wikidata(**wikidata), None)
+fetch(Path("data/raw"), 0, "someone@example.org", params.Fetch(**chosen), params.Wikidata(**wikidata), None)
 """
 
 

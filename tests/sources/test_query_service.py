@@ -46,7 +46,6 @@ def fetched(client: Client, wikimedia: Wikimedia, folder: Path, page: int = 8) -
         query_service=f"{wikimedia.address}/sparql",
         api=f"{wikimedia.address}/api",
         page=page,
-        missing_objects=False,
     )
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()

@@ -1,0 +1,61 @@
+"""The `chunk` stage on a Dask cluster writes the bytes that one process writes, also where a worker is killed."""
+
+import os
+import platform
+import signal
+import threading
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from test_chunk import assert_same_bytes, chosen, damage, make, project, text_of, tokenizer, write_pile  # noqa: F401
+
+from pipelines import params
+from pipelines.errors import LongtailError
+
+
+def on(cluster) -> SimpleNamespace:
+    settings = chosen()
+    changed = {"executor": "dask", "dask": cluster.scheduler_address}
+    settings.compute = params.Compute(**{**settings.compute.model_dump(), **changed})
+    return settings
+
+
+def kill_one_at_work(workers: list[int], killed: list[int], over: threading.Event) -> None:
+    """Kill the first worker that is seen cutting a shard after the third, and make sure that it was still at it."""
+    while not (killed or over.is_set()):
+        for holder in Path(".longtail/tmp").glob(f"{platform.node()}.*-*"):
+            pid = int(holder.name.removeprefix(f"{platform.node()}.").split("-")[0])
+            with suppress(FileNotFoundError):
+                if pid in workers and not killed and max(os.listdir(holder), default="") > "000002":
+                    os.kill(pid, signal.SIGSTOP)
+                    if holder.exists():
+                        killed.append(pid)
+                    os.kill(pid, signal.SIGKILL if killed else signal.SIGCONT)
+
+
+def test_a_cluster_that_loses_a_worker_writes_the_same_bytes(tokenizer: Path, cluster) -> None:  # noqa: F811
+    write_pile([text_of(i) for i in range(600)], "00.jsonl.zst")
+    write_pile([text_of(i) for i in range(590, 700)], "01.jsonl.zst")
+    here = make(tokenizer, chosen(), out="here")
+    workers, killed, over = [nanny.pid for nanny in cluster.workers.values()], [], threading.Event()
+    killer = threading.Thread(target=kill_one_at_work, args=(workers, killed, over))
+    killer.start()
+    try:
+        there = make(tokenizer, on(cluster), out="there")
+    finally:
+        over.set()
+        killer.join()
+    assert len(workers) == 3
+    assert killed
+    assert there == here
+    assert_same_bytes("here", "there")
+    assert not list(Path(".longtail/shards").iterdir())
+
+
+def test_damaged_input_found_on_a_cluster_is_named(tokenizer: Path, cluster) -> None:  # noqa: F811
+    damage(write_pile([text_of(1)]), "cut")
+    with pytest.raises(LongtailError, match=r"^[^\n]*00\.jsonl\.zst: [^\n]*cut in the middle[^\n]*$"):
+        make(tokenizer, on(cluster))
+    assert not Path("out").exists()
