@@ -106,7 +106,7 @@ class Tokenizer(Section):
 
 class CorpusOf(Section):
     documents: PositiveInt | None  # at most, of source documents drawn by hash; null: all
-    weights: dict[str, PositiveFloat] | None  # subset -> its documents' weight in that draw; others stay out; null: all 1
+    weights: dict[str, PositiveFloat] | None  # subset -> weight in that draw; subsets not named stay out; null: all 1
     query_share: Share  # of source documents kept out of the corpus, for language-modelling queries
 
 

@@ -11,11 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from mwparserfromhell.parser import ParserError
 
 from pipelines import draws, params
 from pipelines.corpus import cut, sample
-from pipelines.corpus.clean import wikitext_to_text
+from pipelines.corpus.clean import BadWikitext, wikitext_to_text
 from pipelines.corpus.split import PERMUTATIONS, bands, side, signatures
 from pipelines.corpus.tokens import Encoder, Tokens, open_encoder
 from pipelines.sources.rejects import Rejects
@@ -91,17 +90,17 @@ def _texts(name: str, batch: Batch, rejects: Rejects) -> tuple[pa.Table, list[st
         table = table.filter(pc.invert(pc.is_in(where, pa.array(batch.duplicates))))
     texts = table["text"].to_pylist()
     if name == "wikipedia":
-        columns = [table[column].to_pylist() for column in ("file", "row", "title", "text")]
+        columns = [table[column].to_pylist() for column in ("file", "row", "title", "text", "wikitext")]
         texts = [_page(rejects, *row) for row in zip(*columns, strict=True)]
     kept = pa.array([bool(text) for text in texts], pa.bool_())
     return table.drop_columns("text").filter(kept).combine_chunks(), [text for text in texts if text]
 
 
-def _page(rejects: Rejects, file: str, row: int, title: str, wikitext: str) -> str:
+def _page(rejects: Rejects, file: str, row: int, title: str, text: str, wikitext: bool) -> str:
     """A page begins with its title, so that its first chunk holds it."""
     try:
-        text = wikitext_to_text(wikitext)
-    except ParserError as error:
+        text = wikitext_to_text(text) if wikitext else text
+    except BadWikitext as error:
         rejects.add(file, row, "bad_wikitext", str(error))
         return ""
     if not text:

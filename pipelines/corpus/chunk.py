@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from pipelines import shards, stage
 from pipelines.corpus import assemble
 from pipelines.pool import processes
+from pipelines.sources.multistream import parts
 from pipelines.sources.text import source_files
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from pipelines.corpus.batch import Batch, Settings
+    from pipelines.sources.multistream import Part
 
 NAMES = ("wikipedia", "pile")
 TOKENIZER = Path("data/models/tokenizer")
@@ -54,7 +56,7 @@ def build(raw: Path, tokenizer: Path, out: Path, name: str, chosen) -> dict[str,
     key = shards.key_of(*code, tokenizer, settings, [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files])
     con = assemble.database(chosen.compute.threads, chosen.ingest.memory_gb)
     with processes(chosen.compute) as executor:
-        work = _Work(name, key, files, executor)
+        work = _Work(name, key, [part for file in files for part in parts(file)], executor)
         rounds = _rounds(work, settings, chosen.ingest.max_reject_share, con)
     metrics = assemble.write(con, out, settings, rounds, chosen.ingest.max_reject_share)
     work.forget()
@@ -66,7 +68,7 @@ class _Work(NamedTuple):
 
     name: str
     key: str
-    files: list[Path]
+    parts: list[Part]
     executor: Executor | None
 
     def map(self, step: str, work, items: list) -> list[Path]:
@@ -80,21 +82,21 @@ class _Work(NamedTuple):
 def _rounds(work: _Work, settings: Settings, max_reject_share: float, con) -> list[assemble.Round]:
     """Read and cut all source documents, or, of a capped corpus, more and more of them until they are enough."""
     from pipelines.corpus.batch import cut_batch
-    from pipelines.corpus.read import BATCH_BYTES, measure_file, read_file
+    from pipelines.corpus.read import BATCH_BYTES, measure_part, read_part
     from pipelines.corpus.sample import CHARACTERS_PER_TOKEN, MARGIN, Draw, Sizes
 
     draw = Draw(settings.seed, settings.corpus, settings.queries)
     wanted = settings.corpus.documents
     sizes = Sizes()
     if wanted:
-        for path in work.map("measure", partial(measure_file, work.name, draw), work.files):
+        for path in work.map("measure", partial(measure_part, work.name, draw), work.parts):
             sizes.load(path)
         draw = draw._replace(high=sizes.reach(wanted * settings.chunk.tokens * CHARACTERS_PER_TOKEN * MARGIN, draw.low))
     rounds: list[assemble.Round] = []
     while True:
         step = len(rounds)
-        reader = partial(read_file, work.name, max_reject_share, BATCH_BYTES, draw)
-        read = work.map(f"read{step}", reader, work.files)
+        reader = partial(read_part, work.name, max_reject_share, BATCH_BYTES, draw)
+        read = work.map(f"read{step}", reader, work.parts)
         assemble.check_weights(work.name, settings.corpus.weights, read)
         batches = _batches(con, [*(one.read for one in rounds), read], settings)
         rounds.append(assemble.Round(read, work.map(f"cut{step}", partial(cut_batch, settings), batches), batches))

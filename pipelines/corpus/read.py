@@ -1,56 +1,43 @@
-"""Source files to batches of raw documents on disk, so that one big dump keeps every process busy and is resumable."""
+"""Source files to batches of raw documents on disk, so that a big dump keeps every process busy and is resumable."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines import shards
 from pipelines.corpus.sample import Draw, Sizes
-from pipelines.sources.pile import read_documents
+from pipelines.sources.documents import Raw, read_raw
+from pipelines.sources.multistream import Part
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.wikipedia import read_pages
 
 BATCH_BYTES = 4_000_000  # of raw text
 BATCH = pa.schema(
     [("source_document", pa.string()), ("source", pa.string()), ("title", pa.string()), ("text", pa.string()),
-     ("file", pa.string()), ("row", pa.int64())]
+     ("file", pa.string()), ("row", pa.int64()), ("wikitext", pa.bool_())]
 )  # fmt: skip
 
 
-class Raw(NamedTuple):
-    """One document as its source has it: wikitext for Wikipedia."""
-
-    source_document: str
-    source: str
-    title: str
-    text: str
-    file: str
-    row: int  # line of the file, or the page's id
-
-
-def measure_file(name: str, draw: Draw, file: Path, out: Path) -> None:
+def measure_part(name: str, draw: Draw, part: Part, out: Path) -> None:
     """Write the characters of the corpus's source documents by their keys, `Sizes.characters`."""
     sizes = Sizes()
-    for row in _reader(name)(name, file, Rejects(1.0)):
+    for row in read_raw(name, part, Rejects(1.0)):
         if place := draw.place(row.source_document, row.source):
             sizes.add(place, len(row.text))
     out.write_bytes(sizes.characters.tobytes())
 
 
-def read_file(name: str, max_reject_share: float, batch_bytes: int, draw: Draw, file: Path, out: Path) -> None:
-    """Write a folder: batches of one file's drawn documents (NNNNNN.parquet), rejects.parquet, read.json."""
+def read_part(name: str, max_reject_share: float, batch_bytes: int, draw: Draw, part: Part, out: Path) -> None:
+    """Write a folder: batches of one part's drawn documents (NNNNNN.parquet), rejects.parquet, read.json."""
     out.mkdir()
     rejects = Rejects(max_reject_share)
     rows: list[Raw] = []
     sources: Counter[str] = Counter()
     size = count = 0
-    for row in _reader(name)(name, file, rejects):
+    for row in read_raw(name, part, rejects):
         sources[row.source] += 1
         place = draw.place(row.source_document, row.source)
         if place is None:
@@ -73,17 +60,3 @@ def write_rows(rows: list, schema: pa.Schema, path: Path) -> None:
     columns = zip(*rows, strict=True) if rows else [()] * len(schema)
     pq.write_table(pa.table([pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)],
                             schema=schema), path, compression="zstd")  # fmt: skip
-
-
-def _reader(name: str) -> Callable[[str, Path, Rejects], Iterator[Raw]]:
-    return _wikipedia if name == "wikipedia" else _json_lines
-
-
-def _wikipedia(name: str, file: Path, rejects: Rejects) -> Iterator[Raw]:
-    for page in read_pages(file, rejects):
-        yield Raw(page.id, name, page.title, page.text, file.name, int(page.id))
-
-
-def _json_lines(name: str, file: Path, rejects: Rejects) -> Iterator[Raw]:
-    for document in read_documents(file, rejects):
-        yield Raw(document.id, document.subset or name, "", document.text, file.name, document.row)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,12 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipelines import params, shards, stage
-from pipelines.corpus.clean import wikitext_to_text
+from pipelines.corpus.clean import BadWikitext, wikitext_to_text
 from pipelines.errors import LongtailError
-from pipelines.sources.pile import read_documents
+from pipelines.sources import multistream
+from pipelines.sources.documents import read_raw
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.text import source_files
-from pipelines.sources.wikipedia import read_pages
 
 if TYPE_CHECKING:
     import tokenizers
@@ -155,11 +156,10 @@ def stretches(text: str) -> Iterator[tuple[int, str]]:
 
 def _texts(raw: Path, name: str) -> Iterator[str]:
     rejects = Rejects(1.0)  # the stages that keep the documents judge the share of bad rows
-    for file in source_files(raw / name):
-        if name == "wikipedia":
-            yield from (wikitext_to_text(page.text) for page in read_pages(file, rejects))
-        else:
-            yield from (document.text for document in read_documents(file, rejects))
+    for part in (part for file in source_files(raw / name) for part in multistream.parts(file)):
+        for document in read_raw(name, part, rejects):
+            with suppress(BadWikitext):
+                yield wikitext_to_text(document.text) if document.wikitext else document.text
 
 
 def _first_bytes(texts: Iterator[str], limit: int) -> Iterator[str]:

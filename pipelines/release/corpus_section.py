@@ -38,8 +38,8 @@ def tables(inputs: Inputs) -> list[Table]:
         _table(
             inputs,
             "queries",
-            "Language-modelling queries, from source documents that the corpus doesn't have. Near-duplicates are source "
-            "documents of queries that resemble one of the corpus, or one of a split that is judged on.",
+            "Language-modelling queries, from source documents that the corpus doesn't have. Near-duplicates are "
+            "source documents of queries that resemble one of the corpus, or one of a split that is judged on.",
             QUERIES,
         ),
         *_subsets(inputs),
@@ -62,7 +62,7 @@ def _subsets(inputs: Inputs) -> list[Table]:
 
 def _table(inputs: Inputs, name: str, caption: str, columns: dict[str, str]) -> Table:
     metrics = [inputs.metrics.get(f"corpus_{corpus}", {}) for corpus in CORPORA]
-    shown = [key for key in columns if any(one.get(key) for one in metrics)]
+    shown = [key for key in columns if any(key in one for one in metrics)]
     rows = [
         [label(corpus), *(int(one.get(key, 0)) for key in shown)] for corpus, one in zip(CORPORA, metrics, strict=True)
     ]

@@ -27,7 +27,7 @@ class Part(NamedTuple):
 def parts(file: Path, streams: int = STREAMS) -> list[Part]:
     """A source file in the parts it can be read in, in its order: a multistream dump by its index, others whole.
 
-    A multistream dump's index (…-multistream-index.txt.bz2, or -index1.txt-p1p9 for -multistream1.xml-p1p9) has none: it
+    An index (…-multistream-index.txt.bz2, or -index1.txt-p1p9.bz2 of -multistream1.xml-p1p9.bz2) has no part itself: it
     has a line for each page, `stream's first byte:page id:title`. A part has `streams` streams; the first begins with
     the dump's header. Raises LongtailError naming index and line where it isn't like that, or its dump isn't there.
     """
@@ -44,10 +44,10 @@ def parts(file: Path, streams: int = STREAMS) -> list[Part]:
     starts, pages = _streams(index, file)
     bounds = [0, *starts[streams::streams], None]
     counts = (sum(pages[first : first + streams]) for first in range(0, len(pages), streams))
-    return [Part(file, begin, end, count) for begin, end, count in zip(bounds, bounds[1:], counts, strict=True)]
+    return [Part(file, begin, end, count) for begin, end, count in zip(bounds[:-1], bounds[1:], counts, strict=True)]
 
 
-def read_part(part: Part, rejects: Rejects) -> Iterator[Page]:
+def read_articles(part: Part, rejects: Rejects) -> Iterator[Page]:
     """The part's articles, see `read_pages`; LongtailError too where there are not as many pages as the index says."""
     before = rejects.read
     try:
@@ -56,7 +56,8 @@ def read_part(part: Part, rejects: Rejects) -> Iterator[Page]:
         raise error if part.pages is None else LongtailError(f"{error}, and its index") from None
     if part.pages not in (None, found := rejects.read - before):
         raise LongtailError(
-            f"{part.file}: {found} pages from byte {part.begin} on, expected {part.pages}, as its index has; fetch both again"
+            f"{part.file}: {found} pages from byte {part.begin} on, expected the {part.pages} of its index; "
+            "fetch both again"
         )
 
 

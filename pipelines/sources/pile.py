@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipelines.errors import LongtailError
@@ -79,7 +80,7 @@ def _parquet(path: Path, rejects: Rejects) -> Iterator[tuple[int, str, str]]:
             for batch in file.iter_batches(AT_ONCE, columns=columns):
                 # As bytes: pyarrow itself doesn't look whether text is UTF-8.
                 texts = batch.column(0).cast(pa.large_binary()).to_pylist()
-                subsets = batch.column(1).to_pylist() if len(columns) > 1 else [None] * len(texts)
+                subsets = _subsets(batch)
                 for text, subset in zip(texts, subsets, strict=True):
                     number += 1
                     rejects.read += 1
@@ -91,12 +92,18 @@ def _parquet(path: Path, rejects: Rejects) -> Iterator[tuple[int, str, str]]:
         raise LongtailError(f"{path}: corrupt, expected a Parquet file ({error}); fetch it again") from None
 
 
+def _subsets(batch: pa.RecordBatch) -> list[str | None]:
+    """The second column, or the only field of the structs in it."""
+    if batch.num_columns == 1:
+        return [None] * batch.num_rows
+    column = batch.column(1)
+    return (pc.struct_field(column, 0) if pa.types.is_struct(column.type) else column).to_pylist()
+
+
 def _columns(path: Path, schema: pa.Schema) -> list[str]:
     """The names of the column with the texts and, where there is one, of that with the subsets."""
     if "text" not in schema.names or not _is_text(schema.field("text").type):
-        raise LongtailError(
-            f"{path}: columns {', '.join(schema.names)}, expected a column `text` of strings"
-        )
+        raise LongtailError(f"{path}: columns {', '.join(schema.names)}, expected a column `text` of strings")
     meta = schema.field("meta").type if "meta" in schema.names else pa.null()
     if pa.types.is_struct(meta) and "pile_set_name" in [field.name for field in meta.fields]:
         return ["text", "meta.pile_set_name"]

@@ -85,7 +85,9 @@ def _lines(path: str | Path) -> Iterator[bytes | None]:
             parts.append(first)
         if rest:
             yield b"".join(parts) if size <= LONGEST else None
-            yield from rest[:-1]
+            # As a rule no line within a block can be too long.
+            whole = rest[:-1]
+            yield from whole if len(block) <= LONGEST else (line if len(line) <= LONGEST else None for line in whole)
             parts, size = [rest[-1]], len(rest[-1])
     if size:
         yield b"".join(parts) if size <= LONGEST else None

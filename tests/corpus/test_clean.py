@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.corpus.clean import wikitext_to_text
+from pipelines.corpus.clean import BadWikitext, wikitext_to_text
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.wikipedia import read_pages
 
@@ -22,7 +22,15 @@ from pipelines.sources.wikipedia import read_pages
         ("a\n{|\n| never closed\n|-\n| b\nafter", "a\nafter"),
         ("* one\n* [[two]]\n## three", "one\ntwo\nthree"),
         ("caf&eacute;&nbsp;&amp; &#x41;<!-- no -->  b<br>c", "café & A b\nc"),
-        ("Athens ({{lang|el|x}}) is ({{IPA}}; born 1900) old.", "Athens is (born 1900) old."),
+        ("Athens ({{IPA-el|x}}) is ({{IPA}}; born 1900) old.", "Athens is (born 1900) old."),
+        ("; term : said\n:: deep", "term : said\ndeep"),
+        ("a<p>b<li>c<td>d <span class='x'>e</span> <b>never closed", "a\nb\nc\nd e never closed"),
+        ("1 <2 and a<b but <foo> and <ref>lost</ref> <REF name='x/y'>lost</REF>.", "1 <2 and a<b but <foo> and ."),
+        ("A {{ b [[ c {| d ]] e", "A {{ b [[ c {| d ]] e"),
+        ("{{a|[[b}} c]] <nowiki>{{</nowiki>}} {{x|<math>}}</math>}}d", "c]] {{}} d"),
+        ("x<!-- y <!-- z -->w <!-- end", "xw end"),
+        ("[[File:a.jpg|thumb|{{lang|fr|b}}\n* c]]\n{|\n{{!}}\n{|\n|}\n|}\nd [[e|<small>f</small>]]", "d f"),
+        ("[<b>[a|b]] {<i>{c}} <b>{|</b>\n*{|\nd", "[[a|b]] {{c}} {|\nd"),
         ("__NOTOC__\nText <math>x^2</math> end.<gallery>\na.jpg|b\n</gallery>", "Text end."),
         ("<nowiki>[[kept]]</nowiki>", "[[kept]]"),
         ("{{infobox}}\n[[Category:A]]", ""),
@@ -58,3 +66,59 @@ def test_no_markup_is_left_in_the_real_pages(real: Path) -> None:
     assert not [mark for mark in ("[[", "]]", "{{", "}}", "{|", "|}", "''", "<ref", "==") if mark in joined]
     assert 90_000 < len(joined) < 110_000
     assert "\nGermany\nGovernments in the 1919 Weimar Republic were usually very unstable." in joined
+
+
+@pytest.mark.parametrize(
+    ("wikitext", "text"),
+    [
+        ("in {{lang|fr|la ''Ville''}} and {{transl|ru|ISO|Moskva}}", "in la Ville and Moskva"),
+        ("({{lang-de|[[Wien]]}}; {{Lang|2=b|1=a}}) {{lang|fr}}.", "(Wien; b) ."),
+        ("{{convert|5|km}} or {{Convert|5|to|10|km2|sqmi|abbr=on}}", "5 km or 5 to 10 km²"),
+        ("{{cvt|5|ft|8|in|m}}, {{convert|-1.5|-|2,000|C|F}}; {{convert|x}}.", "5 ft 8 in, -1.5\u20132,000 °C; ."),
+        (
+            "{{circa|1900}}, {{c.|1|2}}, {{nowrap|a {{lang|fr|b}}}}{{'s}} {{quote|text=c|d=e}}",
+            "c. 1900, c. 1 \u2013 c. 2, a b's c",
+        ),
+        ("{{quote|one\ntwo}} a{{nbsp}}b{{spaced_ndash}}c", "one\ntwo a b \u2013 c"),
+        ("{{infobox|x={{lang|fr|a}}}}<ref>{{lang|fr|b}}</ref>{{language|fr|c}}{{lang}}", ""),
+    ],
+)
+def test_templates_whose_words_belong_to_the_sentence_are_kept(wikitext: str, text: str) -> None:
+    assert wikitext_to_text(wikitext) == text
+
+
+NESTED = "{{a|" * 10_000 + "text" + "}}" * 10_000
+ATTACKS = [  # each took the parser alone from many seconds to hours
+    NESTED,
+    "{{a|" * 100_000,
+    "[[a|" * 100_000,
+    "{|\n|\n" * 100_000,
+    "[http://a " * 50_000,
+    "{{a|[[b|<ref>{{{c|" * 20_000,
+    "{" * 500_000 + "}" * 500_000,
+    "\n".join(["text [[a] {{b}"] * 20_000),
+]
+
+
+@pytest.mark.parametrize("wikitext", ATTACKS, ids=range(len(ATTACKS)))
+def test_a_page_of_unclosed_or_nested_marks_is_refused(wikitext: str) -> None:
+    with pytest.raises(BadWikitext, match=r"never closed|open at once"):
+        wikitext_to_text(wikitext)
+
+
+def test_a_long_page_of_unclosed_tags_keeps_its_text() -> None:
+    text = wikitext_to_text('Some text with [[a link]] and <div><b>unclosed <ref name="x\n' * 12_000)
+    assert text.startswith('Some text with a link and\nunclosed <ref name="x\nSome text')
+    assert len(text.splitlines()) == 24_000
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["<ref>", "<ref>x", "<b>{|", "*{|\n", "[<b>[a|", "{<b>{a|", "<!--", "*" * 50 + "\n", "\n", " ", "<a b='", "\n=="],
+)
+def test_time_follows_the_length_of_the_page(unit: str) -> None:
+    wikitext_to_text(unit * (300_000 // len(unit)))
+
+
+def test_a_template_with_line_breaks_does_not_open_others() -> None:
+    wikitext_to_text("|}{{convert|5|//\n==a}}}<br>" * 4000)

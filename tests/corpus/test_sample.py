@@ -19,6 +19,9 @@ def test_the_first_ones_are_drawn_in_proportion_to_their_weights() -> None:
     first = np.argsort(keys)[:1500]
     # Of 10,000 of weight 4 and 20,000 of weight 1, two thirds of the first are of weight 4.
     assert np.mean(weights[first] == 4) == pytest.approx(2 / 3, abs=0.04)
+    # Of the first half, those with exp(-key) above 0.657: x ** 4 + 2 x = 1.5 is where half of them are.
+    half = np.argsort(keys)[:15_000]
+    assert np.mean(weights[half] == 4) == pytest.approx((1 - 0.657**4) * 10_000 / 15_000, abs=0.02)
     assert keys.min() > 0
 
 

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zstandard
 
@@ -45,9 +47,64 @@ def test_bad_rows_are_named_and_the_rest_is_kept(tmp_path: Path) -> None:
     assert rejects.read == 6
 
 
-def test_bytes_that_are_no_utf8_stop_the_reading(tmp_path: Path) -> None:
-    with pytest.raises(LongtailError, match=r"00\.jsonl\.zst: line 2: not UTF-8"):
-        list(read_documents(saved(tmp_path, line("good"), b'{"text": "caf\xe9"}'), Rejects(1.0)))
+def test_bytes_that_are_no_utf8_and_deep_or_endless_values_are_bad_rows_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.sources.text.LONGEST", 200_000)
+    deep = b'{"text": "a", "x": ' + b"[" * 100_000
+    path = saved(tmp_path, line("good"), b'{"text": "caf\xe9"}', deep, line("x" * 300_000), b"", line("too"))
+    rejects = Rejects(1.0)
+    assert [(d.text, d.row) for d in read_documents(path, rejects)] == [("good", 1), ("too", 6)]
+    assert [row[1:3] for row in rejects.rows] == [(2, "not_utf8"), (3, "bad_json"), (4, "too_long")]
+    assert rejects.read == 5
+
+
+def test_other_layouts_of_meta_are_no_subset(tmp_path: Path) -> None:
+    path = saved(tmp_path, line("a", meta=None), line("b", meta="x"), line("c", meta={"url": 1}), line("d", subset="S"))
+    found = [(document.text, document.subset) for document in read_documents(path, Rejects(0.0))]
+    assert found == [("a", ""), ("b", ""), ("c", ""), ("d", "S")]
+
+
+TEXTS = ["a", "b c", None, " "]
+PARQUET = [
+    ({"text": TEXTS}, ["", ""]),
+    ({"n": [1] * 4, "text": TEXTS, "subset": ["S", None, "T", "T"]}, ["S", ""]),
+    ({"meta": [{"pile_set_name": "S"}, None, None, None], "text": TEXTS}, ["S", ""]),
+    ({"meta": [{"url": "S"}] * 4, "text": pa.array(TEXTS, pa.large_string())}, ["", ""]),
+]
+
+
+@pytest.mark.parametrize(("columns", "subsets"), PARQUET, ids=range(len(PARQUET)))
+def test_parquet_gives_the_same_documents_as_json_lines(tmp_path: Path, columns: dict, subsets: list[str]) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table(columns), path, row_group_size=2)
+    rejects = Rejects(0.9)
+    expected = [(text_id("a"), "a", subsets[0], 1), (text_id("b c"), "b c", subsets[1], 2)]
+    assert list(read_documents(path, rejects)) == expected
+    assert [row[:3] for row in rejects.rows] == [("a.parquet", 3, "no_text"), ("a.parquet", 4, "no_text")]
+    assert rejects.read == 4
+
+
+def test_bad_parquet_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    buffers = [None, pa.array([0, 1, 3], pa.int32()).buffers()[1], pa.py_buffer(b"a\xff\xfe")]
+    pq.write_table(pa.table({"text": pa.StringArray.from_buffers(2, buffers[1], buffers[2])}), path)
+    rejects = Rejects(1.0)
+    assert [d.text for d in read_documents(path, rejects)] == ["a"]
+    assert [row[:3] for row in rejects.rows] == [("a.parquet", 2, "not_utf8")]
+    whole = path.read_bytes()
+    for data, problem in (
+        (whole[:-20], "corrupt, expected a Parquet file"),
+        (whole[:4] + b"\xff" * 40 + whole[44:], "corrupt, expected a Parquet file"),
+        (b"", "empty"),
+        (b"<!DOCTYPE html>", "an HTML page"),
+    ):
+        path.write_bytes(data)
+        with pytest.raises(LongtailError, match=rf"a\.parquet: {problem}"):
+            list(read_documents(path, Rejects(1.0)))
+    pq.write_table(pa.table({"text": [1], "content": ["x"]}), path)
+    with pytest.raises(LongtailError, match=r"a\.parquet: columns text, content, expected a column `text`"):
+        list(read_documents(path, Rejects(1.0)))
 
 
 def test_the_real_excerpt(real: Path) -> None:

@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import io
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import LongtailError
-from pipelines.sources.text import BLOCK, open_bytes, open_lines, open_runs, open_text, source_files
+from pipelines.sources import text
+from pipelines.sources.rejects import Rejects
+from pipelines.sources.text import (
+    BLOCK,
+    open_blocks,
+    open_bytes,
+    open_lines,
+    open_rows,
+    open_runs,
+    open_text,
+    source_files,
+)
 
 PACK = {".bz2": bz2.compress, ".gz": gzip.compress, ".zst": zstandard.compress, "": bytes}
 PACKED = [suffix for suffix in PACK if suffix]
@@ -69,6 +81,37 @@ def test_runs_are_whole_lines_and_end_where_the_data_say(tmp_path_factory, lines
 def test_a_line_longer_than_a_block_stays_whole(tmp_path: Path) -> None:
     long = b"x" * (3 * BLOCK + 7)
     assert list(open_lines(saved(tmp_path, "", long + b"\nshort\n"))) == [long, b"short"]
+
+
+@pytest.mark.parametrize(("suffix", "most"), [("", 10), (".bz2", 10), (".gz", 30), (".zst", 50)])
+def test_lines_too_long_are_not_held(tmp_path: Path, suffix: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text, "LONGEST", 3_000_000)
+    pack = PACK[suffix]
+    long = pack(b"x" * 10_000_000) * 10  # each format's streams may follow one another
+    path = saved(tmp_path, suffix, pack(b"a\n") + long + pack(b"\n \n" + b"x" * 3_000_000 + b"\nb\n") + long)
+    rejects = Rejects(1.0)
+    tracemalloc.start()
+    rows = [(number, len(line)) for number, line in open_rows(path, rejects)]
+    held = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert rows == [(1, 1), (4, 3_000_000), (5, 1)]
+    assert rejects.rows == [(path.name, row, "too_long", text.TOO_LONG) for row in (2, 6)]
+    assert rejects.read == 5
+    assert held < most * 1_000_000, "of a line of 100 MB"
+    with pytest.raises(LongtailError, match=r"data\.jsonl.*: line 2: longer than"):
+        list(open_lines(path))
+
+
+@pytest.mark.parametrize("suffix", PACKED)
+def test_streams_can_be_read_by_their_place(tmp_path: Path, suffix: str) -> None:
+    one, two, three = (PACK[suffix](data) for data in (b"one\n", b"two\n", b"three\n"))
+    path = saved(tmp_path, suffix, one + two + three)
+    assert b"".join(open_blocks(path, len(one), len(one + two))) == b"two\n"
+    assert b"".join(open_blocks(path, len(one))) == b"two\nthree\n"
+    with pytest.raises(LongtailError, match="cut in the middle"):
+        list(open_blocks(path, len(one), len(one + two) - 1))
+    with pytest.raises(LongtailError, match="corrupt"):
+        list(open_blocks(path, len(one) + 1))
 
 
 @pytest.mark.parametrize("suffix", PACKED)

@@ -51,11 +51,15 @@ def test_articles_only_with_or_without_a_siteinfo_header(tmp_path: Path, head: s
         (HEAD, BODY + "<page><title>X</tit", ""),
         (HEAD, "<page><title>a</title><surprise/></page>", "</mediawiki>"),
         (HEAD, "<page><title>a</title><ns>zero</ns></page>", "</mediawiki>"),
+        (HEAD, page(1, "a", "b").replace("<id>1</id>", "<id>one</id>"), "</mediawiki>"),
+        (HEAD, "<a>" * 100_000, ""),
+        ('<!DOCTYPE x [<!ENTITY a "a"><!ENTITY b "' + "&a;" * 1000 + '">]>' + HEAD, "&b;" * 10_000, "</mediawiki>"),
         ("", "plain words", ""),
     ],
 )
 def test_broken_xml_is_an_error_that_names_the_file(tmp_path: Path, head: str, body: str, tail: str) -> None:
-    with pytest.raises(LongtailError, match=r"dump\.xml\.bz2: corrupt, expected the XML"):
+    after = r"after the page 10 \(C:\\ drive\)" if body.startswith(BODY) else "before its first page's end"
+    with pytest.raises(LongtailError, match=rf"dump\.xml\.bz2: corrupt {after}, expected the XML"):
         list(read_pages(dump(tmp_path, body, head, tail), Rejects(0.0)))
 
 
@@ -69,6 +73,20 @@ def test_bytes_that_are_no_utf8_are_an_error(tmp_path: Path) -> None:
     path.write_bytes(bz2.compress(HEAD.encode() + page(1, "A", "caf\xe9").encode("latin-1") + b"</mediawiki>"))
     with pytest.raises(LongtailError, match=r"dump\.xml\.bz2: corrupt"):
         list(read_pages(path, Rejects(0.0)))
+
+
+def test_an_endless_page_is_a_reject_and_the_rest_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.sources.wikipedia.LONGEST", 100_000)
+    rejects = Rejects(1.0)
+    body = page(1, "Long", "x" * 100_001) + page(2, "As long as may be", "x" * 100_000)
+    assert [found.id for found in read_pages(dump(tmp_path, body), rejects)] == ["2"]
+    assert [row[:3] for row in rejects.rows] == [("dump.xml.bz2", 1, "too_long")]
+    assert rejects.read == 2
+
+
+def test_the_last_revision_is_the_page(tmp_path: Path) -> None:
+    body = page(1, "A", "old").replace("</page>", "<revision><id>2</id><text>new</text></revision></page>")
+    assert [found.text for found in read_pages(dump(tmp_path, body), Rejects(0.0))] == ["new"]
 
 
 def test_a_cut_dump_is_an_error(tmp_path: Path) -> None:

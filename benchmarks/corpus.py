@@ -1,0 +1,315 @@
+"""Raw text to 128-token documents: the stage `chunk`, step by step and whole, beside a loop over single documents.
+
+    .venv/bin/python -m benchmarks.corpus
+    .venv/bin/python -m benchmarks.corpus --pile 00.jsonl.zst --wikipedia enwiki-….xml.bz2   # excerpts
+
+Both make the same documents of the same file with the same tokenizer, which is checked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import chdir
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+from tqdm import tqdm
+
+from benchmarks.corpus_generator import write_pile, write_wikipedia
+from flows import profiles
+from pipelines import params, shards
+from pipelines.corpus import batch, chunk, cut, read
+from pipelines.corpus.clean import wikitext_to_text
+from pipelines.corpus.split import bands, signatures
+from pipelines.corpus.tokens import open_encoder
+from pipelines.lm.tokenizer import open_tokenizer, train
+from pipelines.sources.documents import Raw, read_raw
+from pipelines.sources.multistream import parts
+from pipelines.sources.rejects import Rejects
+from pipelines.sources.text import open_blocks
+
+ROOT = Path(__file__).resolve().parents[1]
+TOKENS, LEAST = 128, 16
+# Sizes assumed, as of November 2026.
+PILE_BYTES = 886e9  # of text in The Pile (825 GiB), 451 GB as .jsonl.zst
+DOCUMENT_BYTES = 128 * 4.2  # of a document, with GPT-2's tokenizer
+WIKIPEDIA_XML, WIKIPEDIA_TEXT = 67e9, 14e9  # enwiki of December 2018, 16 GB as .xml.bz2; its prose
+CORES = (2, 16)
+
+
+class Step(NamedTuple):
+    name: str
+    seconds: float  # of one process's CPU
+    size: float  # MB that it was given
+    limit: str
+
+
+def plain(name: str, file: Path, tokenizer: Path, out: Path) -> None:
+    """What a script would do: each document by itself through the tokenizer, its text sliced, all joined and sorted."""
+    encode = open_tokenizer(tokenizer).encode
+    rows = {}
+    for document in _documents(name, file):
+        if document.source_document in rows:
+            continue
+        offsets = encode(document.text, add_special_tokens=False).offsets
+        # Where a token ends inside a character, the next one begins before its end.
+        cuts, position = [0], 0
+        while len(offsets) - position > TOKENS:
+            position += TOKENS
+            while offsets[position][0] < offsets[position - 1][1]:
+                position -= 1
+            cuts.append(position)
+        if len(offsets) - cuts[-1] < LEAST and len(cuts) > 1:
+            cuts.pop()
+        if len(offsets) < LEAST:
+            continue
+        bounds = [0, *(offsets[cut - 1][1] for cut in cuts[1:]), len(document.text)]
+        own, offset = [], 0
+        for (begin, end), count in zip(pairwise(bounds), np.diff([*cuts, len(offsets)]), strict=True):
+            text = document.text[begin:end]
+            own.append((f"{document.source_document}:{offset}", text, int(count), offset))
+            offset += len(text.encode())
+        rows[document.source_document] = own
+    table = [row for name in sorted(rows) for row in rows[name]]
+    columns = dict(zip(("id", "text", "tokens", "offset"), zip(*table, strict=True), strict=True))
+    pq.write_table(pa.table({key: list(values) for key, values in columns.items()}), out, compression="zstd")
+
+
+def _documents(name: str, file: Path) -> Iterator[Raw]:
+    for row in _raw(name, file):
+        if name != "wikipedia":
+            yield row
+        elif text := wikitext_to_text(row.text):
+            yield row._replace(text=f"{row.title}\n{text}")
+
+
+def _raw(name: str, file: Path) -> Iterator[Raw]:
+    for part in parts(file):
+        yield from read_raw(name, part, Rejects(1.0))
+
+
+def longtail(name: str, file: Path, tokenizer: Path, out: Path, workers: int) -> None:
+    raw = Path(tempfile.mkdtemp(dir=".")) / name
+    raw.mkdir()
+    (raw / file.name).symlink_to(file.resolve())
+    chunk.build(raw, tokenizer, out, name, _chosen(workers, 0.0))
+
+
+def _chosen(workers: int, share: float) -> SimpleNamespace:
+    values = yaml.safe_load(profiles.compose("paper", ROOT))
+    corpus = params.CorpusOf(documents=None, weights=None, query_share=share)
+    return SimpleNamespace(
+        seed=0,
+        compute=params.Compute(**values["compute"] | {"threads": workers, "workers": workers}),
+        ingest=params.Ingest(max_reject_share=1.0, memory_gb=2.0),
+        corpus=params.Corpus(wikipedia=corpus, pile=corpus),
+        chunk=params.Chunk(tokens=TOKENS, min_tokens=LEAST, short="merge"),
+        queries=params.Queries(**values["queries"]),
+    )
+
+
+def steps(name: str, file: Path, tokenizer: Path) -> tuple[list[Step], float]:
+    """Each step by itself, on what the one before gave; and tokens per byte of text."""
+    found: list[Step] = []
+
+    def step(what: str, work: Callable, size: Callable[[object], float], limit: str, less: float = 0.0):
+        started = time.process_time()
+        result = work()
+        seconds = max(time.process_time() - started - less, 1e-6)
+        found.append(Step(what, seconds, size(result) / 1e6, limit))
+        return result
+
+    unpacked = step("decompress", lambda: sum(map(len, open_blocks(file))), lambda n: n, f"the {file.suffix} library")
+    what = "XML (expat, mwxml)" if name == "wikipedia" else "JSON (msgspec), a hash of each text"
+    raw = step("parse", lambda: list(_raw(name, file)), lambda _: unpacked, what, less=found[0].seconds)
+    texts = [row.text for row in raw]
+    if name == "wikipedia":
+        size = sum(len(text.encode()) for text in texts)
+        texts = step(
+            "clean wikitext", lambda: [wikitext_to_text(t) for t in texts], lambda _: size, "the wikitext parser"
+        )
+    size = sum(len(text.encode()) for text in texts)
+    encoder = open_encoder(tokenizer)
+    encoder(["warm"])
+    tokens = step("tokenise", lambda: encoder(texts), lambda _: size, "the tokenizer's merges")
+    whole = np.ones(len(texts), dtype=bool)
+    pieces = step("cut", lambda: cut.cut_texts(tokens, whole, TOKENS, LEAST, "merge"), lambda _: size, "NumPy")
+    signed = step("signatures", lambda: signatures(tokens.ids, tokens.counts), lambda _: size, "MinHash, memory")
+    step("bands", lambda: bands(signed, 0.8), lambda _: size, "NumPy")
+    step("write batches", lambda: read.write_rows(raw, read.BATCH, Path("batch.parquet")), lambda _: size, "zstd")
+    names = ("source_document", "source", "title")
+    rows = pa.table({name: [getattr(row, name) for row in raw] for name in names})
+
+    def write() -> None:
+        Path("cut").mkdir()
+        docs = batch._docs(rows, np.zeros(len(raw)), tokens, pieces)
+        pq.write_table(docs, "cut/docs.parquet", compression="zstd")
+
+    step("write pieces", write, lambda _: size, "zstd")
+    con = chunk.assemble.database(1, 2.0)
+    query = f"""SELECT {chunk.assemble.DOC_COLUMNS} FROM 'cut/docs.parquet' ORDER BY source_document, "offset\""""
+    step(
+        "sort and write", lambda: chunk.assemble._write(con, query, Path("docs.parquet")), lambda _: size, "sort, zstd"
+    )
+    return found, len(tokens.ids) / size
+
+
+def _warm(name: str, small: Path, tokenizer: Path) -> None:
+    """What a process does but once is no part of a rate."""
+    with tempfile.TemporaryDirectory() as folder, chdir(folder):
+        steps(name, small, tokenizer)
+
+
+def near(count: int) -> Step:
+    """The near-duplicate join of random signatures, one in ten a query's, one in a hundred with a likeness."""
+    import duckdb
+
+    from pipelines.corpus.split import PERMUTATIONS, near_duplicates
+
+    rng = np.random.default_rng(0)
+    own = rng.integers(0, 2**32, (count, PERMUTATIONS), dtype=np.uint32)
+    own[count - count // 100 :] = own[: count // 100]
+    names = [f"d{i}" for i in range(count)]
+    sides = ["train" if i < count // 10 else "corpus" for i in range(count)]
+    parts = bands(own, 0.8)
+    signed = pa.FixedSizeListArray.from_arrays(pa.array(own.ravel()), PERMUTATIONS)
+    banded = pa.FixedSizeListArray.from_arrays(pa.array(parts.ravel()), parts.shape[1]).cast(pa.list_(pa.uint64()))
+    pq.write_table(
+        pa.table({"source_document": names, "side": sides, "signature": signed, "bands": banded}), "s.parquet"
+    )
+    con = duckdb.connect(config={"threads": 1})
+    started = time.process_time()
+    found = near_duplicates(con, "read_parquet('s.parquet')", 0.8)
+    assert len(found) == count // 100
+    return Step("near-duplicate join", time.process_time() - started, count / 1e6, "DuckDB's hash join")
+
+
+def timed(work: Callable, *given) -> float:
+    shutil.rmtree(shards.SCRATCH, ignore_errors=True)
+    started = time.perf_counter()
+    work(*given)
+    return time.perf_counter() - started
+
+
+def compare(name: str, file: Path, small: Path, tokenizer: Path) -> str:
+    """Seconds of both on the same file; raises where their documents differ."""
+    simple = timed(plain, name, file, tokenizer, Path(f"{name}.parquet"))
+    lines = [f"| plain loop | {simple:.1f} | | 1.0 |"]
+    expected = pq.read_table(f"{name}.parquet")
+    for workers in (1, 2):
+        start = timed(longtail, name, small, tokenizer, Path("out"), workers)
+        whole = timed(longtail, name, file, tokenizer, Path("out"), workers)
+        made = pq.read_table("out/docs.parquet").select(expected.column_names)
+        assert made.to_pylist() == expected.to_pylist(), "longtail and plain differ"
+        lines.append(
+            f"| longtail, {workers} {'process' if workers == 1 else 'processes'} | {whole:.1f} | {start:.1f} | "
+            f"{simple / whole:.1f}, without the start {simple / max(whole - start, 1e-9):.1f} |"
+        )
+    head = ["| whole, wall clock | seconds | of them the start | times plain |", "|---|---|---|---|"]
+    return "\n".join([*head, *lines])
+
+
+def table(name: str, file: Path, found: list[Step], tokens_per_byte: float) -> str:
+    lines = [
+        f"\n{name}: {file.name}",
+        "",
+        "| step, one core | MB/s | million tokens/s | share | limited by |",
+        "|---|---|---|---|---|",
+    ]
+    total = sum(step.seconds for step in found)
+    text = found[-1].size
+    for step in found:
+        tokens = text * tokens_per_byte / step.seconds
+        rates = f"{step.size / step.seconds:,.0f} | {tokens:,.1f}"
+        lines.append(f"| {step.name} | {rates} | {step.seconds / total:.0%} | {step.limit} |")
+    return "\n".join(lines)
+
+
+def full(pile: list[Step], wikipedia: list[Step], disk: float, joined: Step) -> str:
+    """Hours and disk at the papers' size."""
+    own = {one.name: one.seconds / one.size for one in pile}  # seconds a MB
+    wiki = {one.name: one.seconds / one.size for one in wikipedia}
+    cutting = ("tokenise", "cut", "signatures", "bands", "write batches", "write pieces")
+    reading = PILE_BYTES / 1e6 * (own["decompress"] + own["parse"])
+    text = 36e6 * DOCUMENT_BYTES / 1e6
+    queries = 0.01 * PILE_BYTES / 1e6
+    drawn = 2 * reading + (1.1 * text + queries) * sum(own[name] for name in cutting)
+    whole = reading + PILE_BYTES / 1e6 * sum(own[name] for name in cutting)
+    last = text * own["sort and write"] + 5.3 * joined.seconds / joined.size  # 5.3 million source documents
+    dump = WIKIPEDIA_XML / 1e6 * (wiki["decompress"] + wiki["parse"] + wiki["clean wikitext"])
+    dump += WIKIPEDIA_TEXT / 1e6 * sum(wiki[name] for name in cutting if name not in ("signatures", "bands"))
+    end = WIKIPEDIA_TEXT / 1e6 * wiki["sort and write"]
+    rows = [
+        ("36M documents of The Pile, drawn first", drawn, last, text),
+        ("the same, cut whole and thrown away after", whole, last, PILE_BYTES / 1e6),
+        ("all of Wikipedia (December 2018)", dump, end, WIKIPEDIA_TEXT / 1e6),
+    ]
+    lines = [
+        "",
+        "| in full | " + " | ".join(f"hours, {n} cores" for n in CORES) + " | docs.parquet, GB | scratch, GB |",
+    ]
+    lines.append("|---|" + "---|" * (len(CORES) + 2))
+    for name, mapped, single, megabytes in rows:
+        hours = " | ".join(f"{(mapped / cores + single) / 3600:.1f}" for cores in CORES)
+        kept = min(megabytes, text) if "36M" in name or "same" in name else megabytes
+        lines.append(f"| {name} | {hours} | {kept * disk / 1e3:,.0f} | {3 * megabytes * disk / 1e3:,.0f} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pile", type=Path, help=".jsonl.zst; without it one is generated")
+    parser.add_argument("--wikipedia", type=Path, help=".xml.bz2; without it one is generated")
+    parser.add_argument("--megabytes", type=float, default=24, help="of the generated Pile; of Wikipedia a third")
+    parser.add_argument(
+        "--vocabulary", type=int, default=8192, help="of a tokenizer that is trained on the Pile's file"
+    )
+    given = parser.parse_args()
+    os.environ["TOKENIZERS_PARALLELISM"], os.environ["RAYON_NUM_THREADS"] = "false", "1"
+    logging.disable(logging.WARNING)
+    tqdm.__init__ = _quiet(tqdm.__init__)
+    files = {name: value.resolve() for name in ("pile", "wikipedia") if (value := getattr(given, name))}
+    with tempfile.TemporaryDirectory() as folder, chdir(folder):
+        small = {"pile": Path("small.jsonl.zst"), "wikipedia": Path("small.xml.bz2")}
+        write_pile(small["pile"], 0.02)
+        write_wikipedia(small["wikipedia"], 0.02)
+        for name, write, size in (("pile", write_pile, 1.0), ("wikipedia", write_wikipedia, 1 / 3)):
+            if name not in files:
+                files[name] = Path(f"generated{''.join(small[name].suffixes)}")
+                write(files[name], given.megabytes * size)
+        texts = (row.text for row in _documents("pile", files["pile"]))
+        train(texts, given.vocabulary, Path("tokenizer"))
+        measured = {}
+        for name in ("pile", "wikipedia"):
+            Path(name).mkdir()
+            paths = [path.resolve() for path in (files[name], small[name], Path("tokenizer"))]
+            with chdir(name):
+                _warm(name, *paths[1:])
+                measured[name], ratio = steps(name, paths[0], paths[2])
+                print(table(name, paths[0], measured[name], ratio))
+                packed = Path("docs.parquet").stat().st_size / 1e6 / measured[name][-1].size
+                print("\n" + compare(name, *paths))
+        joined = near(200_000)
+        print(f"\nnear-duplicate join: {joined.size / joined.seconds:.2f} million source documents/s")
+        print(full(measured["pile"], measured["wikipedia"], packed, joined))
+
+
+def _quiet(make: Callable) -> Callable:
+    """Progress bars would stand between the tables' lines."""
+    return lambda self, *given, **named: make(self, *given, **named | {"disable": True})
+
+
+if __name__ == "__main__":
+    main()

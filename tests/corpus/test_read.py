@@ -1,0 +1,86 @@
+"""However a corpus's files are laid out, and in however many parts they are read, the same documents come out."""
+
+import bz2
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from test_chunk import assert_same_bytes, chosen, joined, make, project, text_of, tokenizer  # noqa: F401
+
+from pipelines.sources import multistream
+
+TEXTS = [text_of(i) for i in range(120)]
+
+
+def write_multistream(per_stream: int = 10) -> Path:
+    """TEXTS as pages; returns the dump's index, which lies beside it."""
+    dump = Path("raw/wikipedia/enwiki-pages-articles-multistream.xml.bz2")
+    dump.parent.mkdir(parents=True, exist_ok=True)
+    data, lines = bz2.compress(b"<mediawiki>"), []
+    for first in range(0, len(TEXTS), per_stream):
+        stream = ""
+        for i in range(first, first + per_stream):
+            text = "{{a|" * 500 if i == 33 else TEXTS[i]
+            stream += f"<page><title>P{i}</title><ns>0</ns><id>{i}</id><revision><text>{text}</text></revision></page>"
+            lines.append(f"{len(data)}:{i}:P{i}")
+        data += bz2.compress(stream.encode())
+    dump.write_bytes(data + bz2.compress(b"</mediawiki>"))
+    index = dump.with_name("enwiki-pages-articles-multistream-index.txt.bz2")
+    index.write_bytes(bz2.compress("\n".join(lines).encode()))
+    return index
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_dump_read_in_parts_gives_the_bytes_of_one_read_as_a_whole(
+    tokenizer: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    workers: int,
+) -> None:
+    monkeypatch.setattr(multistream.parts, "__defaults__", (2,))
+    index = write_multistream()
+    assert len(multistream.parts(index.with_name(index.name.replace("-index.txt", ".xml")))) == 6
+    in_parts = make(tokenizer, chosen(workers), "wikipedia", "parts")
+    index.unlink()
+    whole = make(tokenizer, chosen(1), "wikipedia", "whole")
+    assert in_parts == whole
+    assert_same_bytes("parts", "whole")
+    assert [(row["row"], row["reason"]) for row in whole[3]] == [(33, "bad_wikitext")]
+
+
+def test_passages_are_articles_and_need_no_dump(tokenizer: Path) -> None:  # noqa: F811
+    Path("raw/wikipedia").mkdir(parents=True)
+    rows = ["id\ttext\ttitle"]
+    for i, text in enumerate(TEXTS):
+        words = text.split()
+        rows += [f"{2 * i}\t{' '.join(words[:50])}\tA {i}", f'{2 * i + 1}\t"""[[{" ".join(words[50:])}"\tA {i}']
+    Path("raw/wikipedia/psgs_w100.tsv.gz").write_bytes(gzip.compress("\n".join(rows).encode()))
+    metrics, docs, *_ = make(tokenizer, chosen(share=0.0), "wikipedia")
+    words = TEXTS[7].split()
+    expected = f'A 7\n{" ".join(words[:50])} "[[{" ".join(words[50:])}'
+    assert joined(docs)["psgs-14"] == expected, "as it stands: it is no wikitext"
+    assert (metrics["rows"], metrics["source_documents"]) == (240, 120)
+    assert {doc["title"] for doc in docs if doc["source_document"] == "psgs-14"} == {"A 7"}
+
+
+def test_every_layout_of_texts_gives_the_same_corpus(tokenizer: Path) -> None:  # noqa: F811
+    raw = Path("raw/pile")
+    raw.mkdir(parents=True)
+    lines = "\n".join(json.dumps({"text": text, "url": "x"}) for text in TEXTS).encode()
+    found = []
+    for name, data in {
+        "00.jsonl.zst": zstandard.compress(lines),
+        "c4-train.00000-of-01024.json.gz": gzip.compress(lines),
+        "a.jsonl": lines,
+        "train-00000.parquet": None,
+    }.items():
+        if data:
+            (raw / name).write_bytes(data)
+        else:
+            pq.write_table(pa.table({"text": TEXTS}), raw / name, row_group_size=50)
+        found.append(make(tokenizer, chosen(), out=name)[:3])
+        (raw / name).unlink()
+    assert all(one == found[0] for one in found)
