@@ -51,6 +51,5 @@ def run(
     except Exception as error:
         tracking.log_stage(used, {}, started, f"{type(error).__name__}: {error}")
         raise
-    numbers = {name: value if isinstance(value, list) else float(value) for name, value in found.items()}
-    tracking.log_stage(used, numbers, started)
+    tracking.log_stage(used, found, started)
     print(f"{name}: done, see {out}")
