@@ -29,7 +29,7 @@ from tqdm import tqdm
 
 from benchmarks.corpus_generator import write_pile, write_wikipedia
 from flows import profiles
-from pipelines import params, shards
+from pipelines import database, params, shards
 from pipelines.corpus import batch, chunk, cut, read
 from pipelines.corpus.clean import wikitext_to_text
 from pipelines.corpus.split import bands, signatures
@@ -158,11 +158,9 @@ def steps(name: str, file: Path, tokenizer: Path) -> tuple[list[Step], float]:
         pq.write_table(docs, "cut/docs.parquet", compression="zstd")
 
     step("write pieces", write, lambda _: size, "zstd")
-    con = chunk.assemble.database(1, 2.0)
     query = f"""SELECT {chunk.assemble.DOC_COLUMNS} FROM 'cut/docs.parquet' ORDER BY source_document, "offset\""""
-    step(
-        "sort and write", lambda: chunk.assemble._write(con, query, Path("docs.parquet")), lambda _: size, "sort, zstd"
-    )
+    with database.connect(2.0, 1) as con:
+        step("sort and write", lambda: database.write(con, query, Path("docs.parquet")), lambda _: size, "sort, zstd")
     return found, len(tokens.ids) / size
 
 

@@ -10,18 +10,15 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from pipelines import shards
+from pipelines import database, shards
 from pipelines.corpus.split import SIDES, near_duplicates
 from pipelines.errors import LongtailError
 
 if TYPE_CHECKING:
-    import duckdb
-
     from pipelines.corpus.batch import Batch, Settings
 
 DOC_COLUMNS = 'id, source, title, text, tokens, source_document, "offset"'
 QUERY_COLUMNS = "id, split, source_document, source, context, continuation"
-ROW_GROUP = 1 << 16
 TOO_SHORT = "too_short_for_"  # a reason to leave a document out that says nothing against its source
 
 
@@ -31,17 +28,6 @@ class Round(NamedTuple):
     read: list[Path]  # a folder per source file
     cut: list[Path]  # a folder per batch
     batches: list[Batch]
-
-
-def database(threads: int, memory_gb: float) -> duckdb.DuckDBPyConnection:
-    import duckdb
-
-    con = duckdb.connect()
-    con.execute(f"SET threads = {threads}")
-    con.execute(f"SET memory_limit = '{memory_gb}GB'")
-    con.execute(f"SET temp_directory = '{shards.SCRATCH / 'tmp' / 'duckdb'}'")
-    con.execute("SET preserve_insertion_order = false")  # every result is ordered by what it says
-    return con
 
 
 def check_weights(name: str, weights: dict[str, float] | None, read: list[Path]) -> None:
@@ -115,15 +101,17 @@ def write(con, out: Path, settings: Settings, rounds: list[Round], max_reject_sh
     )
     with shards.atomic(out) as folder:
         folder.mkdir()
-        _write(con, f'SELECT {DOC_COLUMNS} FROM {some} ORDER BY source_document, "offset"', folder / "docs.parquet")
-        _write(
+        database.write(
+            con, f'SELECT {DOC_COLUMNS} FROM {some} ORDER BY source_document, "offset"', folder / "docs.parquet"
+        )
+        database.write(
             con,
             f"""SELECT {QUERY_COLUMNS} FROM (SELECT * FROM once QUALIFY row_number() OVER (
                   PARTITION BY split ORDER BY draw, id) <= {settings.queries.max_per_split})
                 ORDER BY split, source_document, id""",
             folder / "queries.parquet",
         )
-        _write(con, f"SELECT * FROM {rejects} ORDER BY file, row, reason, detail", folder / "rejects.parquet")
+        database.write(con, f"SELECT * FROM {rejects} ORDER BY file, row, reason, detail", folder / "rejects.parquet")
         copies = sum(len(batch.duplicates) for one in rounds for batch in one.batches)
         return {"duplicates": float(copies), **_metrics(con, folder, counts, reasons, near)}
 
@@ -198,19 +186,3 @@ def _sources(rounds: list[Round]) -> str:
 
 def _read(paths: list[Path]) -> str:
     return f"read_parquet({[str(path) for path in paths]})"
-
-
-def _write(con, query: str, path: Path) -> None:
-    """Write a query's rows in groups of ROW_GROUP: the bytes of DuckDB's own COPY depend on how its input is cut."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    reader = con.sql(query).to_arrow_reader(ROW_GROUP)
-    with pq.ParquetWriter(path, reader.schema, compression="zstd") as writer:
-        pending = reader.schema.empty_table()
-        for batch in reader:
-            pending = pa.concat_tables([pending, pa.Table.from_batches([batch])])
-            while len(pending) >= ROW_GROUP:
-                writer.write_table(pending.slice(0, ROW_GROUP).combine_chunks())
-                pending = pending.slice(ROW_GROUP)
-        writer.write_table(pending.combine_chunks())

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipelines import draws, params, shards, stage
+from pipelines import database, draws, params, shards, stage
 from pipelines.errors import LongtailError
-from pipelines.popqa import database, published
+from pipelines.popqa import published
 from pipelines.popqa.relations import RELATIONS, Relation
 from pipelines.popqa.split import ENTITY, split_of
 from pipelines.sources.rejects import Rejects

@@ -21,9 +21,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines import params, shards, stage
+from pipelines import database, params, shards, stage
 from pipelines.pool import processes
-from pipelines.popqa import database
 from pipelines.popqa.relations import property_ids
 from pipelines.sources import entity_api, query_service, text, wikidata
 from pipelines.sources.rejects import Rejects

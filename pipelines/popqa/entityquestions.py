@@ -17,9 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipelines import params, shards, stage
+from pipelines import database, params, shards, stage
 from pipelines.errors import LongtailError
-from pipelines.popqa import database
 from pipelines.popqa.split import ENTITY, split_of
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.text import open_text

@@ -17,8 +17,7 @@ from types import SimpleNamespace
 import duckdb
 import pyarrow as pa
 
-from pipelines import params, shards, stage
-from pipelines.popqa import database
+from pipelines import database, params, shards, stage
 from pipelines.sources import c4
 from pipelines.sources.openqa import read_questions
 from pipelines.sources.rejects import Rejects

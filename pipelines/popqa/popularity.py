@@ -13,9 +13,8 @@ from types import SimpleNamespace
 
 import duckdb
 
-from pipelines import params, pool, shards, stage
+from pipelines import database, params, pool, shards, stage
 from pipelines.errors import LongtailError
-from pipelines.popqa import database
 from pipelines.sources import pageviews, pageviews_api, redirects, wikimedia
 from pipelines.sources.rejects import Rejects
 

@@ -16,8 +16,7 @@ from types import SimpleNamespace
 import duckdb
 import pyarrow as pa
 
-from pipelines import params, pool, shards, stage
-from pipelines.popqa import database
+from pipelines import database, params, pool, shards, stage
 from pipelines.popqa.relations import RELATIONS
 from pipelines.sources import c4
 from pipelines.sources.rejects import Rejects

@@ -13,8 +13,7 @@ from types import SimpleNamespace
 
 import duckdb
 
-from pipelines import params, shards, stage
-from pipelines.popqa import database
+from pipelines import database, params, shards, stage
 from pipelines.popqa.relations import RELATIONS
 
 WIKIDATA = Path("data/wikidata")

@@ -14,9 +14,9 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines import params
+from pipelines import database, params
 from pipelines.errors import LongtailError
-from pipelines.popqa import database, published
+from pipelines.popqa import published
 from pipelines.release import difference_page
 from pipelines.sources.rejects import Rejects
 

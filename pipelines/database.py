@@ -44,11 +44,11 @@ def write(db: duckdb.DuckDBPyConnection, query: str, path: Path) -> None:
     """Write a query's rows to Parquet in full row groups, one in memory at a time; it must ORDER BY a unique key."""
     reader = db.sql(query).to_arrow_reader(ROW_GROUP)
     with pq.ParquetWriter(path, reader.schema, compression="zstd") as writer:
-        held = reader.schema.empty_table()
+        held, whole = reader.schema.empty_table(), 0
         for batch in reader:  # of any size, which must not show in the file
             held = pa.concat_tables([held, pa.Table.from_batches([batch])])
             while held.num_rows >= ROW_GROUP:
                 writer.write_table(held.slice(0, ROW_GROUP).combine_chunks())
-                held = held.slice(ROW_GROUP)
-        if held.num_rows:
+                held, whole = held.slice(ROW_GROUP), whole + 1
+        if held.num_rows or not whole:
             writer.write_table(held.combine_chunks())

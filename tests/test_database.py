@@ -1,0 +1,39 @@
+"""Parquet files from DuckDB: the same rows give the same row groups, however DuckDB hands them over."""
+
+from __future__ import annotations
+
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines import database
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(database, "ROW_GROUP", 1000)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("rows", "groups"), [(0, [0]), (999, [999]), (2000, [1000, 1000]), (2001, [1000, 1000, 1])])
+def test_row_groups_are_full_but_for_the_last(here, rows, groups):
+    with database.connect(1.0, 2) as db:
+        database.write(db, f"SELECT range AS n FROM range({rows}) ORDER BY n", here / "t.parquet")
+    written = pq.ParquetFile(here / "t.parquet").metadata
+    assert [written.row_group(i).num_rows for i in range(written.num_row_groups)] == groups
+    assert pq.read_table(here / "t.parquet")["n"].to_pylist() == list(range(rows))
+
+
+def test_threads_change_no_byte(here):
+    query = "SELECT range AS n, repeat('x', range % 50) AS text FROM range(500_000) ORDER BY hash(n), n"
+    for threads in (1, 4):
+        with database.connect(1.0, threads) as db:
+            database.write(db, query, here / f"{threads}.parquet")
+    assert (here / "1.parquet").read_bytes() == (here / "4.parquet").read_bytes()
+
+
+def test_what_spills_leaves_nothing_behind(here):
+    with database.connect(0.05, 1) as db:
+        database.write(db, "SELECT repeat('x', 200) || range AS t FROM range(500_000) ORDER BY t", here / "t.parquet")
+    assert pq.read_metadata(here / "t.parquet").num_rows == 500_000
+    assert not any((here / ".longtail/tmp").iterdir())
