@@ -9,10 +9,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from test_chunk import assert_same_bytes, chosen, damage, make, project, text_of, tokenizer, write_pile  # noqa: F401
+from corpora import assert_same_bytes, chosen, damage, make, text_of, write_pile
 
 from pipelines import params
 from pipelines.errors import LongtailError
+
+pytestmark = pytest.mark.usefixtures("project")
 
 
 def on(cluster) -> SimpleNamespace:
@@ -35,7 +37,7 @@ def kill_one_at_work(workers: list[int], killed: list[int], over: threading.Even
                     os.kill(pid, signal.SIGKILL if killed else signal.SIGCONT)
 
 
-def test_a_cluster_that_loses_a_worker_writes_the_same_bytes(tokenizer: Path, cluster) -> None:  # noqa: F811
+def test_a_cluster_that_loses_a_worker_writes_the_same_bytes(tokenizer: Path, cluster) -> None:
     write_pile([text_of(i) for i in range(600)], "00.jsonl.zst")
     write_pile([text_of(i) for i in range(590, 700)], "01.jsonl.zst")
     here = make(tokenizer, chosen(), out="here")
@@ -54,7 +56,7 @@ def test_a_cluster_that_loses_a_worker_writes_the_same_bytes(tokenizer: Path, cl
     assert not list(Path(".longtail/shards").iterdir())
 
 
-def test_damaged_input_found_on_a_cluster_is_named(tokenizer: Path, cluster) -> None:  # noqa: F811
+def test_damaged_input_found_on_a_cluster_is_named(tokenizer: Path, cluster) -> None:
     damage(write_pile([text_of(1)]), "cut")
     with pytest.raises(LongtailError, match=r"^[^\n]*00\.jsonl\.zst: [^\n]*cut in the middle[^\n]*$"):
         make(tokenizer, on(cluster))

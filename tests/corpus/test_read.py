@@ -9,10 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from test_chunk import assert_same_bytes, chosen, joined, make, project, text_of, tokenizer  # noqa: F401
+from corpora import assert_same_bytes, chosen, joined, make, text_of
 
 from pipelines.sources import multistream
 
+pytestmark = pytest.mark.usefixtures("project")
 TEXTS = [text_of(i) for i in range(120)]
 
 
@@ -36,7 +37,7 @@ def write_multistream(per_stream: int = 10) -> Path:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_dump_read_in_parts_gives_the_bytes_of_one_read_as_a_whole(
-    tokenizer: Path,  # noqa: F811
+    tokenizer: Path,
     monkeypatch: pytest.MonkeyPatch,
     workers: int,
 ) -> None:
@@ -51,7 +52,7 @@ def test_a_dump_read_in_parts_gives_the_bytes_of_one_read_as_a_whole(
     assert [(row["row"], row["reason"]) for row in whole[3]] == [(33, "bad_wikitext")]
 
 
-def test_passages_are_articles_and_need_no_dump(tokenizer: Path) -> None:  # noqa: F811
+def test_passages_are_articles_and_need_no_dump(tokenizer: Path) -> None:
     Path("raw/wikipedia").mkdir(parents=True)
     rows = ["id\ttext\ttitle"]
     for i, text in enumerate(TEXTS):
@@ -66,7 +67,7 @@ def test_passages_are_articles_and_need_no_dump(tokenizer: Path) -> None:  # noq
     assert {doc["title"] for doc in docs if doc["source_document"] == "psgs-14"} == {"A 7"}
 
 
-def test_every_layout_of_texts_gives_the_same_corpus(tokenizer: Path) -> None:  # noqa: F811
+def test_every_layout_of_texts_gives_the_same_corpus(tokenizer: Path) -> None:
     raw = Path("raw/pile")
     raw.mkdir(parents=True)
     lines = "\n".join(json.dumps({"text": text, "url": "x"}) for text in TEXTS).encode()

@@ -1,0 +1,64 @@
+"""Whatever the texts: nothing is lost in cutting, no source is on two sides, four workers write the same bytes."""
+
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from corpora import assert_same_bytes, chosen, joined, make, sides_of, text_of, write_pile
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipelines import params
+from pipelines.errors import LongtailError
+from pipelines.sources.pile import text_id
+
+pytestmark = pytest.mark.usefixtures("project")
+TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=300), min_size=1, max_size=12, unique=True)
+ANY_TEXTS = TEXTS.filter(lambda texts: any(text.strip() for text in texts))
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(texts=ANY_TEXTS, tokens=st.integers(1, 40), least=st.integers(1, 40), short=st.sampled_from(["merge", "drop"]))
+def test_any_texts_are_cut_without_loss(tokenizer: Path, texts: list[str], tokens: int, least: int, short: str) -> None:
+    write_pile(texts)
+    given_ = chosen(share=0.0)
+    given_.ingest = params.Ingest(max_reject_share=1.0, memory_gb=1.0)
+    given_.chunk = params.Chunk(tokens=tokens, min_tokens=min(least, tokens), short=short)
+    with suppress_empty():
+        metrics, docs, _, rejects = make(tokenizer, given_)
+        shown = joined(docs)
+        assert len(shown) + len(rejects) == len(texts)
+        for name, text in shown.items():
+            whole = {text_id(one): one for one in texts}[name]
+            assert text == whole if short == "merge" else whole.startswith(text)
+        assert metrics["bytes"] == sum(len(text.encode()) for text in shown.values())
+
+
+@contextmanager
+def suppress_empty():
+    try:
+        yield
+    except LongtailError as error:
+        if "no documents for the corpus" not in str(error):
+            raise
+
+
+@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(texts=TEXTS, more=st.integers(0, 1000))
+def test_any_texts_give_disjoint_sides_and_the_same_bytes_with_four_workers(
+    tokenizer: Path, texts: list[str], more: int
+) -> None:
+    texts += [text_of(i) for i in range(more, more + 100)]
+    shutil.rmtree("raw", ignore_errors=True)
+    for part in range(3):
+        write_pile(texts[part::3], f"{part}.jsonl.zst")
+    results = []
+    for workers in (1, 4):
+        given_ = chosen(workers)
+        given_.ingest = params.Ingest(max_reject_share=1.0, memory_gb=1.0)
+        results.append(make(tokenizer, given_, out=str(workers)))
+    assert results[0] == results[1]
+    assert_same_bytes("1", "4")
+    sides = sides_of(results[0][2], results[0][1])
+    assert sum(map(len, sides.values())) == len(set().union(*sides.values()))
