@@ -6,6 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tables import write_entities
 
 from pipelines import params
 from pipelines.errors import LongtailError
@@ -15,15 +16,6 @@ from pipelines.sources.rejects import Rejects
 from pipelines.sources.text import open_text
 
 TEMPLATES = {"P19": "Where was [X] born?", "P40": "Who is [X]'s child?"}
-SCHEMA = pa.schema(
-    {
-        "qid": pa.string(),
-        "label": pa.string(),
-        "aliases": pa.list_(pa.string()),
-        "wiki_title": pa.string(),
-        "popularity": pa.int64(),
-    }
-)
 ENTITIES = [
     ("Q1", "Ada", ["Countess"], "Ada", 70),
     ("Q2", "Bob", [], "Bob (king)", 5),
@@ -53,8 +45,7 @@ def raw(folder: Path, templates: dict | None = TEMPLATES, **files: list) -> Path
 
 def write_wikidata(folder: Path, entities: list[tuple], claims: list[tuple]) -> tuple[Path, Path]:
     """The tables entities.parquet and claims.parquet in `folder`."""
-    rows = [dict(zip(SCHEMA.names, entity, strict=True)) for entity in entities]
-    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), folder / "entities.parquet")
+    write_entities(entities, folder / "entities.parquet")
     columns = dict(zip("spo", zip(*claims, strict=True), strict=True))
     pq.write_table(
         pa.table({name: pa.array(own, pa.int64()) for name, own in columns.items()}), folder / "claims.parquet"

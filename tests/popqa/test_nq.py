@@ -5,23 +5,14 @@ import gzip
 import json
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tables import write_entities
 
 from pipelines import params
 from pipelines.errors import LongtailError
 from pipelines.popqa.nq import build_nq
 
-SCHEMA = pa.schema(
-    {
-        "qid": pa.string(),
-        "label": pa.string(),
-        "aliases": pa.list_(pa.string()),
-        "wiki_title": pa.string(),
-        "popularity": pa.int64(),
-    }
-)
 ENTITIES = [
     ("Q1", "India", ["IN", "in", "Bharat"], "India", 1_000),
     ("Q2", "Lord's Prayer", [], "Lord's Prayer", 50),
@@ -50,8 +41,7 @@ def build(folder: Path, *questions: str, entities=ENTITIES, text: str | None = T
         (folder / "raw/nq/dev.jsonl").write_text("\n".join(lines), encoding="utf-8")
     if text is not None:
         (folder / "raw/c4/c4-train.0.json.gz").write_bytes(gzip.compress(json.dumps({"text": text}).encode()))
-    rows = [dict(zip(SCHEMA.names, entity, strict=True)) for entity in entities]
-    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), folder / "entities.parquet")
+    write_entities(entities, folder / "entities.parquet")
     counts = build_nq(
         folder / "raw",
         folder / "entities.parquet",
