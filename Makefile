@@ -12,7 +12,7 @@ run: install
 	@$(BIN)/longtail run
 
 test: install
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: install
 	@$(BIN)/ruff check .
