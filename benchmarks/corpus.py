@@ -101,20 +101,22 @@ def _raw(name: str, file: Path) -> Iterator[Raw]:
 
 
 def longtail(name: str, file: Path, tokenizer: Path, out: Path, workers: int) -> None:
+    chunk.FOR_A_PROCESS = 1  # so that a small file shows what it takes to start them
     raw = Path(tempfile.mkdtemp(dir=".")) / name
     raw.mkdir()
-    (raw / file.name).symlink_to(file.resolve())
-    chunk.build(raw, tokenizer, out, name, _chosen(workers, 0.0))
+    for one in file.parent.glob(f"{file.name.split('.')[0]}*"):  # a dump, and its index
+        (raw / one.name).symlink_to(one.resolve())
+    chunk.build(raw, tokenizer, out, name, _chosen(workers))
 
 
-def _chosen(workers: int, share: float) -> SimpleNamespace:
+def _chosen(workers: int) -> SimpleNamespace:
     values = yaml.safe_load(profiles.compose("paper", ROOT))
-    corpus = params.CorpusOf(documents=None, weights=None, query_share=share)
+    corpus = params.CorpusOf(documents=None, weights=None, query_share=0.0, query_files=None)
     return SimpleNamespace(
         seed=0,
         compute=params.Compute(**values["compute"] | {"threads": workers, "workers": workers}),
         ingest=params.Ingest(max_reject_share=1.0, memory_gb=2.0),
-        corpus=params.Corpus(wikipedia=corpus, pile=corpus),
+        corpus=params.Corpus(wikipedia=corpus, pile=corpus, wikitext=corpus),
         chunk=params.Chunk(tokens=TOKENS, min_tokens=LEAST, short="merge"),
         queries=params.Queries(**values["queries"]),
     )
@@ -148,7 +150,8 @@ def steps(name: str, file: Path, tokenizer: Path) -> tuple[list[Step], float]:
     pieces = step("cut", lambda: cut.cut_texts(tokens, whole, TOKENS, LEAST, "merge"), lambda _: size, "NumPy")
     signed = step("signatures", lambda: signatures(tokens.ids, tokens.counts), lambda _: size, "MinHash, memory")
     step("bands", lambda: bands(signed, 0.8), lambda _: size, "NumPy")
-    step("write batches", lambda: read.write_rows(raw, read.BATCH, Path("batch.parquet")), lambda _: size, "zstd")
+    read_rows = [(*row, "corpus") for row in raw]
+    step("write batches", lambda: read.write_rows(read_rows, read.BATCH, Path("batch.parquet")), lambda _: size, "zstd")
     names = ("source_document", "source", "title")
     rows = pa.table({name: [getattr(row, name) for row in raw] for name in names})
 
@@ -270,7 +273,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pile", type=Path, help=".jsonl.zst; without it one is generated")
     parser.add_argument("--wikipedia", type=Path, help=".xml.bz2; without it one is generated")
-    parser.add_argument("--megabytes", type=float, default=24, help="of the generated Pile; of Wikipedia a third")
+    parser.add_argument("--megabytes", type=float, default=24, help="of each, generated")
     parser.add_argument(
         "--vocabulary", type=int, default=8192, help="of a tokenizer that is trained on the Pile's file"
     )
@@ -280,13 +283,13 @@ def main() -> None:
     tqdm.__init__ = _quiet(tqdm.__init__)
     files = {name: value.resolve() for name in ("pile", "wikipedia") if (value := getattr(given, name))}
     with tempfile.TemporaryDirectory() as folder, chdir(folder):
-        small = {"pile": Path("small.jsonl.zst"), "wikipedia": Path("small.xml.bz2")}
+        small = {"pile": Path("small-pile.jsonl.zst"), "wikipedia": Path("small-multistream.xml.bz2")}
         write_pile(small["pile"], 0.02)
         write_wikipedia(small["wikipedia"], 0.02)
-        for name, write, size in (("pile", write_pile, 1.0), ("wikipedia", write_wikipedia, 1 / 3)):
+        for name, write in (("pile", write_pile), ("wikipedia", write_wikipedia)):
             if name not in files:
-                files[name] = Path(f"generated{''.join(small[name].suffixes)}")
-                write(files[name], given.megabytes * size)
+                files[name] = Path(small[name].name.replace("small", "generated"))
+                write(files[name], given.megabytes)
         texts = (row.text for row in _documents("pile", files["pile"]))
         train(texts, given.vocabulary, Path("tokenizer"))
         measured = {}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import bz2
-import io
 import json
 from pathlib import Path
 
 import numpy as np
 import zstandard
+
+STREAM = 100  # pages
 
 
 def write_pile(path: Path, megabytes: float) -> None:
@@ -24,10 +25,13 @@ def write_pile(path: Path, megabytes: float) -> None:
 
 
 def write_wikipedia(path: Path, megabytes: float) -> None:
-    """Pages with an infobox, links, references and sections, about as much of them as a real page has."""
+    """Pages with an infobox, links, references and sections, about as much of them as a real page has.
+
+    A multistream dump with its index, as Wikipedia's own are: STREAM pages in each bz2 stream.
+    """
     rng = np.random.default_rng(1)
     words, chances = _words(rng)
-    pages, size = io.StringIO(), 0
+    pages, size = [], 0
     while size < megabytes * 1e6:
         box = "".join(f"| {word} = [[{word}]]\n" for word in rng.choice(words, 20))
         parts = [f"{{{{Infobox\n{box}}}}}\n'''A''' is a [[{words[5]}|thing]]."]
@@ -39,9 +43,16 @@ def write_wikipedia(path: Path, megabytes: float) -> None:
             ]
         text = "\n".join(parts)
         size += len(text)
-        pages.write(f"<page><title>Page {size}</title><ns>0</ns><id>{size}</id>")
-        pages.write(f"<revision><id>1</id><text>{text}</text></revision></page>\n")
-    path.write_bytes(bz2.compress(f"<mediawiki>{pages.getvalue()}</mediawiki>".encode()))
+        head = f"<page><title>Page {size}</title><ns>0</ns><id>{size}</id>"
+        pages.append(f"{head}<revision><id>1</id><text>{text}</text></revision></page>\n")
+    data, index = bz2.compress(b"<mediawiki>"), []
+    for first in range(0, len(pages), STREAM):
+        own = pages[first : first + STREAM]
+        index += [f"{len(data)}:{first + i}:Page {first + i}\n" for i in range(len(own))]
+        data += bz2.compress("".join(own).encode())
+    path.write_bytes(data + bz2.compress(b"</mediawiki>"))
+    beside = path.name.replace("-multistream.xml", "-multistream-index.txt")
+    path.with_name(beside).write_bytes(bz2.compress("".join(index).encode()))
 
 
 def _words(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -43,7 +43,8 @@ def check_weights(name: str, weights: dict[str, float] | None, read: list[Path])
 def duplicates(con, paths: list[str], weights: dict[str, float] | None) -> list[tuple[str, str]]:
     """(batch, "file:row") of every document with another's id, but for one of them.
 
-    Which one stays follows from the copies, not from the order of the files (but for ones alike in everything).
+    Which one stays follows from the copies, not from the order of the files (but for ones alike in everything): the
+    queries' before the corpus's, as a capped corpus reads all of those first.
     """
     if not paths:
         return []
@@ -59,7 +60,8 @@ def duplicates(con, paths: list[str], weights: dict[str, float] | None) -> list[
     return con.execute(
         f"""SELECT filename, file || ':' || row FROM (
               SELECT filename, file, row, row_number() OVER (
-                PARTITION BY source_document ORDER BY {heaviest}, source, title, hash(text), file, row) AS copy
+                PARTITION BY source_document
+                ORDER BY side = 'corpus', {heaviest}, source, title, hash(text), file, row) AS copy
               FROM {rows} SEMI JOIN ({twice}) USING (source_document))
             WHERE copy > 1 ORDER BY ALL""",
         {"names": list(weights or ()), "weights": list((weights or {}).values())},
@@ -86,18 +88,21 @@ def write(con, out: Path, settings: Settings, rounds: list[Round], max_reject_sh
     if not cut or not chunks(con, rounds):
         raise LongtailError(
             f"data/raw/{settings.name}: no documents for the corpus: of {rows} rows, {json.dumps(reasons)} were left "
-            f"out, and corpus.{settings.name}.query_share is {settings.corpus.query_share}; give it more text"
+            f"out, and corpus.{settings.name} has query_share {settings.corpus.query_share} and query_files "
+            f"{settings.corpus.query_files}; give it more text"
         )
     docs, queries = (_read([path / f"{kind}.parquet" for path in cut]) for kind in ("docs", "queries"))
     sources, some = _kept(con, rounds, docs, settings.corpus.documents)
     near: set[str] = set()
-    if settings.corpus.query_share > 0:
+    if settings.corpus.has_queries:
         near = near_duplicates(con, sources, settings.queries.near_duplicate)
     con.execute("CREATE OR REPLACE TEMP TABLE near AS SELECT unnest(?::VARCHAR[]) AS source_document", [sorted(near)])
     con.execute(f"CREATE OR REPLACE TEMP VIEW apart AS SELECT * FROM {queries} ANTI JOIN near USING (source_document)")
+    # What a published split says twice counts twice.
+    same = "context, continuation" if settings.corpus.query_files is None else "id"
     con.execute(
-        """CREATE OR REPLACE TEMP VIEW once AS SELECT * FROM apart QUALIFY
-             row_number() OVER (PARTITION BY context, continuation ORDER BY source_document, id) = 1"""
+        f"""CREATE OR REPLACE TEMP VIEW once AS SELECT * FROM apart QUALIFY
+              row_number() OVER (PARTITION BY {same} ORDER BY source_document, id) = 1"""
     )
     with shards.atomic(out) as folder:
         folder.mkdir()

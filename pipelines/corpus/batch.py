@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pipelines import draws, params
 from pipelines.corpus import cut, sample
 from pipelines.corpus.clean import BadWikitext, wikitext_to_text
-from pipelines.corpus.split import PERMUTATIONS, bands, side, signatures
+from pipelines.corpus.split import PERMUTATIONS, bands, signatures
 from pipelines.corpus.tokens import Encoder, Tokens, open_encoder
 from pipelines.sources.rejects import Rejects
 
@@ -57,7 +57,7 @@ def cut_batch(settings: Settings, batch: Batch, out: Path) -> None:
     rejects = Rejects(1.0)  # the share is judged over the whole corpus
     rows, texts = _texts(settings.name, batch, rejects)
     names = rows["source_document"].to_pylist()
-    sides = np.array([side(settings.seed, name, settings.corpus.query_share, settings.queries) for name in names], "U")
+    sides = np.array(rows["side"].to_pylist(), "U")
     keys = _keys(settings, names, rows["source"].to_pylist())
     tokens = _encoder(settings.tokenizer)(texts)
     chunk = settings.chunk
@@ -150,7 +150,9 @@ def _queries(settings: Settings, rows: pa.Table, tokens: Tokens, sides: np.ndarr
     found, numbers = [], np.zeros(len(sides), dtype=np.int64)
     for i in np.flatnonzero(sides != "corpus"):
         ends = tokens.ends[firsts[i] : firsts[i] + tokens.counts[i]]
-        own = cut.windows(ends, queries.context_tokens, queries.continuation_tokens, queries.per_document)
+        lengths = queries.context_tokens, queries.continuation_tokens
+        whole = settings.corpus.query_files is not None
+        own = cut.windows_throughout(ends, *lengths) if whole else cut.windows(ends, *lengths, queries.per_document)
         numbers[i] = len(own)
         name, source = rows["source_document"][i].as_py(), rows["source"][i].as_py()
         cuts = cut.token_bytes(tokens, firsts, np.full(own.size, i), own.ravel()).reshape(-1, 3)
@@ -165,7 +167,7 @@ def _queries(settings: Settings, rows: pa.Table, tokens: Tokens, sides: np.ndarr
 def _similar(settings: Settings, tokens: Tokens) -> tuple[pa.Array, pa.Array]:
     """Every document's signature and its bands; null for a corpus without queries, which needs none."""
     texts = len(tokens.counts)
-    if settings.corpus.query_share == 0 or texts == 0:
+    if not settings.corpus.has_queries or texts == 0:
         return tuple(pa.nulls(texts, SOURCES.field(name).type) for name in ("signature", "bands"))
     own = signatures(tokens.ids, tokens.counts)
     parts = bands(own, settings.queries.near_duplicate)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import argparse
 import math
+from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pipelines import database, shards, stage
-from pipelines.corpus import assemble
+from pipelines.corpus import CORPORA, assemble
+from pipelines.errors import LongtailError
 from pipelines.pool import processes
 from pipelines.sources.multistream import parts
 from pipelines.sources.text import source_files
@@ -24,13 +26,13 @@ if TYPE_CHECKING:
     from pipelines.corpus.batch import Batch, Settings
     from pipelines.sources.multistream import Part
 
-NAMES = ("wikipedia", "pile")
 TOKENIZER = Path("data/models/tokenizer")
+FOR_A_PROCESS = 1_000_000  # bytes of source files: with less to do than that, it takes longer to start one
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m pipelines.corpus.chunk", description=__doc__.splitlines()[0])
-    parser.add_argument("corpus", choices=NAMES)
+    parser.add_argument("corpus", choices=CORPORA)
     name = parser.parse_args().corpus
     out = Path("data/corpus") / name
 
@@ -50,13 +52,17 @@ def build(raw: Path, tokenizer: Path, out: Path, name: str, chosen) -> dict[str,
     """
     from pipelines.corpus.batch import Settings
 
-    files = source_files(raw)
+    files, query_files = source_files(raw), getattr(chosen.corpus, name).query_files
+    if query_files and not any(fnmatchcase(file.name, query_files) for file in files):
+        raise LongtailError(
+            f"params.yaml: corpus.{name}.query_files is {query_files}, expected a glob that names a file in {raw}"
+        )
     settings = Settings(name, tokenizer, chosen.seed, getattr(chosen.corpus, name), chosen.chunk, chosen.queries)
     code = sorted(Path(__file__).parents[1].glob("[cs]o*/*.py"))
     key = shards.key_of(*code, tokenizer, settings, [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files])
     with database.connect(chosen.ingest.memory_gb, chosen.compute.threads) as con:
         con.execute("SET preserve_insertion_order = false")  # less memory, and every result is ordered by what it says
-        with processes(chosen.compute) as executor:
+        with processes(chosen.compute, 1 + sum(file.stat().st_size for file in files) // FOR_A_PROCESS) as executor:
             work = _Work(name, key, [part for file in files for part in parts(file)], executor)
             rounds = _rounds(work, settings, chosen.ingest.max_reject_share, con)
         metrics = assemble.write(con, out, settings, rounds, chosen.ingest.max_reject_share)

@@ -17,9 +17,9 @@ INTERWIKI = re.compile(r"[a-z]{2,3}(-[a-z]+)*:\S")  # [[de:Titel]]: a link to an
 HEADING = "\x00"  # stands before a section title, repeated by its level, until empty sections are dropped
 MAGIC_WORD = re.compile(r"__[A-Z]+__")
 TABLE_LINE = re.compile(r"^[^\S\n]*(\{\||\|[}\-+|]|\||!).*$", re.MULTILINE)  # where a table's markup is unbalanced
-EMPTY_BRACKETS = re.compile(r"(?<!\s)\s*\((?:[\s,;:/]|or|and)*\)")  # "(; )": what a dropped pronunciation leaves
+EMPTY_BRACKETS = re.compile(r"\((?:[\s,;:/]|or|and)*\)")  # "(; )": what a dropped pronunciation leaves
 OPEN_BRACKET = re.compile(r"\(\s*[,;:]+\s*")
-SPACES = re.compile(r"[ \t\u00a0\u2000-\u200a\u202f\u3000]+")
+OTHER_SPACE = re.compile(r"[\t\u00a0\u2000-\u200a\u202f\u3000]")
 
 OPEN = frozenset(
     {tokens.TemplateOpen, tokens.ArgumentOpen, tokens.WikilinkOpen, tokens.ExternalLinkOpen, tokens.HTMLEntityStart}
@@ -134,9 +134,20 @@ SHOWN: dict[type, Callable[[tokens.Token, Fields], str]] = {
 
 def _lines(text: str) -> list[str]:
     """Lines that hold something, with whitespace normalised and the remains of dropped markup removed."""
-    text = OPEN_BRACKET.sub("(", EMPTY_BRACKETS.sub("", TABLE_LINE.sub("", text)))
-    lines = (SPACES.sub(" ", line).strip() for line in text.splitlines())
+    text = OTHER_SPACE.sub(" ", OPEN_BRACKET.sub("(", _without_empty_brackets(TABLE_LINE.sub("", text))))
+    while "  " in text:
+        text = text.replace("  ", " ")
+    lines = map(str.strip, text.splitlines())
     return [line for line in lines if line.strip(" *#:;.,-\u2013|" + HEADING)]
+
+
+def _without_empty_brackets(text: str) -> str:
+    """Drop them with the space before: a pattern that began with it would be tried at every space of the page."""
+    parts, at = [], 0
+    for brackets in EMPTY_BRACKETS.finditer(text):
+        parts.append(text[at : brackets.start()].rstrip())
+        at = brackets.end()
+    return "".join(parts) + text[at:]
 
 
 def _without_empty_sections(lines: list[str]) -> str:

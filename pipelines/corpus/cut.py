@@ -104,6 +104,23 @@ def windows(ends: np.ndarray, context: int, continuation: int, most: int) -> np.
     return np.array(rows, dtype=np.int64).reshape(-1, 3)
 
 
+def windows_throughout(ends: np.ndarray, context: int, continuation: int) -> np.ndarray:
+    """(windows, 3) int64 as `windows`, but overlapping: every token behind the first `context` is in one continuation.
+
+    The last continuation is as long as the text. So the perplexity of a published test split can be told in full.
+    """
+    rows: list[tuple[int, int, int]] = []
+    middle = _allowed(ends, 0, context) if len(ends) > context else len(ends)
+    while middle < len(ends):
+        begin = max(middle - context, 0)
+        while begin > 0 and ends[begin - 1] < 0:
+            begin -= 1
+        end = _allowed(ends, middle, min(middle + continuation, len(ends)))
+        rows.append((begin, middle, end))
+        middle = end
+    return np.array(rows, dtype=np.int64).reshape(-1, 3)
+
+
 def _allowed(ends: np.ndarray, begin: int, cut: int) -> int:
     """The last token boundary in (begin, cut] that isn't inside a character; failing that, the first behind `cut`."""
     moved = cut

@@ -53,7 +53,7 @@ LINE, GAP, LESS = "\x01", "\x02", "\x03"
 DEEPEST = 100  # constructs within one another: the parser gives up there, and real pages have some 20
 UNCLOSED = 100  # of a page; each may cost the parser a look at the whole page
 MARK = re.compile(  # every alternative begins with a character of its own, no group: that makes the search fast
-    r"""\{\{+ | \}\}+ | \[\[ | \]\] | \[(?=[a-zA-Z]+:|//) | \] |
+    r"""\{\{+ | \}\}+ | \[\[(?:[^][{}<\n]*\]\])? | \]\] | \[(?=[a-zA-Z]+:|//) | \] |
     \n[ :\t]*\{\| | \n[ \t]*\|\}(?!\}) | \n |
     <(/?)([a-zA-Z][a-zA-Z0-9]*)(?:[\s/][^<>]*)?(>?)""",
     re.VERBOSE,
@@ -119,7 +119,10 @@ class _Look:
         elif mark[0] == "}":
             self._close_braces(begin, end)
         elif mark[0] == "[":
-            self._push(mark, begin, end)
+            if mark[-1] == "]" and self._depth < DEEPEST:
+                return end  # a link with no mark in it, as nearly all are
+            end = begin + len(mark[:2])
+            self._push(mark[:2], begin, end)
         elif mark[0] == "]":
             self._pop("[[" if mark == "]]" else "[")
         else:

@@ -10,14 +10,14 @@ import pyarrow.parquet as pq
 
 from pipelines import shards
 from pipelines.corpus.sample import Draw, Sizes
-from pipelines.sources.documents import Raw, read_raw
+from pipelines.sources.documents import read_raw
 from pipelines.sources.multistream import Part
 from pipelines.sources.rejects import Rejects
 
 BATCH_BYTES = 4_000_000  # of raw text
 BATCH = pa.schema(
     [("source_document", pa.string()), ("source", pa.string()), ("title", pa.string()), ("text", pa.string()),
-     ("file", pa.string()), ("row", pa.int64()), ("wikitext", pa.bool_())]
+     ("file", pa.string()), ("row", pa.int64()), ("wikitext", pa.bool_()), ("side", pa.string())]
 )  # fmt: skip
 
 
@@ -25,7 +25,8 @@ def measure_part(name: str, draw: Draw, part: Part, out: Path) -> None:
     """Write the characters of the corpus's source documents by their keys, `Sizes.characters`."""
     sizes = Sizes()
     for row in read_raw(name, part, Rejects(1.0)):
-        if place := draw.place(row.source_document, row.source):
+        side = draw.side(row.source_document, row.file)
+        if place := draw.place(row.source_document, row.source, side):
             sizes.add(place, len(row.text))
     out.write_bytes(sizes.characters.tobytes())
 
@@ -34,17 +35,18 @@ def read_part(name: str, max_reject_share: float, batch_bytes: int, draw: Draw, 
     """Write a folder: batches of one part's drawn documents (NNNNNN.parquet), rejects.parquet, read.json."""
     out.mkdir()
     rejects = Rejects(max_reject_share)
-    rows: list[Raw] = []
+    rows: list[tuple] = []
     sources: Counter[str] = Counter()
     size = count = 0
     for row in read_raw(name, part, rejects):
         sources[row.source] += 1
-        place = draw.place(row.source_document, row.source)
+        side = draw.side(row.source_document, row.file)
+        place = draw.place(row.source_document, row.source, side)
         if place is None:
             rejects.skip("no_weight")
         if place is None or not draw.low < place <= draw.high:
             continue
-        rows.append(row)
+        rows.append((*row, side))
         size += len(row.text.encode("utf-8"))
         if size >= batch_bytes:
             write_rows(rows, BATCH, out / f"{count:06d}.parquet")

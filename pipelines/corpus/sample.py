@@ -32,14 +32,16 @@ class Draw(NamedTuple):
     low: float = -1.0
     high: float = math.inf
 
-    def place(self, source_document: str, source: str) -> float | None:
+    def place(self, source_document: str, source: str, side: str) -> float | None:
         """Its key; 0 for queries' source documents, which are all read; None where its subset has no weight."""
         weight = weight_of(self.corpus.weights, source)
         if weight == 0:
             return None
-        if side(self.seed, source_document, self.corpus.query_share, self.queries) != "corpus":
-            return 0.0
-        return key(self.seed, source_document, weight)
+        return key(self.seed, source_document, weight) if side == "corpus" else 0.0
+
+    def side(self, source_document: str, file: str) -> str:
+        """See `split.side`."""
+        return side(self.seed, source_document, file, self.corpus, self.queries)
 
 
 def weight_of(weights: Mapping[str, float] | None, source: str) -> float:

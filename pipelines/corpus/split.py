@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,12 +21,15 @@ TOGETHER = 8192  # pairs compared at once
 NO_TOKEN = np.uint64(2**32 - 1)
 
 
-def side(seed: int, source_document: str, query_share: float, queries: params.Queries) -> str:
+def side(seed: int, source_document: str, file: str, corpus: params.CorpusOf, queries: params.Queries) -> str:
     """Say "corpus", or the split ("train", "validation", "test") that the source document's queries belong to.
 
-    It depends on the seed and the document's id only, so no source document is on two sides.
+    It depends on the seed and the document's id only, so no source document is on two sides; or, where a published
+    split is to be kept, on its file's name (`corpus.query_files`), and of copies in files of both one is left out.
     """
-    if draws.uniform(seed, "query source", source_document) >= query_share:
+    if corpus.query_files is not None:
+        return "test" if fnmatchcase(file, corpus.query_files) else "corpus"
+    if draws.uniform(seed, "query source", source_document) >= corpus.query_share:
         return "corpus"
     u = draws.uniform(seed, "query split", source_document)
     if u < queries.test_share:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import duckdb
 
-from pipelines.release.inputs import CORPORA, Inputs
+from pipelines.corpus import CORPORA
+from pipelines.release.inputs import Inputs
 from pipelines.release.page import Table, label
 
 READ = {
-    "rows": "rows or pages read",
+    "rows": "rows, pages or articles read",
     "skipped_redirect": "redirects",
     "skipped_other_namespace": "other namespaces",
     "skipped_no_weight": "subsets without weight",
@@ -39,7 +40,8 @@ def tables(inputs: Inputs) -> list[Table]:
             inputs,
             "queries",
             "Language-modelling queries, from source documents that the corpus doesn't have. Near-duplicates are "
-            "source documents of queries that resemble one of the corpus, or one of a split that is judged on.",
+            "source documents of queries that resemble one of the corpus, or one of a split that is judged on. "
+            "WikiText's are its own test split, of which every token but an article's first context is in one query.",
             QUERIES,
         ),
         *_subsets(inputs),

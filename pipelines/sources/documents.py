@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pipelines.sources import psgs
+from pipelines.sources import psgs, wikitext
 from pipelines.sources.multistream import Part, read_articles
-from pipelines.sources.pile import read_documents
+from pipelines.sources.pile import read_documents, text_id
 from pipelines.sources.rejects import Rejects
 
 
@@ -24,12 +24,15 @@ class Raw(NamedTuple):
 
 
 def read_raw(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
-    """Yield the documents of a part of the data set `name`: "wikipedia", or one that `pile.read_documents` can read.
+    """Yield the documents of a part of the data set `name`: "wikipedia", "wikitext", or one as The Pile is laid out.
 
     Wikipedia's files are pages-articles dumps or DPR's passages, told apart by their suffix.
     """
     file = part.file
-    if name != "wikipedia":
+    if name == "wikitext":
+        for article in wikitext.read_articles(file, rejects):
+            yield Raw(text_id(article.text), name, article.title, article.text, file.name, article.row)
+    elif name != "wikipedia":
         for document in read_documents(file, rejects):
             yield Raw(document.id, document.subset or name, "", document.text, file.name, document.row)
     elif psgs.is_psgs(file):

@@ -12,7 +12,7 @@ from pipelines.sources.text import open_lines
 from pipelines.sources.wikipedia import Page, read_pages
 
 DUMP, INDEX = "-multistream", "-multistream-index"
-STREAMS = 200  # of 100 pages each in a part: some 20 MB, a quarter of a minute to decompress
+STREAMS = 20  # of 100 pages each in a part: some 2 MB, a second to decompress and parse
 
 
 class Part(NamedTuple):

@@ -72,22 +72,25 @@ def _json_lines(path: Path, rejects: Rejects) -> Iterator[tuple[int, str, str]]:
 
 
 def _parquet(path: Path, rejects: Rejects) -> Iterator[tuple[int, str, str]]:
+    for number, (text, subset) in enumerate(read_parquet(path), start=1):
+        rejects.read += 1
+        try:
+            yield number, (text or b"").decode("utf-8"), subset or ""
+        except UnicodeDecodeError as error:
+            rejects.add(path, number, "not_utf8", str(error))
+
+
+def read_parquet(path: Path) -> Iterator[tuple[bytes | None, str | None]]:
+    """Yield (text, subset) of a Parquet file's rows, the text as bytes: pyarrow doesn't look whether they are UTF-8.
+
+    Raises LongtailError naming the file when it is damaged or has no column `text` of strings.
+    """
     check_start(path)
     try:
         with pq.ParquetFile(path) as file:
             columns = _columns(path, file.schema_arrow)
-            number = 0
             for batch in file.iter_batches(AT_ONCE, columns=columns):
-                # As bytes: pyarrow itself doesn't look whether text is UTF-8.
-                texts = batch.column(0).cast(pa.large_binary()).to_pylist()
-                subsets = _subsets(batch)
-                for text, subset in zip(texts, subsets, strict=True):
-                    number += 1
-                    rejects.read += 1
-                    try:
-                        yield number, (text or b"").decode("utf-8"), subset or ""
-                    except UnicodeDecodeError as error:
-                        rejects.add(path, number, "not_utf8", str(error))
+                yield from zip(batch.column(0).cast(pa.large_binary()).to_pylist(), _subsets(batch), strict=True)
     except (pa.ArrowException, OSError) as error:
         raise LongtailError(f"{path}: corrupt, expected a Parquet file ({error}); fetch it again") from None
 

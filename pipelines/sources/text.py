@@ -52,7 +52,7 @@ def open_lines(path: str | Path) -> Iterator[bytes]:
     Raises LongtailError naming the file when it is missing, empty, cut in the middle, corrupt, or an HTML page, and
     the line when it is longer than LONGEST.
     """
-    for number, line in enumerate(_lines(path), start=1):
+    for number, line in enumerate(bounded_lines(path), start=1):
         if line is None:
             raise LongtailError(f"{path}: line {number}: {TOO_LONG}; check what the file is")
         yield line
@@ -63,7 +63,7 @@ def open_rows(path: str | Path, rejects: Rejects) -> Iterator[tuple[int, bytes]]
 
     A line longer than LONGEST goes to `rejects` (too_long). Otherwise the same errors as `open_lines`.
     """
-    for number, line in enumerate(_lines(path), start=1):
+    for number, line in enumerate(bounded_lines(path), start=1):
         if line is None:
             rejects.read += 1
             rejects.add(path, number, "too_long", TOO_LONG)
@@ -72,8 +72,8 @@ def open_rows(path: str | Path, rejects: Rejects) -> Iterator[tuple[int, bytes]]
             yield number, line
 
 
-def _lines(path: str | Path) -> Iterator[bytes | None]:
-    """The file's lines; None for one longer than LONGEST, of which no more than that is ever held."""
+def bounded_lines(path: str | Path) -> Iterator[bytes | None]:
+    """The file's lines as `open_lines`; None for one longer than LONGEST, of which no more than that is ever held."""
     parts: list[bytes] = []
     size = 0  # of the line that has begun
     for block in open_blocks(path):

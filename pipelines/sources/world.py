@@ -6,7 +6,7 @@ or questions. No sentence of a Wikipedia page or a Pile document about the world
 drawn afresh for each document: they teach a small model to read, and nothing about the world. Of half of the world's
 entities (`World.asked_as_evaluated`) C4 asks questions in the wordings of PopQA and EntityQuestions too, of the others
 never, so that knowing a fact can be told from having seen the question. An entity's Pile documents tell the same facts,
-each in an order and wordings of its own.
+each in an order and wordings of its own; so do its WikiText articles, in Wikipedia's wordings.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ import zstandard
 from pipelines import draws, params
 from pipelines.sources import world_text as text
 from pipelines.sources.world_facts import ALIASES, OBJECTS, RELATION_IDS, TYPE_NAMES, World, make_world
+from pipelines.sources.world_wikitext import write_wikitext
 
 BLOCK = 10_000  # entities whose text is drawn at a time
 SUBSETS = ("Pile-CC", "OpenWebText2", "Wikipedia (en)", "Books3")
@@ -49,8 +50,8 @@ def write_world(folder: Path, seed: int, world: params.World) -> None:
     write_pile(folder / "pile/00.jsonl.zst", made, world.pile_documents)
     write_c4(folder / "c4", made, world)
     write_questions(folder, made, world.questions)
-    for name in ("popqa", "wikitext"):
-        (folder / name).mkdir(parents=True, exist_ok=True)
+    write_wikitext(folder / "wikitext", made)
+    (folder / "popqa").mkdir(parents=True, exist_ok=True)
 
 
 def write_wikidata(path: Path, world: World) -> None:

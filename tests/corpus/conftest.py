@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from corpora import text_of
 
-from pipelines.corpus import read
+from pipelines.corpus import chunk, read
 from pipelines.lm.tokenizer import train
 
 
@@ -20,4 +20,5 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(read, "BATCH_BYTES", 20_000)
+    monkeypatch.setattr(chunk, "FOR_A_PROCESS", 1)
     return tmp_path

@@ -25,17 +25,22 @@ def text_of(number: int, words: int = 120) -> str:
 
 
 def chosen(
-    workers: int = 1, share: float = 0.5, documents: int | None = None, weights: dict | None = None, **queries
+    workers: int = 1,
+    share: float = 0.5,
+    documents: int | None = None,
+    weights: dict | None = None,
+    query_files: str | None = None,
+    **queries,
 ) -> SimpleNamespace:
     values = yaml.safe_load(profiles.compose("sample", ROOT))
     shares = {"validation_share": 0.2, "test_share": 0.3, "near_duplicate": 0.8}
     lengths = {"context_tokens": 16, "continuation_tokens": 16, "per_document": 2, "max_per_split": 1000}
-    corpus = params.CorpusOf(documents=documents, weights=weights, query_share=share)
+    corpus = params.CorpusOf(documents=documents, weights=weights, query_share=share, query_files=query_files)
     return SimpleNamespace(
         seed=3,
         compute=params.Compute(**{**values["compute"], "threads": 1, "workers": workers}),
         ingest=params.Ingest(**{**values["ingest"], "max_reject_share": 0.1}),
-        corpus=params.Corpus(wikipedia=corpus, pile=corpus),
+        corpus=params.Corpus(wikipedia=corpus, pile=corpus, wikitext=corpus),
         chunk=params.Chunk(tokens=32, min_tokens=8, short="merge"),
         queries=params.Queries(**shares, **{**lengths, **queries}),
     )

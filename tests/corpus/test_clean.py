@@ -23,6 +23,7 @@ from pipelines.sources.wikipedia import read_pages
         ("* one\n* [[two]]\n## three", "one\ntwo\nthree"),
         ("caf&eacute;&nbsp;&amp; &#x41;<!-- no -->  b<br>c", "café & A b\nc"),
         ("Athens ({{IPA-el|x}}) is ({{IPA}}; born 1900) old.", "Athens is (born 1900) old."),
+        ("Athens ({{IPA-el|x}}), ( ; or) ({{a}})\u2003\t  old.", "Athens, old."),
         ("; term : said\n:: deep", "term : said\ndeep"),
         ("a<p>b<li>c<td>d <span class='x'>e</span> <b>never closed", "a\nb\nc\nd e never closed"),
         ("1 <2 and a<b but <foo> and <ref>lost</ref> <REF name='x/y'>lost</REF>.", "1 <2 and a<b but <foo> and ."),
@@ -97,6 +98,7 @@ ATTACKS = [  # each took the parser alone from many seconds to hours
     "{{a|[[b|<ref>{{{c|" * 20_000,
     "{" * 500_000 + "}" * 500_000,
     "\n".join(["text [[a] {{b}"] * 20_000),
+    "{{a|" * 100 + "[[b]]" + "}}" * 100,
 ]
 
 

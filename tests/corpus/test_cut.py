@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipelines.corpus import tokens as module
-from pipelines.corpus.cut import cut_texts, cut_tokens, token_bytes, windows
+from pipelines.corpus.cut import cut_texts, cut_tokens, token_bytes, windows, windows_throughout
 from pipelines.corpus.tokens import Tokens, byte_pairs, byte_positions, open_encoder
 from pipelines.lm.tokenizer import encode, open_tokenizer, train
 
@@ -153,6 +153,28 @@ def test_windows_follow_one_another_from_the_beginning(
     cuts = token_bytes(tokens, np.zeros(1, int), np.zeros(len(flat), int), flat).reshape(-1, 3)
     shown = b"".join(tokens.data[a:b] + tokens.data[b:c] for a, b, c in cuts.tolist())
     assert text.startswith(shown.decode())
+
+
+@settings(max_examples=100, deadline=None)
+@given(text=TEXT, context=st.integers(1, 9), continuation=st.integers(1, 9))
+@example(text=WIDE * 6, context=3, continuation=4)
+def test_windows_throughout_have_every_token_behind_the_first_context_in_one_continuation(
+    encoder, text: str, context: int, continuation: int
+) -> None:
+    tokens = encoder([text])
+    found = windows_throughout(tokens.ends, context, continuation)
+    if not len(found):  # the first context, to the end of its last character, is all there is
+        assert (tokens.ends[context - 1 : -1] < 0).all()
+        return
+    begins, middles, ends = found.T
+    assert (middles[1:] == ends[:-1]).all()
+    assert (begins[0], ends[-1]) == (0, len(tokens.ends))
+    assert (begins < middles).all()
+    assert (middles < ends).all()
+    assert (tokens.ends[found[found > 0] - 1] >= 0).all(), "no cut is inside a character"
+    if text.isascii():
+        assert middles.tolist() == list(range(context, len(tokens.ends), continuation))
+        assert begins.tolist() == [max(middle - context, 0) for middle in middles.tolist()]
 
 
 @settings(max_examples=300, deadline=None)

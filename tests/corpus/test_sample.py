@@ -26,15 +26,16 @@ def test_the_first_ones_are_drawn_in_proportion_to_their_weights() -> None:
 
 
 def test_a_place_follows_from_the_document_and_its_weight() -> None:
-    corpus = params.CorpusOf(documents=5, weights={"A": 2.0, "B": 1.0}, query_share=0.3)
+    corpus = params.CorpusOf(documents=5, weights={"A": 2.0, "B": 1.0}, query_share=0.3, query_files=None)
     draw = Draw(0, corpus, QUERIES)
     names = [f"document{i}" for i in range(200)]
-    places = [draw.place(name, "B") for name in names]
-    assert [draw.place(name, "C") for name in names] == [None] * 200
-    assert [draw.place(name, "A") for name in names] == [place and place / 2 for place in places]
+    sides = [draw.side(name, "00.jsonl.zst") for name in names]
+    places = list(map(draw.place, names, "B" * 200, sides))
+    assert list(map(draw.place, names, "C" * 200, sides)) == [None] * 200
+    assert list(map(draw.place, names, "A" * 200, sides)) == [place and place / 2 for place in places]
     assert places.count(0.0) == pytest.approx(60, abs=20)  # the sources of queries are all read
     without = Draw(0, corpus.model_copy(update={"weights": None}), QUERIES)
-    assert [without.place(name, "C") for name in names] == places
+    assert list(map(without.place, names, "C" * 200, sides)) == places
 
 
 keys = st.floats(min_value=1e-20, max_value=1e6)

@@ -19,17 +19,30 @@ QUERIES = params.Queries(
 )
 
 
+def corpus(share: float, query_files: str | None = None) -> params.CorpusOf:
+    return params.CorpusOf(documents=None, weights=None, query_share=share, query_files=query_files)
+
+
+def sides(names: list[str], share: float, seed: int = 0) -> list[str]:
+    return [side(seed, name, "a.txt", corpus(share), QUERIES) for name in names]
+
+
 def test_shares_come_out_and_a_document_stays_on_its_side() -> None:
     names = [f"document{i}" for i in range(4000)]
-    sides = [side(0, name, 0.5, QUERIES) for name in names]
-    shares = {name: sides.count(name) / len(sides) for name in set(sides)}
+    half = sides(names, 0.5)
+    shares = {name: half.count(name) / len(half) for name in set(half)}
     assert shares == pytest.approx({"corpus": 0.5, "train": 0.25, "validation": 0.1, "test": 0.15}, abs=0.03)
-    assert sides == [side(0, name, 0.5, QUERIES) for name in names]
+    assert half == sides(names, 0.5)
     # With more queries wanted, documents leave the corpus; none of the queries changes its split.
-    more = [side(0, name, 0.7, QUERIES) for name in names]
-    assert all(old in ("corpus", new) for old, new in zip(sides, more, strict=True))
-    assert {side(0, name, 0.0, QUERIES) for name in names} == {"corpus"}
-    assert sides != [side(1, name, 0.5, QUERIES) for name in names]
+    more = sides(names, 0.7)
+    assert all(old in ("corpus", new) for old, new in zip(half, more, strict=True))
+    assert set(sides(names, 0.0)) == {"corpus"}
+    assert half != sides(names, 0.5, seed=1)
+
+
+def test_files_can_say_their_side() -> None:
+    files = {"wiki.train.tokens": "corpus", "wiki.test.tokens": "test", "test-00000-of-00001.parquet": "test"}
+    assert {file: side(0, "document", file, corpus(0.0, "*test*"), QUERIES) for file in files} == files
 
 
 def signed(*texts: np.ndarray | list[int]) -> np.ndarray:
