@@ -1,4 +1,4 @@
-"""A language model behind OpenAI's completions interface: vLLM, llama.cpp, TGI, or a paid service.
+"""A language model behind OpenAI's completions interface: vLLM, llama.cpp, or a paid service.
 
 What the server can do is tried out before any work: scoring needs the log-probabilities of the prompt's own tokens
 (`echo` with `logprobs`), which many servers accept and then silently leave out.
@@ -6,178 +6,244 @@ What the server can do is tried out before any work: scoring needs the log-proba
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import requests
-from requests.adapters import HTTPAdapter
-from transformers import AutoTokenizer
-from urllib3.util import Retry
 
+from pipelines import params
 from pipelines.errors import LongtailError
+from pipelines.lm.completions import PROBES, Choice, Completions, Unable
+from pipelines.lm.prompts import PromptTokenizer
 from pipelines.lm.protocol import Generation, Prompt, Scores
-from pipelines.lm.tokens import Ragged, byte_counts, cut
+from pipelines.lm.tokens import Ragged, byte_counts, joined
 
-BATCH = 32  # prompts in a request
-TIMEOUT = (10, 300)  # seconds to connect, to answer
-RETRIED = (408, 409, 429, 500, 502, 503, 504)
+PROBE = "one two three"
+ABILITIES = {"score": "score texts", "choose": "choose between options", "generate": "generate answers (and vote)"}
+ECHO = {"max_tokens": 0, "echo": True, "logprobs": 1}
 
 
 class HttpModel:
-    """`folder` may hold the model's tokenizer: with it too long prompts are cut, without it the server refuses them."""
+    """With `http.tokenizer` (saved in `folder`), prompts go as token ids, cut as Prompt says, and scores are a local
+    model's; without, they go as texts: the tokens are the server's, which refuses too long a text itself.
 
-    def __init__(
-        self, url: str, model: str, folder: Path, *, max_tokens: int, api_key: str | None = None, back_off: float = 1.0
-    ) -> None:
-        if not (url and model and max_tokens):
-            raise LongtailError(
-                "params.yaml: lm.source is http, so lm.url (the server), lm.path (the model's name there) and "
-                "lm.max_tokens (what it reads at once) must be set"
-            )
-        self.name, self.max_tokens, self._url, self._model = model, max_tokens, url.rstrip("/") + "/completions", model
-        self._session = requests.Session()
-        retry = Retry(  # honours Retry-After by itself
-            total=8, status_forcelist=RETRIED, allowed_methods=None, backoff_factor=back_off, raise_on_status=False
-        )
-        for scheme in ("http://", "https://"):
-            self._session.mount(scheme, HTTPAdapter(max_retries=retry))
-        if api_key:
-            self._session.headers["Authorization"] = f"Bearer {api_key}"
-        self._tokenizer = AutoTokenizer.from_pretrained(folder) if (Path(folder) / "tokenizer.json").is_file() else None
-        self._scores = self._can_score()
+    Answers and costs are kept in the folder `cache`. Raises LongtailError where no such model answers, or the tokenizer
+    is another's.
+    """
+
+    def __init__(self, folder: Path, lm: params.LM, key: str | None, cache: Path) -> None:
+        self.name, self.max_tokens, self._settings = Path(folder).name, lm.http.max_tokens, lm.http
+        self._server = Completions(self.name, lm.path, lm.http, key, cache)
+        self._prompts: PromptTokenizer | None = None
+        if lm.http.tokenizer:
+            from transformers import AutoTokenizer
+
+            own = AutoTokenizer.from_pretrained(folder)
+            self._prompts = PromptTokenizer(own, folder, self.name, self.max_tokens)
+        tried = {"score": self._try_scoring, "choose": self._try_choosing}
+        self._lacks = {ability: lack for ability, probe in tried.items() if (lack := _lack(probe))}
+        self.scores = "score" not in self._lacks
+
+    @property
+    def usage(self) -> dict[str, float]:
+        """See LanguageModel."""
+        return self._server.usage
 
     # ------------------------------------------------------------------ the protocol
 
     def score(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> Scores:
-        """See LanguageModel. The tokens are the server's; a token that begins in the prompt counts to the prompt.
+        """See LanguageModel. Without a tokenizer, a token that begins in the prompt counts to the prompt.
 
         Raises LongtailError where the server gives no log-probabilities of prompts.
         """
-        self.require_scoring()
-        log_probs, ends = [], []
-        for start in range(0, len(prompts), BATCH):
-            asked = slice(start, start + BATCH)
-            both = list(zip(prompts[asked], continuations[asked], strict=True))
-            texts = [self._shown(prompt, self.max_tokens - self._count(c))[0] for prompt, c in both]
-            whole = [text + c for text, (_, c) in zip(texts, both, strict=True)]
-            for text, full, choice in zip(texts, whole, self._complete(whole, max_tokens=0, echo=True), strict=True):
-                own, stops = _continuation(choice["logprobs"], len(text), len(full))
-                log_probs.append(own)
-                ends.append(stops)
-        counted = Ragged.of(ends)
-        return Scores(log_probs, counted.split(byte_counts(continuations, counted)))
+        self.require("score")
+        if self._prompts is None:
+            return self._score_texts(prompts, continuations)
+        tokens, counts = self._prompts.continuations(continuations)
+        pairs = joined([self._prompts.prompts(prompts, tokens.lengths), tokens])
+        some = np.flatnonzero(tokens.lengths)
+        sent = _lists(pairs.take(some))
+
+        def read(i: int, choice: Choice) -> np.ndarray:
+            own = np.arange(len(sent[i]) - tokens.lengths[some[i]], len(sent[i]))
+            return self._log_probs(choice, len(sent[i]), own)
+
+        log_probs = [np.empty(0, np.float32)] * len(prompts)
+        for row, found in zip(some, self._server.ask(sent, read, **ECHO), strict=True):
+            log_probs[row] = found
+        return Scores(log_probs, counts.split(counts.values.astype(np.int32)))
 
     def next_token(self, prompts: Sequence[Prompt]) -> np.ndarray:
-        """Always raises LongtailError: the interface shows only a few of the most likely tokens."""
-        raise LongtailError(
-            f"{self._url}: shows only the few most likely next tokens of {self.name}, not its whole distribution; "
-            "it can still generate answers" + (" and score texts" if self._scores else "")
-        )
+        """See LanguageModel: -inf but for the `http.logprobs` likeliest. Where the server's text for one of them is
+        that of several tokens, each of these has it.
+
+        Raises LongtailError where the server does not show them, or what they are is not known for want of a tokenizer.
+        """
+        self.require("choose")
+        sent = _lists(self._prompts.prompts(prompts, np.ones(len(prompts), np.int64)))
+        found = self._server.ask(sent, lambda _, choice: _likeliest(choice), **self._one_token)
+        result = np.full((len(prompts), len(self._prompts.tokenizer)), -np.inf, np.float32)
+        for row, likeliest in zip(result, found, strict=True):
+            for text, log_prob in likeliest.items():
+                row[self._ids.get(text, [])] = log_prob
+        return result
 
     def token_id(self, text: str) -> int:
-        """See LanguageModel. Raises LongtailError without the model's tokenizer."""
-        ids = self._tokenizer(text, add_special_tokens=False)["input_ids"] if self._tokenizer else []
-        if len(ids) != 1:
-            raise LongtailError(f"{text!r} is not one token for {self.name}, or its tokenizer is not at hand")
-        return ids[0]
+        """See LanguageModel. Raises LongtailError where next tokens are not shown."""
+        self.require("choose")
+        return self._prompts.token_id(text)
 
     def generate(self, prompts: Sequence[Prompt], max_tokens: int, stop: str = "\n") -> list[Generation]:
-        """See LanguageModel. The mean log-probability is over the tokens that the server shows, before `stop`."""
-        results = []
-        for start in range(0, len(prompts), BATCH):
-            shown = [self._shown(prompt, self.max_tokens - max_tokens) for prompt in prompts[start : start + BATCH]]
-            choices = self._complete([text for text, _ in shown], max_tokens=max_tokens, stop=[stop])
-            for (_, tokens), choice in zip(shown, choices, strict=True):
-                text, log_prob = _answer(choice, stop)
-                results.append(Generation(text, log_prob, tokens))
-        return results
+        """See LanguageModel. The mean log-probability is over the tokens that begin before `stop`.
 
-    def require_scoring(self) -> None:
-        """Raise LongtailError, before any work, where the server can't score."""
-        if not self._scores:
-            raise LongtailError(
-                f"{self._url}: gives no log-probabilities of the prompt's tokens (echo with logprobs), so {self.name} "
-                "can't score; it can still generate answers (`answer`, and the ensemble by vote)"
+        Raises LongtailError where `max_tokens` leaves no room for a prompt.
+        """
+        if max_tokens >= self.max_tokens:
+            raise LongtailError(f"{max_tokens} new tokens asked of {self.name}, which reads {self.max_tokens} at once")
+        sent, lengths = [prompt.document + prompt.context for prompt in prompts], np.zeros(len(prompts), np.int64)
+        if self._prompts:
+            tokens = self._prompts.prompts(prompts, np.full(len(prompts), max_tokens))
+            sent, lengths = _lists(tokens), tokens.lengths
+
+        def read(i: int, choice: Choice) -> Generation:
+            return Generation(*self._answer(choice, stop), int(lengths[i]))
+
+        return self._server.ask(sent, read, max_tokens=max_tokens, stop=[stop], logprobs=1)
+
+    def generate_mixture(
+        self, prompts: Sequence[Prompt], log_weights: np.ndarray, max_tokens: int, stop: str = "\n"
+    ) -> list[Generation]:
+        """Always raises LongtailError: the interface shows only a few of the most likely tokens."""
+        raise LongtailError(
+            f"{self._server.url}: shows only the likeliest next tokens of {self.name}, so it can't generate under the "
+            f"mixture; it can still {self._abilities()}"
+        )
+
+    def require(self, ability: str) -> None:
+        """Raise LongtailError, before any work, where the server lacks one of ABILITIES."""
+        if lack := self._lacks.get(ability):
+            raise LongtailError(f"{lack}, so {self.name} can't {ABILITIES[ability]}; it can still {self._abilities()}")
+
+    # ------------------------------------------------------------------ what the server can do
+
+    def _abilities(self) -> str:
+        return " and ".join(said for ability, said in ABILITIES.items() if ability not in self._lacks)
+
+    def _try_scoring(self) -> None:
+        def read(_: int, choice: Choice) -> None:
+            shown = choice.logprobs.tokens or [] if choice.logprobs else []
+            count = len(sent) if self._prompts else len(shown)
+            self._log_probs(choice, count, np.arange(1, max(count, 2)))
+            text = "".join(filter(str.isalpha, "".join(shown)))
+            if self._prompts and not text.endswith(PROBE.replace(" ", "")):
+                raise LongtailError(
+                    f"params.yaml: lm.{self.name}.http.tokenizer is {self._settings.tokenizer}, whose {PROBE!r} is "
+                    f"{''.join(shown)!r} to {self._server.url}; expected the tokenizer of the model there"
+                )
+
+        sent = self._probe()
+        self._server.ask([sent], read, attempts=PROBES, **ECHO)
+
+    def _try_choosing(self) -> None:
+        def read(_: int, choice: Choice) -> None:
+            shown, asked = len(_likeliest(choice)), self._settings.logprobs
+            if shown < asked:
+                raise Unable(f"{self._server.url}: shows {shown} of the likeliest next tokens, {asked} are asked for")
+
+        if not self._prompts:
+            raise Unable(f"params.yaml: lm.{self.name}.http.tokenizer is null")
+        self._server.ask([self._probe()], read, attempts=PROBES, **self._one_token)
+
+    def _probe(self) -> str | list[int]:
+        return _lists(self._prompts.prompts([Prompt(PROBE)], np.ones(1, np.int64)))[0] if self._prompts else PROBE
+
+    @property
+    def _one_token(self) -> dict[str, int]:
+        return {"max_tokens": 1, "logprobs": self._settings.logprobs}
+
+    # ------------------------------------------------------------------ what it says
+
+    def _score_texts(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> Scores:
+        shown = [prompt.document + prompt.context for prompt in prompts]
+        sent = [text + continuation for text, continuation in zip(shown, continuations, strict=True)]
+
+        def read(i: int, choice: Choice) -> tuple[np.ndarray, np.ndarray]:
+            begins = self._begins(choice, sent[i])
+            own = np.flatnonzero(begins >= len(shown[i])) if continuations[i] else np.empty(0, np.int64)
+            after = np.searchsorted(begins, begins[own], side="right")  # pieces of a character end where it does
+            ends = np.append(begins, len(sent[i]))[after] - len(shown[i])
+            return self._log_probs(choice, len(begins), own), ends
+
+        found = self._server.ask(sent, read, **ECHO)
+        ends = Ragged.of([ends for _, ends in found])
+        return Scores([log_probs for log_probs, _ in found], ends.split(byte_counts(continuations, ends)))
+
+    def _log_probs(self, choice: Choice, tokens: int, own: np.ndarray) -> np.ndarray:
+        """Those of the tokens at the places `own`, float32. Raises Unable where there are not as many as `tokens`."""
+        values = np.array((choice.logprobs and choice.logprobs.token_logprobs) or [], np.float32)
+        if not len(values) or len(values) != tokens or not np.isfinite(values[own]).all():
+            given, wanted = np.count_nonzero(np.isfinite(values[1:])), max(tokens - 1, 0)
+            raise Unable(
+                f"{self._server.url}: gives {given} log-probabilities where a prompt's tokens have {wanted} (echo with "
+                "logprobs)"
             )
+        return values[own]
 
-    # ------------------------------------------------------------------ the server
+    def _begins(self, choice: Choice, text: str) -> np.ndarray:
+        """The character of `text` at which each token begins; the server may put tokens of its own before the first."""
+        shown, said = choice.logprobs.tokens or [], choice.logprobs.text_offset or []
+        begins = np.cumsum([0, *map(len, shown)])
+        if "".join(shown).endswith(text):
+            return begins[:-1] - (begins[-1] - len(text))
+        widths = np.diff(said, append=len(text))  # 0: a token that stands for no text, or begins inside a character
+        if len(said) == len(shown) and all(  # servers write a piece of a character in ways of their own
+            not width or "\ufffd" in token or token.startswith("bytes:") or text.startswith(token, begin)
+            for token, begin, width in zip(shown, said, widths, strict=True)
+        ):
+            return np.array(said, np.int64)
+        raise LongtailError(
+            f"{self._server.url}: which of the tokens are the continuation's does not show; set "
+            f"lm.{self.name}.http.tokenizer to the model's own"
+        )
 
-    def _complete(self, prompts: Sequence[str], **asked) -> list[dict]:
-        """The choices for each prompt, in order. Raises LongtailError with the server's own words on any refusal."""
-        body = {"model": self._model, "prompt": list(prompts), "temperature": 0, "logprobs": 1, **asked}
-        try:
-            response = self._session.post(self._url, json=body, timeout=TIMEOUT)
-        except requests.RequestException as error:
-            raise LongtailError(
-                f"{self._url}: no answer from the server ({type(error).__name__}); is it running?"
-            ) from None
-        if response.status_code != 200:
-            said = " ".join(response.text.split())[:300]
-            hint = "; set LONGTAIL_API_KEY" if response.status_code in (401, 403) else ""
-            raise LongtailError(f"{self._url}: HTTP {response.status_code}: {said}{hint}")
-        try:
-            choices = sorted(response.json()["choices"], key=lambda choice: choice["index"])
-        except (ValueError, KeyError, TypeError):
-            raise LongtailError(
-                f"{self._url}: not the answer of a completions server, expected JSON with choices"
-            ) from None
-        if len(choices) != len(prompts):
-            raise LongtailError(f"{self._url}: {len(choices)} choices for {len(prompts)} prompts, expected one each")
-        return choices
+    def _answer(self, choice: Choice, stop: str) -> tuple[str, float]:
+        """The text up to the stop string, and the mean log-prob of its tokens; nan where the server doesn't show it."""
+        text, logprobs = choice.text.split(stop, 1)[0], choice.logprobs
+        if not text:
+            return text, float("-inf")
+        if not (logprobs and logprobs.tokens and logprobs.token_logprobs):
+            return text, float("nan")
+        begins = logprobs.text_offset or np.cumsum([0, *map(len, logprobs.tokens)])[:-1]
+        own = np.asarray(begins) - begins[0] < len(text)
+        return text, float(np.mean(np.array(logprobs.token_logprobs, np.float64)[own]))
 
-    def _can_score(self) -> bool:
-        """Whether the log-probabilities of a prompt come back. A refused request means no, no server is an error."""
-        try:
-            logprobs = self._complete(["one two three"], max_tokens=0, echo=True)[0].get("logprobs") or {}
-        except LongtailError as error:
-            if "HTTP 4" in str(error) and "HTTP 401" not in str(error) and "HTTP 403" not in str(error):
-                return False
-            raise
-        values, offsets = logprobs.get("token_logprobs") or [], logprobs.get("text_offset") or []
-        return len(values) == len(offsets) > 1 and all(isinstance(value, float) for value in values[1:])
-
-    # ------------------------------------------------------------------ tokens
-
-    def _offsets(self, text: str) -> np.ndarray:
-        """Beginning and end of each token in characters, (tokens, 2); none where the tokenizer is not at hand."""
-        if self._tokenizer is None:
-            return np.empty((0, 2), np.int64)
-        encoded = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-        return np.array(encoded["offset_mapping"], np.int64).reshape(-1, 2)
-
-    def _count(self, text: str) -> int:
-        return len(self._offsets(text))
-
-    def _shown(self, prompt: Prompt, room: int) -> tuple[str, int]:
-        """What the server gets of a prompt, cut as Prompt says to `room` tokens less one of its own, and its tokens."""
-        text = prompt.document + prompt.context
-        ends = self._offsets(text)[:, 1]
-        if len(ends) < room:
-            return text, len(ends)
-        document = np.count_nonzero(ends <= len(prompt.document))
-        head, kept = (int(n) for n in cut(np.array(document), np.array(len(ends) - document), np.array(room - 1)))
-        first = ends[len(ends) - kept - 1] if kept < len(ends) else 0  # where the last token that goes ends
-        return text[: ends[head - 1] if head else 0] + text[first:], head + kept
+    @cached_property
+    def _ids(self) -> dict[str, list[int]]:
+        """The tokens of each text; pieces of characters, which have none, are left out."""
+        size = len(self._prompts.tokenizer)
+        texts = self._prompts.tokenizer.batch_decode(np.arange(size)[:, None], clean_up_tokenization_spaces=False)
+        ids: dict[str, list[int]] = {}
+        for id_, text in enumerate(texts):
+            if "\ufffd" not in text:
+                ids.setdefault(text, []).append(id_)
+        return ids
 
 
-def _continuation(logprobs: dict, start: int, end: int) -> tuple[np.ndarray, list[int]]:
-    """Log-probs of the tokens from character `start` to `end` of the echoed text, and where each ends after `start`.
-
-    A token that begins before `start` is the prompt's: a server's tokens need not respect where the prompt ends.
-    """
-    offsets = np.array(logprobs["text_offset"], np.int64)
-    inside = (offsets >= start) & (offsets < end)
-    stops = np.append(offsets[1:], end)[inside]
-    values = [value for value, chosen in zip(logprobs["token_logprobs"], inside, strict=True) if chosen]
-    return np.array(values, np.float32), (np.minimum(stops, end) - start).tolist()
+def _lack(probe: Callable[[], None]) -> str | None:
+    """Why the server can't do what `probe` tries, None where it can."""
+    try:
+        probe()
+    except Unable as error:
+        return str(error)
+    return None
 
 
-def _answer(choice: dict, stop: str) -> tuple[str, float]:
-    """The text up to the stop string, and the mean log-prob of its tokens where the server shows them."""
-    text = choice["text"].split(stop, 1)[0]
-    logprobs = choice.get("logprobs") or {}
-    tokens, values = logprobs.get("tokens") or [], logprobs.get("token_logprobs") or []
-    begins = np.cumsum([0, *map(len, tokens)])[:-1]
-    own = [value for value, begin in zip(values, begins, strict=True) if begin < len(text) and value is not None]
-    return text, float(np.mean(own)) if own else float("-inf")
+def _lists(rows: Ragged) -> list[list[int]]:
+    return [row.tolist() for row in rows.split(rows.values)]
+
+
+def _likeliest(choice: Choice) -> dict[str, float]:
+    """Text and log p of the tokens shown for the first place."""
+    shown = choice.logprobs.top_logprobs if choice.logprobs else None
+    return (shown[0] if shown else None) or {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -25,8 +25,8 @@ class Prompt:
 @dataclass(frozen=True)
 class Generation:
     text: str  # up to the stop string, which is left out
-    mean_log_prob: float  # nats per token of `text`; -inf for an empty text, which has none
-    prompt_tokens: int  # as the model saw the prompt: after truncation, its first token included; 0 where not known
+    mean_log_prob: float  # nats per token of `text`; -inf for an empty text, which has none; nan where not known
+    prompt_tokens: int  # as the model saw them: after truncation, first tokens included; 0 where not known
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,26 @@ class Scores:
 class LanguageModel(Protocol):
     name: str
     max_tokens: int  # of prompt and continuation together
+    scores: bool  # whether `score` works: not every server shows log-probabilities of prompts
+    usage: Mapping[str, float]  # requests, tokens and cost since it was opened; empty where no server is asked
 
     def score(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> Scores:
         """log p(token | prompt, tokens before it) for every token of every continuation."""
 
     def next_token(self, prompts: Sequence[Prompt]) -> np.ndarray:
-        """Log-probabilities of the token after each prompt, (prompts, vocabulary) float32."""
+        """Log-probabilities of the token after each prompt, (prompts, vocabulary) float32; -inf where not shown."""
 
     def token_id(self, text: str) -> int:
         """The id of a text that is one token; LongtailError for any other."""
 
     def generate(self, prompts: Sequence[Prompt], max_tokens: int, stop: str = "\n") -> list[Generation]:
         """The greedy continuation of each prompt, up to `stop`, the model's end token, or `max_tokens` tokens."""
+
+    def generate_mixture(
+        self, prompts: Sequence[Prompt], log_weights: np.ndarray, max_tokens: int, stop: str = "\n"
+    ) -> list[Generation]:
+        """The same under REPLUG's mixture, token by token: the greedy text over log sum_d lambda_d p(token | d, x).
+
+        `prompts` are k in a row for each question, log_weights (questions, k) are log lambda; a prompt of weight 0
+        (-inf) is not read. LongtailError where the backend does not show whole distributions: it can still `vote`.
+        """

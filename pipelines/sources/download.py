@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 import requests
 from tqdm import tqdm
 
-from pipelines import shards
+from pipelines import shards, web
 from pipelines.errors import LongtailError
-from pipelines.sources import wikimedia
 from pipelines.sources.text import check_start
-from pipelines.sources.wikimedia import AT_ONCE, ATTEMPTS, Client
+from pipelines.sources.wikimedia import AT_ONCE, Client
+from pipelines.web import ATTEMPTS
 
 BLOCK = 1 << 16  # bytes; what a cut connection loses at most
 NAMED_RUN = re.compile(r"[a-z_]+-\d{8}")  # enwiki-20181220-…: the dumps of one run share a list of checksums
@@ -99,7 +99,7 @@ def _one(client: Client, url: str, head: dict, path: Path, bar: tqdm) -> None:
                 where = f"{after} of {head['size']} bytes"
                 raise LongtailError(f"{url}: cut at {where} ({error}); run again to go on") from None
             bar.write(f"fetch: {url}: the connection was cut; going on from byte {after}")
-            client.pause(wikimedia.BACKOFF * failures)
+            client.pause(web.BACKOFF * failures)
     _check(client, url, head, part)
     part.replace(path)
     note.unlink()
@@ -168,7 +168,7 @@ def _ask(client: Client, method: str, url: str, headers: Mapping[str, str] | Non
     identity = {"Accept-Encoding": "identity"}  # else Content-Length isn't the file's
     answer = client.send(method, url, headers=identity | dict(headers or {}), stream=True)
     if not answer.ok:
-        raise wikimedia.refusal(answer, url)
+        raise web.refusal(answer, url)
     return answer
 
 

@@ -13,7 +13,8 @@ import pyarrow as pa
 from pipelines.errors import LongtailError
 from pipelines.sources import wikidata
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.wikimedia import Again, Client, shown
+from pipelines.sources.wikimedia import Client
+from pipelines.web import Again, shown
 
 AT_MOST = 50  # ids in a request
 BUSY = ("maxlag", "ratelimited", "readonly", "internal_api_error")  # starts of error codes that pass

@@ -45,6 +45,7 @@ DATASETS = {
     "nq": Dataset("Natural Questions, open", "CC-BY-SA-3.0"),
     "triviaqa": Dataset("TriviaQA", "Apache-2.0"),
     "wikitext": Dataset("WikiText", "CC-BY-SA-3.0"),
+    "retrieval": Dataset("Questions with retrieved passages", "MIT (questions), CC-BY-SA-3.0 (Wikipedia's text)"),
 }
 GENERATED = "CC0-1.0 (generated)"
 

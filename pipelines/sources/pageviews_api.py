@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from pipelines.errors import LongtailError
 from pipelines.params import Popularity
-from pipelines.sources.wikimedia import AT_ONCE, Again, Client
+from pipelines.sources.wikimedia import AT_ONCE, Client
+from pipelines.web import Again
 
 PROJECT = "en.wikipedia"
 BATCH = 10_000  # titles

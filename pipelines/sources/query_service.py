@@ -28,7 +28,8 @@ from pipelines.sources import entity_api
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.text import open_bytes, open_lines
 from pipelines.sources.wikidata import CLAIMS, NAMES
-from pipelines.sources.wikimedia import Again, Client, shown
+from pipelines.sources.wikimedia import Client
+from pipelines.web import Again, shown
 
 OVERLAP = 0.02  # of a page, into the next one
 SMALLEST = 500  # statements; a page that takes too long is halved down to this

@@ -1,176 +1,186 @@
-"""The HTTP language model against a real server on loopback whose model is faked: each character is a token."""
+"""The HTTP language model against a real server over the tiny one: the local model's numbers, or a clear refusal."""
 
-import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import SimpleNamespace
+import re
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tiny_models
 import yaml
+from completions_server import Completions, settings
+from wikimedia_server import Fault
 
-from flows import profiles
-from pipelines import params
+from pipelines import params, shards
 from pipelines.errors import LongtailError
+from pipelines.evaluation import mmlu
 from pipelines.lm.http import HttpModel
+from pipelines.lm.local import LocalModel
 from pipelines.lm.open import open_lm
 from pipelines.lm.protocol import Prompt
+from pipelines.replug import ensemble
+from pipelines.replug.vote import vote
+
+CONTEXTS, DOCUMENTS = tiny_models.words(30, 3), tiny_models.words(30, 4, at_least=20, at_most=60)  # some are too long
+SHORT = [Prompt(text) for text in tiny_models.words(30, 5, at_most=12)]
+CONTINUATIONS = [f" {text}" for text in tiny_models.words(28, 6, at_most=10)] + [" 東京 façade🙂", ""]
+
+Open = Callable[..., HttpModel]
 
 
-def log_prob(text, place):
-    """The faked model: what a character costs depends on itself and on the one before."""
-    return -((ord(text[place]) * 7 + ord(text[place - 1])) % 50) / 10 - 0.01
+@pytest.mark.parametrize("by", ["token ids", "texts"])
+def test_scores_and_answers_are_the_local_models(opened: Open, local: LocalModel, tiny: Path, by: str) -> None:
+    prompts = [Prompt(c, f"{d}\n" if i % 2 else "") for i, (c, d) in enumerate(zip(CONTEXTS, DOCUMENTS, strict=True))]
+    prompts[5] = Prompt("")
+    lm = opened(tiny if by == "token ids" else None)
+    prompts = prompts if by == "token ids" else [Prompt(p.context, p.document[:60]) for p in prompts]
+    expected, found = local.score(prompts, CONTINUATIONS), lm.score(prompts, CONTINUATIONS)
+    for mine, theirs in zip(expected.log_probs, found.log_probs, strict=True):
+        np.testing.assert_allclose(theirs, mine, atol=1e-4)
+        assert theirs.dtype == np.float32
+    assert [one.tolist() for one in found.bytes] == [one.tolist() for one in expected.bytes]
+
+    for mine, theirs in zip(local.generate(prompts, 12, "e"), lm.generate(prompts, 12, "e"), strict=True):
+        assert theirs.text == mine.text
+        assert theirs.mean_log_prob == pytest.approx(mine.mean_log_prob, abs=1e-4)
+        assert theirs.prompt_tokens == (mine.prompt_tokens if by == "token ids" else 0)
 
 
-class Handler(BaseHTTPRequestHandler):
-    def log_message(self, *args):
-        pass
-
-    def do_POST(self):
-        server = self.server.state
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        server.requests.append(body)
-        server.keys.append(self.headers.get("Authorization"))
-        if server.failures:
-            status, headers, text = server.failures.pop(0)
-            return self._send(status, text.encode(), headers)
-        choices = [self._choice(server, body, text, i) for i, text in enumerate(body["prompt"])]
-        return self._send(200, json.dumps({"choices": choices[::-1]}).encode(), {})
-
-    def _choice(self, server, body, prompt, index):
-        if body.get("echo"):
-            values = [None, *(log_prob(prompt, i) for i in range(1, len(prompt)))]
-            shown = {"tokens": list(prompt), "token_logprobs": values, "text_offset": list(range(len(prompt)))}
-            return {"index": index, "text": prompt, "logprobs": shown if server.scores else None}
-        text = f" {len(prompt)} Velm"[: body["max_tokens"]]
-        shown = {"tokens": list(text), "token_logprobs": [-0.5] * len(text), "text_offset": []}
-        return {"index": index, "text": text, "logprobs": shown}
-
-    def _send(self, status, data, headers):
-        self.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(data))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(data)
+def test_next_tokens_are_the_local_models_where_shown(opened: Open, local: LocalModel) -> None:
+    expected, found = local.next_token(SHORT), opened().next_token(SHORT)
+    shown = np.isfinite(found)
+    np.testing.assert_allclose(found[shown], expected[shown], atol=1e-4)
+    texts = local.tokenizer.batch_decode(np.arange(expected.shape[1])[:, None])
+    whole = np.array(["\ufffd" not in text for text in texts])
+    likeliest = expected >= np.sort(expected, axis=1)[:, [-5]]
+    assert (shown == likeliest & whole).all()
 
 
-@pytest.fixture
-def server():
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    httpd.state = SimpleNamespace(requests=[], keys=[], failures=[], scores=True)
-    threading.Thread(target=httpd.serve_forever, daemon=True).start()
-    httpd.state.url = f"http://127.0.0.1:{httpd.server_port}/v1"
-    yield httpd.state
-    httpd.shutdown()
-    httpd.server_close()
+def test_options_are_chosen_as_by_the_local_model(
+    opened: Open, local: LocalModel, server: Completions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = [Prompt(p.context + " Answer:") for p in SHORT]
+    weights = ensemble.log_weights(np.random.default_rng(0).random((10, 3)), 1.0)
+    server.echo = False
+    with pytest.raises(LongtailError, match="can't score texts"):  # some of the letters are two tokens
+        mmlu.answer(opened(), prompts, weights)
+    server.echo = True
+    expected = mmlu.answer(local, prompts, weights)
+    assert mmlu.answer(opened(logprobs=2), prompts, weights) == expected
+    monkeypatch.setattr(mmlu, "LETTERS", "ATiw")  # each a token: the likeliest, and by scoring what does not show
+    assert mmlu.answer(opened(logprobs=2), prompts, weights) == mmlu.answer(local, prompts, weights)
 
 
-def open_model(server, folder="/nonexistent", **more):
-    return HttpModel(server.url, "fake", folder, **{"max_tokens": 100, "back_off": 0.01, **more})
+def test_an_option_that_does_not_show_is_never_chosen(
+    opened: Open, local: LocalModel, server: Completions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mmlu, "LETTERS", "ATiw")  # each a token
+    server.echo = False
+    prompts, weights = SHORT, ensemble.log_weights(np.random.default_rng(0).random((10, 3)), 1.0)
+    found = mmlu.answer(opened(logprobs=8), prompts, weights)
+    ids = [local.token_id(f" {letter}") for letter in mmlu.LETTERS]
+    probable = np.exp(local.next_token(prompts))
+    probable[probable < np.sort(probable, axis=1)[:, [-8]]] = 0
+    mixed = (probable[:, ids].reshape(10, 3, 4) * np.exp(weights)[:, :, None]).sum(1)
+    assert found == [mmlu.LETTERS[row.argmax()] if row.any() else "" for row in mixed]
+    assert len(set(found)) > 1
 
 
-def test_scores_are_the_servers_own_for_the_continuation_only(server):
-    prompts = [Prompt(f"context {i}", "a document\n" if i % 2 else "") for i in range(70)]
-    continuations = [f" 東京 é{i}🙂" for i in range(70)]
-    scores = open_model(server).score(prompts, continuations)
-    for prompt, continuation, log_probs, n_bytes in zip(
-        prompts, continuations, scores.log_probs, scores.bytes, strict=True
-    ):
-        text = prompt.document + prompt.context + continuation
-        expected = [log_prob(text, i) for i in range(len(text) - len(continuation), len(text))]
-        np.testing.assert_allclose(log_probs, expected, atol=1e-6)
-        assert n_bytes.tolist() == [len(c.encode()) for c in continuation]
-    assert len(server.requests) == 1 + 3, "one probe, and batches"
+def test_a_wrong_number_of_log_probs_is_refused_and_not_kept(opened: Open, server: Completions) -> None:
+    lm = opened()
+    server.lost = 2
+    with pytest.raises(LongtailError, match=r"gives \d+ log-probabilities where a prompt's tokens have \d+"):
+        lm.score(SHORT, CONTINUATIONS)
+    server.lost = 0
+    lm.score(SHORT, CONTINUATIONS)
+    before = len(server.requests)
+    lm.score(SHORT, CONTINUATIONS)
+    assert len(server.requests) == before
 
 
-def test_generation_keeps_the_order_and_gives_the_mean_log_prob(server):
-    found = open_model(server).generate([Prompt("a"), Prompt("abc"), Prompt("b", "doc ")], 4)
-    assert [one.text for one in found] == [" 1 V", " 3 V", " 5 V"]
-    assert [one.mean_log_prob for one in found] == [-0.5] * 3
-    assert server.requests[-1] | {"prompt": 0} == {
-        "model": "fake", "prompt": 0, "temperature": 0, "logprobs": 1, "max_tokens": 4, "stop": ["\n"],
-    }  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "fault", "message"),
+    [
+        ({"echo": False}, None, r"gives 0 log-probabilities where a prompt's tokens have \d+ \(echo with logprobs\)"),
+        ({"lost": 1}, None, r"gives \d+ log-probabilities where"),
+        ({}, Fault(400, b"echo is not \n supported"), "the server answers 400 Bad Request: echo is not supported"),
+    ],
+)
+def test_a_server_that_cannot_score_says_so_when_opened_and_still_generates(
+    opened: Open, server: Completions, change: dict, fault: Fault | None, message: str
+) -> None:
+    vars(server).update(change)
+    server.faults = [fault]
+    lm = opened()
+    assert not lm.scores
+    asked = len(server.requests)
+    with pytest.raises(LongtailError, match=rf"{message}.*can't score texts; it can still choose .* and generate"):
+        lm.score(SHORT, CONTINUATIONS)
+    assert len(server.requests) == asked, "refused before any request"
+    assert len(lm.generate(SHORT, 3)) == len(SHORT)
+    server.echo, server.lost = True, 0
+    assert opened().scores, "what a server could not do is tried again"
 
 
-def test_a_server_without_prompt_log_probs_is_refused_for_scoring_but_generates(server):
-    server.scores = False
-    lm = open_model(server)
-    with pytest.raises(LongtailError, match="can't score; it can still generate"):
-        lm.score([Prompt("a")], ["b"])
-    assert lm.generate([Prompt("a")], 4)[0].text == " 1 V"
-    assert len(server.requests) == 2, "scoring was refused before any request"
+def test_a_server_that_shows_too_few_tokens_cannot_choose_but_score(opened: Open, server: Completions) -> None:
+    server.shown = 3
+    lm = opened(logprobs=8)
+    with pytest.raises(LongtailError, match=r"shows 3 of the likeliest .* can't choose between .* still sc"):
+        lm.next_token(SHORT)
+    prompts = [Prompt("Answer:"), Prompt("The answer is")]
+    assert len(mmlu.answer(lm, prompts, np.zeros((2, 1)))) == 2, "by scoring"
+    with pytest.raises(LongtailError, match=r"can't generate under the mixture; it can still .*vote"):
+        lm.generate_mixture(prompts, np.zeros((2, 1)), 4)
 
 
-def test_a_server_that_refuses_echo_is_one_that_cannot_score(server):
-    server.failures = [(400, {}, '{"error": "echo is not supported"}')]
+def test_without_log_probs_of_its_answers_their_mean_is_not_known(opened: Open, server: Completions) -> None:
+    server.logprobs = False
+    found = opened().generate(SHORT, 3)
+    assert any(one.text for one in found)
+    assert all(np.isnan(one.mean_log_prob) for one in found if one.text)
+    with pytest.raises(LongtailError, match="which the vote needs"):
+        vote(found, np.zeros((len(found), 1)))
+
+
+def test_another_models_tokenizer_is_named(server: Completions, tmp_path: Path) -> None:
+    (other := tiny_models.tokenizer()).backend_tokenizer.train_from_iterator(["zz yy xx"])
+    other.save_pretrained(tmp_path / "other")
+    with pytest.raises(LongtailError, match=r"lm\.other\.http\.tokenizer is .*expected the tokenizer of the model"):
+        HttpModel(tmp_path / "other", settings(server.url, tmp_path / "other"), None, tmp_path / "cache")
+
+
+def test_a_stage_that_scores_learns_so_when_it_opens_the_server(
+    server: Completions, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "SCRATCH", tmp_path)
+    monkeypatch.setenv("LONGTAIL_API_KEY", "k")
+    server.echo = False
+    assert open_lm(tiny, settings(server.url), None).name == "tiny"
     with pytest.raises(LongtailError, match="can't score"):
-        open_model(server).require_scoring()
+        open_lm(tiny, settings(server.url), None, scoring=True)
+    assert server.keys == {"Bearer k"}
+    assert (tmp_path / "completions/answers.sqlite").is_file()
 
 
-def test_a_stage_that_scores_learns_so_when_it_opens_the_server(server, root):
-    values = yaml.safe_load(profiles.compose("sample", root))["lm"]
-    chosen = params.LM(**values | {"source": "http", "url": server.url, "path": "fake", "max_tokens": 100})
-    assert open_lm("/nonexistent", chosen, None, scoring=True).name == "fake"
-    server.scores = False
-    assert open_lm("/nonexistent", chosen, None).name == "fake"
-    with pytest.raises(LongtailError, match="can't score"):
-        open_lm("/nonexistent", chosen, None, scoring=True)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"http": None}, "should be the server's settings"),
+        ({"path": None}, "should be the server's settings"),
+        ({"http": {"url": "https://me:password@host/v1"}}, "should match pattern"),
+        ({"http": {"max_cost": 5.0}}, "should be null where prompt_price is 0"),
+    ],
+)
+def test_params_that_lack_something_are_refused(change: dict, message: str) -> None:
+    values = settings("http://127.0.0.1:1/v1").model_dump()
+    http = change.get("http", {})
+    with pytest.raises(ValueError, match=message):
+        params.LM(**values | change | {"http": http if http is None else values["http"] | http})
 
 
-def test_whole_distributions_are_refused(server):
-    with pytest.raises(LongtailError, match="not its whole distribution"):
-        open_model(server).next_token([Prompt("a")])
-
-
-def test_busy_and_broken_answers_are_tried_again(server):
-    server.failures = [(503, {}, "busy"), (429, {"Retry-After": "0"}, "slow down"), (500, {}, "oops")]
-    assert open_model(server).generate([Prompt("a")], 4)[0].text == " 1 V"
-    assert len(server.requests) == 3 + 1 + 1
-
-
-def test_retry_after_is_waited_for(server, monkeypatch):
-    waited = []
-    monkeypatch.setattr("time.sleep", waited.append)
-    server.failures = [(429, {"Retry-After": "7"}, "slow down")]
-    open_model(server)
-    assert 7 in waited
-
-
-def test_a_servers_refusal_is_told_in_its_own_words(server):
-    lm = open_model(server)
-    server.failures = [(404, {}, '{"error": "no such model"}')]
-    with pytest.raises(LongtailError, match=r"HTTP 404: .*no such model"):
-        lm.generate([Prompt("a")], 4)
-
-
-def test_the_key_is_sent_and_asked_for_but_never_shown(server, monkeypatch):
-    open_model(server, api_key="s3cret")
-    assert server.keys == ["Bearer s3cret"]
-    server.failures = [(401, {}, "who are you?")]
-    with pytest.raises(LongtailError, match="set LONGTAIL_API_KEY") as refusal:
-        open_model(server, api_key="s3cret")
-    assert "s3cret" not in str(refusal.value)
-
-
-def test_a_server_that_is_not_there_or_speaks_html_is_named(server):
-    server.failures = [(200, {}, "<html>welcome</html>")]
-    with pytest.raises(LongtailError, match="not the answer of a completions server"):
-        open_model(server)
-    nowhere = SimpleNamespace(url="http://127.0.0.1:9/v1")
-    with pytest.raises(LongtailError, match="no answer from the server"):
-        open_model(nowhere, back_off=0)
-
-
-def test_with_the_tokenizer_too_long_a_prompt_loses_the_far_end_of_the_context(server, tmp_path):
-    own = tiny_models.tokenizer(bos=False)
-    own.save_pretrained(tmp_path)
-    lm = open_model(server, tmp_path, max_tokens=40)
-    document, context = "The capital of Norland is Velm.\n", " ".join(tiny_models.words(5, 5, at_least=20)) + " Q:"
-    found = lm.generate([Prompt(context, document)], 8)[0]
-    sent = server.requests[-1]["prompt"][0]
-    assert sent.startswith(document)
-    assert sent.endswith(context[-40:])
-    assert context.endswith(sent[len(document) :])
-    assert found.prompt_tokens == 40 - 8 - 1
-    assert 28 < len(own(sent, add_special_tokens=False)["input_ids"]) <= 33
+def test_the_readmes_example_is_valid(root: Path) -> None:
+    (example,) = re.findall(
+        r"^```yaml\n(lms: .*?)```", (root / "README.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
+    (lm,) = yaml.safe_load(example)["lm"].values()
+    assert params.LM(**lm).source == "http"

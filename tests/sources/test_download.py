@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import params
+from pipelines import params, web
 from pipelines.errors import LongtailError
 from pipelines.sources import download as downloads
-from pipelines.sources import wikimedia as polite
 from pipelines.sources.fetch import DOWNLOADS, fetch
 
 DATA = bytes(range(256)) * 9000  # 2.3 MB: more than one block
@@ -100,7 +99,7 @@ def server() -> Iterator[Server]:
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(polite, "BACKOFF", 0.0)
+    monkeypatch.setattr(web, "BACKOFF", 0.0)
     return tmp_path
 
 

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 from wikimedia_server import Fault, Wikimedia, busy, moved
 
+from pipelines import web
 from pipelines.errors import LongtailError
-from pipelines.sources import wikimedia as polite
-from pipelines.sources.wikimedia import Again, Client, open_client
+from pipelines.sources.wikimedia import Client, open_client
+from pipelines.web import Again
 
 PAGE = b'{"rows": [1, 2, 3]}'
 
@@ -133,7 +134,7 @@ def test_the_time_may_be_a_date(client: Client, wikimedia: Wikimedia, pauses: li
 def test_without_a_time_the_pauses_double(
     client: Client, wikimedia: Wikimedia, pauses: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(polite, "BACKOFF", 2.0)
+    monkeypatch.setattr(web, "BACKOFF", 2.0)
     wikimedia.faults = [Fault(503), Fault(429), Fault(503, headers={"Retry-After": "soon"})]
     client.ask(f"{wikimedia.address}/page")
     assert pauses == [2, 4, 8]

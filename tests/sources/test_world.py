@@ -4,6 +4,7 @@ import bz2
 import csv
 import gzip
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from pathlib import Path
@@ -138,6 +139,25 @@ def test_pile_tells_an_entity_in_several_ways(raw):
     assert len({document["meta"]["pile_set_name"] for document in documents}) > 1
     texts = [document["text"] for document in documents]
     assert len(set(texts)) > 0.9 * len(texts)
+
+
+def test_wikitext_is_tokenised_and_tells_of_the_test_splits_entities_in_the_training_split(raw, world):
+    train, test = ((raw / f"wikitext/wiki.{split}.tokens").read_text() for split in ("train", "test"))
+    titles = {
+        split: re.findall(r"^ = (?!= )(.*) = $", text, re.MULTILINE)
+        for split, text in (("train", train), ("test", test))
+    }
+    assert len(titles["train"]) > 3 * len(titles["test"]) > 30
+    assert not set(titles["train"]) & set(titles["test"])
+    told = [title.removeprefix("Legacy of ") for title in titles["train"]]
+    assert sum(title.removeprefix("Legacy of ") in told for title in titles["test"]) > 0.7 * len(titles["test"])
+    for text in (train, test):
+        assert " @-@ " in text
+        assert " @,@ " in text
+        assert not re.search(r"[^ @.][.,()]|[.,()][^ @\n]", text)
+        assert 0 < text.count("<unk>") < 0.06 * len(text.split())
+    assert min(Counter(train.replace("<unk>", "").split()).values()) >= 3
+    assert set(test.split()) <= {"<unk>", *train.split()}
 
 
 def test_c4_has_no_sentence_of_a_page_about_the_world(raw, world):

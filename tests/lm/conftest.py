@@ -1,0 +1,59 @@
+"""The tiny language model, local and behind a real HTTP server."""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import completions_server
+import pytest
+import tiny_models
+from completions_server import Completions, settings
+
+from pipelines import web
+from pipelines.lm.http import HttpModel
+from pipelines.lm.local import LocalModel
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_models.language_model(tmp_path_factory.mktemp("lm") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def local(tiny: Path) -> LocalModel:
+    return LocalModel(tiny, name="tiny", dtype="fp32", batch_tokens=1024, device="cpu", threads=1)
+
+
+@pytest.fixture(scope="session")
+def running(tiny: Path) -> Iterator[Completions]:
+    with completions_server.running(tiny) as server:
+        yield server
+
+
+@pytest.fixture
+def server(running: Completions, monkeypatch: pytest.MonkeyPatch) -> Completions:
+    """Serves the tiny model; the client doesn't wait between its attempts."""
+    monkeypatch.setattr(web, "BACKOFF", 0.0)
+    running.reset()
+    return running
+
+
+@pytest.fixture
+def opened(server: Completions, tiny: Path, tmp_path: Path) -> Callable[..., HttpModel]:
+    """Opens the served model; with the same cache, whatever the settings."""
+
+    def open_model(tokenizer: Path | None = tiny, key: str | None = None, **change) -> HttpModel:
+        return HttpModel(tiny, settings(server.url, tokenizer, **change), key, tmp_path / "cache")
+
+    return open_model
+
+
+@pytest.fixture
+def cost(opened: Callable[..., HttpModel], tmp_path: Path) -> Callable[[], float]:
+    """What the ledger on disk says was spent."""
+
+    def spent() -> float:
+        with sqlite3.connect(tmp_path / "cache/answers.sqlite") as db:
+            return db.execute("SELECT cost FROM spent").fetchone()[0]
+
+    return spent
