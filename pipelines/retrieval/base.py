@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from pipelines import params, shards, stage
+from pipelines.corpus import training_files
 from pipelines.errors import LongtailError
 
 CORPUS = Path("data/corpus")
@@ -17,9 +18,9 @@ METRICS = Path("data/metrics/base_retriever.json")
 def train_on_corpora(
     corpus: Path, tokenizer: Path, out: Path, seed: int, retriever: params.Retriever, threads: int
 ) -> stage.Metrics:
-    """Train on the documents of every <name>/docs.parquet in `corpus`, save to the folder `out`; see `tiny.train`.
+    """Train on the documents of the corpora in `corpus` that models learn from, save to `out`; see `tiny.train`.
 
-    Raises LongtailError where there are no documents, or no `retriever.training`.
+    Raises LongtailError where a corpus isn't there, or no `retriever.training`.
     """
     import pyarrow.parquet as pq
     import torch
@@ -30,9 +31,7 @@ def train_on_corpora(
         raise LongtailError(
             "params.yaml: retriever.training is null, expected its settings where retriever.source is train"
         )
-    files = sorted(corpus.glob("*/docs.parquet"))
-    if not files:
-        raise LongtailError(f"{corpus}: no */docs.parquet, expected at least one corpus; run the stage `chunk`")
+    files = training_files(corpus)
     torch.set_num_threads(threads)
     texts = [text for file in files for text in pq.read_table(file, columns=["text"])["text"].to_pylist()]
     with shards.atomic(out) as folder:
@@ -40,15 +39,24 @@ def train_on_corpora(
 
 
 def copy_pretrained(retriever: params.Retriever, out: Path) -> stage.Metrics:
-    """Save the encoder in a local folder, or of a Hub model at a pinned revision, to `out`.
+    """Save the encoder in a local folder, or of a Hub model at a pinned revision, to `out`; the queries' own with it.
 
-    Raises LongtailError where `retriever.path` or a needed `retriever.revision` isn't set, or nothing can be loaded.
+    Raises LongtailError where `retriever.path` or a needed revision isn't set, or nothing can be loaded.
     """
-    from transformers import AutoModel
+    from pipelines.lm.pretrained import check_pinned
+    from pipelines.retrieval.encoder import Encoder
+    from pipelines.retrieval.tower import Tower
 
-    from pipelines.lm.pretrained import save_pretrained
-
-    return save_pretrained(AutoModel, "retriever", retriever.path, retriever.revision, out)
+    sides = {"retriever.path": (retriever.path, retriever.revision)}
+    if retriever.query_path:
+        sides["retriever.query_path"] = (retriever.query_path, retriever.query_revision)
+    for key, side in sides.items():
+        check_pinned(key, *side)
+    towers = [Tower(*side, max_tokens=retriever.max_tokens) for side in sides.values()]
+    encoder = Encoder(towers[0], towers[-1], retriever)
+    with shards.atomic(out) as folder:
+        encoder.save(folder)
+    return {"parameters": float(sum(weight.numel() for weight in encoder.parameters()))}
 
 
 def work(chosen: SimpleNamespace) -> stage.Metrics:

