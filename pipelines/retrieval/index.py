@@ -1,4 +1,4 @@
-"""Stages `index` and `index_lsr`: a corpus's embeddings and FAISS index, or its BM25 index (REPLUG §3.1)."""
+"""Stages `index` and `index_lsr`: a corpus's embeddings and vector index, or its BM25 index (REPLUG §3.1)."""
 
 from __future__ import annotations
 
@@ -9,68 +9,44 @@ from types import SimpleNamespace
 from pipelines import shards, stage
 
 MODELS = {"dense": Path("data/models/retriever"), "lsr": Path("data/models/lsr"), "bm25": None}
-SHARD = 4096  # documents embedded between two points that a killed run goes on from
 
 
-def index_bm25(docs: Path, out: Path, params: SimpleNamespace) -> stage.Metrics:
-    """BM25 over all of `docs`, into the folder `out`."""
-    import pyarrow.parquet as pq
+def index_bm25(docs: Path, out: Path, params: SimpleNamespace, name: str = "index_bm25") -> stage.Metrics:
+    """BM25 over all of `docs`, into the folder `out`; see `bm25_build.build`."""
+    from pipelines.retrieval import bm25_build
 
-    from pipelines.retrieval import bm25, documents
-
-    count = documents.count(docs)
-    index = bm25.build(
-        pq.read_table(docs, columns=["text"])["text"].to_pylist(), params.index.bm25_k1, params.index.bm25_b
-    )
-    with shards.atomic(out) as folder:
-        folder.mkdir()
-        bm25.save(index, folder, docs)
-    return {"documents": count, "terms": len(index.vocab_dict)}
+    chosen = {"k1": params.index.bm25_k1, "b": params.index.bm25_b, "memory_gb": params.index.memory_gb}
+    return bm25_build.build(docs, out, **chosen, compute=params.compute, name=name)
 
 
 def index_dense(docs: Path, model: Path, out: Path, params: SimpleNamespace, name: str) -> stage.Metrics:
-    """Embeddings of all of `docs` by the encoder in `model`, and their FAISS index, into the folder `out`.
+    """Embeddings of all of `docs` by the encoder in `model`, and their vector index, into the folder `out`.
 
-    Embedded shard by shard under `name`; raises LongtailError for an empty corpus.
+    Shards are kept under `name` for a killed run. Raises LongtailError for an empty corpus, and before any work where
+    the index that is asked for does not fit `index.memory_gb`.
     """
-    import faiss
-    import numpy as np
-
-    from pipelines.retrieval import dense, documents, meta
+    from pipelines.retrieval import dense, documents, embeddings, meta, plan, tune
     from pipelines.retrieval.encoder import Encoder
 
-    count = documents.count(docs)
     encoder = Encoder.open(model, params.retriever, params.compute)
-
-    def embed(start: int, path: Path) -> None:
-        texts = documents.read(docs, np.arange(start, min(start + SHARD, count))).texts
-        with path.open("wb") as file:
-            np.save(file, encoder.embed(list(texts)).astype(np.float16))
-
-    key = shards.key_of(docs, model, params.retriever)
-    files = shards.map_shards(name, key, embed, range(0, count, SHARD))
+    plan.choose(documents.count(docs), encoder.dim, params.index)
     with shards.atomic(out) as folder:
         folder.mkdir()
-        vectors = np.lib.format.open_memmap(folder / "embeddings.npy", "w+", np.float16, (count, encoder.dim))
-        for start, file in zip(range(0, count, SHARD), files, strict=True):
-            vectors[start : start + SHARD] = np.load(file)
-        vectors.flush()
-        index = dense.build(vectors, params.index.kind, params.seed, params.compute.threads)
-        faiss.write_index(index, str(folder / "faiss.index"))
-        found = dense.recall(index, vectors, params.seed)
-        facts = {
-            "kind": type(faiss.downcast_index(index)).__name__,
-            "dim": encoder.dim,
-            "recall_at_10": round(found, 4),
-        }
-        shards.write_json(folder / "meta.json", meta.describe(docs, model, similarity=encoder.similarity, **facts))
-    shards.forget(name, key)
-    return {"documents": count, "dim": encoder.dim, "recall_at_10": found}
+        embeddings.embed_corpus(docs, model, folder / "embeddings", params, name)
+
+        def queries():
+            return encoder.embed_queries(tune.held_out(docs, params.seed))
+
+        _, facts = tune.make(folder, queries, params.index, params.seed, params.compute, name)
+        facts |= encoder.facts | dense.belonging(folder, encoder)
+        shards.write_json(folder / "meta.json", meta.describe(docs, model, **facts))
+    embeddings.forget(name)
+    return {"documents": documents.count(docs), "dim": encoder.dim, "recall_at_10": facts["recall_at_10"]}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("corpus", choices=["wikipedia", "pile"])
+    parser.add_argument("corpus", choices=["wikipedia", "pile", "wikitext"])
     parser.add_argument("retriever", choices=list(MODELS))
     asked = parser.parse_args()
     docs, out = Path("data/corpus", asked.corpus, "docs.parquet"), Path("data/index", asked.corpus, asked.retriever)
@@ -79,7 +55,7 @@ def main() -> None:
 
     def work(params: SimpleNamespace) -> stage.Metrics:
         if MODELS[asked.retriever] is None:
-            return index_bm25(docs, out, params)
+            return index_bm25(docs, out, params, name)
         return index_dense(docs, MODELS[asked.retriever], out, params, name)
 
     stage.run(name, ("seed", "compute", "retriever", "index"), work, out=str(out))

@@ -1,18 +1,24 @@
-"""BM25 scores as the formula says, with one analyser for documents and queries."""
+"""BM25 scores as the formula says, with one analyser for documents and queries, however the index was built."""
 
 import math
 import os
 import subprocess
 import sys
+from collections import Counter
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from test_index import PARAMS, write_docs
 
+from pipelines import params
 from pipelines.errors import LongtailError
-from pipelines.retrieval import bm25, index
+from pipelines.retrieval import bm25, bm25_build
 from pipelines.retrieval.open import open_retriever
+from pipelines.retrieval.terms import Analyser
 
+ONE = params.Compute(threads=1, workers=1, executor="local", dask=None, device="cpu")
 TEXTS = [
     "The cities of Norland: Velm, Tosh and Ödegard.",
     "A city runs; cities are running.",
@@ -23,11 +29,24 @@ TEXTS = [
 ]
 
 
-@pytest.fixture
-def made(tmp_path, monkeypatch):
+def write(folder, texts, sources=None):
+    columns = {"id": [f"d:{i}" for i in range(len(texts))], "title": [""] * len(texts), "text": texts}
+    columns["source_document"] = sources or columns["id"]
+    pq.write_table(pa.table(columns), folder / "docs.parquet", row_group_size=16)
+    return folder / "docs.parquet"
+
+
+def build(docs, out, compute=ONE, k1=1.5, b=0.75):
+    return bm25_build.build(docs, out, k1=k1, b=b, memory_gb=4.0, compute=compute, name="index@test-bm25")
+
+
+@pytest.fixture(params=[2, bm25.SEGMENT], ids=["three segments", "one segment"])
+def made(request, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    docs = write_docs(tmp_path / "docs.parquet", TEXTS)
-    index.index_bm25(docs, tmp_path / "out", PARAMS)
+    for module in (bm25, bm25_build):
+        monkeypatch.setattr(module, "SEGMENT", request.param)
+    docs = write(tmp_path, TEXTS, ["a", "a", "b", "c", "d", "d"])
+    build(docs, tmp_path / "out")
     return docs, tmp_path / "out"
 
 
@@ -35,73 +54,196 @@ def opened(made):
     return open_retriever(made[1], made[0], None, None, None)
 
 
-def formula(query, k1=1.5, b=0.75):
-    """Lucene's BM25 of every text."""
-    analyse = bm25.Analyser().terms
-    documents = [analyse(text) for text in TEXTS]
-    mean = sum(map(len, documents)) / len(documents)
-    scores = []
-    for terms in documents:
-        score = 0.0
-        for term in analyse(query):
-            holding = sum(term in d for d in documents)
-            idf = math.log(1 + (len(documents) - holding + 0.5) / (holding + 0.5))
-            tf = terms.count(term)
-            score += idf * tf / (tf + k1 * (1 - b + b * len(terms) / mean))
-        scores.append(score)
-    return np.array(scores)
+def formula(query, texts=TEXTS, k1=1.5, b=0.75):
+    """Lucene's BM25 of every text, as the textbook writes it."""
+    documents = [Counter(Analyser().terms(text)) for text in texts]
+    mean = sum(map(Counter.total, documents)) / len(documents)
+    scores = np.zeros(len(documents))
+    for term, times in Counter(Analyser().terms(query)).items():
+        holding = sum(term in document for document in documents)
+        idf = math.log(1 + (len(documents) - holding + 0.5) / (holding + 0.5))
+        for i, document in enumerate(documents):
+            tf = document[term]
+            scores[i] += times * idf * tf / (tf + k1 * (1 - b + b * document.total() / mean))
+    return scores
 
 
-@pytest.mark.parametrize("query", ["Velm city", "velm VELM author", "東京", "Ödegard running"])
+@pytest.mark.parametrize("query", ["Velm city", "velm VELM author", "東京", "O\u0308degard running", "zzz", ""])
 def test_scores_are_the_formulas_and_ties_go_by_position(made, query):
     positions, scores = opened(made).search([query], 6)
     expected = formula(query)
     order = np.lexsort((np.arange(6), -expected.astype(np.float32)))
     np.testing.assert_array_equal(positions[0], order)
     np.testing.assert_allclose(scores[0], expected[order], atol=1e-5)
+    assert (positions.dtype, scores.dtype) == (np.int64, np.float32)
+
+
+def test_k1_and_b_are_the_formulas(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    docs = write(tmp_path, TEXTS)
+    build(docs, tmp_path / "out", k1=0.9, b=0.4)
+    scores = bm25.BM25.load(tmp_path / "out", docs).search(["Velm city"], 6)[1][0]
+    np.testing.assert_allclose(scores, np.sort(formula("Velm city", k1=0.9, b=0.4))[::-1], atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def zipf(tmp_path_factory):
+    """300 documents of words of a Zipf distribution, indexed in segments of 64."""
+    folder = tmp_path_factory.mktemp("zipf")
+    words = np.random.default_rng(0).zipf(1.3, (300, 30)) % 500
+    texts = [" ".join(f"w{word}" for word in row) for row in words]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(bm25_build, "SEGMENT", 64)
+        docs = write(folder, texts, [f"s{i // 3:03d}" for i in range(300)])
+        build(docs, folder / "out")
+    return docs, texts
+
+
+def find(zipf, monkeypatch, *asked, **kwargs):
+    monkeypatch.setattr(bm25, "SEGMENT", 64)
+    return bm25.BM25.load(zipf[0].parent / "out", zipf[0]).search(*asked, **kwargs)
+
+
+@pytest.mark.parametrize("k", [1, 3, 40, 100, 300, 1000])
+def test_any_k_equals_the_formula_over_all_segments(zipf, monkeypatch, k):
+    queries = [zipf[1][7], "w1 w2 w3", "w77", " ".join(zipf[1])]  # the last has 9,000 terms
+    monkeypatch.setattr(bm25, "BATCH", 3)
+    positions, scores = find(zipf, monkeypatch, queries, k)
+    assert positions.shape == scores.shape == (4, min(k, 300))
+    for query, places, found in zip(queries, positions, scores, strict=True):
+        expected = formula(query, zipf[1])
+        np.testing.assert_allclose(found, np.sort(expected)[::-1][:k], rtol=1e-5)
+        np.testing.assert_allclose(found, expected[places], rtol=1e-5)
+        assert len(set(places.tolist())) == len(places)
+        tied = np.diff(found) == 0
+        assert (np.diff(places)[tied] > 0).all()
+
+
+def test_the_best_of_scores_with_ties_and_beyond_a_bound():
+    scores = np.random.default_rng(1).integers(0, 40, 1000).astype(np.float32)
+    for k in (1, 5, 15, 16, 200, 999, 1000, 2000):
+        for above in (-np.inf, 20, 39):
+            wanted = [i for i in np.argsort(-scores, kind="stable")[:k] if scores[i] > above]
+            assert sorted(bm25.best(scores, k, above)) == sorted(wanted)
 
 
 def test_documents_and_queries_go_through_the_same_analyser(made):
-    found = opened(made).search(["Running of the City", "CITIES run"], 1)
-    assert found[0].tolist() == [[1], [1]]  # stemmed, lower-cased, without stop words on both sides
+    positions, scores = opened(made).search(["Running of the City", "CITIES run", "O\u0308DEGARD"], 1)
+    assert positions.tolist() == [[1], [1], [0]]  # stemmed, lower-cased, composed, without stop words on both sides
+    assert (scores > 0).all()
 
 
-def test_a_query_of_unknown_words_scores_nothing(made):
-    positions, scores = opened(made).search(["zzz", "", "Velm"], 3)
-    assert positions[:2].tolist() == [[0, 1, 2]] * 2
-    assert not scores[:2].any()
-    assert scores[2, 0] > 0
+def test_a_querys_own_source_document_is_left_out(made):
+    positions, scores = opened(made).search(["Velm city"] * 4, 6, ["b", None, "", "nowhere"])
+    assert 2 not in positions[0]
+    assert (positions[0, -1], scores[0, -1]) == (-1, -np.inf)
+    kept = positions[1] != 2
+    assert positions[0, :5].tolist() == positions[1][kept].tolist()
+    assert scores[0, :5].tolist() == scores[1][kept].tolist()
+    assert positions[1].tolist() == positions[2].tolist() == positions[3].tolist()
+
+
+def test_source_documents_are_left_out_across_segments(zipf, monkeypatch):
+    queries = [zipf[1][63], zipf[1][64]]  # s021 is documents 63, 64 and 65, in two segments
+    positions, _ = find(zipf, monkeypatch, queries, 300, without=["s021", "s021"])
+    for found in positions:
+        assert sorted(found[:297]) == [i for i in range(300) if i not in (63, 64, 65)]
+        assert found[297:].tolist() == [-1] * 3
+
+
+def test_only_documents_of_a_source_give_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    docs = write(tmp_path, ["Velm", "Velm"], ["a", "a"])
+    build(docs, tmp_path / "out")
+    positions, scores = bm25.BM25.load(tmp_path / "out", docs).search(["Velm"], 2, ["a"])
+    assert positions.tolist() == [[-1, -1]]
+    assert np.isneginf(scores).all()
 
 
 def test_many_queries_equal_one_at_a_time(made, monkeypatch):
     queries = [*TEXTS, "Velm", "author city"]
-    monkeypatch.setattr(bm25, "CELLS", 12)
+    monkeypatch.setattr(bm25, "BATCH", 3)
     together = opened(made).search(queries, 2)
     for i, query in enumerate(queries):
         one = opened(made).search([query], 2)
         np.testing.assert_array_equal(together[0][i], one[0][0])
         np.testing.assert_array_equal(together[1][i], one[1][0])
+    assert opened(made).search([], 2)[0].shape == (0, 2)
 
 
-def test_the_files_have_the_same_bytes_under_another_hash_seed(made, tmp_path, root):
+def test_documents_without_any_term(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    docs = write(tmp_path, ["of the", "", "!"])
+    build(docs, tmp_path / "out")
+    positions, scores = bm25.BM25.load(tmp_path / "out", docs).search(["of", "word"], 5)
+    assert positions.tolist() == [[0, 1, 2]] * 2
+    assert not scores.any()
+
+
+def test_terms_are_merged_in_parts_of_bounded_size(zipf, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(bm25_build, "SEGMENT", 64)
+    monkeypatch.setattr(bm25_build, "AT_ONCE", 100)
+    build(zipf[0], tmp_path / "again")
+    assert same(zipf[0].parent / "out", tmp_path / "again")
+
+
+def test_a_killed_build_goes_on_and_ends_with_the_same_bytes(zipf, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(bm25_build, "SEGMENT", 64)
+    real, done = bm25_build._count, []
+
+    def dying(docs, start, path):
+        if len(done) == 3:
+            done.append("killed")
+            raise KeyboardInterrupt
+        done.append(start)
+        real(docs, start, path)
+
+    monkeypatch.setattr(bm25_build, "_count", dying)
+    with pytest.raises(KeyboardInterrupt):
+        build(zipf[0], tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+    build(zipf[0], tmp_path / "again")
+    assert done == [0, 64, 128, "killed", 192, 256]
+    assert same(zipf[0].parent / "out", tmp_path / "again")
+    assert not list(Path(".longtail/shards").iterdir())
+
+
+def test_other_workers_and_another_hash_seed_make_the_same_bytes(made, tmp_path, root):
     code = (
-        "from pathlib import Path; from pipelines.retrieval import bm25; import pyarrow.parquet as pq;"
-        f"docs = Path({str(made[0])!r}); index = bm25.build(pq.read_table(docs)['text'].to_pylist(), 1.5, 0.75);"
-        f"bm25.save(index, Path({str(tmp_path / 'again')!r}), docs)"
+        "import sys; from pathlib import Path; from pipelines import params; from pipelines.retrieval import bm25_build"
+        "\nif __name__ == '__main__':\n"
+        " two = params.Compute(threads=1, workers=2, executor='local', dask=None, device='cpu')\n"
+        " bm25_build.build(Path(sys.argv[1]), Path('again'), k1=1.5, b=0.75, memory_gb=4.0, compute=two, name='x')\n"
     )
+    script = tmp_path / "build.py"
+    script.write_text(code.replace("import bm25_build", f"import bm25_build; bm25_build.SEGMENT = {bm25.SEGMENT}"))
     env = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": str(root)}
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env=env)
-    for file in made[1].iterdir():
-        assert file.read_bytes() == (tmp_path / "again" / file.name).read_bytes(), file.name
+    subprocess.run([sys.executable, str(script), str(made[0])], check=True, cwd=tmp_path, env=env)
+    assert same(made[1], tmp_path / "again")
+
+
+def same(one, other):
+    names = sorted(file.name for file in one.iterdir())
+    assert names == sorted(file.name for file in other.iterdir())
+    return all((one / name).read_bytes() == (other / name).read_bytes() for name in names)
 
 
 def test_an_index_of_other_documents_is_refused(made):
-    write_docs(made[0], TEXTS[:-1])
+    write(made[0].parent, TEXTS[:-1])
     with pytest.raises(LongtailError, match="another docs"):
         opened(made)
 
 
 def test_an_index_by_another_analyser_is_refused(made, monkeypatch):
-    monkeypatch.setattr(bm25.Analyser, "name", "words as they stand")
+    monkeypatch.setattr(Analyser, "name", "words as they stand")
     with pytest.raises(LongtailError, match="another analyser"):
         opened(made)
+
+
+def test_an_empty_corpus_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(LongtailError, match="no documents"):
+        build(write(tmp_path, []), tmp_path / "out")

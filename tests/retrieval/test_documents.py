@@ -1,16 +1,23 @@
-"""Documents come back in the order and shape of the positions asked for."""
+"""Documents come back in the order and shape of the positions asked for; source documents have theirs."""
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from test_index import write_docs
 
 from pipelines.errors import LongtailError
 from pipelines.retrieval import documents
 
 
-@pytest.fixture
-def docs(tmp_path):
-    return write_docs(tmp_path / "docs.parquet", [f"text {i}" for i in range(100)])
+@pytest.fixture(scope="module")
+def docs(tmp_path_factory):
+    """100 documents, one of source s00, two of s01 and so on; row groups of 16."""
+    path = tmp_path_factory.mktemp("docs") / "docs.parquet"
+    sources = [f"s{n:02d}" for n in range(20) for _ in range(n + 1)][:100]
+    columns = {"id": [f"d:{i}" for i in range(100)], "title": [None, *(f"t{i}" for i in range(1, 100))]}
+    columns |= {"text": [f"text {i}" for i in range(100)], "source_document": sources}
+    pq.write_table(pa.table(columns), path, row_group_size=16)
+    return path
 
 
 def test_positions_of_any_shape_and_repeated_ones(docs):
@@ -18,7 +25,13 @@ def test_positions_of_any_shape_and_repeated_ones(docs):
     found = documents.read(docs, asked)
     assert found.texts.tolist() == [["text 99", "text 0", "text 17"], ["text 17", "text 17", "text 64"]]
     assert found.ids[1, 2] == "d:64"
-    assert found.titles[0].tolist() == ["t99", "t0", "t17"]
+    assert found.titles[0].tolist() == ["t99", "", "t17"]
+
+
+def test_no_document_found_is_read_as_empty(docs):
+    found = documents.read(docs, np.array([[3, -1], [-1, -1]]))
+    assert found.texts.tolist() == [["text 3", ""], ["", ""]]
+    assert found.ids.tolist() == [["d:3", ""], ["", ""]]
 
 
 def test_no_positions_give_no_documents(docs):
@@ -28,6 +41,25 @@ def test_no_positions_give_no_documents(docs):
 def test_a_position_beyond_the_end_is_an_error(docs):
     with pytest.raises(LongtailError, match=r"has 100 documents, but position 100"):
         documents.read(docs, np.array([1, 100]))
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 100), (0, 1), (15, 17), (16, 32), (40, 90), (99, 200), (7, 7)])
+def test_texts_of_a_range_in_batches(docs, start, stop):
+    batches = list(documents.texts(docs, start, stop, batch=10))
+    assert [text for batch in batches for text in batch] == [f"text {i}" for i in range(start, min(stop, 100))]
+    assert all(0 < len(batch) <= 10 for batch in batches)
+
+
+def test_the_positions_of_source_documents(docs):
+    asked = ["s02", None, "s00", "nowhere", "", "s02", "s13"]
+    found = documents.of_sources(docs, asked)
+    assert found.tolist() == [[3, 6], [0, 0], [0, 1], [0, 0], [0, 0], [3, 6], [91, 100]]
+
+
+def test_a_source_document_in_two_places_is_an_error(tmp_path):
+    pq.write_table(pa.table({"source_document": ["a", "b", "a"]}), tmp_path / "docs.parquet")
+    with pytest.raises(LongtailError, match="the documents of 'a' lie apart"):
+        documents.of_sources(tmp_path / "docs.parquet", ["b", "a"])
 
 
 def test_a_missing_file_is_named(tmp_path):

@@ -1,137 +1,168 @@
-"""The index finds what brute force finds, and is refused over other documents or another encoder."""
+"""The stage `index`: what it finds is what brute force finds, and it is refused where its parts don't go together."""
 
 import json
 import shutil
 from types import SimpleNamespace
 
-import faiss
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tiny_models
+import yaml
 
 from pipelines import params
 from pipelines.errors import LongtailError
-from pipelines.retrieval import dense, index
+from pipelines.retrieval import dense, index, lists
 from pipelines.retrieval.encoder import Encoder
 from pipelines.retrieval.open import open_retriever
 
-COMPUTE = params.Compute(threads=1, workers=1, executor="local", dask=None, device="cpu")
-RETRIEVER = params.Retriever(
-    source="train", path=None, revision=None, similarity="cosine", batch_size=16, max_tokens=64, training=None
-)
-PARAMS = SimpleNamespace(
-    seed=0, compute=COMPUTE, retriever=RETRIEVER, index=params.Index(kind="auto", bm25_k1=1.5, bm25_b=0.75)
-)
+SECTIONS = ("seed", "compute", "retriever", "index")
+
+
+@pytest.fixture(scope="module")
+def settings(root):
+    """The committed params, on one core."""
+    values = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))
+    values["compute"] |= {"threads": 1, "workers": 1}
+    values["retriever"] |= {"max_tokens": 64}
+    checked = params.parse(values)
+    return SimpleNamespace(**{name: getattr(checked, name) for name in SECTIONS})
 
 
 def write_docs(path, texts):
-    columns = {
-        "id": [f"d:{i}" for i in range(len(texts))],
-        "title": [f"t{i}" for i in range(len(texts))],
-        "text": texts,
-    }
+    columns = {"id": [f"d:{i}" for i in range(len(texts))], "title": [""] * len(texts), "text": texts}
+    columns["source_document"] = [f"page {i // 10}" for i in range(len(texts))]
     pq.write_table(pa.table(columns), path, row_group_size=16)
     return path
 
 
-@pytest.fixture
-def made(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def built(tmp_path_factory, settings):
     """A corpus with repeated documents, an encoder, and its index."""
-    monkeypatch.chdir(tmp_path)
+    folder = tmp_path_factory.mktemp("index")
     texts = tiny_models.words(50, 0)
     texts[20:30] = texts[40:50] = texts[0:10]
-    docs, model = write_docs(tmp_path / "docs.parquet", texts), tiny_models.encoder(tmp_path / "model")
-    metrics = index.index_dense(docs, model, tmp_path / "out", PARAMS, "index@test")
-    return SimpleNamespace(texts=texts, docs=docs, model=model, out=tmp_path / "out", metrics=metrics, folder=tmp_path)
+    docs, model = write_docs(folder / "docs.parquet", texts), tiny_models.encoder(folder / "model")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        metrics = index.index_dense(docs, model, folder / "out", settings, "index@test")
+    return SimpleNamespace(folder=folder, texts=texts, metrics=metrics)
 
 
-def test_search_equals_brute_force_and_ties_go_by_position(made):
-    retriever = open_retriever(made.out, made.docs, made.model, RETRIEVER, COMPUTE)
-    queries = tiny_models.words(13, 1) + made.texts[:5]
-    positions, scores = retriever.search(queries, 7)
-    encoder = Encoder.open(made.model, RETRIEVER, COMPUTE)
+@pytest.fixture
+def made(built, tmp_path, monkeypatch, settings):
+    """A copy to change, as the working folder."""
+    folder = shutil.copytree(built.folder, tmp_path / "copy")
+    monkeypatch.chdir(folder)
+    parts = {"docs": folder / "docs.parquet", "model": folder / "model", "out": folder / "out"}
+
+    def opened():
+        return open_retriever(parts["out"], parts["docs"], parts["model"], settings.retriever, settings.compute)
+
+    return SimpleNamespace(**parts, folder=folder, texts=built.texts, metrics=built.metrics, opened=opened)
+
+
+def every_score(made, settings, queries):
+    encoder = Encoder.open(made.model, settings.retriever, settings.compute)
     stored = encoder.embed(made.texts).astype(np.float16).astype(np.float32)
-    every = np.round(encoder.embed(queries) @ stored.T, dense.DECIMALS)
+    return np.round(encoder.embed_queries(queries) @ stored.T, dense.DECIMALS)
+
+
+def test_search_equals_brute_force_and_ties_go_by_position(made, settings):
+    queries = tiny_models.words(13, 1) + made.texts[:5]
+    positions, scores = made.opened().search(queries, 7)
+    every = every_score(made, settings, queries)
     expected = np.argsort(-every, axis=1, kind="stable")[:, :7]
     np.testing.assert_array_equal(positions, expected)
     np.testing.assert_allclose(scores, np.take_along_axis(every, expected, 1), atol=2e-5)
-    assert (positions.dtype, scores.dtype, retriever.count) == (np.int64, np.float32, 50)
+    assert (positions.dtype, scores.dtype, made.opened().count) == (np.int64, np.float32, 50)
     assert positions[-5:, :3].tolist() == [[i, i + 20, i + 40] for i in range(5)]  # the same text three times
 
 
+def test_a_page_is_left_out_for_the_query_that_names_it(made, settings):
+    queries = made.texts[:4]
+    positions, scores = made.opened().search(queries, 45, without=["page 0", None, "no such page", "page 2"])
+    every = every_score(made, settings, queries)
+    every[0, :10] = every[3, 20:30] = -np.inf
+    expected = np.argsort(-every, axis=1, kind="stable")[:, :45]
+    np.testing.assert_array_equal(positions[1:3], expected[1:3])
+    for i in (0, 3):
+        np.testing.assert_array_equal(positions[i, :40], expected[i, :40])
+        assert (positions[i, 40:] == -1).all()  # 40 documents are left
+        assert np.isneginf(scores[i, 40:]).all()
+
+
 def test_more_documents_than_there_are_are_not_made_up(made):
-    positions, _ = open_retriever(made.out, made.docs, made.model, RETRIEVER, COMPUTE).search(["Velm"], 80)
+    positions, _ = made.opened().search(["Velm"], 80)
     assert sorted(positions[0]) == list(range(50))
+    assert [found.shape for found in made.opened().search([], 3)] == [(0, 3), (0, 3)]
 
 
-def test_embeddings_are_half_precision_and_the_same_bytes_again(made):
-    assert np.load(made.out / "embeddings.npy", mmap_mode="r").dtype == np.float16
-    index.index_dense(made.docs, made.model, made.folder / "again", PARAMS, "index@test")
-    for file in made.out.iterdir():
-        assert file.read_bytes() == (made.folder / "again" / file.name).read_bytes()
+def test_the_stage_writes_the_same_bytes_again(made, settings):
+    index.index_dense(made.docs, made.model, made.folder / "again", settings, "index@test")
+    names = sorted(path.relative_to(made.out) for path in made.out.rglob("*") if path.is_file())
+    assert [str(name) for name in names] == ["embeddings/000000.npy", "meta.json"]
+    assert all((made.out / name).read_bytes() == (made.folder / "again" / name).read_bytes() for name in names)
+    assert not list((made.folder / ".longtail").rglob("*.npy"))  # nothing is kept of a stage that is done
 
 
-def test_embedding_goes_on_where_it_was_killed(made, monkeypatch):
-    monkeypatch.setattr(index, "SHARD", 16)
-    real, calls = Encoder.embed, []
-
-    def dying(self, texts):
-        calls.append(len(texts))
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return real(self, texts)
-
-    monkeypatch.setattr(Encoder, "embed", dying)
-    with pytest.raises(KeyboardInterrupt):
-        index.index_dense(made.docs, made.model, made.folder / "again", PARAMS, "index@test")
-    assert not (made.folder / "again").exists()
-    index.index_dense(made.docs, made.model, made.folder / "again", PARAMS, "index@test")
-    assert calls == [16, 16, 16, 16, 2]
+def test_what_was_chosen_and_reached_is_kept(made):
+    meta = json.loads((made.out / "meta.json").read_text())
+    assert meta["kind"] == "flat"
+    assert meta["recall_at_10"] == made.metrics["recall_at_10"] == 1.0
+    assert "50 documents of 32 dimensions, fewer than 200,000" in meta["reason"]
 
 
-def test_an_index_of_other_documents_is_refused(made):
-    write_docs(made.docs, [*made.texts[:-1], "another text"])
-    with pytest.raises(LongtailError, match=r"another docs.*run the stage `index` again"):
-        open_retriever(made.out, made.docs, made.model, RETRIEVER, COMPUTE)
+@pytest.mark.parametrize(
+    ("harm", "named"),
+    [
+        (lambda made: write_docs(made.docs, [*made.texts[:-1], "another text"]), "another docs"),
+        (lambda made: tiny_models.encoder(made.model, seed=1), "another encoder"),
+        (lambda made: np.save(made.out / "embeddings/000000.npy", np.zeros((50, 32), np.float16)), "another parts"),
+        (lambda made: (made.out / "meta.json").write_text("{"), "no meta.json to read"),
+    ],
+)
+def test_parts_that_do_not_go_together_are_refused(made, harm, named):
+    harm(made)
+    with pytest.raises(LongtailError, match=rf"{named}.*run the stage `index`"):
+        made.opened()
 
 
-def test_an_index_by_another_encoder_is_refused(made):
-    shutil.rmtree(made.model)
-    tiny_models.encoder(made.model, seed=1)
-    with pytest.raises(LongtailError, match="another encoder"):
-        open_retriever(made.out, made.docs, made.model, RETRIEVER, COMPUTE)
-
-
-def test_a_missing_or_broken_index_is_named(made):
-    (made.out / "meta.json").write_text("{")
-    with pytest.raises(LongtailError, match=r"no meta\.json to read"):
-        open_retriever(made.out, made.docs, made.model, RETRIEVER, COMPUTE)
-
-
-def test_an_empty_corpus_is_an_error(made):
-    with pytest.raises(LongtailError, match="no documents"):
-        index.index_dense(write_docs(made.docs, []), made.model, made.folder / "x", PARAMS, "index@test")
+def test_an_empty_corpus_and_a_kind_that_does_not_fit_are_errors_before_any_work(made, settings):
+    small = SimpleNamespace(**vars(settings) | {"index": settings.index.model_copy(update={"memory_gb": 0.5})})
+    for docs, chosen, match in (
+        (write_docs(made.folder / "none.parquet", []), settings, "no documents"),
+        (made.docs, small, r"takes 1\.0 GiB, expected at most index\.memory_gb, 0\.5"),
+    ):
+        with pytest.raises(LongtailError, match=match):
+            index.index_dense(docs, made.model, made.folder / "x", chosen, "index@test")
     assert not (made.folder / "x").exists()
 
 
-@pytest.mark.parametrize("kind", ["ivf", "hnsw"])
-def test_compressed_and_graph_indexes_find_nearly_all(kind, tmp_path):
-    draw = np.random.default_rng(0)
-    vectors = (
-        (draw.normal(size=(60, 32))[:, None] + 0.3 * draw.normal(size=(60, 50, 32)))
-        .reshape(3000, 32)
-        .astype(np.float32)
-    )
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    made = dense.build(vectors.astype(np.float16), kind, seed=0, threads=1)
-    assert dense.recall(made, vectors.astype(np.float16), seed=0) > 0.9
-    faiss.write_index(made, str(tmp_path / "index"))
-    again = faiss.read_index(str(tmp_path / "index"), faiss.IO_FLAG_MMAP_IFC)
-    for one, other in zip(dense.search(made, vectors[:5], 40), dense.search(again, vectors[:5], 40), strict=True):
-        np.testing.assert_array_equal(one, other)
+def test_a_killed_stage_goes_on_with_what_was_embedded_and_encoded(made, settings, monkeypatch):
+    """Interrupted at each piece of work in turn, the stage ends with the bytes of an undisturbed one."""
+    monkeypatch.setattr(lists, "SHARD", 20)
+    by_lists = settings.index.model_copy(update={"kind": "ivf", "nlist": 4, "nprobe": 4, "refine": 2})
+    chosen = SimpleNamespace(**vars(settings) | {"index": by_lists})
+    index.index_dense(made.docs, made.model, made.folder / "whole", chosen, "index@test")
+    real, calls = lists._encode, []
 
+    def dying(embeddings, learnt, of, stretch, path):
+        calls.append(stretch)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        real(embeddings, learnt, of, stretch, path)
 
-def test_recall_is_measured_and_kept(made):
-    assert json.loads((made.out / "meta.json").read_text())["recall_at_10"] == made.metrics["recall_at_10"] == 1.0
+    monkeypatch.setattr(lists, "_encode", dying)
+    embedded = []
+    embed = Encoder.embed
+    monkeypatch.setattr(Encoder, "embed", lambda self, texts: embedded.append(len(texts)) or embed(self, texts))
+    with pytest.raises(KeyboardInterrupt):
+        index.index_dense(made.docs, made.model, made.folder / "again", chosen, "index@test")
+    assert not (made.folder / "again").exists()
+    index.index_dense(made.docs, made.model, made.folder / "again", chosen, "index@test")
+    assert (calls, sum(embedded)) == ([(0, 20), (20, 40), (20, 40), (40, 50)], 50)
+    for file in ("faiss.index", "meta.json", "embeddings/000000.npy"):
+        assert (made.folder / "again" / file).read_bytes() == (made.folder / "whole" / file).read_bytes()
+    assert json.loads((made.folder / "again/meta.json").read_text())["kind"] == "ivf"

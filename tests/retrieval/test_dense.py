@@ -1,0 +1,119 @@
+"""Every kind of vector index finds what comparing with all finds: Flat all of it, the others as much as asked for."""
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import vectors
+
+from pipelines.retrieval import dense, plan, tune
+
+KINDS = ("flat", "ivf", "ivf_pq", "ivf_flat", "hnsw")
+COUNT = 3000
+DOCUMENTS = vectors.clustered(COUNT).astype(np.float16).astype(np.float32)
+DOCUMENTS[2000:2040] = DOCUMENTS[0]  # the same embedding many times
+QUERIES = vectors.clustered(COUNT, 0)[::10] + 0.1 * np.random.default_rng(1).normal(size=(300, vectors.DIM))
+
+
+@pytest.fixture(scope="module")
+def indexes(tmp_path_factory):
+    """(index, what meta.json says of it) by kind, and one whose candidates are refined by bytes."""
+    found = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("work"))
+        for kind in KINDS:
+            folder = vectors.write(tmp_path_factory.mktemp(kind), DOCUMENTS)
+            found[kind] = tune.make(folder, lambda: QUERIES, vectors.settings(kind), 0, vectors.compute(), kind)
+        with_bytes = plan.choose
+        patch.setattr(tune, "choose", lambda *given: with_bytes(*given)._replace(sq8=True))
+        folder = vectors.write(tmp_path_factory.mktemp("sq8"), DOCUMENTS)
+        wide = vectors.settings("ivf", refine=8)
+        found["sq8"] = tune.make(folder, lambda: QUERIES, wide, 0, vectors.compute(), "sq8")
+    return found
+
+
+def brute_force(queries, k, hidden=None):
+    scores = np.round(queries.astype(np.float32) @ DOCUMENTS.T, dense.DECIMALS)
+    for row, (first, last) in zip(scores, () if hidden is None else hidden, strict=False):
+        row[first:last] = -np.inf
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    return order, np.take_along_axis(scores, order, 1)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "sq8"])
+def test_each_kind_reaches_the_recall_that_was_asked_for_and_says_so(indexes, kind):
+    index, facts = indexes[kind]
+    asked = QUERIES[150:]  # those that chose nothing
+    positions, scores = index.search(asked, 10)
+    best = brute_force(asked, 10)[1]
+    reached = (scores >= best[:, -1:] - 2 * 10**-dense.DECIMALS).mean()
+    assert reached == pytest.approx(facts["recall_at_10"], abs=2e-3)
+    assert reached >= 0.95
+    assert index.probe < 76  # of as many lists
+    exact = np.einsum("qd,qkd->qk", asked, DOCUMENTS[positions])
+    np.testing.assert_allclose(scores, exact, atol=2e-5)  # whatever the kind, the score is the embedding's
+
+
+@hypothesis.settings(max_examples=40, deadline=None)
+@hypothesis.given(
+    kind=st.sampled_from([*KINDS, "sq8"]),
+    k=st.one_of(st.integers(1, 60), st.sampled_from([COUNT - 1, COUNT, COUNT + 7])),
+    rows=st.lists(st.integers(0, 299), max_size=5),
+    first=st.integers(0, COUNT),
+    size=st.integers(0, 100),
+)
+def test_any_k_any_queries_any_range_left_out(indexes, kind, k, rows, first, size):
+    index, _ = indexes[kind]
+    queries = QUERIES[rows].reshape(-1, vectors.DIM)
+    hidden = np.tile([first, min(COUNT, first + size)], (len(rows), 1)).reshape(-1, 2)
+    positions, scores = index.search(queries, k, hidden)
+    assert positions.shape == scores.shape == (len(rows), min(k, COUNT))
+    left = COUNT - (min(COUNT, first + size) - first)
+    for found, own in zip(positions, scores, strict=True):
+        there = found[found >= 0]
+        assert len(there) == len(set(there)) == min(k, left)
+        assert not ((there >= first) & (there < first + size)).any()
+        assert (found[len(there) :] == -1).all()
+        assert np.isneginf(own[len(there) :]).all()
+        order = np.lexsort((there, -own[: len(there)]))
+        assert (order == np.arange(len(there))).all()
+    if kind == "flat":
+        expected = brute_force(queries, min(k, COUNT), hidden)
+        np.testing.assert_allclose(scores, expected[1], atol=2e-5)
+
+
+def test_equal_documents_go_by_position_however_many_they_are(indexes):
+    for kind in ("flat", "ivf_flat", "ivf"):
+        positions, _ = indexes[kind][0].search(DOCUMENTS[:1], 5)
+        expected = [0, 2000, 2001, 2002, 2003]
+        assert positions[0].tolist() == expected or kind == "ivf"
+        assert set(positions[0]) <= {0, *range(2000, 2040)}
+
+
+def test_scores_that_are_equal_but_for_noise_go_by_position_too(tmp_path):
+    alike = np.zeros((60, vectors.DIM), np.float32)
+    alike[:, 0], alike[:, 1] = 0.25, np.arange(60) * 2.0**-24  # the later the better, by less than a score tells
+    index = dense.Index(vectors.write(tmp_path / "alike", alike))
+    assert index.search(np.eye(1, vectors.DIM) + np.eye(1, vectors.DIM, 1), 3)[0].tolist() == [[0, 1, 2]]
+
+
+def test_one_query_or_many_give_the_same(indexes):
+    for index, _ in indexes.values():
+        together = index.search(QUERIES[:20], 10)
+        alone = [np.concatenate(part) for part in zip(*(index.search(q[None], 10) for q in QUERIES[:20]), strict=True)]
+        np.testing.assert_array_equal(together[0], alone[0])
+        np.testing.assert_array_equal(together[1], alone[1])
+
+
+def test_named_numbers_are_not_tuned_and_a_recall_out_of_reach_is_said(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    chosen = vectors.settings("ivf", nlist=40, nprobe=1, refine=1, recall_target=0.99)
+    folder = vectors.write(tmp_path / "a", DOCUMENTS[:1500])
+    index, facts = tune.make(folder, lambda: QUERIES[:100], chosen, 0, vectors.compute(), "index@a")
+    assert (index.probe, index.refine, facts["nlist"]) == (1, 1, 40)
+    assert (index.search(QUERIES[:5], 200)[0] >= 0).all()  # one list has fewer: all of them are looked at
+    index.refine = 7
+    assert index.candidates(QUERIES[:2], 20, 56, 40).shape == (2, 140)
+    found = capsys.readouterr().out
+    assert f"warning: index@a: recall@10 is {facts['recall_at_10']:.3f}, below index.recall_target 0.99" in found
+    assert "index@a: ivf: 1,500 documents of 32 dimensions" in found
