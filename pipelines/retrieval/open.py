@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pipelines import params
+from pipelines.retrieval import documents
 from pipelines.retrieval.protocol import Retriever
 
 
@@ -13,8 +14,9 @@ def open_retriever(
 ) -> Retriever:
     """The index in the folder `index` over `docs` (docs.parquet); BM25 when there is no encoder.
 
-    Raises LongtailError where the index was made of other documents or by another encoder.
+    Raises LongtailError where there are no documents, or the index was made of others or by another encoder.
     """
+    documents.count(docs)
     if encoder is None:
         from pipelines.retrieval.bm25 import BM25
 
