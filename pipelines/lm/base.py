@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 from pipelines import params, shards, stage
+from pipelines.corpus import training_files
 from pipelines.errors import LongtailError
 
 C4 = Path("data/raw/c4")
 CORPUS = Path("data/corpus")
 TOKENIZER = Path("data/models/tokenizer")
 OUT = Path("data/models/lm")
-METRICS = Path("data/metrics/base_lm.json")
 
 
 def read_c4(folder: Path) -> Iterator[tuple[str, str]]:
@@ -43,10 +44,10 @@ def read_c4(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def read_corpora(folder: Path) -> Iterator[tuple[str, str]]:
-    """("any", text) of the documents of every corpus in `folder`, sorted by corpus."""
+    """("any", text) of the documents of the corpora in `folder` that models learn from."""
     import pyarrow.parquet as pq
 
-    for file in sorted(folder.glob("*/docs.parquet")):
+    for file in training_files(folder):
         for batch in pq.ParquetFile(file).iter_batches(columns=["text"]):
             yield from (("any", text) for text in batch["text"].to_pylist())
 
@@ -61,7 +62,7 @@ def train_on_text(c4: Path, corpus: Path, tokenizer: Path, out: Path, seed: int,
     from pipelines.lm import tiny
 
     if lm.training is None:
-        raise LongtailError("params.yaml: lm.training is null, expected its settings where lm.source is train")
+        raise LongtailError(f"params.yaml: lm.{out.name}.training is null, expected its settings where source is train")
     torch.set_num_threads(1)  # steps are so small that a second thread costs more in waiting than it does in work
     documents = read_c4(c4) if lm.training.text == "c4" else read_corpora(corpus)
     with shards.atomic(out) as folder:
@@ -69,32 +70,40 @@ def train_on_text(c4: Path, corpus: Path, tokenizer: Path, out: Path, seed: int,
 
 
 def name_served(lm: params.LM, out: Path) -> stage.Metrics:
-    """Write down which server and model the language model is; nothing is fetched."""
-    if not lm.url or not lm.path:
-        raise LongtailError(
-            "params.yaml: lm.source is http, so lm.url (the server) and lm.path (the model's name) must be set"
-        )
+    """Write down which server and model the language model is, beside its tokenizer if one is named."""
+    from pipelines.lm.tokenizer import copy_pretrained
+
     with shards.atomic(out) as folder:
-        folder.mkdir()
-        shards.write_json(folder / "served.json", {"url": lm.url, "model": lm.path})
+        if lm.http.tokenizer:
+            copy_pretrained(f"lm.{out.name}", lm.http.tokenizer, lm.revision, folder)
+        else:
+            folder.mkdir()
+        shards.write_json(folder / "served.json", {"url": lm.http.url, "model": lm.path})
     return {}
 
 
-def work(chosen: SimpleNamespace) -> stage.Metrics:
-    lm = chosen.lm
+def make(chosen: SimpleNamespace, name: str) -> stage.Metrics:
+    """The language model called `name` in the params, into its folder, by its `source`."""
+    lm, out = chosen.lm[name], OUT / name
     if lm.source == "train":
-        return train_on_text(C4, CORPUS, TOKENIZER, OUT, chosen.seed, lm)
+        return train_on_text(C4, CORPUS, TOKENIZER, out, chosen.seed, lm)
     if lm.source == "pretrained":
         from transformers import AutoModelForCausalLM
 
         from pipelines.lm.pretrained import save_pretrained
 
-        return save_pretrained(AutoModelForCausalLM, "lm", lm.path, lm.revision, OUT)
-    return name_served(lm, OUT)
+        return save_pretrained(AutoModelForCausalLM, f"lm.{name}", lm.path, lm.revision, out)
+    return name_served(lm, out)
 
 
 def main() -> None:
-    stage.run("base_lm", ("seed", "lm"), work, out=str(OUT), metrics=METRICS)
+    parser = argparse.ArgumentParser(prog="python -m pipelines.lm.base", description=__doc__)
+    parser.add_argument("name", help="one of params.yaml's lms")
+    name = parser.parse_args().name
+    metrics = Path(f"data/metrics/base_lm_{name}.json")
+    stage.run(
+        f"base_lm@{name}", ("seed", "lm"), lambda chosen: make(chosen, name), out=str(OUT / name), metrics=metrics
+    )
 
 
 if __name__ == "__main__":

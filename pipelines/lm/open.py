@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
-from pipelines import params
+from pipelines import params, shards
 from pipelines.lm.protocol import LanguageModel
+
+MODELS = Path("data/models/lm")
+
+
+def main_lm(chosen: SimpleNamespace) -> tuple[Path, params.LM]:
+    """Folder and settings of the main language model, the first of `lms`: it answers, and the retriever is tuned to it.
+
+    `chosen` are params with the sections lm and lms.
+    """
+    name = chosen.lms[0]
+    return MODELS / name, chosen.lm[name]
 
 
 def open_lm(folder: Path, lm: params.LM, compute: params.Compute, *, scoring: bool = False) -> LanguageModel:
-    """The model in `folder` (transformers), or behind `lm.url`, where the tokenizer in `folder`, if any, counts tokens.
+    """The model in `folder` (transformers), or behind `lm.http.url`; then `folder` has its tokenizer, if one is named.
 
     Raises LongtailError where the folder is no causal language model, the server does not answer, or `scoring` is asked
     of a server that can't: before any work, not after it.
@@ -18,14 +30,17 @@ def open_lm(folder: Path, lm: params.LM, compute: params.Compute, *, scoring: bo
     if lm.source == "http":
         from pipelines.lm.http import HttpModel
 
-        key = os.environ.get("LONGTAIL_API_KEY")
-        model = HttpModel(lm.url, lm.path, folder, max_tokens=lm.max_tokens, api_key=key)
+        model = HttpModel(folder, lm, os.environ.get("LONGTAIL_API_KEY"), shards.SCRATCH / "completions")
         if scoring:
-            model.require_scoring()
+            model.require("score")
         return model
     from pipelines.lm.local import LocalModel
 
-    name = Path(lm.path).name if lm.path else "tiny"
     return LocalModel(
-        folder, name=name, dtype=lm.dtype, batch_tokens=lm.batch_tokens, device=compute.device, threads=compute.threads
+        folder,
+        name=folder.name,
+        dtype=lm.dtype,
+        batch_tokens=lm.batch_tokens,
+        device=compute.device,
+        threads=compute.threads,
     )

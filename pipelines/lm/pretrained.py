@@ -16,12 +16,7 @@ def save_pretrained(kind, section: str, path: str | None, revision: str | None, 
     """
     from transformers import AutoTokenizer
 
-    if not path:
-        raise LongtailError(f"params.yaml: {section}.path is null, expected a local folder or a Hub name")
-    if not Path(path).is_dir() and not revision:
-        raise LongtailError(
-            f"params.yaml: {section}.revision is null; {path} is no local folder, and a Hub model needs a pinned commit"
-        )
+    check_pinned(f"{section}.path", path, revision)
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, revision=revision, trust_remote_code=False)
         model = kind.from_pretrained(path, revision=revision, use_safetensors=True, trust_remote_code=False)
@@ -31,3 +26,14 @@ def save_pretrained(kind, section: str, path: str | None, revision: str | None, 
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
     return {"parameters": float(model.num_parameters())}
+
+
+def check_pinned(key: str, path: str | None, revision: str | None) -> None:
+    """Raise LongtailError where the param `key`, a path, isn't set, or its revision isn't and `path` is no folder."""
+    if not path:
+        raise LongtailError(f"params.yaml: {key} is null, expected a local folder or a Hub name")
+    if not Path(path).is_dir() and not revision:
+        raise LongtailError(
+            f"params.yaml: {key.replace('path', 'revision')} is null; {path} is no local folder, and a Hub model "
+            "needs a pinned commit"
+        )

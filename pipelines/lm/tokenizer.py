@@ -34,7 +34,7 @@ def main() -> None:
 def work(chosen) -> dict[str, float]:
     settings = chosen.tokenizer
     if settings.source == "pretrained":
-        copy_pretrained(settings.path, settings.revision, OUT)
+        copy_pretrained("tokenizer", settings.path, settings.revision, OUT)
     else:
         with shards.atomic(OUT) as folder:
             train(raw_texts(RAW, settings), settings.vocab_size, folder)
@@ -83,18 +83,18 @@ def train(texts: Iterable[str], vocab_size: int, folder: Path) -> None:
     ).save_pretrained(folder)
 
 
-def copy_pretrained(path: str | None, revision: str | None, out: Path) -> None:
+def copy_pretrained(section: str, path: str | None, revision: str | None, out: Path) -> None:
     """Save the tokenizer of a local folder, or of a Hub model at a pinned revision, to `out`.
 
-    Raises LongtailError where `tokenizer.path` or a needed `tokenizer.revision` isn't set, or nothing can be loaded.
+    Raises LongtailError where `<section>.path` or a needed `<section>.revision` isn't set, or nothing can be loaded.
     """
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     if not path:
-        raise LongtailError("params.yaml: tokenizer.path is null, expected a local folder or a Hub name")
+        raise LongtailError(f"params.yaml: {section}.path is null, expected a local folder or a Hub name")
     if not Path(path).is_dir() and not revision:
         raise LongtailError(
-            f"params.yaml: tokenizer.revision is null; {path} is no local folder, and a Hub model needs a pinned commit"
+            f"params.yaml: {section}.revision is null; {path} is no local folder, and a Hub model needs a pinned commit"
         )
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, revision=revision, use_fast=True, trust_remote_code=False)

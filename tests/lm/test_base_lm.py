@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from completions_server import settings
 from tiny_models import language_model
 from transformers import AutoModelForCausalLM
 
@@ -18,10 +19,9 @@ LM = params.LM(
     source="train",
     path=None,
     revision=None,
-    url=None,
     dtype="fp32",
     batch_tokens=1024,
-    max_tokens=None,
+    http=None,
     training=params.LMTraining(
         text="c4",
         hidden_size=16,
@@ -86,8 +86,8 @@ def test_training_on_c4_leaves_a_model_that_loads(c4, words, tmp_path):
     assert not list(tmp_path.glob("lm/*.bin"))
 
 
-def test_training_on_the_corpora_reads_all_of_them(words, tmp_path):
-    for name in ("pile", "wikipedia"):
+def test_training_on_the_corpora_reads_all_but_the_one_that_judges(words, tmp_path):
+    for name in ("pile", "wikipedia", "wikitext"):
         (tmp_path / "corpus" / name).mkdir(parents=True)
         pq.write_table(pa.table({"text": [f"The {name} by the sea."] * 9}), tmp_path / "corpus" / name / "docs.parquet")
     assert {text for _, text in base.read_corpora(tmp_path / "corpus")} == {
@@ -118,8 +118,11 @@ def test_a_hub_model_needs_a_pinned_revision(tmp_path):
         pretrained.save_pretrained(AutoModelForCausalLM, "lm", "some/model", None, tmp_path / "lm")
 
 
-def test_a_served_model_is_only_named(tmp_path):
-    with pytest.raises(LongtailError, match=r"lm\.url"):
-        base.name_served(LM.model_copy(update={"source": "http"}), tmp_path / "lm")
-    base.name_served(LM.model_copy(update={"url": "http://127.0.0.1:1/v1", "path": "big"}), tmp_path / "lm")
-    assert json.loads((tmp_path / "lm/served.json").read_text()) == {"model": "big", "url": "http://127.0.0.1:1/v1"}
+def test_a_served_model_is_named_and_has_its_tokenizer(tmp_path):
+    base.name_served(settings("http://127.0.0.1:1/v1"), tmp_path / "named")
+    served = {"model": "served", "url": "http://127.0.0.1:1/v1"}
+    assert json.loads((tmp_path / "named/served.json").read_text()) == served
+    base.name_served(settings("http://127.0.0.1:1/v1", language_model(tmp_path / "own")), tmp_path / "big")
+    assert {file.name for file in (tmp_path / "big").glob("*.json")} > {"served.json", "tokenizer.json"}
+    with pytest.raises(LongtailError, match=r"lm\.big\.revision is null"):
+        base.name_served(settings("http://127.0.0.1:1/v1", Path("some/model")), tmp_path / "big")

@@ -1,12 +1,30 @@
 """The local language model equals what a loop over pairs computes with transformers itself."""
 
+from contextlib import contextmanager
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 import tiny_models
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from transformers import (
+    AutoModelForCausalLM,
+    BloomConfig,
+    BloomForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    MistralConfig,
+    MistralForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
+)
 
 from pipelines.errors import LongtailError
-from pipelines.lm.local import LocalModel
+from pipelines.lm.local import LOGITS, LocalModel
 from pipelines.lm.protocol import Prompt
 
 
@@ -15,8 +33,8 @@ def folder(tmp_path_factory):
     return tiny_models.language_model(tmp_path_factory.mktemp("lm"))
 
 
-def open_model(folder, batch_tokens=700, name="tiny"):
-    return LocalModel(folder, name=name, dtype="fp32", batch_tokens=batch_tokens, device="cpu", threads=1)
+def open_model(folder, batch_tokens=700, dtype="fp32"):
+    return LocalModel(folder, name="tiny", dtype=dtype, batch_tokens=batch_tokens, device="cpu", threads=1)
 
 
 @pytest.fixture(scope="module")
@@ -133,51 +151,199 @@ def test_token_id_takes_single_tokens_only(lm):
         lm.token_id(" Санкт-Петербург and more")
 
 
-def naive_greedy(lm, ids, max_tokens, stop):
-    made, log_probs = [], []
-    for _ in range(max_tokens):
-        with torch.inference_mode():
-            row = torch.log_softmax(lm.model(input_ids=torch.tensor([ids + made])).logits[0, -1].float(), -1)
-        token = int(row.argmax())
-        if token == 1:
-            break
-        made.append(token)
-        log_probs.append(float(row[token]))
-        text = lm.tokenizer.decode(made, skip_special_tokens=True)
-        if stop in text:
-            text = text.split(stop)[0]
-            while made and len(lm.tokenizer.decode(made[:-1], skip_special_tokens=True)) >= len(text):
-                made.pop()
-                log_probs.pop()
-            return text, float(np.mean(log_probs)) if log_probs else -np.inf
-    text = lm.tokenizer.decode(made, skip_special_tokens=True)
-    return text, float(np.mean(log_probs)) if log_probs else -np.inf
-
-
-@pytest.mark.parametrize("stop", ["\n", "e", "an"])
-def test_generation_equals_greedy_decoding_of_each_prompt_alone(lm, stop):
-    prompts, _ = pairs(24)
-    prompts[3] = Prompt("")
-    ended = 0
-    for prompt, found in zip(prompts, lm.generate(prompts, 12, stop), strict=True):
-        ids = [0, *encode(lm, prompt.document + prompt.context)]
-        text, mean = naive_greedy(lm, ids, 12, stop)
-        assert found.text == text
-        assert stop not in found.text
-        assert found.prompt_tokens == len(ids)
-        np.testing.assert_allclose(found.mean_log_prob, mean, atol=1e-4)
-        ended += len(encode(lm, text)) < 12
-    assert stop == "\n" or ended, "no answer met the stop string: the test shows nothing"
-
-
-def test_generation_cuts_a_long_prompt_on_the_left(lm):
-    context = " ".join(tiny_models.words(8, 5, at_least=20))
-    kept = [0, *encode(lm, context)[-(lm.max_tokens - 1 - 12) :]]
-    found = lm.generate([Prompt(context)], 12, "\n")[0]
-    assert found.text == naive_greedy(lm, kept, 12, "\n")[0]
-    assert found.prompt_tokens == lm.max_tokens - 12
-
-
 def test_a_folder_without_a_model_is_named(tmp_path):
     with pytest.raises(LongtailError, match=r"no config\.json"):
         open_model(tmp_path)
+
+
+# ---------------------------------------------------------------------- every family of models
+
+
+def gpt2(own):
+    return GPT2LMHeadModel(
+        GPT2Config(vocab_size=len(own), n_positions=128, n_embd=32, n_layer=2, n_head=4, initializer_range=0.3)
+    )
+
+
+def opt(own):
+    return OPTForCausalLM(
+        OPTConfig(
+            vocab_size=len(own), hidden_size=32, ffn_dim=48, num_hidden_layers=2, num_attention_heads=4,
+            max_position_embeddings=128, word_embed_proj_dim=16, init_std=0.3, pad_token_id=2, bos_token_id=0,
+            eos_token_id=1,
+        )
+    )  # fmt: skip
+
+
+def bloom(own):
+    return BloomForCausalLM(
+        BloomConfig(vocab_size=len(own), hidden_size=32, n_layer=2, n_head=4, initializer_range=0.3, pad_token_id=2)
+    )
+
+
+def mistral(own):
+    """Grouped-query attention that looks back 8 tokens only."""
+    return MistralForCausalLM(
+        MistralConfig(
+            vocab_size=len(own), hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, max_position_embeddings=128, sliding_window=8, initializer_range=0.3,
+        )
+    )  # fmt: skip
+
+
+def gemma(own):
+    """Its logits are capped after the output embedding."""
+    return Gemma2ForCausalLM(
+        Gemma2Config(
+            vocab_size=len(own), hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, head_dim=8, max_position_embeddings=128, sliding_window=8, initializer_range=0.3,
+            final_logit_softcapping=2.0, pad_token_id=2, bos_token_id=0, eos_token_id=1,
+        )
+    )  # fmt: skip
+
+
+FAMILIES = [(gpt2, False), (opt, True), (bloom, False), (mistral, True), (gemma, True)]
+
+
+@pytest.fixture(scope="module", params=FAMILIES, ids=lambda param: param[0].__name__)
+def family(request, tmp_path_factory):
+    """A model of the family, in which some texts begin alike, and those texts; with and without a first token."""
+    kind, bos = request.param
+    folder, own = tmp_path_factory.mktemp("family"), tiny_models.tokenizer(bos=bos)
+    torch.manual_seed(0)
+    kind(own).save_pretrained(folder)
+    own.save_pretrained(folder)
+    prompts, continuations = pairs(24)
+    shots = [" ".join(tiny_models.words(2, seed, at_least=12, at_most=12)) + "\n" for seed in (7, 8)]
+    prompts += [Prompt(prompt.context, shots[i % 2]) for i, prompt in enumerate(prompts)] + [Prompt("")]
+    continuations += [*continuations, " Velm was born"]
+    again = slice(24, 30)  # the same pairs once more: all but what is asked for is shared
+    return open_model(folder), [0] if bos else [], prompts + prompts[again], continuations + continuations[again]
+
+
+def plain(lm, ids):
+    """Log-softmax at every position of one text, by transformers alone, nothing of it replaced."""
+    reference = AutoModelForCausalLM.from_pretrained(lm.model.config.name_or_path).eval()
+    with torch.inference_mode():
+        return [torch.log_softmax(reference(input_ids=torch.tensor([one])).logits[0], -1).numpy() for one in ids]
+
+
+def test_every_family_scores_as_a_plain_loop_does(family):
+    lm, first, prompts, continuations = family
+    tails = [encode(lm, text) for text in continuations]
+    heads = [first + encode(lm, prompt.document + prompt.context) for prompt in prompts]
+    heads = [head or [lm.tokenizer.bos_token_id] for head in heads]
+    found = lm.score(prompts, continuations).log_probs
+    whole = plain(lm, [head + tail for head, tail in zip(heads, tails, strict=True)])
+    for own, head, tail, rows in zip(found, heads, tails, whole, strict=True):
+        np.testing.assert_allclose(own, rows[range(len(head) - 1, len(head + tail) - 1), tail], atol=1e-5)
+    for own, rows in zip(lm.next_token(prompts), plain(lm, heads), strict=True):
+        np.testing.assert_allclose(own, rows[-1], atol=1e-5)
+
+
+def test_every_family_generates_alike_with_a_prefix_read_once(family):
+    lm, _, prompts, _ = family
+    begun = prompts[24:48:2]  # the same document
+    alone = [lm.generate([prompt], 6)[0] for prompt in begun]
+    with counted(lm) as shapes:
+        together = lm.generate(begun, 6)
+    once = not getattr(lm.model.config, "sliding_window", None)
+    assert (shapes[0][0] == 1) == once, "what the prompts share is read once, but for sliding windows"
+    assert [one.text for one in together] == [one.text for one in alone]
+    np.testing.assert_allclose([one.mean_log_prob for one in together], [one.mean_log_prob for one in alone], atol=1e-5)
+
+
+@contextmanager
+def counted(lm):
+    """The shapes of all token ids that the model reads meanwhile, in their order."""
+    shapes = []
+    layer = lm.model.get_input_embeddings()
+    hook = layer.register_forward_pre_hook(lambda _, given: shapes.append(tuple(given[0].shape)))
+    try:
+        yield shapes
+    finally:
+        hook.remove()
+
+
+# ---------------------------------------------------------------------- what is read, and how much memory it takes
+
+
+def test_what_prompts_share_is_read_once(lm):
+    shots = " ".join(tiny_models.words(3, 9, at_least=10, at_most=10)) + "\n"
+    prompts = [Prompt(text, shots) for text in tiny_models.words(30, 2, at_most=4)]
+    with counted(lm) as shapes:
+        lm.score(prompts, [" Velm"] * 30)
+        lm.next_token(prompts)
+    read = sum(rows * columns for rows, columns in shapes)
+    asked = 2 * sum(len(encode(lm, shots + prompt.context)) for prompt in prompts)
+    assert read < asked / 2
+
+
+def test_texts_that_share_little_are_read_in_one_pass(lm):
+    prompts = [Prompt(text) for text in tiny_models.words(8, 2, at_least=5, at_most=12)]
+    with counted(lm) as shapes:
+        lm.score(prompts, [" Velm"] * 8)
+    assert len(shapes) == 1
+
+
+def test_memory_is_bounded_whatever_the_vocabulary(tmp_path):
+    own = tiny_models.tokenizer()
+    size = 250_000
+    torch.manual_seed(0)
+    gemma(range(size)).save_pretrained(tmp_path)  # whose logits are more than an embedding of the last hidden state
+    own.save_pretrained(tmp_path)
+    lm = open_model(tmp_path, batch_tokens=40 * 64)
+    prompts, continuations = pairs(40)
+    with largest() as seen:
+        lm.score(prompts, [text * 3 for text in continuations])
+    weights = size * 32
+    assert weights <= seen[0] <= LOGITS
+
+
+@contextmanager
+def largest():
+    """The most numbers that any tensor has which an operation of torch makes meanwhile."""
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            result = function(*args, **(kwargs or {}))
+            seen[0] = max([seen[0], *(one.numel() for one in tree_leaves(result) if isinstance(one, torch.Tensor))])
+            return result
+
+    seen = [0]
+    with Watch():
+        yield seen
+
+
+# ---------------------------------------------------------------------- number formats
+
+
+def test_bf16_is_compared_with_fp32_and_refused_where_it_differs(tmp_path, capsys):
+    smooth = tiny_models.language_model(tmp_path / "smooth", scale=0.02)
+    prompts, continuations = pairs(8)
+    expected = np.concatenate(open_model(smooth).score(prompts, continuations).log_probs)
+    capsys.readouterr()
+    lm = open_model(smooth, dtype="bf16")
+    assert "log-probs in bf16 are 0.0" in capsys.readouterr().out
+    assert lm.model.dtype == torch.bfloat16
+    np.testing.assert_allclose(np.concatenate(lm.score(prompts, continuations).log_probs), expected, atol=0.05)
+    rough = tiny_models.language_model(tmp_path / "rough", scale=1.0)
+    with pytest.raises(LongtailError, match=r"in bf16 are \d.*set its dtype to fp32"):
+        open_model(rough, dtype="bf16")
+
+
+def test_int8_scores_about_as_fp32_does(tmp_path):
+    pytest.importorskip("bitsandbytes", reason="an optional extra: pip install 'longtail[large]'")
+    folder = tiny_models.language_model(tmp_path, scale=0.05)
+    prompts, continuations = pairs(8)
+    expected = np.concatenate(open_model(folder).score(prompts, continuations).log_probs)
+    lm = open_model(folder, dtype="int8")
+    assert {weight.dtype for weight in lm.model.model.layers[0].mlp.parameters()} == {torch.int8}
+    np.testing.assert_allclose(np.concatenate(lm.score(prompts, continuations).log_probs), expected, atol=0.05)
+
+
+def test_int8_without_its_library_says_what_to_install(tmp_path):
+    if find_spec("bitsandbytes"):
+        pytest.skip("bitsandbytes is installed")
+    with pytest.raises(LongtailError, match=r"longtail\[large\]"):
+        open_model(tiny_models.language_model(tmp_path), dtype="int8")

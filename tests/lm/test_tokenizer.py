@@ -90,7 +90,7 @@ def test_too_small_a_vocabulary_is_refused(tmp_path: Path) -> None:
 
 def test_a_local_pretrained_tokenizer_is_copied(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    copy_pretrained(str(folder), None, Path("copy"))
+    copy_pretrained("tokenizer", str(folder), None, Path("copy"))
     assert open_tokenizer(Path("copy")).to_str() == open_tokenizer(folder).to_str()
 
 
@@ -108,7 +108,7 @@ def test_a_pretrained_tokenizer_that_cannot_be_had_is_named(
     monkeypatch.chdir(tmp_path)
     Path("empty").mkdir()
     with pytest.raises(LongtailError, match=message):
-        copy_pretrained(path, revision, Path("out"))
+        copy_pretrained("tokenizer", path, revision, Path("out"))
     assert not Path("out").exists()
 
 

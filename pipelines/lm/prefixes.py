@@ -1,0 +1,98 @@
+"""Prompts that begin alike: what several share is read once and its keys and values serve them all."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from transformers import DynamicCache
+from transformers.cache_utils import Cache, DynamicLayer
+
+from pipelines.lm.tokens import Ragged, padded
+
+BLOCK = 16  # shared lengths are multiples of it: then many are the same, and prefixes are read in batches, unpadded
+WORTH = 0.2  # of all tokens are to be saved: less does not pay for more and smaller passes
+
+
+def shared(rows: Ragged, limits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How many first tokens of each sequence are read for its whole group, 0 for none, and its group; both (rows,).
+
+    `limits` (rows,) is the most that may be shared of each. Sequences belong together where they have at least so many
+    first tokens in common: the number, the same for all, that saves the most. Those that share nothing are in group 0.
+    """
+    n, width = len(limits), int(limits.max(initial=0))
+    nothing = np.zeros(n, np.int64), np.zeros(n, np.int64)
+    if n < 2 or width < BLOCK:
+        return nothing
+    table, _ = padded(rows.slice(np.arange(n), np.zeros(n, np.int64), limits), width, -1)
+    table = (table + 1).astype(">u4")  # big-endian, so that order by bytes is order by tokens
+    order = np.argsort(table.view(f"S{4 * width}").ravel(), kind="stable")
+    table, most = table[order], limits[order]
+    same = table[1:] == table[:-1]
+    common = np.where(same.all(1), width, same.argmin(1))  # with the sequence before
+    common = np.minimum(common, np.minimum(most[1:], most[:-1]))
+    best, saved = nothing, WORTH * rows.lengths.sum()
+    least = BLOCK
+    while least <= width:
+        cuts = common < least
+        starts = np.flatnonzero(np.concatenate([[True], cuts]))
+        members = np.diff(np.append(starts, n))
+        inside = np.concatenate([[width], np.where(cuts, width, common)])
+        lengths = np.where(members > 1, np.minimum.reduceat(inside, starts) // BLOCK * BLOCK, 0)
+        if (now := int((lengths * (members - 1)).sum())) > saved:
+            saved, best = now, (np.empty(n, np.int64), np.empty(n, np.int64))
+            groups = np.where(lengths > 0, np.arange(1, len(starts) + 1), 0)
+            best[0][order], best[1][order] = np.repeat(lengths, members), np.repeat(groups, members)
+        least *= 2
+    return best
+
+
+def common(rows: Ragged) -> int:
+    """How many first tokens all sequences share, each keeping one for itself; 0 where reading them once doesn't pay."""
+    n, width = len(rows.lengths), int(rows.lengths.min()) - 1
+    table = rows.slice(np.arange(n), np.zeros(n, np.int64), np.full(n, width)).values.reshape(n, width)
+    same = (table == table[:1]).all(0)
+    length = width if same.all() else int(same.argmin())
+    return length if length >= BLOCK and length * (n - 1) > WORTH * rows.lengths.sum() else 0
+
+
+class Prefixes:
+    """Keys and values of prefixes of one length, (prefixes, length) token ids, as `model` reads them."""
+
+    def __init__(self, model, ids: torch.Tensor) -> None:
+        # DynamicCache without a configuration keeps all tokens, also where a layer only looks at the last ones.
+        read = model.base_model(input_ids=ids, past_key_values=DynamicCache(), use_cache=True)
+        self.length, self._layers = ids.shape[1], read.past_key_values.layers
+
+    def of(self, owners: torch.Tensor) -> Cache:
+        """What a batch goes on from whose row i has prefix owners[i]: for one pass, since it keeps nothing of it."""
+        return Cache(layers=[_Shared(layer, owners) for layer in self._layers])
+
+    def copies(self, n: int) -> Cache:
+        """What n rows go on from that all have the only prefix; for as many passes as they like."""
+        cache = DynamicCache()
+        for number, layer in enumerate(self._layers):
+            cache.update(*(part.expand(n, -1, -1, -1) for part in (layer.keys, layer.values)), number)
+        return cache
+
+
+def reusable(model, *, gaps: bool = False) -> bool:
+    """Whether the model's past is keys and values alone, as a transformer's is; with `gaps`, whether padding may lie
+    between a prefix and what follows: it would push the prefix out of a sliding window."""
+    sliding = getattr(model.config.get_text_config(), "sliding_window", None)
+    return not model._is_stateful and not (gaps and sliding)
+
+
+class _Shared(DynamicLayer):
+    def __init__(self, layer: DynamicLayer, owners: torch.Tensor) -> None:
+        super().__init__()
+        self.keys, self.values, self.is_initialized = layer.keys, layer.values, True
+        self._owners = owners.to(layer.keys.device)
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *_, **__
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return self._joined(self.keys, key_states), self._joined(self.values, value_states)
+
+    def _joined(self, past: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+        own = past.expand(len(new), -1, -1, -1) if len(past) == 1 else past[self._owners]
+        return torch.cat([own, new], dim=-2)
