@@ -8,7 +8,7 @@ of every resample at a time.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,16 +87,31 @@ def bootstrap(
     `sums` is (n, m): a row per independent unit (a question, a document, a cluster's `cluster_sums`); `statistic` takes
     (resamples, m) sums to (resamples,) values. Resamples on which it is undefined (NaN) are left out of the interval.
     """
+    return bootstraps(sums, [statistic], generator, resamples, level)[0]
+
+
+def bootstraps(
+    sums: np.ndarray,
+    statistics: Sequence[Callable[[np.ndarray], np.ndarray]],
+    generator: np.random.Generator,
+    resamples: int,
+    level: float = LEVEL,
+) -> list[Interval]:
+    """`bootstrap` of many functions of the same sums, over the same resamples."""
     sums = np.asarray(sums, dtype=float)
     n = len(sums)
     if n == 0:
-        return NOTHING
+        return [NOTHING] * len(statistics)
     block = max(1, min(resamples, _BLOCK // n))
     drawn = np.empty((resamples, sums.shape[1]))
     for start in range(0, resamples, block):
         size = min(block, resamples - start)
         picks = generator.integers(0, n, (size, n)) + np.arange(size)[:, None] * n
         drawn[start : start + size] = np.bincount(picks.ravel(), minlength=size * n).reshape(size, n) @ sums
+    return [_percentiles(statistic, sums, drawn, level) for statistic in statistics]
+
+
+def _percentiles(statistic: Callable, sums: np.ndarray, drawn: np.ndarray, level: float) -> Interval:
     with np.errstate(divide="ignore", invalid="ignore"):
         value = float(statistic(sums.sum(axis=0, keepdims=True))[0])
         values = statistic(drawn)

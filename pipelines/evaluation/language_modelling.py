@@ -1,32 +1,187 @@
-"""Two ways to retrieve compared by the bits that a corpus takes, query by query (REPLUG, section 6.1)."""
+"""Stage `evaluate_lm`: bits per byte and perplexity by language model, retriever and k (REPLUG §6.1, Figure 5).
+
+data/language_modelling/bpb.parquet has a row for each corpus, lm, retriever ("none" with k 0; dense@0.1 over that share
+of the documents), k and query: source_document, source, nats, bytes, tokens, words of its continuation.
+data/metrics/language_modelling.json has, for each corpus and language model, figures with 95 % bootstrap intervals over
+source documents; <label> is "none" or <retriever>_k<k>, `top` is replug.top_k:
+  bpb_<label>                  bits per byte of all continuations together
+  gain_<label>                 % fewer bits per byte than without documents, paired by query
+  gain_over_random_<label>     % fewer than with as many random documents
+  lsr_gain_k<k>                % fewer with LSR's retriever than with the untuned one
+  perplexity_<label>           per token of the language model
+  word_perplexity_<label>      per word as WikiText counts them: what stands between spaces, and line ends
+  bpb_<retriever>_k<top>_t<temperature>    lambda sharpened
+  subsets.<source>             bpb and gain of none and of each retriever at k = top, for each subset of the corpus
+  datastore.<share>            bpb and gain at k = top with a share of the corpus, over the queries drawn for that
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import duckdb
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from pipelines import draws
+from pipelines import draws, shards, stage
+from pipelines.corpus import SCORED
 from pipelines.evaluation import intervals
+from pipelines.replug import bits, ensemble
+
+LOGPROBS = Path("data/logprobs")
+OUT = Path("data/language_modelling")
+METRICS = Path("data/metrics/language_modelling.json")
+SECTIONS = ("seed", "lms", "replug", "report")
 
 
-def fewer_bits(
-    table: Path, one: tuple[str, int], other: tuple[str, int], seed: int, resamples: int
-) -> intervals.Interval:
-    """How many per cent fewer bits `one` (retriever, k) takes than `other`, over the queries of bpb.parquet that have
-    both.
+Figure = tuple[Callable, np.ndarray, np.ndarray]  # a function of the sums of two columns (queries,)
 
-    The interval is a bootstrap over source documents, because the queries of one document are correlated.
+
+@dataclass(frozen=True)
+class Texts:
+    """What the corpus says of the queries; arrays (queries,)."""
+
+    source_documents: np.ndarray
+    sources: np.ndarray
+    words: np.ndarray
+
+
+def evaluate(params: SimpleNamespace) -> stage.Metrics:
+    """Measure every language model on every corpus; write the table and the metrics."""
+    tables, metrics = [], {}
+    for corpus in SCORED:
+        for lm in params.lms:
+            measured = bits.measure(LOGPROBS / corpus / lm, params.replug)
+            texts = describe(Path("data/corpus", corpus, "queries.parquet"), measured.ids)
+            tables.append(per_query(corpus, lm, measured, texts, params.replug.temperature))
+            metrics.setdefault(corpus, {})[lm] = figures(measured, texts, params)
+    with shards.atomic(OUT) as folder:
+        folder.mkdir()
+        pq.write_table(pa.concat_tables(tables), folder / "bpb.parquet", compression="zstd")
+    shards.write_json(METRICS, metrics)
+    return {
+        f"{corpus}.{lm}.{name}": figure["value"]
+        for corpus, of_lms in metrics.items()
+        for lm, own in of_lms.items()
+        for name, figure in own.items()
+        if isinstance(figure, dict) and "value" in figure
+    }
+
+
+def describe(queries: Path, ids: np.ndarray) -> Texts:
+    """Source documents, subsets and words of the continuations of the queries `ids`, from queries.parquet.
+
+    A word counts where it begins: a continuation that goes on inside the context's last word has one less.
     """
-    rows = duckdb.execute(
-        """SELECT a.source_document, a.nats AS nats, b.nats AS others
-           FROM read_parquet($table) a JOIN read_parquet($table) b USING (lm, query_id)
-           WHERE (a.retriever, a.k) = ($one, $one_k) AND (b.retriever, b.k) = ($other, $other_k)
-           ORDER BY lm, query_id""",
-        {"table": str(table), "one": one[0], "one_k": one[1], "other": other[0], "other_k": other[1]},
-    ).fetchnumpy()
-    columns = np.stack([rows["nats"], rows["others"]], axis=1)
-    sums = intervals.cluster_sums(columns, np.ma.getdata(rows["source_document"]).astype(str))
-    generator = draws.generator(seed, "language modelling")
-    return intervals.bootstrap(sums, lambda s: 100 * (1 - s[:, 0] / s[:, 1]), generator, resamples)
+    with duckdb.connect() as db:
+        db.register("asked", pa.table({"id": pa.array(ids, pa.string())}))
+        rows = db.sql(
+            r"""SELECT id, source_document, source,
+                  len(regexp_extract_all(continuation, '\S+')) + len(regexp_extract_all(continuation, '\n'))
+                  - (regexp_matches(context, '\S$') AND regexp_matches(continuation, '^\S'))::INT AS words
+                FROM read_parquet(?) SEMI JOIN asked USING (id) ORDER BY id""",
+            params=[str(queries)],
+        ).to_arrow_table()
+    assert rows["id"].to_pylist() == list(ids), "data/logprobs is of other queries"
+    texts = (rows[name].to_numpy(zero_copy_only=False).astype(object) for name in ("source_document", "source"))
+    return Texts(*texts, rows["words"].to_numpy())
+
+
+def per_query(corpus: str, lm: str, measured: bits.Bits, texts: Texts, temperature: float) -> pa.Table:
+    """bpb.parquet's rows of a corpus and a language model, in the order of retriever, k and query_id."""
+    settings = sorted(setting for setting in measured.nats if setting[2] == temperature)
+    parts = []
+    for retriever, k, _ in settings:
+        nats = measured.nats[retriever, k, temperature]
+        asked = np.isfinite(nats)
+        n = int(asked.sum())
+        labels = {"corpus": corpus, "lm": lm, "retriever": retriever}
+        columns = {name: pa.array(np.full(n, value, object), pa.string()) for name, value in labels.items()}
+        columns |= {"k": np.full(n, k, np.int32)}
+        strings = {"query_id": measured.ids, "source_document": texts.source_documents, "source": texts.sources}
+        columns |= {name: pa.array(values[asked], pa.string()) for name, values in strings.items()}
+        numbers = {"bytes": measured.bytes, "tokens": measured.tokens, "words": texts.words}
+        columns |= {"nats": nats[asked]} | {name: values[asked].astype(np.int32) for name, values in numbers.items()}
+        parts.append(pa.table(columns))
+    return pa.concat_tables(parts)
+
+
+def figures(measured: bits.Bits, texts: Texts, params: SimpleNamespace) -> dict:
+    """The metrics of a corpus and a language model, as the head of this module names them."""
+    nats = {(name, k): own for (name, k, t), own in measured.nats.items() if t == params.replug.temperature}
+    whole = {key: own for key, own in nats.items() if "@" not in key[0]}
+    shares = {float(name.partition("@")[2]): own for (name, _), own in nats.items() if "@" in name}
+    top = {(name, min(params.replug.top_k, max(k for other, k in whole if other == name))) for name, _ in whole}
+    none, everything = nats["none", 0], np.ones(len(measured.ids), bool)
+
+    def all_of(asked: dict[str, Figure], among: np.ndarray) -> dict[str, dict]:
+        """The figures `asked` for, over some of the queries; all over the same resamples, so that they compare."""
+        columns = np.stack([column for figure in asked.values() for column in figure[1:]], axis=1)
+        sums = intervals.cluster_sums(columns[among], texts.source_documents[among].astype(str))
+        statistics = [partial(_of_columns, figure[0], 2 * place) for place, figure in enumerate(asked.values())]
+        generator = draws.generator(params.seed, "language modelling")
+        found = intervals.bootstraps(sums, statistics, generator, params.report.bootstrap)
+        return {name: one.as_json() for name, one in zip(asked, found, strict=True)}
+
+    def both(some: dict[str, np.ndarray], among: np.ndarray) -> dict:
+        """For each name its bits per byte and gain."""
+        asked = {f"{name} bpb": (_bits_per_byte, own, measured.bytes) for name, own in some.items()}
+        asked |= {f"{name} gain": (_gain, own, none) for name, own in some.items()}
+        found = all_of(asked, among)
+        return {name: {kind: found[f"{name} {kind}"] for kind in ("bpb", "gain")} for name in some}
+
+    asked: dict[str, Figure] = {}
+    for (name, k), own in whole.items():
+        label = f"{name}_k{k}" if k else name
+        asked[f"bpb_{label}"] = _bits_per_byte, own, measured.bytes
+        asked[f"perplexity_{label}"] = _perplexity, own, measured.tokens
+        asked[f"word_perplexity_{label}"] = _perplexity, own, texts.words
+        if k:
+            asked[f"gain_{label}"] = _gain, own, none
+        if k and name != "random":
+            asked[f"gain_over_random_{label}"] = _gain, own, nats["random", k]
+        if name == "lsr":
+            asked[f"lsr_gain_k{k}"] = _gain, own, nats["dense", k]
+    for (name, k, t), own in measured.nats.items():
+        if t in bits.TEMPERATURES and k and (name, k) in top:
+            asked[f"bpb_{name}_k{k}_t{t:g}"] = _bits_per_byte, own, measured.bytes
+    found = {"queries": len(measured.ids)} | all_of(asked, everything)
+    found["subsets"] = {
+        source: {"queries": int((texts.sources == source).sum())}
+        | both({name: nats[name, k] for name, k in top}, texts.sources == source)
+        for source in sorted(set(texts.sources))
+    }
+    drawn = np.isfinite(next(iter(shares.values())))
+    curve = {"0": none} | {f"{share:g}": own for share, own in shares.items()}
+    found["datastore"] = {"queries": int(drawn.sum())} | both(curve, drawn)
+    return found
+
+
+def _of_columns(statistic: Callable, first: int, sums: np.ndarray) -> np.ndarray:
+    return statistic(sums[:, first : first + 2])
+
+
+def _bits_per_byte(sums: np.ndarray) -> np.ndarray:
+    return ensemble.bits_per_byte(sums[:, 0], sums[:, 1])
+
+
+def _perplexity(sums: np.ndarray) -> np.ndarray:
+    return np.exp(sums[:, 0] / sums[:, 1])
+
+
+def _gain(sums: np.ndarray) -> np.ndarray:
+    """In %: how far the first column lies below the second. The bytes are the same, so they cancel out."""
+    return 100 * (1 - sums[:, 0] / sums[:, 1])
+
+
+def main() -> None:
+    stage.run("evaluate_lm", SECTIONS, evaluate, out=f"{OUT} and {METRICS}")
+
+
+if __name__ == "__main__":
+    main()

@@ -55,27 +55,31 @@ def read(folder: Path, split: str, rejects: Rejects) -> list[Item]:
 def answer(lm: LanguageModel, prompts: list[Prompt], log_weights: np.ndarray) -> list[str]:
     """The letter with the largest log sum_d lambda_d p(letter | d, x) per question.
 
-    `prompts` are k in a row for each question; log_weights (questions, k) are log lambda.
+    `prompts` are k in a row for each question; log_weights (questions, k) are log lambda. The answer is "", and so
+    wrong, where a server shows none of the letters among the likeliest tokens after any of the prompts.
     """
     log_probs = _letter_log_probs(lm, prompts).reshape(*log_weights.shape, len(LETTERS))
-    best = ensemble.token_mixture(log_probs, log_weights).argmax(axis=1)
-    return [LETTERS[i] for i in best]
+    mixed = ensemble.token_mixture(log_probs, log_weights)
+    return [LETTERS[i] if shown else "" for i, shown in zip(mixed.argmax(1), np.isfinite(mixed).any(1), strict=True)]
 
 
 def _letter_log_probs(lm: LanguageModel, prompts: list[Prompt]) -> np.ndarray:
-    """log p of " A" to " D" after each prompt, (prompts, 4)."""
-    log_probs = np.empty((len(prompts), len(LETTERS)))
+    """log p of " A" to " D" after each prompt, (prompts, 4); -inf where it does not show, and can't be scored."""
+    log_probs = np.full((len(prompts), len(LETTERS)), -np.inf)
     ids = [_token_id(lm, f" {letter}") for letter in LETTERS]
     single = [i for i, id_ in enumerate(ids) if id_ is not None]
-    log_probs[:, single] = lm.next_token(prompts)[:, [ids[i] for i in single]]
-    for i in set(range(len(LETTERS))) - set(single):
-        scores = lm.score(prompts, [f" {LETTERS[i]}"] * len(prompts))
-        log_probs[:, i] = [one.sum() for one in scores.log_probs]
+    if single:
+        log_probs[:, single] = lm.next_token(prompts)[:, [ids[i] for i in single]]
+    hidden = np.argwhere(np.isneginf(log_probs))
+    if len(hidden) and (len(single) < len(LETTERS) or lm.scores):
+        scores = lm.score([prompts[row] for row, _ in hidden], [f" {LETTERS[i]}" for _, i in hidden])
+        log_probs[tuple(hidden.T)] = [one.sum() for one in scores.log_probs]
     return log_probs
 
 
 def _token_id(lm: LanguageModel, text: str) -> int | None:
-    """None where the text is several tokens: a small vocabulary may lack a letter with its space."""
+    """None where the text is several tokens (a small vocabulary may lack a letter with its space), or a server shows no
+    next tokens."""
     try:
         return lm.token_id(text)
     except LongtailError:

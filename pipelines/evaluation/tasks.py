@@ -164,15 +164,16 @@ def main() -> None:
     def work(chosen) -> stage.Metrics:
         from tokenizers import Tokenizer
 
-        from pipelines.lm.open import open_lm
+        from pipelines.lm.open import main_lm, open_lm
 
         raw, models, docs = Path("data/raw"), Path("data/models"), Path("data/corpus/wikipedia/docs.parquet")
         rejects = Rejects(chosen.ingest.max_reject_share)
         tasks = read_tasks(raw, chosen.tasks, chosen.seed, rejects)
-        lm = open_lm(models / "lm", chosen.lm, chosen.compute)
+        lm_folder, lm_settings = main_lm(chosen)
+        lm = open_lm(lm_folder, lm_settings, chosen.compute)
         tokenizer = Tokenizer.from_file(str(models / "tokenizer/tokenizer.json"))
-        inputs = [models / "lm", *(raw / name for name in TASKS)]
-        key = shards.key_of(chosen.seed, chosen.tasks, chosen.lm, chosen.replug, *inputs)
+        inputs = [lm_folder, *(raw / name for name in TASKS)]
+        key = shards.key_of(chosen.seed, chosen.tasks, lm_settings, chosen.replug, *inputs)
         tables, keys = [SCHEMA.empty_table()], []
         for method, kind in METHODS.items():
             search, own_key = None, key
@@ -207,10 +208,11 @@ def main() -> None:
         shards.write_json("data/metrics/tasks.json", figures | {"rejects": rejects.reasons()})
         for name, own_key in keys:
             shards.forget(name, own_key)
-        return {f"{t}.{m}.accuracy": figures[t][m]["accuracy"]["value"] for t in figures for m in figures[t]}
+        accuracies = {f"{t}.{m}.accuracy": figures[t][m]["accuracy"]["value"] for t in figures for m in figures[t]}
+        return accuracies | lm.usage
 
-    sections = ("seed", "compute", "ingest", "lm", "retriever", "replug", "tasks", "report")
-    stage.run("evaluate_tasks", sections, work, out=str(out))
+    sections = ("seed", "compute", "ingest", "lm", "lms", "retriever", "replug", "tasks", "report")
+    stage.run("evaluate_tasks", sections, work, out=str(out), inference=True)
 
 
 def top_documents(retriever, docs: Path, k: int) -> Search:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from pipelines import draws
-from pipelines.evaluation import intervals, language_modelling, popqa
+from pipelines.evaluation import intervals, popqa
 from pipelines.evaluation.intervals import Interval
 from pipelines.release.inputs import Inputs, interval
 from pipelines.release.page import Finding, show
@@ -89,12 +89,11 @@ def _adaptive(inputs: Inputs, search: str) -> list[Finding]:
 
 
 def _bits(inputs: Inputs, top_k: int) -> list[Finding]:
-    figures = inputs.metrics.get("language_modelling", {})
+    """Of the main language model on the Pile."""
+    figures = inputs.metrics.get("language_modelling", {}).get("pile", {}).get(inputs.models[0], {})
     replug, random = (interval(figures.get(f"gain_{name}_k{top_k}")) for name in ("dense", "random"))
     lsr = interval(figures.get(f"lsr_gain_k{top_k}"))
-    apart = language_modelling.fewer_bits(
-        inputs.data / "logprobs/bpb.parquet", ("dense", top_k), ("random", top_k), inputs.seed, inputs.resamples
-    )
+    apart = interval(figures.get(f"gain_over_random_dense_k{top_k}"))
     control = {1: "so that part of the gain is the ensemble's own", 0: "which is no clear gain", -1: "which is a loss"}
     return [
         Finding(

@@ -11,11 +11,10 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from pipelines.adaptive import DATASETS
+from pipelines.corpus import CORPORA
 from pipelines.errors import LongtailError
 from pipelines.evaluation import popqa
 from pipelines.evaluation.intervals import NOTHING, Interval
-
-CORPORA = ("wikipedia", "pile")
 
 
 @dataclass(frozen=True)
@@ -31,12 +30,12 @@ class Inputs:
     links: list[tuple[str, str, int]]  # EntityQuestions: relation, link, questions
     rejects: list[dict]  # a row per (stage's folder, reason): rows
     answers: dict[str, popqa.Answers]  # data set -> answers of all methods; only data sets with answers
-    models: list[str]  # language models of the bits-per-byte table
+    models: list[str]  # language models, the main one first
     thresholds: list[dict]  # the rows of adaptive/thresholds.parquet
 
 
-def read(data: Path, seed: int, resamples: int) -> Inputs:
-    """Read data/; raises LongtailError naming a file that is missing."""
+def read(data: Path, models: list[str], seed: int, resamples: int) -> Inputs:
+    """Read data/ of a run with these language models; raises LongtailError naming a file that is missing."""
     answers = {
         name: popqa.read(_file(data / name / f"{name}.parquet"), data / "predictions" / name) for name in DATASETS
     }
@@ -55,7 +54,7 @@ def read(data: Path, seed: int, resamples: int) -> Inputs:
         links=_links(data / "entityquestions/entityquestions.parquet"),
         rejects=_rejects(data),
         answers={name: own for name, own in answers.items() if len(own.ids)},
-        models=_models(_file(data / "logprobs/bpb.parquet")),
+        models=models,
         thresholds=pq.read_table(_file(data / "adaptive/thresholds.parquet")).to_pylist(),
     )
 
@@ -65,11 +64,6 @@ def interval(figure: dict | None) -> Interval:
     if not figure or figure["value"] is None:
         return NOTHING
     return Interval(figure["value"], figure["low"], figure["high"])
-
-
-def _models(bits: Path) -> list[str]:
-    found = duckdb.execute("SELECT DISTINCT lm FROM read_parquet(?) ORDER BY lm", [str(bits)])
-    return [name for (name,) in found.fetchall()]
 
 
 def _questions(path: Path, name: str) -> dict:

@@ -16,6 +16,7 @@ from pipelines.evaluation.intervals import Interval
 from pipelines.popqa.relations import RELATIONS
 
 NONE = "\N{EN DASH}"
+TEMPLATES = Path(__file__).parent / "templates"
 LABELS = {
     "closed_book": "closed-book",
     "bm25": "BM25",
@@ -32,6 +33,7 @@ LABELS = {
     "triviaqa": "TriviaQA",
     "wikipedia": "Wikipedia",
     "pile": "Pile",
+    "wikitext": "WikiText",
 }
 
 
@@ -64,6 +66,14 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Link:
+    """A paragraph that leads to a file beside the page."""
+
+    text: str
+    href: str
+
+
+@dataclass(frozen=True)
 class Finding:
     """A claim of the papers held against the numbers: `expected` is the sign of a figure that bears it out."""
 
@@ -92,11 +102,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class Section:
-    """Blocks are text (str, a paragraph), Tables and Figures; `missing` says what there is no data for, if anything."""
+    """Blocks are paragraphs (str, Link), Tables and Figures; `missing` says what there is no data for, if anything."""
 
     id: str
     title: str
-    blocks: list[str | Table | Figure] = field(default_factory=list)
+    blocks: list[str | Link | Table | Figure] = field(default_factory=list)
     missing: str = ""
 
 
@@ -164,18 +174,26 @@ def as_json(finding: Finding) -> dict[str, Any]:
     return row | finding.figure.as_json() | {"verdict": finding.verdict, "shown": finding.verdict == "shown"}
 
 
-def render(title: str, intro: str, findings: Sequence[Finding], sections: Sequence[Section], footer: str) -> str:
-    """The whole page, self-contained; where there are no findings it has no section of them."""
-    folder = Path(__file__).parent / "templates"
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
+def environment() -> jinja2.Environment:
+    """The templates, with what all pages use."""
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
-    environment.tests |= {"table": lambda x: isinstance(x, Table), "figure": lambda x: isinstance(x, Figure)}
-    environment.tests["numeric"] = numeric
-    environment.filters["show"] = show
-    css = (folder / "report.css").read_text(encoding="utf-8")
-    template = environment.get_template("report.html.j2")
+    made.tests |= {kind.__name__.lower(): lambda x, kind=kind: isinstance(x, kind) for kind in (Table, Figure, Link)}
+    made.tests["numeric"] = numeric
+    made.filters["show"] = show
+    return made
+
+
+def stylesheet(name: str) -> str:
+    return (TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def render(title: str, intro: str, findings: Sequence[Finding], sections: Sequence[Section], footer: str) -> str:
+    """The whole page, self-contained; where there are no findings it has no section of them."""
+    template = environment().get_template("report.html.j2")
+    css = stylesheet("report.css")
     return template.render(title=title, intro=intro, findings=findings, sections=sections, footer=footer, css=css)
 
 

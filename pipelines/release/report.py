@@ -16,23 +16,36 @@ FOOTER = (
     "Made by Longtail from the tables under data/. The figures lie beside this page as SVG files, the tables under "
     "tables/ as CSV, the findings in findings.json."
 )
-SECTIONS = ("profile", "seed", "fetch", "lm", "popularity", "answer", "replug", "thresholds", "report")
+SECTIONS = ("profile", "seed", "fetch", "lms", "popularity", "answer", "replug", "thresholds", "report")
 
 
 def write_report(data: Path, out: Path, params: SimpleNamespace) -> stage.Metrics:
     """Write index.html, figures/*.svg, tables/*.csv and findings.json below `out`; return each finding's figure."""
-    from pipelines.release import adaptive_section, findings, inputs, model_sections, page, popularity_section, sections
+    from pipelines.release import (
+        adaptive_section,
+        attribution_page,
+        findings,
+        inputs,
+        lm_section,
+        model_sections,
+        page,
+        popularity_section,
+        retrieval_section,
+        sections,
+    )
 
-    read = inputs.read(data, params.seed, params.report.bootstrap)
+    read = inputs.read(data, params.lms, params.seed, params.report.bootstrap)
     found = findings.findings(read, params.thresholds.search, params.replug.top_k)
     shown = [
-        sections.what_was_run(read, _settings(params, read.models)),
+        sections.what_was_run(read, _settings(params)),
         popularity_section.popularity(read),
         sections.accuracy(read),
         *([sections.halves(read)] if params.fetch.source == "world" and "popqa" in read.answers else []),
         sections.retrieval_effect(read),
+        retrieval_section.retrieval(read),
         adaptive_section.adaptive(read, params.thresholds.search),
-        model_sections.language_modelling(read, params.replug.top_k),
+        lm_section.language_modelling(read, params.replug.top_k),
+        attribution_page.rarity(read),
         model_sections.training(read),
         model_sections.tasks(read),
     ]
@@ -45,17 +58,19 @@ def write_report(data: Path, out: Path, params: SimpleNamespace) -> stage.Metric
                 (folder / f"figures/{block.name}.svg").write_text(page.standalone(block), encoding="utf-8")
             elif isinstance(block, page.Table):
                 (folder / f"tables/{block.name}.csv").write_text(page.to_csv(block), encoding="utf-8")
+        if "attribution" in read.metrics:
+            attribution_page.write(data, folder / attribution_page.NAME)
         shards.write_json(folder / "findings.json", [page.as_json(finding) for finding in found])
         html = page.render(f"Longtail report: {params.profile}", _intro(read), found, shown, FOOTER)
         (folder / "index.html").write_text(html, encoding="utf-8")
     return {finding.id: finding.figure.value for finding in found if finding.verdict != "not measured"}
 
 
-def _settings(params: SimpleNamespace, models: list[str]) -> list[tuple[str, object]]:
+def _settings(params: SimpleNamespace) -> list[tuple[str, object]]:
     return [
         ("profile", params.profile),
         ("seed", str(params.seed)),
-        ("language model", ", ".join(models) or params.lm.path or "tiny"),
+        ("language models, the main one first", ", ".join(params.lms)),
         ("month of the page views", params.popularity.month),
         ("demonstrations in a question's prompt", params.answer.n_shots),
         ("documents in the ensemble (k)", params.replug.top_k),

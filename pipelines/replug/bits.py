@@ -1,148 +1,92 @@
-"""From the log-probability table to bits per byte: ensembles of every k, their intervals, and the tables on disk."""
+"""From the log-probability table to nats per query: ensembles of every k, of other temperatures, of smaller corpora."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines import draws, shards
-from pipelines.evaluation import intervals
+from pipelines import params
 from pipelines.replug import ensemble, table
-from pipelines.replug.queries import Queries
-from pipelines.retrieval import documents
 
 TEMPERATURES = (1.0, 0.3, 0.1)
-Found = dict[str, tuple[np.ndarray, np.ndarray]]  # retriever -> positions and scores, (queries, k) each
+Setting = tuple[str, int, float]  # retriever, k, temperature; "none" has k 0
 
 
 @dataclass(frozen=True)
 class Bits:
-    """Per query: nats of the continuation under (retriever, k), bytes and tokens of it, (queries,) each."""
+    """Nats of each query's continuation by setting, NaN where a query was not asked of it.
 
-    nats: dict[tuple[str, int], np.ndarray]
+    Arrays are (queries,), in the order of `ids`.
+    """
+
+    ids: np.ndarray
+    nats: dict[Setting, np.ndarray]
     bytes: np.ndarray
     tokens: np.ndarray
-    sharpened: dict[tuple[str, float], np.ndarray]  # nats under (retriever, temperature) at the largest k
 
 
-def measure(scored: pa.Table, found: Found, temperature: float, mixture: str) -> Bits:
-    """Every ensemble out of the one table: each retriever's first 1, 2, ... k documents, and none."""
-    mix = ensemble.MIXTURES[mixture]
-    rows = np.arange(len(next(iter(found.values()))[0]))
-    alone, n_bytes = table.gather(scored, rows, np.full((len(rows), 1), table.NONE))
-    _, tokens = table.sums(scored.filter(pa.compute.equal(scored["document"], table.NONE)))
-    nats, sharpened = {("none", 0): -alone[:, 0].sum(1)}, {}
-    for name, (positions, scores) in found.items():
-        log_probs, _ = table.gather(scored, rows, positions)
-        similarities = ensemble.comparable(scores, name)
-        for k in range(1, positions.shape[1] + 1):
-            weights = ensemble.log_weights(similarities[:, :k], temperature)
-            nats[name, k] = -mix(log_probs[:, :k], weights).sum(1)
-        for sharp in TEMPERATURES:
-            sharpened[name, sharp] = -mix(log_probs, ensemble.log_weights(similarities, sharp)).sum(1)
-    return Bits(nats, n_bytes.sum(1), tokens, sharpened)
+def measure(tables: Path, replug: params.Replug) -> Bits:
+    """Every ensemble out of a folder's tables (see logprobs.py): none, and each retriever's first 1, 2 ... k documents.
+
+    A share of the corpus (dense@0.1), and every temperature of TEMPERATURES, is measured at `replug.top_k` only. One
+    row group of the tables is in memory at a time.
+    """
+    queries: list[tuple[np.ndarray, ...]] = []
+    nats: dict[Setting, list[tuple[np.ndarray, np.ndarray]]] = defaultdict(list)  # rows of the queries, and theirs
+    count = 0
+    for alone, found in _parts(tables):
+        ids, lengths = alone["query_id"].to_numpy(), pa.compute.list_value_length(alone["log_probs"]).to_numpy()
+        queries.append((ids, table.padded(alone["bytes"], np.int64).sum(1), lengths.astype(np.int64)))
+        own = -table.padded(alone["log_probs"], np.float64).sum(1)
+        nats["none", 0, replug.temperature].append((np.arange(count, count + len(ids)), own))
+        for name in found["retriever"].unique().to_pylist():
+            of_retriever = found.filter(pa.compute.equal(found["retriever"], name))
+            for setting, rows, own in _ensembles(name, of_retriever, ids, replug):
+                nats[setting].append((rows + count, own))
+        count += len(ids)
+    whole = {}
+    for setting, made in nats.items():
+        rows, own = (np.concatenate(column) for column in zip(*made, strict=True))
+        whole[setting] = np.full(count, np.nan)
+        whole[setting][rows] = own
+    ids, n_bytes, tokens = (np.concatenate(column) for column in zip(*queries, strict=True))
+    return Bits(ids.astype(object), whole, n_bytes, tokens)
 
 
-def figures(bits: Bits, source_documents: np.ndarray, params: SimpleNamespace) -> dict[str, dict[str, float | None]]:
-    """The metrics that pipelines.replug.score describes: {name: {value, low, high}}."""
-
-    def interval(name: str, columns: list[np.ndarray], statistic) -> tuple[str, dict]:
-        sums = intervals.cluster_sums(np.stack(columns, axis=1), source_documents)
-        generator = draws.generator(params.seed, "language modelling")  # the same resamples for all: comparable
-        return name, intervals.bootstrap(sums, statistic, generator, params.report.bootstrap).as_json()
-
-    def every() -> Iterator[tuple[str, dict]]:
-        none, top = bits.nats["none", 0], max(k for _, k in bits.nats)
-        for (name, k), nats in bits.nats.items():
-            label = f"{name}_k{k}" if k else name
-            yield interval(f"bpb_{label}", [nats, bits.bytes], _bits_per_byte)
-            if k in (0, top):
-                yield interval(f"perplexity_{label}", [nats, bits.tokens], _perplexity)
-            if k:
-                yield interval(f"gain_{label}", [nats, none], _gain)
-            if name == "lsr":
-                yield interval(f"lsr_gain_k{k}", [nats, bits.nats["dense", k]], _gain)
-        for (name, temperature), nats in bits.sharpened.items():
-            yield interval(f"bpb_{name}_k{top}_t{temperature:g}", [nats, bits.bytes], _bits_per_byte)
-
-    return dict(every())
+def _parts(tables: Path) -> Iterator[tuple[pa.Table, pa.Table]]:
+    """Row group by row group, of some queries each: what was said without a document, and with each candidate."""
+    logprobs, retrieved = (pq.ParquetFile(tables / f"{name}.parquet") for name in ("logprobs", "retrieved"))
+    with logprobs, retrieved, duckdb.connect() as db:
+        for group in range(logprobs.num_row_groups):
+            db.register("scored", logprobs.read_row_group(group))
+            db.register("candidates", retrieved.read_row_group(group))
+            alone = db.sql("SELECT query_id, log_probs, bytes FROM scored WHERE doc_id = '' ORDER BY query_id")
+            found = db.sql(
+                """SELECT retriever, query_id, rank, similarity, log_probs FROM candidates
+                   JOIN scored USING (query_id, doc_id) ORDER BY retriever, query_id, rank"""
+            )
+            yield alone.to_arrow_table(), found.to_arrow_table()
 
 
-def _bits_per_byte(sums: np.ndarray) -> np.ndarray:
-    return ensemble.bits_per_byte(sums[:, 0], sums[:, 1])
-
-
-def _perplexity(sums: np.ndarray) -> np.ndarray:
-    return np.exp(sums[:, 0] / sums[:, 1])
-
-
-def _gain(sums: np.ndarray) -> np.ndarray:
-    """In %: how far the first column lies below the second. The bytes are the same, so they cancel out."""
-    return 100 * (1 - sums[:, 0] / sums[:, 1])
-
-
-def write_tables(
-    out: Path,
-    docs: Path,
-    scored: pa.Table,
-    found: Found,
-    bits: Bits,
-    *,
-    lm: str,
-    queries: Queries,
-    source_documents: np.ndarray,
-    sources: np.ndarray,
-) -> None:
-    """The three tables of data/logprobs, whole or not at all, each in the order of its unique key."""
-    rows, positions = scored["query"].to_numpy(), scored["document"].to_numpy()
-    doc_ids = np.full(len(rows), "", object)
-    some = positions != table.NONE
-    doc_ids[some] = documents.read(docs, positions[some]).ids
-    logprobs = {
-        "lm": np.full(len(rows), lm, object),
-        "query_id": queries.ids[rows],
-        "doc_id": doc_ids,
-        "log_probs": scored["log_probs"],
-        "bytes": scored["bytes"],
-    }
-    parts = [
-        {
-            "query_id": np.repeat(queries.ids, found_here.shape[1]),
-            "retriever": np.full(found_here.size, name, object),
-            "rank": np.tile(np.arange(1, found_here.shape[1] + 1, dtype=np.int32), len(found_here)),
-            "doc_id": documents.read(docs, found_here).ids.ravel(),
-            "similarity": ensemble.comparable(scores, name).astype(np.float32).ravel(),
-        }
-        for name, (found_here, scores) in sorted(found.items())
-    ]
-    per_query = [
-        {
-            "lm": np.full(len(nats), lm, object),
-            "retriever": np.full(len(nats), name, object),
-            "k": np.full(len(nats), k, np.int32),
-            "query_id": queries.ids,
-            "source_document": source_documents,
-            "source": sources,
-            "nats": nats,
-            "bytes": bits.bytes,
-            "tokens": bits.tokens.astype(np.int32),
-        }
-        for (name, k), nats in sorted(bits.nats.items())
-    ]
-    tables = {
-        "logprobs": pa.table(logprobs).sort_by([(name, "ascending") for name in ("lm", "query_id", "doc_id")]),
-        "retrieved": pa.concat_tables(pa.table(part) for part in parts).sort_by(
-            [(name, "ascending") for name in ("query_id", "retriever", "rank")]
-        ),
-        "bpb": pa.concat_tables(pa.table(part) for part in per_query),
-    }
-    with shards.atomic(out) as folder:
-        folder.mkdir()
-        for name, rows_of in tables.items():
-            pq.write_table(rows_of, folder / f"{name}.parquet", compression="zstd")
+def _ensembles(
+    name: str, found: pa.Table, ids: np.ndarray, replug: params.Replug
+) -> Iterator[tuple[Setting, np.ndarray, np.ndarray]]:
+    """Each setting of a retriever, the places in `ids` of the queries asked of it, and their nats; `found` in order."""
+    k = pa.compute.max(found["rank"]).as_py()
+    rows = np.searchsorted(ids, found["query_id"].to_numpy()[::k])
+    log_probs = table.padded(found["log_probs"], np.float64).reshape(len(rows), k, -1)
+    similarities = found["similarity"].to_numpy().reshape(len(rows), k)
+    top, heat = (name, min(k, replug.top_k)), replug.temperature
+    settings = {(*top, heat)}
+    if "@" not in name:
+        settings |= {(name, few, heat) for few in range(1, k + 1)} | {(*top, other) for other in TEMPERATURES}
+    for name, few, heat in sorted(settings):
+        weights = ensemble.log_weights(similarities[:, :few], heat)
+        yield (name, few, heat), rows, -ensemble.MIXTURES[replug.mixture](log_probs[:, :few], weights).sum(1)

@@ -1,7 +1,9 @@
 """REPLUG's ensemble in log space (REPLUG §3.2): p(y | x, D') = sum over documents of lambda(d, x) p(y | d, x).
 
 Arrays are (queries, documents, tokens), documents best first, so that any smaller k is a slice of the first k. Tokens
-beyond a continuation's end hold a log-probability of 0 and add nothing to a sum.
+beyond a continuation's end hold a log-probability of 0 and add nothing to a sum. Where fewer than k documents were
+found, the empty places have similarity -inf, so weight 0, and hold what the model says without a document. A query
+with none at all weighs its k copies of that alike: its ensemble is the model without documents.
 """
 
 from __future__ import annotations
@@ -17,38 +19,49 @@ def comparable(scores: np.ndarray, retriever: str) -> np.ndarray:
 
     BM25's scale grows with the query's length and the terms' rarity, so a softmax of it would pick one document on long
     queries; its share of the best score lies in [0, 1] like a cosine. Random documents have no similarity: all get 0.
+    Empty places stay -inf.
     """
     if retriever == "random":
-        return np.zeros_like(scores)
+        return np.where(np.isneginf(scores), scores, np.zeros_like(scores))
     if retriever == "bm25":
         best = scores.max(axis=1, keepdims=True, initial=0)
-        return np.divide(scores, best, out=np.zeros_like(scores), where=best > 0)
+        return np.divide(scores, best, out=np.where(np.isneginf(scores), scores, 0), where=best > 0)
     return scores
 
 
 def log_weights(similarities: np.ndarray, temperature: float) -> np.ndarray:
-    """log lambda, (queries, k): softmax over the k documents of similarity / temperature."""
-    return log_softmax(np.asarray(similarities, np.float64) / temperature, axis=1)
+    """log lambda, (queries, k) float64: softmax over the k documents of similarity / temperature."""
+    scaled = np.asarray(similarities, np.float64) / temperature
+    return log_softmax(np.where(np.isneginf(scaled).all(axis=1, keepdims=True), 0.0, scaled), axis=1)
+
+
+def token_weights(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """log lambda in force at each token, (queries, k, 1): the documents are mixed anew at every token."""
+    return weights[:, :, None]
+
+
+def sequence_weights(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The same where whole sequences are mixed, (queries, k, tokens): lambda given the tokens said so far.
+
+    By the chain rule and Bayes' this is lambda_d p(y_<t | d, x), over its sum.
+    """
+    said = np.zeros(log_probs.shape)  # log-probability of the tokens before each token
+    said[:, :, 1:] = np.cumsum(log_probs[:, :, :-1], axis=2, dtype=np.float64)
+    return log_softmax(said + weights[:, :, None], axis=1)
 
 
 def token_mixture(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """log sum_d lambda_d p(y_t | d, x, y_<t), (queries, tokens): the documents are mixed anew at every token."""
-    return logsumexp(log_probs + weights[:, :, None], axis=1)
+    """log sum_d lambda_d p(y_t | d, x, y_<t), (queries, tokens)."""
+    return logsumexp(log_probs + token_weights(log_probs, weights), axis=1)
 
 
 def sequence_mixture(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The mixture of whole sequences, (queries, tokens), by the chain rule: tokens add up to the sequence's."""
-    reached = logsumexp(np.cumsum(log_probs, axis=2, dtype=np.float64) + weights[:, :, None], axis=1)
-    return np.diff(reached, axis=1, prepend=0.0)  # the weights add up to one: nothing said yet has log-probability 0
+    """The same of whole sequences, (queries, tokens): the tokens add up to log sum_d lambda_d p(y | d, x)."""
+    return logsumexp(log_probs + sequence_weights(log_probs, weights), axis=1)
 
 
 MIXTURES = {"token_mixture": token_mixture, "sequence_mixture": sequence_mixture}
-
-
-def responsibilities(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """lambda_d p(y_t | d, x, y_<t) over its sum: how much of each token each document gave, (queries, k, tokens)."""
-    joint = log_probs + weights[:, :, None]
-    return np.exp(joint - logsumexp(joint, axis=1, keepdims=True))
+WEIGHTS = {"token_mixture": token_weights, "sequence_mixture": sequence_weights}
 
 
 def bits_per_byte(nats: np.ndarray | float, n_bytes: np.ndarray | int) -> np.ndarray | float:

@@ -15,12 +15,11 @@ from pipelines.errors import LongtailError
 
 CORPORA = Path("data/corpus")
 POPQA = Path("data/popqa/popqa.parquet")
-LM = Path("data/models/lm")
 RETRIEVER = Path("data/models/retriever")
 INDEXES = Path("data/index")
 OUT = Path("data/models/lsr")
 METRICS = Path("data/metrics/lsr.json")
-SECTIONS = ("seed", "compute", "lm", "retriever", "index", "lsr")
+SECTIONS = ("seed", "compute", "lm", "lms", "retriever", "index", "lsr")
 POINTS = 200  # of the curve
 
 
@@ -33,25 +32,25 @@ def train(params: SimpleNamespace) -> stage.Metrics:
     import torch
     from tqdm import trange
 
-    from pipelines.lm.open import open_lm
+    from pipelines.lm.open import main_lm, open_lm
     from pipelines.replug.tuning import Tuner
     from pipelines.retrieval.encoder import Encoder
 
     torch.use_deterministic_algorithms(True)
     lsr = params.lsr
-    lm = open_lm(LM, params.lm, params.compute, scoring=True)
+    lm = open_lm(*main_lm(params), params.compute, scoring=True)
     encoder = Encoder.open(RETRIEVER, params.retriever, params.compute)
     sides = _sides(params, encoder)
     tuner = Tuner(encoder, lm, sides, lsr, params.seed)
     curve, validation = [], [{"step": 0, **tuner.judge()}]
     for step in trange(lsr.steps, desc="train_lsr", unit="step", mininterval=2):
         if step and step % lsr.refresh_steps == 0:
-            tuner.rebuild(params.index.kind, params.compute.threads)
+            tuner.rebuild(params.index, params.compute)
             validation.append({"step": step, **tuner.judge()})
         if step % lsr.refresh_steps == 0:
             _informative(tuner.ask(step), params)
         curve.append({"step": step, **tuner.step(step)})
-    tuner.rebuild(params.index.kind, params.compute.threads)
+    tuner.rebuild(params.index, params.compute)
     validation.append({"step": lsr.steps, **tuner.judge()})
 
     with shards.atomic(OUT) as folder:
@@ -62,18 +61,19 @@ def train(params: SimpleNamespace) -> stage.Metrics:
     shards.write_json(METRICS, figures | counts | {"curve": _thinned(curve), "validation": validation})
     for side in sides:
         side.forget()
-    return figures | counts | {name: [row[name] for row in curve] for name in curve[0] if name != "step"}
+    return figures | counts | lm.usage | {name: [row[name] for row in curve] for name in curve[0] if name != "step"}
 
 
 def _sides(params: SimpleNamespace, encoder):
     """Both corpora with their queries; `lsr.queries` says which of them are learnt from, all held-out ones judge."""
     import numpy as np
 
+    from pipelines.lm.open import main_lm
     from pipelines.replug.queries import language_modelling, questions
     from pipelines.replug.tuning import Side
     from pipelines.retrieval.dense import Dense
 
-    lsr, model = params.lsr, shards.key_of(LM, params.lm)
+    lsr, model = params.lsr, shards.key_of(*main_lm(params))
 
     def side(name: str, train, judging, pages) -> Side:
         docs = CORPORA / name / "docs.parquet"

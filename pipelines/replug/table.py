@@ -5,6 +5,7 @@ Computed once per pair and never changed; every ensemble, control and bits-per-b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import duckdb
@@ -23,6 +24,7 @@ COLUMNS = pa.schema(
     [
         ("query", pa.int64()),
         ("document", pa.int64()),
+        ("doc_id", pa.string()),  # "" of no document
         ("log_probs", pa.list_(pa.float32())),
         ("bytes", pa.list_(pa.int32())),
     ]
@@ -36,28 +38,38 @@ def unique_pairs(queries: np.ndarray, found: np.ndarray) -> np.ndarray:
 
 
 def score_pairs(stage: str, key: str, lm: LanguageModel, queries: Queries, docs: Path, pairs: np.ndarray) -> pa.Table:
-    """log p of each pair's continuation, as COLUMNS, in the pairs' order; pairs (n, 2) of query and position or NONE.
+    """All of `score_parts` in one table, where the pairs are few."""
+    parts = [pairs[start : start + SHARD] for start in range(0, len(pairs), SHARD)]
+    files = score_parts(stage, key, lm, queries, docs, parts)
+    return pa.concat_tables([pq.read_table(file) for file in files]) if files else COLUMNS.empty_table()
 
-    Finished shards stay under (stage, key) until the caller forgets them: a killed run does not score a pair twice.
+
+def score_parts(
+    stage: str, key: str, lm: LanguageModel, queries: Queries, docs: Path, parts: Sequence[np.ndarray]
+) -> list[Path]:
+    """log p of each pair's continuation, a Parquet file of COLUMNS for each part, in the order of its pairs.
+
+    A part is (n, 2) of query and position or NONE. The files stay under (stage, key) until the caller forgets them: a
+    killed run does not score a part twice, and only one part is in memory.
     """
 
-    def score(start: int, path: Path) -> None:
-        part = pairs[start : start + SHARD]
+    def score(part: np.ndarray, path: Path) -> None:
         some = part[:, 1] != NONE
-        texts = np.full(len(part), None, object)
-        texts[some] = documents.read(docs, part[some, 1]).texts
+        found = documents.read(docs, part[some, 1])
+        ids, texts = np.full(len(part), "", object), np.full(len(part), None, object)
+        ids[some], texts[some] = found.ids, found.texts
         prompts = [queries.prompt(query, text) for query, text in zip(part[:, 0], texts, strict=True)]
         scores = lm.score(prompts, list(queries.continuations[part[:, 0]]))
         bounds = np.concatenate([[0], np.cumsum([len(one) for one in scores.log_probs])]).astype(np.int32)
         columns = [
             pa.array(part[:, 0]),
             pa.array(part[:, 1]),
+            pa.array(ids, pa.string()),
             *(pa.ListArray.from_arrays(bounds, np.concatenate(values)) for values in (scores.log_probs, scores.bytes)),
         ]
         pq.write_table(pa.table(columns, schema=COLUMNS), path, compression="zstd")
 
-    files = shards.map_shards(stage, key, score, range(0, len(pairs), SHARD))
-    return pa.concat_tables([pq.read_table(file) for file in files]) if files else COLUMNS.empty_table()
+    return shards.map_shards(stage, key, score, parts)
 
 
 def sums(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
@@ -84,9 +96,15 @@ def gather(table: pa.Table, queries: np.ndarray, found: np.ndarray) -> tuple[np.
             "SELECT log_probs, bytes FROM asked JOIN scored USING (query, document) ORDER BY place"
         ).to_arrow_table()
     assert rows.num_rows == n * k, "a pair was never scored"
-    columns = [rows[name].combine_chunks() for name in ("log_probs", "bytes")]
-    lengths = np.diff(columns[0].offsets.to_numpy())
-    real = np.arange(lengths.max(initial=0)) < lengths[:, None]
-    log_probs, n_bytes = (np.zeros(real.shape, kind) for kind in (np.float64, np.int64))
-    log_probs[real], n_bytes[real] = (column.flatten().to_numpy() for column in columns)
+    log_probs, n_bytes = padded(rows["log_probs"], np.float64), padded(rows["bytes"], np.int64)
     return log_probs.reshape(n, k, -1), n_bytes.reshape(n, k, -1)[:, 0]
+
+
+def padded(lists: pa.ChunkedArray, kind: type) -> np.ndarray:
+    """Lists of numbers as the rows of one array, the shorter ones filled with 0."""
+    lists = lists.combine_chunks()
+    lengths = np.diff(lists.offsets.to_numpy())
+    real = np.arange(lengths.max(initial=0)) < lengths[:, None]
+    rows = np.zeros(real.shape, kind)
+    rows[real] = lists.flatten().to_numpy()
+    return rows

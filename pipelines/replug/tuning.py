@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
-import faiss
 import numpy as np
 import pyarrow as pa
 import torch
@@ -16,9 +18,10 @@ from pipelines.lm.protocol import LanguageModel
 from pipelines.replug import ensemble, objective, table
 from pipelines.replug.queries import Queries
 from pipelines.retrieval import dense, documents
+from pipelines.retrieval.embeddings import embed_corpus, forget
 from pipelines.retrieval.encoder import Encoder
+from pipelines.retrieval.tune import HELD_OUT, make
 
-BLOCK = 4096  # documents embedded at once
 SHOWN = 10  # documents of the validation's ensembles and recall
 
 
@@ -34,7 +37,7 @@ class Side:
     queries: Queries
     train: int
     pages: np.ndarray | None
-    index: faiss.Index
+    index: dense.Index
     key: str  # of everything that a language model's score of a pair depends on, but the pair
     done: list[str] = field(default_factory=list)  # keys of the shards kept for a killed run
     scored: pa.Table = field(default_factory=table.COLUMNS.empty_table)
@@ -46,8 +49,14 @@ class Side:
     def stage(self) -> str:
         return f"train_lsr-{self.name}"
 
+    @property
+    def folder(self) -> Path:
+        """Where the corpus lies as the encoder in training sees it."""
+        return shards.SCRATCH / "lsr" / self.name
+
     def forget(self) -> None:
-        """Remove the kept shards, once the result is written."""
+        """Remove the kept shards and the last index, once the result is written."""
+        shutil.rmtree(self.folder, ignore_errors=True)
         for key in self.done:
             shards.forget(self.stage, key)
 
@@ -71,7 +80,7 @@ class Side:
         return self.sums[places], self.tokens[places]
 
     def _keys(self, pairs: np.ndarray) -> np.ndarray:
-        return pairs[:, 0] * (self.index.ntotal + 1) + pairs[:, 1] + 1
+        return pairs[:, 0] * (self.index.count + 1) + pairs[:, 1] + 1
 
 
 @dataclass(frozen=True)
@@ -92,23 +101,26 @@ class Tuner:
         self, encoder: Encoder, lm: LanguageModel, sides: Sequence[Side], settings: params.LSR, seed: int
     ) -> None:
         self.encoder, self.lm, self.sides, self.settings, self.seed = encoder, lm, sides, settings, seed
-        self.k = min(settings.top_k, *(side.index.ntotal for side in sides))
+        self.k = min(settings.top_k, *(side.index.count for side in sides))
         self.rounds: list[Round] = []  # by side
         self.owners = np.concatenate(
             [np.stack([np.full(side.train, i), np.arange(side.train)], axis=1) for i, side in enumerate(sides)]
         )  # (all training queries, 2): side and row
         self._drawn: tuple[int, np.ndarray] = (-1, np.empty(0, np.int64))  # the last order: epoch, permutation
-        self.optimizer = torch.optim.Adam(encoder.model.parameters(), lr=settings.learning_rate)
+        self.optimizer = torch.optim.Adam(encoder.parameters(), lr=settings.learning_rate)
 
-    def rebuild(self, kind: str, threads: int) -> None:
-        """Embed every corpus anew with the encoder of this moment."""
+    def rebuild(self, settings: params.Index, compute: params.Compute) -> None:
+        """Embed every corpus anew with the encoder of this moment, and index it, under .longtail/."""
+        asked = SimpleNamespace(retriever=self.encoder.settings, compute=compute)
         for side in self.sides:
-            count = side.index.ntotal
-            vectors = np.empty((count, self.encoder.dim), np.float16)
-            for start in range(0, count, BLOCK):
-                positions = np.arange(start, min(start + BLOCK, count))
-                vectors[positions] = self.encoder.embed(list(documents.read(side.docs, positions).texts))
-            side.index = dense.build(vectors, kind, self.seed, threads)
+            held = side.queries.texts[-HELD_OUT:]
+            with shards.atomic(side.folder) as folder:
+                self.encoder.save(folder / "model")
+                embed_corpus(side.docs, folder / "model", folder / "embeddings", asked, f"{side.stage}-embeddings")
+                forget(f"{side.stage}-embeddings")
+                queries = partial(self.encoder.embed_queries, list(held))
+                made, _ = make(folder, queries, settings, self.seed, compute, side.stage)
+            side.index = dense.Index(side.folder, made.probe, made.refine, compute.threads)
 
     def judge(self) -> dict[str, float]:
         """On the queries not learnt from: bits per byte of the ensemble, and recall of the right page."""
@@ -189,10 +201,13 @@ class Tuner:
             targets.append(here.targets[at])
             asked.extend(side.queries.texts[rows])
         chosen = torch.from_numpy(np.concatenate(places))
-        of_documents, of_queries = self.encoder.embed_with_gradient(texts), self.encoder.embed_with_gradient(asked)
+        of_documents, of_queries = (
+            self.encoder.embed_with_gradient(texts),
+            self.encoder.embed_with_gradient(asked, True),
+        )
         rows_of = of_documents.index_select(0, chosen.ravel().to(of_documents.device)).view(*chosen.shape, -1)
         similarities = torch.einsum("bd,bkd->bk", of_queries, rows_of)
         return similarities, torch.from_numpy(np.concatenate(targets)).to(similarities)
 
     def _search(self, side: Side, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        return dense.search(side.index, self.encoder.embed(list(side.queries.texts[rows])), k)
+        return side.index.search(self.encoder.embed_queries(list(side.queries.texts[rows])), k)

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.adaptive.answer import METHODS, SCHEMA
-from pipelines.evaluation import language_modelling, popqa
+from pipelines.evaluation import popqa
 
 N = 20
 
@@ -114,19 +114,3 @@ def test_halves_are_the_worlds_own(answers):
     drawn = [World.asked_as_evaluated(Numbered(), i) for i in range(N)]
     assert popqa.asked_as_evaluated(answers, 3).tolist() == drawn
     assert len(set(drawn)) == 2
-
-
-def test_fewer_bits_are_paired_by_query_and_weighted_by_bits(tmp_path):
-    nats = {"dense": [1.0, 8.0, 5.0], "random": [2.0, 8.0, 10.0]}
-    rows = [
-        {"lm": "a", "retriever": name, "k": 5, "query_id": str(i), "source_document": f"d{i}", "nats": n, "bytes": 9}
-        for name, own in nats.items()
-        for i, n in enumerate(own)
-    ]
-    path = tmp_path / "bpb.parquet"
-    pq.write_table(pa.Table.from_pylist(rows[::-1]), path)
-    found = language_modelling.fewer_bits(path, ("dense", 5), ("random", 5), 0, 500)
-    assert found.value == pytest.approx(100 * (1 - 14 / 20))
-    assert found.low == pytest.approx(0)
-    assert found.high == pytest.approx(50)
-    assert math.isnan(language_modelling.fewer_bits(path, ("dense", 5), ("none", 0), 0, 10).value)

@@ -124,24 +124,6 @@ def test_real_files(real):
     rejects.check()
 
 
-def test_vote_by_hand():
-    texts = ["Paris", "the Rome", "rome!", "Oslo"]
-    # lambda_d * exp(mean log-prob), summed by normalised answer: Paris 0.35, Rome 0.2 + 0.2, Oslo 0.25
-    assert openqa.vote(texts, np.array([0.35, 0.2, 0.2, 0.25])) == "the Rome"
-    assert openqa.vote(texts, np.array([0.5, 0.2, 0.2, 0.1])) == "Paris"
-    assert openqa.vote(["b", "a"], np.array([0.5, 0.5])) == "b"
-
-
-def test_votes_weigh_lambda_by_the_generations_probability():
-    class Unsure(FakeLM):
-        def generate(self, prompts, max_tokens, stop="\n"):
-            return [Generation(" sure", -0.1, 1), Generation(" guess", -3.0, 1)]
-
-    weights = np.log([[0.4, 0.6]])
-    assert openqa.answer(Unsure(), [None, None], weights, 5) == ["sure"]  # 0.4 * 0.905 against 0.6 * 0.050
-    assert openqa.answer(Unsure(), [None, None], np.log([[0.02, 0.98]]), 5) == ["guess"]
-
-
 def test_mmlu_mixes_probabilities_over_documents():
     class Mixed(FakeLM):
         def next_token(self, prompts):

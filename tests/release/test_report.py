@@ -27,7 +27,7 @@ SETTINGS = SimpleNamespace(
     profile="sample",
     seed=0,
     fetch=SimpleNamespace(source="world"),
-    lm=SimpleNamespace(path=None),
+    lms=["tiny", "big"],
     popularity=SimpleNamespace(month="2021-10"),
     answer=SimpleNamespace(n_shots=0),
     replug=SimpleNamespace(top_k=10, temperature=1.0, mixture="token_mixture"),
@@ -39,6 +39,37 @@ SETTINGS = SimpleNamespace(
 def write(path: Path, table: pa.Table) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, path)
+
+
+def language_modelling(effect: float, bits: float = 1.0) -> dict:
+    """Figures of a corpus and a language model, as the stage `evaluate_lm` has them."""
+
+    def figure(value: float, width: float = 0.02) -> dict:
+        return {"value": value, "low": value - width, "high": value + width}
+
+    def gain(saving: float) -> dict:
+        return figure(100 * effect * saving, 1.0)
+
+    savings = {"random": 0.0, "bm25": 0.05, "dense": 0.1, "lsr": 0.14}
+    found = {
+        "queries": 60,
+        "bpb_none": figure(bits),
+        "perplexity_none": figure(20.0),
+        "word_perplexity_none": figure(90.0),
+    }
+    for name, saving in savings.items():
+        for k in (1, 10):
+            found[f"bpb_{name}_k{k}"] = figure(bits * (1 - effect * saving))
+            found[f"gain_{name}_k{k}"] = gain(saving)
+            found[f"gain_over_random_{name}_k{k}"] = gain(saving)
+            found[f"word_perplexity_{name}_k{k}"] = figure(90 * (1 - effect * saving))
+    found["lsr_gain_k10"] = gain(0.04)
+    both = {"bpb": figure(bits), "gain": gain(0.1)}
+    found["subsets"] = {
+        one: {"queries": n} | dict.fromkeys(("none", *savings), both) for one, n in (("CC", 20), ("Hub", 40))
+    }
+    found["datastore"] = {"queries": 30} | {share: both for share in ("0", "0.01", "0.1", "1")}
+    return found
 
 
 def write_data(data: Path, effect: float = 1.0, popularity_known: bool = True) -> dict:
@@ -83,7 +114,7 @@ def write_data(data: Path, effect: float = 1.0, popularity_known: bool = True) -
             answers |= {"doc_is_subject": ~namesake, "doc_is_namesake": namesake}
         write(data / f"predictions/popqa/{method}.parquet", pa.table(answers).cast(SCHEMA))
         write(data / f"predictions/entityquestions/{method}.parquet", SCHEMA.empty_table())
-    metrics = {"adaptive": {"popqa": {"questions": QUESTIONS}}, "language_modelling": {}, "tasks": {}, "lsr": {}}
+    metrics = {"adaptive": {"popqa": {"questions": QUESTIONS}}, "tasks": {}, "lsr": {}}
     metrics |= {"entityquestions": {}, "nq": {"questions": 12, "with_entity": len(views)}}
     rows = []
     if popularity_known:
@@ -97,25 +128,10 @@ def write_data(data: Path, effect: float = 1.0, popularity_known: bool = True) -
                 name = {"dataset": "popqa", "method": method, "search": search}
                 rows += [name | row for row in thresholds.relation_rows(pairs, own, judged[search].cuts, 20)]
     write(data / "adaptive/thresholds.parquet", pa.Table.from_pylist(rows, thresholds.THRESHOLDS))
-    bits = []
-    for retriever, saving in (("none", 0), ("random", 0), ("bm25", 0.05), ("dense", 0.1), ("lsr", 0.14)):
-        for k in (0,) if retriever == "none" else (1, 10):
-            nats = 100 * (1 - effect * saving) + rng.normal(0, 3, 60)
-            bits += [
-                dict(lm="tiny", retriever=retriever, k=k, query_id=f"{i}", source_document=f"d{i}", nats=n, bytes=80)
-                for i, n in enumerate(nats)
-            ]
-            label = f"{retriever}_k{k}" if k else "none"
-            mean = float(nats.mean()) / 80 / np.log(2)
-            metrics["language_modelling"][f"bpb_{label}"] = {"value": mean, "low": mean - 0.02, "high": mean + 0.02}
-            gain = 100 * effect * saving
-            metrics["language_modelling"][f"gain_{label}"] = {"value": gain, "low": gain - 1, "high": gain + 1}
-    metrics["language_modelling"]["lsr_gain_k10"] = {
-        "value": 4.0 * effect,
-        "low": 4 * effect - 1,
-        "high": 4 * effect + 1,
+    metrics["language_modelling"] = {
+        "pile": {"tiny": language_modelling(effect), "big": language_modelling(effect, 0.5)}
     }
-    write(data / "logprobs/bpb.parquet", pa.Table.from_pylist(bits))
+    metrics["language_modelling"]["wikitext"] = {lm: language_modelling(effect) for lm in SETTINGS.lms}
     curve = [{"step": s, "kl": 1 / (s + 1), "entropy_lm": 0.9, "entropy_retriever": 0.95} for s in range(20)]
     metrics["lsr"] = {"curve": curve, "validation": [{"step": 0, "recall_at_1": 0.5}, {"step": 20, "recall_at_1": 0.7}]}
     done = [
@@ -127,9 +143,10 @@ def write_data(data: Path, effect: float = 1.0, popularity_known: bool = True) -
     read = {"rows": 5_617.0, "rejected": 3.0, "documents": 20.0, "tokens": 2_467.0}
     metrics["corpus_wikipedia"] = read | {"skipped_redirect": 1_728.0, "skipped_other_namespace": 1_309.0}
     metrics["corpus_pile"] = read | {"duplicates": 1_041.0, "near_duplicate_sources": 1_377.0, "queries_test": 1_888.0}
+    metrics["corpus_wikitext"] = read | {"rows": 120.0}
     for name, content in metrics.items():
         shards.write_json(data / f"metrics/{name}.json", content)
-    for corpus, n in (("wikipedia", 321), ("pile", 123)):
+    for corpus, n in (("wikipedia", 321), ("pile", 123), ("wikitext", 10)):
         docs = {"id": [str(i) for i in range(n)], "source": [f"Set{i % 5 // 4}" for i in range(n)]}
         docs["source_document"] = [str(i // 10) for i in range(n)]
         write(data / f"corpus/{corpus}/docs.parquet", pa.table(docs))
@@ -177,20 +194,38 @@ def test_what_was_read_for_each_corpus_and_what_became_of_it_is_counted(made):
     for name in ("documents", "queries", "subsets"):
         with (folder / f"tables/{name}.csv").open() as rows:
             tables[name] = list(csv.DictReader(rows))
-    wikipedia, pile = tables["documents"]
-    assert (wikipedia["rows or pages read"], wikipedia["redirects"], wikipedia["tokens"]) == ("5617", "1728", "2467")
+    wikipedia, pile, wikitext = tables["documents"]
+    read = "rows, pages or articles read"
+    assert (wikipedia[read], wikipedia["redirects"], wikipedia["tokens"]) == ("5617", "1728", "2467")
     assert (wikipedia["other namespaces"], wikipedia["exact duplicates"]) == ("1309", "0")
     assert (pile["redirects"], pile["exact duplicates"]) == ("0", "1041")
+    assert (wikitext["corpus"], wikitext[read]) == ("WikiText", "120")
     assert "subsets without weight" not in pile
     assert tables["queries"][1]["sources removed as near-duplicates"] == "1377"
     assert tables["queries"][1]["test"] == "1888"
-    assert [tuple(row.values()) for row in tables["subsets"]][-1] == ("Pile", "Set1", "12", "24")
+    assert [tuple(row.values()) for row in tables["subsets"]][3] == ("Pile", "Set1", "12", "24")
 
 
 def test_effects_in_the_data_are_shown(made):
     found = findings_of(made[0])
     for name in ("memory", "tail", "tail-most", "namesakes", "replug", "random", "lsr", "recall", "adaptive-dense"):
         assert found[name]["verdict"] == "shown", (name, found[name])
+
+
+def test_language_models_corpora_subsets_and_sizes_each_have_their_rows(made):
+    tables = {}
+    for name in ("bits-per-byte", "wikitext-perplexity", "bits-per-byte-by-subset", "bits-per-byte-by-datastore"):
+        with (made[0] / f"tables/{name}.csv").open() as rows:
+            tables[name] = list(csv.DictReader(rows))
+        assert tables[name]
+    lms = [row["language model"] for row in tables["bits-per-byte"]]
+    assert lms == ["tiny"] * 5 + ["big"] * 5
+    assert [row["bits per byte"] for row in tables["bits-per-byte"]][::5] == ["1", "0.5"]
+    assert [row["by word"] for row in tables["wikitext-perplexity"]][:5] == ["90", "90", "85.5", "81", "77.4"]
+    assert [row["subset"] for row in tables["bits-per-byte-by-subset"]] == ["Hub", "CC"]
+    assert [row["share of the documents, %"] for row in tables["bits-per-byte-by-datastore"]] == ["0", "1", "10", "100"]
+    drawn = {path.stem for path in (made[0] / "figures").iterdir()}
+    assert {"bits-per-byte-by-k", "saved-by-subset", "bits-per-byte-by-datastore", "wikitext-perplexity"} <= drawn
 
 
 def test_absent_effects_are_said_to_be_absent(tmp_path, monkeypatch):

@@ -13,13 +13,13 @@ from flows import profiles
 from pipelines import params
 from pipelines.retrieval import index
 
-SECTIONS = ("seed", "compute", "lm", "retriever", "index", "lsr", "replug", "report")
+SECTIONS = ("seed", "compute", "lm", "lms", "retriever", "index", "lsr", "logprobs", "replug", "report")
 SMALL = {
     "compute": {"threads": 1, "workers": 1, "executor": "local", "dask": None, "device": "cpu"},
-    "lm": {"batch_tokens": 2000},
     "lsr": {"lm_queries": 8, "qa_queries": 6, "validation_queries": 6, "validation_share": 0.4, "top_k": 5, "beta": 1.0}
     | {"batch_size": 4, "steps": 6, "refresh_steps": 3},
-    "replug": {"top_k": 4, "max_queries": 12},
+    "logprobs": {"top_k": 4, "max_queries": 12, "datastore": {"shares": [0.05, 0.5], "max_queries": 6}},
+    "replug": {"top_k": 4},
     "report": {"bootstrap": 50},
 }
 
@@ -30,6 +30,7 @@ def settings(root):
     values = yaml.safe_load(profiles.compose("sample", root))
     for section, changes in SMALL.items():
         values[section] |= changes
+    values["lm"][values["lms"][0]]["batch_tokens"] = 2000
     return values
 
 
@@ -64,7 +65,7 @@ def _params(settings):
 
 
 def _write(folder):
-    for name, make, seed in (("lm", tiny_models.language_model, None), ("retriever", tiny_models.encoder, 0)):
+    for name, make, seed in (("lm/tiny", tiny_models.language_model, None), ("retriever", tiny_models.encoder, 0)):
         make(folder / f"data/models/{name}", **({} if seed is None else {"seed": seed}))
     tiny_models.encoder(folder / "data/models/lsr", seed=1)
     titles = [f"page {i % 10}" for i in range(30)]
@@ -72,13 +73,14 @@ def _write(folder):
         (folder / "data/corpus" / corpus).mkdir(parents=True)
         docs = {"id": [f"{corpus}:{i}" for i in range(30)], "title": titles}
         docs["text"] = tiny_models.words(30, 10 + seed, at_least=4)
+        docs["source_document"] = ["s9" if i // 5 == 2 else f"d{i // 5}" for i in range(30)]  # s9 is also asked about
         pq.write_table(pa.table(docs), folder / f"data/corpus/{corpus}/docs.parquet")
     n = 36
     queries = {
         "id": [f"q{i:02}" for i in range(n)],
         "split": np.repeat(["train", "validation", "test"], n // 3),
         "source_document": [f"s{i // 3}" for i in range(n)],
-        "source": ["Pile-CC"] * n,
+        "source": ["Pile-CC", "GitHub"] * (n // 2),
         "context": tiny_models.words(n, 20, at_least=3, at_most=9),
         "continuation": [" " + text for text in tiny_models.words(n, 21, at_least=3, at_most=9)],
     }

@@ -1,75 +1,128 @@
-"""The ensembles equal the formulas computed naively, in probabilities and with loops."""
+"""The ensembles equal the formulas computed another way: exact fractions of probabilities, document by document."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
 
 from pipelines.replug import ensemble
 
-
-@pytest.fixture
-def drawn():
-    draw = np.random.default_rng(0)
-    return -draw.gamma(2.0, size=(5, 4, 7)), draw.normal(size=(5, 4))
+MIXTURES = list(ensemble.MIXTURES)
+SHAPES = st.tuples(st.integers(1, 3), st.integers(1, 6), st.integers(1, 8))
+SIMILARITY = st.one_of(st.floats(-2, 2), st.sampled_from([-1e4, 1e4, -math.inf]))
 
 
-def naive_weights(similarities, temperature):
-    exps = [math.exp(s / temperature) for s in similarities]
+@st.composite
+def tables(draw, similarity=SIMILARITY, shapes=SHAPES):
+    """Log-probabilities (queries, k, tokens), similarities (queries, k), a temperature."""
+    shape = draw(shapes)
+    log_probs = draw(arrays.arrays(np.float64, shape, elements=st.floats(-20, 0)))
+    return log_probs, draw(arrays.arrays(np.float64, shape[:2], elements=similarity)), draw(st.sampled_from([1, 0.1]))
+
+
+def mixed(name, table, k=None):
+    log_probs, similarities, temperature = table
+    weights = ensemble.log_weights(similarities[:, :k], temperature)
+    return ensemble.MIXTURES[name](log_probs[:, :k], weights)
+
+
+def lambdas(similarities, temperature):
+    """The softmax of one query's similarities as exact fractions of the exponentials' values."""
+    top = max(similarities)
+    exps = [Fraction(math.exp((s - top) / temperature)) if s != top else Fraction(1) for s in similarities]
     return [e / sum(exps) for e in exps]
 
 
-@pytest.mark.parametrize("temperature", [1.0, 0.1])
-def test_token_mixture_is_the_papers_equation(drawn, temperature):
-    log_probs, similarities = drawn
-    found = ensemble.token_mixture(log_probs, ensemble.log_weights(similarities, temperature))
-    for q in range(5):
-        weights = naive_weights(similarities[q], temperature)
-        for t in range(7):
-            mixed = sum(w * math.exp(log_probs[q, d, t]) for d, w in enumerate(weights))
-            assert found[q, t] == pytest.approx(math.log(mixed), abs=1e-12)
+def directly(name, log_probs, similarities, temperature):
+    """log p of each token, (tokens,): the equation of section 3.2, or whole sequences by the chain rule."""
+    weights = lambdas(similarities, temperature)
+    probabilities = [[Fraction(math.exp(x)) for x in document] for document in log_probs.tolist()]
+    steps = range(log_probs.shape[1])
+    if name == "token_mixture":
+        return [_log(sum(w * p[t] for w, p in zip(weights, probabilities, strict=True))) for t in steps]
+    so_far = [
+        sum(w * math.prod(p[:t]) for w, p in zip(weights, probabilities, strict=True)) for t in (*steps, len(steps))
+    ]
+    return [_log(so_far[t + 1] / so_far[t]) for t in steps]
 
 
-def test_sequence_mixture_mixes_whole_sequences(drawn):
-    log_probs, similarities = drawn
-    found = ensemble.sequence_mixture(log_probs, ensemble.log_weights(similarities, 1.0))
-    for q in range(5):
-        weights = naive_weights(similarities[q], 1.0)
-        mixed = sum(w * math.exp(sum(log_probs[q, d])) for d, w in enumerate(weights))
-        assert found[q].sum() == pytest.approx(math.log(mixed), abs=1e-10)
-        first = sum(w * math.exp(log_probs[q, d, 0]) for d, w in enumerate(weights))
-        assert found[q, 0] == pytest.approx(math.log(first), abs=1e-12)
+def _log(fraction):
+    return math.log(fraction.numerator) - math.log(fraction.denominator)
 
 
-@pytest.mark.parametrize("mix", ensemble.MIXTURES.values())
-def test_one_document_is_its_own_ensemble(drawn, mix):
-    log_probs, similarities = drawn
-    weights = ensemble.log_weights(similarities[:, :1], 0.3)
-    np.testing.assert_allclose(mix(log_probs[:, :1], weights), log_probs[:, 0], atol=1e-12)
+@pytest.mark.parametrize("name", MIXTURES)
+@settings(deadline=None)
+@given(table=tables())
+def test_mixtures_equal_the_papers_equation_in_exact_arithmetic(name, table):
+    log_probs, similarities, temperature = table
+    for row, own, found in zip(log_probs, similarities, mixed(name, table), strict=True):
+        own = own if np.isfinite(own).any() else np.zeros_like(own)
+        np.testing.assert_allclose(found, directly(name, row, own.tolist(), temperature), atol=1e-6)
 
 
-@pytest.mark.parametrize("mix", ensemble.MIXTURES.values())
-def test_very_unlikely_sequences_do_not_underflow(mix):
-    log_probs = np.full((1, 2, 400), -30.0)
-    found = mix(log_probs, ensemble.log_weights(np.zeros((1, 2)), 1.0))
-    np.testing.assert_allclose(found, -30.0)
+@pytest.mark.parametrize("name", MIXTURES)
+@settings(deadline=None)
+@given(table=tables())
+def test_one_document_is_scored_as_it_is(name, table):
+    np.testing.assert_allclose(mixed(name, table, 1), table[0][:, 0], atol=1e-9)
 
 
-@pytest.mark.parametrize("mix", ensemble.MIXTURES.values())
-def test_places_beyond_a_continuations_end_add_nothing(drawn, mix):
-    log_probs, similarities = drawn
-    weights = ensemble.log_weights(similarities, 1.0)
+@pytest.mark.parametrize("name", MIXTURES)
+@settings(deadline=None)
+@given(table=tables(), k=st.integers(1, 6))
+def test_equal_documents_change_nothing(name, table, k):
+    log_probs = np.repeat(table[0][:, :1], table[0].shape[1], axis=1)
+    np.testing.assert_allclose(mixed(name, (log_probs, *table[1:]), k), log_probs[:, 0], atol=1e-9)
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+@settings(deadline=None)
+@given(table=tables(), order=st.randoms(use_true_random=False))
+def test_the_order_of_the_documents_changes_nothing(name, table, order):
+    places = list(range(table[0].shape[1]))
+    order.shuffle(places)
+    shuffled = (table[0][:, places], table[1][:, places], table[2])
+    np.testing.assert_allclose(mixed(name, shuffled), mixed(name, table), atol=1e-9)
+
+
+@settings(deadline=None)
+@given(table=tables())
+def test_weights_sum_to_one_and_empty_places_weigh_nothing(table):
+    _, similarities, temperature = table
+    weights = np.exp(ensemble.log_weights(similarities, temperature))
+    np.testing.assert_allclose(weights.sum(1), 1, atol=1e-12)
+    empty = np.isneginf(similarities)
+    assert (weights[empty & ~empty.all(1, keepdims=True)] == 0).all()
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+@settings(deadline=None)
+@given(table=tables(st.floats(-2, 2)), empty=st.integers(1, 3))
+def test_empty_places_change_nothing_and_none_but_those_is_no_document(name, table, empty):
+    log_probs, similarities, temperature = table
+    n, _, tokens = log_probs.shape
+    alone = np.full((n, empty, tokens), -1.25)
+    places = np.full((n, empty), -np.inf)
+    wider = np.concatenate([log_probs, alone], axis=1), np.concatenate([similarities, places], axis=1), temperature
+    np.testing.assert_allclose(mixed(name, wider), mixed(name, table), atol=1e-9)
+    np.testing.assert_allclose(mixed(name, (alone, places, temperature)), alone[:, 0], atol=1e-9)
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+def test_places_beyond_a_continuations_end_add_nothing(name):
+    draw = np.random.default_rng(0)
+    log_probs, similarities = -draw.gamma(2.0, size=(5, 4, 7)), draw.normal(size=(5, 4))
     filled = np.concatenate([log_probs, np.zeros((5, 4, 3))], axis=2)
-    np.testing.assert_allclose(mix(filled, weights).sum(1), mix(log_probs, weights).sum(1), atol=1e-12)
+    np.testing.assert_allclose(mixed(name, (filled, similarities, 1))[:, 7:], 0, atol=1e-12)
 
 
-def test_responsibilities_are_each_documents_share_of_the_token(drawn):
-    log_probs, similarities = drawn
-    found = ensemble.responsibilities(log_probs, ensemble.log_weights(similarities, 1.0))
-    np.testing.assert_allclose(found.sum(1), 1, atol=1e-12)
-    weights = naive_weights(similarities[2], 1.0)
-    parts = [w * math.exp(log_probs[2, d, 3]) for d, w in enumerate(weights)]
-    np.testing.assert_allclose(found[2, :, 3], np.array(parts) / sum(parts), atol=1e-12)
+@pytest.mark.parametrize("name", MIXTURES)
+def test_very_unlikely_sequences_do_not_underflow(name):
+    np.testing.assert_allclose(mixed(name, (np.full((1, 2, 400), -30.0), np.zeros((1, 2)), 1)), -30.0)
 
 
 def test_bits_per_byte_is_over_the_corpus_not_a_mean_of_means():
@@ -77,8 +130,8 @@ def test_bits_per_byte_is_over_the_corpus_not_a_mean_of_means():
     assert ensemble.bits_per_byte(nats.sum(), n_bytes.sum()) == pytest.approx(108 / 58)
 
 
-def test_bm25_counts_as_a_share_of_the_best_score_and_random_as_nothing():
-    scores = np.array([[8.0, 4.0, 0.0], [0.0, 0.0, 0.0]], np.float32)
-    assert ensemble.comparable(scores, "bm25").tolist() == [[1, 0.5, 0], [0, 0, 0]]
-    assert ensemble.comparable(scores, "random").tolist() == [[0, 0, 0]] * 2
+def test_bm25_counts_as_a_share_of_the_best_score_random_as_nothing_and_empty_places_stay():
+    scores = np.array([[8.0, 4.0, 0.0], [0.0, 0.0, -np.inf], [-np.inf] * 3], np.float32)
+    assert ensemble.comparable(scores, "bm25").tolist() == [[1, 0.5, 0], [0, 0, -np.inf], [-np.inf] * 3]
+    assert ensemble.comparable(scores, "random").tolist() == [[0, 0, 0], [0, 0, -np.inf], [-np.inf] * 3]
     assert ensemble.comparable(scores, "dense") is scores

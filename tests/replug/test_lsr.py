@@ -71,7 +71,7 @@ def test_the_document_that_helps_most_comes_first_after_training(kl, project):
     worst = int(np.argmin(encoder.embed(documents) @ encoder.embed(query)[0]))
     targets = torch.full((1, 6), -3.0)
     targets[0, worst] = -1.0
-    optimizer = torch.optim.Adam(encoder.model.parameters(), lr=5e-3)
+    optimizer = torch.optim.Adam(encoder.parameters(), lr=5e-3)
     for _ in range(30):
         similarities = encoder.embed_with_gradient(query) @ encoder.embed_with_gradient(documents).T
         loss = lsr_loss(similarities, targets, 0.1, 0.3, kl)

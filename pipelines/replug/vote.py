@@ -1,0 +1,36 @@
+"""REPLUG's `vote`: one answer from k, each generated with a document of its own (REPLUG §6.3), by any backend."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from pipelines.adaptive.matching import normalise
+from pipelines.errors import LongtailError
+from pipelines.lm.protocol import Generation
+
+
+def vote(generations: Sequence[Generation], log_weights: np.ndarray) -> list[str]:
+    """The answer of each question; `generations` are k in a row for each, log_weights (questions, k) are log lambda.
+
+    Answers equal after `normalise` are one. Its weight is the sum of lambda_d * exp(mean token log-prob) over the
+    documents that led to it; an empty text has none. The largest wins, of equals the one with the earliest document,
+    and is given as that document's text has it. Raises LongtailError where a mean is not known.
+    """
+    k = log_weights.shape[1]
+    confidence = np.array([one.mean_log_prob for one in generations]).reshape(log_weights.shape)
+    if np.isnan(confidence).any():
+        raise LongtailError("the server shows no log-probabilities of its answers, which the vote needs; take another")
+    texts = [one.text.strip() for one in generations]
+    return [_winner(texts[i * k : (i + 1) * k], own) for i, own in enumerate(np.exp(log_weights + confidence).tolist())]
+
+
+def _winner(texts: Sequence[str], votes: Sequence[float]) -> str:
+    own: dict[str, list[int]] = {}
+    for place, text in enumerate(texts):
+        own.setdefault(normalise(text), []).append(place)
+    # fsum rounds once, whatever the order: equal votes are equal sums
+    best = max(own.values(), key=lambda places: (math.fsum(votes[i] for i in places), -places[0]))
+    return texts[best[0]]

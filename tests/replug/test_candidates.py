@@ -1,0 +1,73 @@
+"""What a query may be given: random documents by its own hash, and the exact best of nested shares of the corpus."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.replug import candidates, table
+from pipelines.retrieval.embeddings import Embeddings
+
+NOTHING = np.zeros((3, 2), np.int64)
+
+
+@pytest.fixture
+def corpus(tmp_path, monkeypatch):
+    """60 documents, of which pairs have the same embedding, over several shards and blocks."""
+    monkeypatch.setattr(candidates, "BLOCK", 16)
+    docs, folder = tmp_path / "docs.parquet", tmp_path / "embeddings"
+    pq.write_table(pa.table({"id": [f"d{i}" for i in range(60)]}), docs)
+    vectors = np.repeat(np.random.default_rng(1).normal(size=(30, 8)), 2, axis=0).astype(np.float16)
+    folder.mkdir()
+    for number in range(3):
+        np.save(folder / f"{number:06d}.npy", vectors[number * 25 : (number + 1) * 25])
+    return docs, Embeddings(folder), vectors.astype(np.float32)
+
+
+def test_random_documents_depend_on_the_query_alone_and_are_never_its_own():
+    ids, own = np.array(["a", "b", "c"], object), np.array([[0, 0], [3, 45], [0, 0]])
+    every = candidates.random_documents(0, ids, own, 50, 5)
+    np.testing.assert_array_equal(candidates.random_documents(0, ids[1:], own[1:], 50, 5), every[1:])
+    assert all(len(set(row)) == 5 for row in every.tolist())
+    assert not ((every[1] >= 3) & (every[1] < 45)).any()
+    assert candidates.random_documents(0, ids, NOTHING, 3, 5).shape == (3, 3)
+    few = candidates.random_documents(0, ids, np.array([[0, 0], [0, 9], [0, 10]]), 10, 5)
+    assert few[1].tolist() == [9] + [table.NONE] * 4
+    assert few[2].tolist() == [table.NONE] * 5
+
+
+def test_the_best_of_a_share_are_those_of_all_its_documents_compared(corpus):
+    docs, embeddings, vectors = corpus
+    queries = np.random.default_rng(2).normal(size=(3, 8)).astype(np.float32)
+    own = np.array([[0, 0], [10, 30], [0, 60]])
+    found = candidates.best_of_shares(docs, embeddings, queries, own, [0.2, 0.6, 1.0], 7, 0)
+    scores = np.round(queries @ vectors.T, 5)
+    members = {}
+    for share, (positions, similarities) in found.items():
+        members[share] = set()
+        for row in range(3):
+            best = [p for p in positions[row].tolist() if p != table.NONE]
+            members[share] |= set(best)
+            assert positions[row].tolist() == best + [table.NONE] * (7 - len(best))
+            assert similarities[row, len(best) :].tolist() == [-np.inf] * (7 - len(best))
+            np.testing.assert_allclose(similarities[row, : len(best)], scores[row, best], atol=2e-5)
+            assert not [p for p in best if own[row, 0] <= p < own[row, 1]]
+    for row in (0, 1):
+        best = [p for p in np.lexsort((np.arange(60), -scores[row])) if not own[row, 0] <= p < own[row, 1]]
+        assert found[1.0][0][row].tolist() == best[:7]
+    # whoever is best in a larger share and is in the smaller one is best there too
+    drawn = candidates.draws.uniforms(0, "datastore", [f"d{i}" for i in range(60)])
+    for small, large in ((0.2, 0.6), (0.6, 1.0)):
+        for row in (0, 1):
+            kept = [p for p in found[large][0][row].tolist() if p != table.NONE and drawn[p] < small]
+            assert found[small][0][row].tolist()[: len(kept)] == kept
+            assert all(drawn[p] < small for p in found[small][0][row].tolist() if p != table.NONE)
+
+
+def test_the_union_has_each_pair_once_and_every_query_alone():
+    found = [
+        candidates.Candidates("a", np.array([0, 1]), np.array([[4, 2], [2, -1]]), np.zeros((2, 2))),
+        candidates.Candidates("b", np.array([1]), np.array([[2, 3]]), np.zeros((1, 2))),
+    ]
+    pairs = [[0, -1], [0, 2], [0, 4], [1, -1], [1, 2], [1, 3], [2, -1]]
+    assert candidates.union(3, found).tolist() == pairs
