@@ -25,6 +25,7 @@ app = typer.Typer(
 HOME = Path(".longtail/prefect")
 REPORT = Path("data/report/index.html")
 DIFFERENCE = Path(".longtail/difference")
+ATTRIBUTION = Path(".longtail/attribution.html")
 CALLED_FROM = Path.cwd()  # what a path on the command line is relative to: `main` goes to the project's root
 
 
@@ -97,6 +98,7 @@ def profile(
 class Corpus(StrEnum):
     wikipedia = "wikipedia"
     pile = "pile"
+    wikitext = "wikitext"
 
 
 class Method(StrEnum):
@@ -111,12 +113,21 @@ def search(
     k: Annotated[int, typer.Option("-k", min=1, help="How many documents.")] = 5,
     corpus: Annotated[Corpus, typer.Option(help="Where to look.")] = Corpus.wikipedia,
     retriever: Annotated[Method, typer.Option(help="dense is the untuned encoder, lsr the tuned one.")] = Method.lsr,
+    as_json: Annotated[bool, typer.Option("--json", help="All of each document, as a JSON list.")] = False,
 ) -> None:
-    """Search a corpus: score, id, title and text of the best documents."""
+    """Search a corpus: score, title, id and the beginning of the best documents."""
+    import json
+    from dataclasses import asdict
+    from shutil import get_terminal_size
+
     from flows import explore
 
-    for hit in explore.search(text, corpus, retriever, k):
-        print(f"{hit.score:8.4f}  {hit.id}  {hit.title}\n          {' '.join(hit.text.split())}")
+    hits = explore.search(text, corpus, retriever, k)
+    if as_json:
+        print(json.dumps([asdict(hit) for hit in hits], ensure_ascii=False, indent=1))
+        return
+    for line in explore.shown(hits, max(40, min(get_terminal_size().columns, 100))):
+        print(line)
 
 
 @app.command()
@@ -128,6 +139,18 @@ def ask(
     from flows import explore
 
     for line in explore.ask(question, retriever):
+        print(line)
+
+
+@app.command()
+def attribute(
+    query: Annotated[str, typer.Argument(help="Id of a language-modelling query of the test split.")],
+    retriever: Annotated[Method, typer.Option(help="dense is the untuned encoder, lsr the tuned one.")] = Method.lsr,
+) -> None:
+    """Show what a text owes to the language model's memory and to each document, token by token."""
+    from flows import explore
+
+    for line in explore.attribute(query, retriever, ATTRIBUTION):
         print(line)
 
 

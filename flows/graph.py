@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipelines import params
 from pipelines.errors import LongtailError
 
 
@@ -14,7 +16,7 @@ class Stage:
     name: str  # DVC's, matrix item included: chunk@pile
     description: str
     needs: tuple[str, ...]  # the stages whose outputs it reads
-    all_threads: bool  # computes on compute.threads cores: never beside another such stage
+    threads: str | None  # "all" or "inference": computes on compute.threads or compute.inference_threads; else on one
     metrics: tuple[Path, ...]  # JSON files
 
 
@@ -42,14 +44,21 @@ def read(root: Path) -> tuple[list[Stage], dict[str, list[str]]]:
     return stages, changed
 
 
-def ready(stages: list[Stage], started: set[str], running: list[Stage]) -> list[Stage]:
-    """The stages to start now, those that most others wait for first; one at a time of those that take all threads."""
+def ready(stages: list[Stage], started: set[str], running: list[Stage], compute: params.Compute) -> list[Stage]:
+    """The stages to start now, those that most others wait for first.
+
+    Those that compute on several threads take no more than `compute.threads` together; the others are not counted.
+    """
+    threads: Mapping[str | None, int] = {None: 0, "all": compute.threads, "inference": compute.inference_threads}
+    taken = sum(threads[stage.threads] for stage in running)
     unfinished = {stage.name for stage in running} | {stage.name for stage in stages if stage.name not in started}
     chosen: list[Stage] = []
     for stage in sorted(stages, key=lambda stage: -len(_dependents(stages, stage.name))):
-        taken = stage.all_threads and any(other.all_threads for other in running + chosen)
-        if stage.name not in started and not taken and unfinished.isdisjoint(stage.needs):
+        own = threads[stage.threads]
+        fits = not own or not taken or taken + own <= compute.threads
+        if stage.name not in started and fits and unfinished.isdisjoint(stage.needs):
             chosen.append(stage)
+            taken += own
     return chosen
 
 
@@ -68,7 +77,7 @@ def _stage(root: Path, graph, stage) -> Stage:
         name=stage.addressing,
         description=stage.desc or "",
         needs=tuple(sorted(other.addressing for other in graph.successors(stage))),
-        all_threads=(stage.meta or {}).get("threads") == "all",
+        threads=(stage.meta or {}).get("threads"),
         metrics=tuple(path.relative_to(root.resolve()) for path in metrics),
     )
 

@@ -38,16 +38,16 @@ def refresh() -> State:
     """Reproduce what changed; the state's message says how many stages ran, or which failed and why."""
     root = Path.cwd()
     stages, changed = graph.read(root)
-    fetch = params.load("fetch").fetch
+    given = params.load("fetch", "compute")
     futures: dict[str, PrefectFuture] = {}
     running: dict[PrefectFuture, graph.Stage] = {}
     failed: list[str] = []
     with _recording(failed), _stopping_children():
         while running or (not failed and len(futures) < len(stages)):
-            for stage in [] if failed else graph.ready(stages, set(futures), list(running.values())):
+            for stage in [] if failed else graph.ready(stages, set(futures), list(running.values()), given.compute):
                 needed = [futures[name] for name in stage.needs]
                 spare = stage.name not in changed and all(future.result() == UNCHANGED for future in needed)
-                one = reproduce.with_options(name=stage.name, task_run_name=stage.name, **_retries(stage, fetch))
+                one = reproduce.with_options(name=stage.name, task_run_name=stage.name, **_retries(stage, given.fetch))
                 futures[stage.name] = one.submit(stage, spare, wait_for=needed)
                 running[futures[stage.name]] = stage
             done = next(as_completed(list(running)))

@@ -18,6 +18,7 @@ PositiveInt = Annotated[int, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 PositiveFloat = Annotated[float, Field(gt=0)]
 Month = Annotated[str, Field(pattern=r"^\d{4}-(0[1-9]|1[0-2])$")]
+LMName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]  # a folder, and a key that DVC can follow: no dots
 
 
 class Section(BaseModel):
@@ -26,6 +27,7 @@ class Section(BaseModel):
 
 class Compute(Section):
     threads: PositiveInt  # of torch, FAISS and DuckDB: trained weights depend on it, so never taken from the machine
+    inference_threads: PositiveInt = 1  # of stages that only run models: fewer than threads, and they run side by side
     workers: PositiveInt  # processes on one machine, sharing its ingest.memory_gb; never part of the result
     executor: Literal["local", "dask"]  # whose processes shards are mapped over
     dask: Annotated[str, Field(pattern=r"^(\w+://)?[^\s/]+:\d+$")] | None  # the scheduler's address
@@ -108,11 +110,24 @@ class CorpusOf(Section):
     documents: PositiveInt | None  # at most, of source documents drawn by hash; null: all
     weights: dict[str, PositiveFloat] | None  # subset -> weight in that draw; subsets not named stay out; null: all 1
     query_share: Share  # of source documents kept out of the corpus, for language-modelling queries
+    query_files: str | None  # glob on names of files, instead: theirs are all test queries, from beginning to end
+
+    @field_validator("query_files")
+    @classmethod
+    def _one_way_to_queries(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is not None and info.data.get("query_share"):
+            raise ValueError("should be null where query_share is not 0: one of them says which documents are queries")
+        return value
+
+    @property
+    def has_queries(self) -> bool:
+        return self.query_share > 0 or self.query_files is not None
 
 
 class Corpus(Section):
     wikipedia: CorpusOf
     pile: CorpusOf
+    wikitext: CorpusOf
 
 
 class Chunk(Section):
@@ -133,7 +148,7 @@ class Queries(Section):
     continuation_tokens: PositiveInt
     validation_share: Share  # of the query source documents
     test_share: Share  # with validation_share at most 1; the rest is for training
-    per_document: PositiveInt  # at most, from the beginning of a source document
+    per_document: PositiveInt  # at most, from the beginning of a source document; no bound under query_files
     max_per_split: PositiveInt
     near_duplicate: Annotated[float, Field(gt=0, le=1)]  # MinHash Jaccard similarity of source documents: dropped
 
@@ -166,15 +181,44 @@ class LMTraining(Section):
     phases: list[Phase]
 
 
+class LMServer(Section):
+    """A server with OpenAI's completions interface; its key, if it wants one, is $LONGTAIL_API_KEY."""
+
+    url: Annotated[str, Field(pattern=r"^https?://[^\s@]+$")]  # base address, as https://host/v1; without a password
+    max_tokens: PositiveInt  # of prompt and continuation together: what the model reads at once
+    tokenizer: str | None  # the model's: local folder or Hub name (at lm's revision); null: prompts go as texts, uncut
+    batch_size: PositiveInt  # prompts in a request
+    concurrency: PositiveInt  # requests at the same time, of each stage
+    logprobs: PositiveInt  # likeliest next tokens to ask for, where one is to be chosen
+    requests_per_minute: PositiveInt | None  # this and the next: of all stages together; null: no limit
+    tokens_per_minute: PositiveInt | None
+    prompt_price: Annotated[float, Field(ge=0)]  # of 1,000 tokens, in any currency
+    completion_price: Annotated[float, Field(ge=0)]  # likewise
+    max_cost: PositiveFloat | None  # of all that was ever asked of the model here (lm/ledger.py); null: no limit
+
+    @field_validator("max_cost")
+    @classmethod
+    def _with_prices(cls, value: float | None, info: ValidationInfo) -> float | None:
+        if value is not None and not info.data.get("prompt_price"):
+            raise ValueError("should be null where prompt_price is 0: nothing would ever be counted")
+        return value
+
+
 class LM(Section):
     source: Literal["train", "pretrained", "http"]
     path: str | None  # pretrained: local folder or Hub name; http: model name
     revision: str | None
-    url: str | None  # http: base address of an OpenAI-compatible server
-    max_tokens: PositiveInt | None  # http: what the model reads at once
-    dtype: Literal["fp32", "bf16"]
+    http: LMServer | None  # http
+    dtype: Literal["fp32", "bf16", "int8"]  # the latter two are compared with fp32 first (lm/weights.py)
     batch_tokens: PositiveInt  # upper bound of tokens in one forward pass
     training: LMTraining | None
+
+    @field_validator("http")
+    @classmethod
+    def _where_it_is_served(cls, value: LMServer | None, info: ValidationInfo) -> LMServer | None:
+        if info.data.get("source") == "http" and not (value and info.data.get("path")):
+            raise ValueError("should be the server's settings, beside path, the model's name there, with source: http")
+        return value
 
 
 class RetrieverTraining(Section):
@@ -188,17 +232,40 @@ class RetrieverTraining(Section):
 
 
 class Retriever(Section):
+    """Any BERT-like encoder: README shows what Contriever, DPR, BERT and E5 need."""
+
     source: Literal["train", "pretrained"]
-    path: str | None
+    path: str | None  # pretrained: local folder or Hub name
     revision: str | None
+    query_path: str | None  # pretrained: another encoder, for queries only (DPR); null: one for both sides
+    query_revision: str | None
+    pooling: Literal["mean", "cls"]  # of the real tokens' last hidden states, or the first token's alone
     similarity: Literal["cosine", "dot"]
-    batch_size: PositiveInt
-    max_tokens: PositiveInt
+    query_prefix: str  # goes before every query, as in E5 and BGE
+    document_prefix: str
+    dtype: Literal["auto", "bf16", "fp32"]  # of inference; auto: bf16 where the device has it, if as good as fp32
+    batch_tokens: PositiveInt  # upper bound of tokens in one forward pass
+    max_tokens: PositiveInt  # read of a text
     training: RetrieverTraining | None
+
+    @field_validator("pooling")
+    @classmethod
+    def _as_trained(cls, value: str, info: ValidationInfo) -> str:
+        if value != "mean" and info.data.get("source") == "train":
+            raise ValueError("should be mean with retriever.source: train, which learns that")
+        return value
 
 
 class Index(Section):
-    kind: Literal["auto", "flat", "ivf", "hnsw"]
+    """Vector indexes and BM25; null: chosen by the corpus and its embeddings."""
+
+    kind: Literal["auto", "flat", "ivf", "ivf_pq", "ivf_flat", "hnsw"]  # ivf: 4-bit codes, FAISS's fast scan
+    memory_gb: PositiveFloat  # GiB that an index may take, building it or searching it
+    recall_target: Annotated[float, Field(gt=0, lt=1)]  # of the exact top 10, found for queries held out
+    training_sample: PositiveInt | None  # documents that lists and codes are learnt from
+    nlist: PositiveInt | None  # lists, by likeness, that the documents are put into
+    nprobe: PositiveInt | None  # lists that a search looks at; hnsw: documents that it keeps in sight
+    refine: PositiveInt | None  # candidates by their codes, for each document asked for, compared by their embeddings
     bm25_k1: PositiveFloat
     bm25_b: Share
 
@@ -221,11 +288,25 @@ class LSR(Section):
     refresh_steps: PositiveInt
 
 
+class Datastore(Section):
+    """The curve of bits per byte over parts of a corpus, with the untuned dense retriever."""
+
+    shares: list[Annotated[float, Field(gt=0, lt=1)]]  # of the documents, by hash, the smaller within the larger ones
+    max_queries: PositiveInt  # of those scored
+
+
+class Logprobs(Section):
+    """What language models are asked about a corpus's test queries: as much as any ensemble of them may need."""
+
+    top_k: PositiveInt  # documents of each retriever, and random ones
+    max_queries: PositiveInt  # of each corpus, drawn by hash
+    datastore: Datastore
+
+
 class Replug(Section):
-    top_k: PositiveInt
+    top_k: PositiveInt  # at most logprobs.top_k
     temperature: PositiveFloat
     mixture: Literal["token_mixture", "sequence_mixture"]
-    max_queries: PositiveInt
 
 
 class Answer(Section):
@@ -271,15 +352,32 @@ class Params(Section):
     corpus: Corpus
     chunk: Chunk
     queries: Queries
-    lm: LM
+    lm: dict[LMName, LM]
+    lms: Annotated[list[LMName], Field(min_length=1)]  # those that run; the first is the main one (lm/open.py)
     retriever: Retriever
     index: Index
     lsr: LSR
+    logprobs: Logprobs
     replug: Replug
     answer: Answer
     thresholds: Thresholds
     tasks: Tasks
     report: Report
+
+    @field_validator("replug")
+    @classmethod
+    def _no_more_than_scored(cls, value: Replug, info: ValidationInfo) -> Replug:
+        if "logprobs" in info.data and value.top_k > info.data["logprobs"].top_k:
+            raise ValueError(f"top_k should be at most logprobs.top_k, {info.data['logprobs'].top_k}")
+        return value
+
+    @field_validator("lms")
+    @classmethod
+    def _known_once(cls, value: list[str], info: ValidationInfo) -> list[str]:
+        known = info.data.get("lm", {})
+        if len(set(value)) < len(value) or not set(value) <= set(known):
+            raise ValueError(f"should be names, each once, of the section lm: {', '.join(known)}")
+        return value
 
 
 def parse(values: dict) -> Params:
@@ -302,8 +400,11 @@ def parse(values: dict) -> Params:
 
 
 def _model_of(model: type[BaseModel], name: str) -> type[BaseModel]:
-    """The section class behind a field, through `X | None` and `list[X]`."""
+    """The section class behind a field, through `X | None`, `list[X]` and `dict[str, X]` with its keys."""
     from typing import get_args
+
+    if name not in model.model_fields:
+        return model
 
     pending = [model.model_fields[name].annotation]
     while pending:

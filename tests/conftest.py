@@ -9,7 +9,7 @@ import pytest
 import wikimedia_server
 import yaml
 
-from pipelines.sources import wikimedia as polite
+from pipelines import web
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -32,7 +32,7 @@ def real() -> Path:
 @pytest.fixture
 def wikimedia(monkeypatch: pytest.MonkeyPatch) -> Iterator[wikimedia_server.Wikimedia]:
     """A server on loopback that plays Wikimedia; the client doesn't wait between its attempts."""
-    monkeypatch.setattr(polite, "BACKOFF", 0.0)
+    monkeypatch.setattr(web, "BACKOFF", 0.0)
     with wikimedia_server.running() as server:
         yield server
 

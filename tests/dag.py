@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 
 ROOT = Path(__file__).resolve().parents[1]
 NEUTRAL = {f"pipelines/{name}.py" for name in ("stage", "tracking", "errors", "params")}
-COMPUTES = {"torch", "transformers", "faiss", "bm25s"}  # libraries that take every thread they are given
+COMPUTES = {"torch", "transformers", "faiss"}  # libraries that take every thread they are given
 
 
 def module_of(command: str) -> Path:
@@ -43,27 +43,39 @@ def closure(module: Path, root: Path = ROOT) -> tuple[list[str], set[str]]:
     return [first, *sorted(rest)], libraries
 
 
-def sections(module: Path, root: Path = ROOT) -> set[str]:
-    """The params that a stage's module hands to `stage.run`."""
+def call(module: Path, root: Path = ROOT) -> tuple[set[str], bool]:
+    """The params that a stage's module hands to `stage.run`, and whether it is of `inference`."""
     tree = ast.parse((root / module).read_text(encoding="utf-8"))
     assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
     constants = {node.targets[0].id: node.value for node in assigned if isinstance(node.targets[0], ast.Name)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("stage.run", "run"):
             value = node.args[1]
-            return set(ast.literal_eval(constants[value.id] if isinstance(value, ast.Name) else value))
+            named = ast.literal_eval(constants[value.id] if isinstance(value, ast.Name) else value)
+            return set(named), any(keyword.arg == "inference" for keyword in node.keywords)
     raise AssertionError(f"{module} does not call stage.run")
 
 
-def followed(module: Path, root: Path = ROOT) -> set[str]:
-    """The params that DVC follows for a stage: its sections, but of `compute` only what can change a result."""
-    named = sections(module, root)
-    return named - {"compute"} | {f"compute.{key}" for key in ("threads", "device") if "compute" in named}
+def followed(entry: dict, root: Path = ROOT) -> set[str]:
+    """The params that DVC follows for a stage: its sections, but of `compute` only what can change a result.
+
+    Of the language models, its item's own or the main one; which that is, the path of the model's folder says.
+    """
+    named, inference = call(module_of(entry["cmd"]), root)
+    keys = ("inference_threads" if inference else "threads", "device")
+    found = named - {"compute"} | {f"compute.{key}" for key in keys if "compute" in named}
+    if "lm" in named:
+        found = found - {"lm", "lms"} | {"lm.${item.lm}" if "lm" in entry.get("matrix", {}) else "lm.${lms[0]}"}
+    return found
 
 
-def takes_all_threads(module: Path, root: Path = ROOT) -> bool:
-    """Whether a stage computes on compute.threads cores; one that takes no `compute` (base_lm) computes on one."""
-    return bool(closure(module, root)[1] & COMPUTES) and "compute" in sections(module, root)
+def threads(module: Path, root: Path = ROOT) -> str | None:
+    """The mark of a stage that computes on compute.threads cores ("all") or compute.inference_threads ("inference");
+    one that takes no `compute` (base_lm) computes on one."""
+    named, inference = call(module, root)
+    if not closure(module, root)[1] & COMPUTES or "compute" not in named:
+        return None
+    return "inference" if inference else "all"
 
 
 def stages(root: Path = ROOT) -> dict:
@@ -84,13 +96,13 @@ def write(root: Path = ROOT) -> None:
         data = [dep for dep in entry["deps"] if not dep.startswith("pipelines/")]
         if list(entry["deps"]) != files + data:
             entry["deps"] = files + data
-        wanted = followed(module, root)
+        wanted = followed(entry, root)
         if set(entry["params"]) != wanted:
             kept = [name for name in entry["params"] if name in wanted]
             entry["params"][:] = kept + sorted(wanted.difference(kept))
         entry.pop("meta", None)
-        if takes_all_threads(module, root):
-            entry.insert(list(entry).index("deps"), "meta", {"threads": "all"})
+        if mark := threads(module, root):
+            entry.insert(list(entry).index("deps"), "meta", {"threads": mark})
     yaml.dump(document, root / "dvc.yaml")
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
+
 import dag
 import pytest
+from ruamel.yaml import YAML
 
 STAGES = dag.stages()
 FIX = "`python tests/dag.py` writes it"
@@ -21,11 +26,11 @@ def test_code_dependencies_are_what_the_module_reaches(stage):
 
 
 def test_params_are_those_of_the_module_that_can_change_its_result(stage):
-    assert set(stage["params"]) == dag.followed(dag.module_of(stage["cmd"])), FIX
+    assert set(stage["params"]) == dag.followed(stage), FIX
 
 
-def test_stages_that_compute_on_all_threads_say_so(stage):
-    assert (stage.get("meta") == {"threads": "all"}) == dag.takes_all_threads(dag.module_of(stage["cmd"])), FIX
+def test_stages_that_compute_on_several_threads_say_so(stage):
+    assert stage.get("meta", {}).get("threads") == dag.threads(dag.module_of(stage["cmd"])), FIX
 
 
 def test_closure_follows_imports_in_functions_and_files_beside(tmp_path):
@@ -55,6 +60,28 @@ def test_no_stage_reads_what_a_later_room_writes_by_hand():
     stages, _ = graph.read(dag.ROOT)
     sources = [stage.name for stage in stages if not stage.needs]
     assert sources == ["fetch"]
+
+
+def test_each_language_model_has_its_stages_and_the_first_is_the_main_one(tmp_path, monkeypatch):
+    """Of several `lms`, each is made and scored by itself; what answers and tunes waits for the first alone."""
+    from flows import graph
+
+    values = YAML(typ="safe").load(dag.ROOT / "params.yaml")
+    (main,) = values["lms"]
+    values["lm"]["second"], values["lms"] = values["lm"][main], [main, "second"]
+    YAML().dump(values, tmp_path / "params.yaml")
+    shutil.copy(dag.ROOT / "dvc.yaml", tmp_path)
+    subprocess.run([sys.executable, "-m", "dvc", "init", "-q", "--no-scm"], cwd=tmp_path, check=True)
+    monkeypatch.chdir(tmp_path)
+    stages = {stage.name: stage for stage in graph.read(tmp_path)[0]}
+    for name in values["lms"]:
+        made = {one for one in stages[f"score_lm@pile-{name}"].needs if one.startswith("base_lm")}
+        assert made == {f"base_lm@{name}"}
+    assert {f"score_lm@{corpus}-{name}" for corpus in ("pile", "wikitext") for name in values["lms"]} == {
+        one for one in stages["evaluate_lm"].needs if one.startswith("score_lm")
+    }
+    for reader in ("train_lsr", "evaluate_tasks", "answer@popqa-dense"):
+        assert {one for one in stages[reader].needs if one.startswith("base_lm")} == {f"base_lm@{main}"}
 
 
 def test_every_stage_is_described():

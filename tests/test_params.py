@@ -30,7 +30,7 @@ def changed(values: dict, key: str, value) -> dict:
     ("key", "value", "says"),
     [
         ("popqa.per_relaton", 10, ["popqa.per_relaton", "allowed here", "per_relation"]),
-        ("lm.training.stepz", 10, ["lm.training.stepz", "allowed here", "steps"]),
+        ("lm.tiny.training.stepz", 10, ["lm.tiny.training.stepz", "allowed here", "steps"]),
         ("extra", {}, ["extra", "allowed here", "popqa"]),
         ("popqa.per_relation", "many", ["popqa.per_relation", "'many'", "integer"]),
         ("popqa.per_relation", 2.5, ["popqa.per_relation", "2.5", "integer"]),
@@ -39,9 +39,16 @@ def changed(values: dict, key: str, value) -> dict:
         ("compute.executor", "dask", ["compute.dask", "None", "tcp://host:8786", "compute.executor: dask"]),
         ("compute.dask", "scheduler", ["compute.dask", "'scheduler'", "pattern"]),
         ("popqa.train_share", 1.5, ["popqa.train_share", "1.5", "less than or equal to 1"]),
+        ("corpus.pile.query_files", "*test*", ["corpus.pile.query_files", "'*test*'", "query_share"]),
         ("replug.mixture", "sum", ["replug.mixture", "'sum'", "token_mixture", "sequence_mixture"]),
         ("popularity.month", "2021-13-01", ["popularity.month", "'2021-13-01'", "pattern"]),
         ("lm", None, ["lm", "None"]),
+        ("lm", {"gpt-2.5": {}}, ["gpt-2.5", "pattern"]),
+        ("replug.top_k", 11, ["replug", "at most logprobs.top_k, 10"]),
+        ("logprobs.datastore.shares", [1.0], ["logprobs.datastore.shares.0", "1.0", "less than 1"]),
+        ("lms", [], ["lms", "[]", "at least 1"]),
+        ("lms", ["tiny", "tiny"], ["lms", "each once", "tiny"]),
+        ("lms", ["gpt2"], ["lms", "'gpt2'", "section lm"]),
     ],
 )
 def test_a_fault_names_key_value_and_what_is_allowed(values, key, value, says):

@@ -5,7 +5,17 @@ from pathlib import Path
 import numpy as np
 import torch
 from tokenizers import ByteLevelBPETokenizer, processors
-from transformers import BertConfig, BertModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    BertConfig,
+    BertModel,
+    DPRConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
+
+from pipelines import params
 
 TEXT = [
     "The capital of Norland is Velm. Mira Tosh was born in Velm and wrote The Long Field.",
@@ -37,16 +47,45 @@ def language_model(folder: Path, *, bos: bool = True, positions: int = 128, scal
     return folder
 
 
-def encoder(folder: Path, *, seed: int = 0) -> Path:
+def encoder(folder: Path, *, seed: int = 0, spread: float = 0.3, size: int = 32) -> Path:
     torch.manual_seed(seed)
     own = tokenizer(bos=False)
     config = BertConfig(
-        vocab_size=len(own), hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4,
-        max_position_embeddings=128, pad_token_id=2, initializer_range=0.3,
+        vocab_size=len(own), hidden_size=size, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4,
+        max_position_embeddings=128, pad_token_id=2, initializer_range=spread,
     )  # fmt: skip
     BertModel(config, add_pooling_layer=False).save_pretrained(folder)
     own.save_pretrained(folder)
     return folder
+
+
+def dpr(folder: Path, kind: type[PreTrainedModel], seed: int) -> Path:
+    """One of DPR's towers: DPRContextEncoder or DPRQuestionEncoder."""
+    torch.manual_seed(seed)
+    own = tokenizer()
+    config = DPRConfig(
+        vocab_size=len(own), hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4,
+        max_position_embeddings=128, pad_token_id=2, initializer_range=0.3,
+    )  # fmt: skip
+    kind(config).save_pretrained(folder)
+    own.save_pretrained(folder)
+    return folder
+
+
+def retriever(**changes) -> params.Retriever:
+    """The params of `encoder`, some of them changed."""
+    plain = {
+        "source": "pretrained", "path": None, "revision": None, "query_path": None, "query_revision": None,
+        "pooling": "mean", "similarity": "cosine", "query_prefix": "", "document_prefix": "", "dtype": "fp32",
+        "batch_tokens": 512, "max_tokens": 64, "training": None,
+    }  # fmt: skip
+    return params.Retriever(**plain | changes)
+
+
+def compute(**changes) -> params.Compute:
+    """One thread in one process, but for what is changed."""
+    plain = {"threads": 1, "inference_threads": 1, "workers": 1, "executor": "local", "dask": None, "device": "cpu"}
+    return params.Compute(**plain | changes)
 
 
 def words(n: int, seed: int, *, at_least: int = 1, at_most: int = 40) -> list[str]:

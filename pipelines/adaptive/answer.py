@@ -152,30 +152,30 @@ def main() -> None:
     name = f"answer@{given.dataset}-{given.method}"
 
     def work(chosen) -> stage.Metrics:
-        from pipelines.lm.open import open_lm
+        from pipelines.lm.open import main_lm, open_lm
 
         source, docs = Path(f"data/{given.dataset}/{given.dataset}.parquet"), Path("data/corpus/wikipedia/docs.parquet")
         if not source.is_file():
             raise LongtailError(f"{source}: no such file, expected the question set; run its stage first")
-        models, index = Path("data/models"), Path(f"data/index/wikipedia/{given.method}")
-        parts = [models / "lm"] if given.method == "closed_book" else [models / "lm", index / "meta.json", docs]
-        key = shards.key_of(chosen.seed, chosen.answer, chosen.lm, chosen.retriever, source, *parts)
+        index, (folder, settings) = Path(f"data/index/wikipedia/{given.method}"), main_lm(chosen)
+        parts = [folder] if given.method == "closed_book" else [folder, index / "meta.json", docs]
+        key = shards.key_of(chosen.seed, chosen.answer, settings, chosen.retriever, source, *parts)
         search = None
         if given.method != "closed_book":
             from pipelines.retrieval.open import open_retriever
 
             encoder = ENCODERS.get(given.method)
             search = top_passage(open_retriever(index, docs, encoder, chosen.retriever, chosen.compute), docs)
-        lm = open_lm(models / "lm", chosen.lm, chosen.compute)
+        lm = open_lm(folder, settings, chosen.compute)
         start = time.monotonic()
         table = answer(pq.read_table(source), given.dataset, given.method, lm, search, chosen.answer, chosen.seed, key)
         seconds = time.monotonic() - start
         with shards.atomic(out) as temporary:
             pq.write_table(table, temporary, compression="zstd")
         shards.forget(name, key)
-        return _metrics(table, seconds)
+        return _metrics(table, seconds) | lm.usage
 
-    stage.run(name, ("seed", "compute", "lm", "retriever", "answer"), work, out=str(out))
+    stage.run(name, ("seed", "compute", "lm", "lms", "retriever", "answer"), work, out=str(out), inference=True)
 
 
 def _metrics(table: pa.Table, seconds: float) -> stage.Metrics:

@@ -1,0 +1,96 @@
+"""`longtail search`, called as people and scripts call it."""
+
+import json
+import shutil
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from flows import cli
+from pipelines import params
+from pipelines.retrieval import bm25_build
+
+TEXTS = ["Velm is the capital of Norland. " * 20, "Mira Tosh was born in Velm.", "A harbour in the north, 港."]
+
+
+@pytest.fixture
+def longtail(tmp_path, monkeypatch, capsys, root):
+    """The command in a project that has one index: BM25 over Wikipedia. Gives exit code, output and errors."""
+    (tmp_path / "conf").mkdir()
+    for name in ("params.yaml", "dvc.yaml", "conf/config.yaml"):
+        shutil.copy(root / name, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    docs = tmp_path / "data/corpus/wikipedia/docs.parquet"
+    docs.parent.mkdir(parents=True)
+    titles = ["Velm", "Mira Tosh, an author whose name is so long that it does not fit into one line", None]
+    table = {"id": ["wikipedia:1:0", "wikipedia:2:0", "wikipedia:3:0"], "title": titles, "text": TEXTS}
+    pq.write_table(pa.table(table), docs)
+    compute = params.Compute(threads=1, workers=1, executor="local", dask=None, device="cpu")
+    bm25_build.build(
+        docs, tmp_path / "data/index/wikipedia/bm25", k1=1.5, b=0.75, memory_gb=1.0, compute=compute, name="test"
+    )
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["longtail", *words])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return (ended.value.code, *capsys.readouterr())
+
+    return call
+
+
+def test_the_best_documents_with_scores_and_titles_on_80_columns(longtail):
+    code, said, _ = longtail("search", "born in Velm", "--retriever", "bm25")
+    lines = said.splitlines()
+    assert code == 0
+    assert max(map(len, lines)) <= 80
+    assert lines[0].split()[:1] == ["1"]
+    assert "Mira Tosh, an author" in lines[0]
+    assert "[wikipedia:2:0]" in lines[1]
+    assert lines[2].strip() == TEXTS[1]
+    assert lines[3].split()[::2] == ["2", "Velm"]
+    assert float(lines[0].split()[1]) > float(lines[3].split()[1]) > 0
+    assert said.endswith(" …\n")  # of a long text, the beginning
+    assert len(lines) == 8  # the third document has none of the words
+
+
+def test_json_for_scripts(longtail):
+    code, said, _ = longtail("search", "港", "--retriever", "bm25", "--json", "-k", "1")
+    (hit,) = json.loads(said)
+    assert code == 0
+    assert {name: hit[name] for name in ("id", "title", "text")} == {
+        "id": "wikipedia:3:0",
+        "title": "",
+        "text": TEXTS[2],
+    }
+    assert hit["score"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["Velm", "--retriever", "dense"], 1, "data/index/wikipedia/dense: no such index; `longtail run` makes it; "),
+        (["Velm", "--corpus", "wikitext"], 1, "there are wikipedia by bm25\n"),
+        ([" ", "--retriever", "bm25"], 1, "error: the text is empty"),
+        (["zzz", "--retriever", "bm25"], 1, "error: no document of wikipedia has a word of 'zzz'"),
+        (["Velm", "--corpus", "books"], 2, "'books' is not one of"),
+        (["Velm", "-k", "0"], 2, "greater than or equal to 1"),
+    ],
+)
+def test_what_goes_wrong_is_said_in_one_line_with_an_exit_code(longtail, words, code, said):
+    ended, out, err = longtail("search", *words)
+    assert (ended, out) == (code, "")
+    assert said in err
+    if code == 1:
+        assert err.count("\n") == 1 + err.count("shard]")
+
+
+def test_documents_that_are_gone_are_named(longtail, tmp_path):
+    (tmp_path / "data/corpus/wikipedia/docs.parquet").unlink()
+    code, _, err = longtail("search", "Velm", "--retriever", "bm25")
+    assert code == 1
+    assert "docs.parquet: no such file" in err
