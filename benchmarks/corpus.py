@@ -134,7 +134,7 @@ def steps(name: str, file: Path, tokenizer: Path) -> tuple[list[Step], float]:
         return result
 
     unpacked = step("decompress", lambda: sum(map(len, open_blocks(file))), lambda n: n, f"the {file.suffix} library")
-    what = "XML (expat, mwxml)" if name == "wikipedia" else "JSON (msgspec), a hash of each text"
+    what = "XML (expat)" if name == "wikipedia" else "JSON (msgspec), a hash of each text"
     raw = step("parse", lambda: list(_raw(name, file)), lambda _: unpacked, what, less=found[0].seconds)
     texts = [row.text for row in raw]
     if name == "wikipedia":
@@ -233,7 +233,8 @@ def table(name: str, file: Path, found: list[Step], tokens_per_byte: float) -> s
     text = found[-1].size
     for step in found:
         tokens = text * tokens_per_byte / step.seconds
-        rates = f"{step.size / step.seconds:,.0f} | {tokens:,.1f}"
+        measured = step.seconds > 0.01 * total  # less is what two runs of the step before it differ by
+        rates = f"{step.size / step.seconds:,.0f} | {tokens:,.1f}" if measured else "too quick to tell | "
         lines.append(f"| {step.name} | {rates} | {step.seconds / total:.0%} | {step.limit} |")
     return "\n".join(lines)
 

@@ -179,12 +179,14 @@ def _wikitext(by_lm: dict[str, dict], top_k: int) -> list[str | Table | Figure]:
         for name, known in labels.items()
     }
     said = "; ".join(
-        f"{lm} {words['none'][i].value:.1f} without documents, {words['dense'][i].value:.1f} with dense retrieval"
+        f"{lm} {words['none'][i].value:,.1f} without documents, {words['dense'][i].value:,.1f} with dense retrieval"
         for i, lm in enumerate(by_lm)
     )
     return [
         "WikiText: its test split is read with documents of its training split. Perplexity by word is comparable "
-        "between language models, by token it is not; lower is better.",
+        "between language models, by token it is not; lower is better. A model that has never read text as WikiText "
+        "spells it (punctuation standing apart, rare words replaced by <unk>), as the sample's, can make little of it, "
+        "with documents or without.",
         figures.bars(
             "wikitext-perplexity",
             list(by_lm),

@@ -126,8 +126,10 @@ def show(value: Any, signed: bool = False, digits: int | None = None) -> str:
     if isinstance(value, Interval):
         if not math.isfinite(value.value):
             return NONE
-        digits = 3 if digits is None and max(abs(value.value), abs(value.low), abs(value.high)) < 2 else digits or 1
-        form = f"{{:{'+' if signed else ''}.{digits}f}}".format
+        if digits is None:
+            most = max(abs(value.value), abs(value.low), abs(value.high))
+            digits = 3 if most < 2 else 1 if most < 1000 else 0
+        form = f"{{:{'+' if signed else ''},.{digits}f}}".format
         return _minus(f"{form(value.value)} [{form(value.low)}, {form(value.high)}]")
     if isinstance(value, bool):
         return "yes" if value else "no"
