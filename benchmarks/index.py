@@ -228,7 +228,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=int, default=1_000_000)
     parser.add_argument("--dim", type=int, default=384)
-    parser.add_argument("--cores", type=int, default=os.cpu_count())
+    parser.add_argument("--cores", type=int, default=len(os.sched_getaffinity(0)))
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
