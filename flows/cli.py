@@ -95,6 +95,15 @@ def profile(
     print(f"wrote params.yaml, profile {name}; `longtail run` works with it")
 
 
+@app.command()
+def plan() -> None:
+    """Say what LSR and indexing will take by params.yaml: pairs, tokens, hours here, memory, disk, cost; in seconds."""
+    from pipelines.replug import forecast
+
+    for line in forecast.forecast(params.load(*forecast.SECTIONS)):
+        print(line)
+
+
 class Corpus(StrEnum):
     wikipedia = "wikipedia"
     pile = "pile"

@@ -286,6 +286,12 @@ class LSR(Section):
     batch_size: PositiveInt
     steps: PositiveInt
     refresh_steps: PositiveInt
+    patience: PositiveInt | None  # refreshes without better validation that end training early; null: none do
+    checkpoint_steps: PositiveInt  # a killed run goes on from the last of them, or the last refresh
+    dtype: Literal["fp32", "bf16"]  # of the products in training, by autocast; weights and Adam stay fp32
+    micro_batch: PositiveInt | None  # texts embedded with gradient at once, where a batch has more; null: all
+    keep_scores: bool  # for other trainings: what one asks, no other does, but its last digits follow from the first
+    max_cost: PositiveFloat | None  # of scores that a server sells, by an upper estimate before training
 
 
 class Datastore(Section):

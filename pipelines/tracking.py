@@ -4,7 +4,8 @@ Loading MLflow takes seconds, so a stage only leaves a record in .longtail/track
 the pipeline (`python -m pipelines.tracking`) logs them while the stages go on: the flow starts it, or under plain `dvc
 repro` the first stage does, and it ends with them. A record that can't be logged (the server is down, the database
 locked) is a warning in .longtail/tracking.log, never an error, since the stage's work is done and whole; the next run
-logs it. Nothing here is ever read by a stage.
+logs it. The recorder's last act is to offer the tuned retriever to the model registry (registry.py). Nothing here is
+ever read by a stage.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import Any
 import psutil
 import yaml
 
-from pipelines import shards
+from pipelines import registry, shards
 
 CONTEXT = "MLFLOW_RUN_CONTEXT"  # JSON from the flow: run (a key that all its stages share) and tags
 STORE = "sqlite:///mlflow.db"  # unless MLFLOW_TRACKING_URI says otherwise
@@ -80,7 +81,10 @@ def start_recorder(watched: int | None = None) -> subprocess.Popen:
 
 
 def record_until(watched: int | None) -> None:
-    """Log records as they come until the watched process, or the standard input, has ended and none is left."""
+    """Log records as they come until the watched process, or the standard input, has ended and none is left.
+
+    Then what came of it goes to the model registry.
+    """
     from mlflow.exceptions import MlflowException
 
     parents: dict[str, str] = {}  # key of a run -> state of its stages
@@ -113,6 +117,9 @@ def record_until(watched: int | None) -> None:
     told = "" if watched else sys.stdin.read().strip()
     for run, state in parents.items():
         client.set_terminated(_find(client, run)[0].info.run_id, told or state)
+    experiment = client.get_experiment_by_name(EXPERIMENT).experiment_id
+    if line := registry.register(client, experiment, _lock_file().get(registry.STAGE, {})):
+        print(line)
 
 
 def commit(stage: str) -> None:

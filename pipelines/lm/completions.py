@@ -162,7 +162,7 @@ class Completions(web.Client):
     def _once(self, method: str, url: str, **request) -> requests.Response:
         """One attempt, entered in the ledger at the most that it may cost, and then at what it cost."""
         body = request["json"]
-        most = Tokens(sum(map(_most_tokens, body["prompt"])), body["max_tokens"] * len(body["prompt"]))
+        most = Tokens(sum(map(most_tokens, body["prompt"])), body["max_tokens"] * len(body["prompt"]))
         number, wait = self._ledger.enter(most)
         while number is None:
             self.pause(wait)
@@ -184,7 +184,7 @@ class Completions(web.Client):
         return request
 
 
-def _most_tokens(prompt: str | Sequence[int]) -> int:
+def most_tokens(prompt: str | Sequence[int]) -> int:
     """No token is less than a byte; one more may begin the text."""
     return len(prompt.encode()) + 1 if isinstance(prompt, str) else len(prompt)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from pipelines import params
 from pipelines.errors import LongtailError
-from pipelines.lm.completions import PROBES, Choice, Completions, Unable
+from pipelines.lm.completions import PROBES, Choice, Completions, Unable, most_tokens
 from pipelines.lm.prompts import PromptTokenizer
 from pipelines.lm.protocol import Generation, Prompt, Scores
 from pipelines.lm.tokens import Ragged, byte_counts, joined
@@ -73,6 +73,14 @@ class HttpModel:
         for row, found in zip(some, self._server.ask(sent, read, **ECHO), strict=True):
             log_probs[row] = found
         return Scores(log_probs, counts.split(counts.values.astype(np.int32)))
+
+    def count_tokens(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> int:
+        """Those that `score` would send, which costs nothing to say; without a tokenizer the most that they can be."""
+        if self._prompts is None:
+            texts = zip(prompts, continuations, strict=True)
+            return sum(most_tokens(prompt.document + prompt.context + text) for prompt, text in texts)
+        lengths = self._prompts.continuations(continuations)[0].lengths
+        return int((self._prompts.prompts(prompts, lengths).lengths + lengths).sum())
 
     def next_token(self, prompts: Sequence[Prompt]) -> np.ndarray:
         """See LanguageModel: -inf but for the `http.logprobs` likeliest. Where the server's text for one of them is

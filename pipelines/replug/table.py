@@ -76,8 +76,10 @@ def sums(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     """Sum of log p and number of tokens of each row, (rows,) float64 and int64."""
     column = table["log_probs"].combine_chunks()
     bounds = column.offsets.to_numpy().astype(np.int64)
-    totals = np.concatenate([[0.0], np.cumsum(column.values.to_numpy(), dtype=np.float64)])
-    return np.diff(totals[bounds]), np.diff(bounds)
+    lengths = np.diff(bounds)
+    values = np.append(column.values.to_numpy()[: bounds[-1]].astype(np.float64), 0.0)
+    # each row by itself: a running sum's last digits would depend on the rows before
+    return np.where(lengths > 0, np.add.reduceat(values, bounds[:-1]), 0.0), lengths
 
 
 def gather(table: pa.Table, queries: np.ndarray, found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import pyarrow as pa
 import torch
 
 from pipelines import draws, params, shards
-from pipelines.lm.protocol import LanguageModel
-from pipelines.replug import ensemble, objective, table
+from pipelines.replug import ensemble, gradients, objective, table
+from pipelines.replug.checkpoint import Candidates
 from pipelines.replug.queries import Queries
+from pipelines.replug.scores import Scores
 from pipelines.retrieval import dense, documents
 from pipelines.retrieval.embeddings import embed_corpus, forget
 from pipelines.retrieval.encoder import Encoder
@@ -38,49 +37,11 @@ class Side:
     train: int
     pages: np.ndarray | None
     index: dense.Index
-    key: str  # of everything that a language model's score of a pair depends on, but the pair
-    done: list[str] = field(default_factory=list)  # keys of the shards kept for a killed run
-    scored: pa.Table = field(default_factory=table.COLUMNS.empty_table)
-    keys: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))  # of the pairs in `scored`, sorted
-    sums: np.ndarray = field(default_factory=lambda: np.empty(0))  # of log p, by key
-    tokens: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    scores: Scores
 
     @property
     def stage(self) -> str:
         return f"train_lsr-{self.name}"
-
-    @property
-    def folder(self) -> Path:
-        """Where the corpus lies as the encoder in training sees it."""
-        return shards.SCRATCH / "lsr" / self.name
-
-    def forget(self) -> None:
-        """Remove the kept shards and the last index, once the result is written."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-        for key in self.done:
-            shards.forget(self.stage, key)
-
-    def score(self, lm: LanguageModel, pairs: np.ndarray) -> None:
-        """Have the language model score those of `pairs` (n, 2) that it did not score before."""
-        pairs = pairs[~np.isin(self._keys(pairs), self.keys)]
-        if not len(pairs):
-            return
-        self.done.append(shards.key_of(self.key, pairs.tobytes()))
-        new = table.score_pairs(self.stage, self.done[-1], lm, self.queries, self.docs, pairs)
-        self.scored = pa.concat_tables([self.scored, new])
-        keys = self._keys(np.stack([self.scored["query"].to_numpy(), self.scored["document"].to_numpy()], axis=1))
-        sums, tokens = table.sums(self.scored)
-        order = np.argsort(keys)
-        self.keys, self.sums, self.tokens = keys[order], sums[order], tokens[order]
-
-    def look_up(self, rows: np.ndarray, found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Sums of log p and tokens of scored pairs: rows (n,), found (n, k) -> (n, k) each."""
-        pairs = np.stack([np.repeat(rows, found.shape[1]), found.ravel()], axis=1)
-        places = np.searchsorted(self.keys, self._keys(pairs)).reshape(found.shape)
-        return self.sums[places], self.tokens[places]
-
-    def _keys(self, pairs: np.ndarray) -> np.ndarray:
-        return pairs[:, 0] * (self.index.count + 1) + pairs[:, 1] + 1
 
 
 @dataclass(frozen=True)
@@ -90,17 +51,25 @@ class Round:
     rows: np.ndarray  # (n,) of the side's queries, ascending
     found: np.ndarray  # (n, k) positions
     targets: np.ndarray  # (n, k) L(y | d, x)
+    gains: np.ndarray  # (n, k) nats per token that the document helps the language model, over none
     documents: np.ndarray  # (m,) distinct positions in `found`, ascending
     texts: np.ndarray  # (m,)
 
 
-class Tuner:
-    """The encoder in training, the candidates of the present round, and the language model's scores so far."""
+@dataclass(frozen=True)
+class Batch:
+    documents: list[str]  # (m,) distinct texts
+    queries: list[str]  # (b,)
+    places: torch.Tensor  # (b, k) in `documents`
+    targets: torch.Tensor  # (b, k) as in Round
+    gains: torch.Tensor
 
-    def __init__(
-        self, encoder: Encoder, lm: LanguageModel, sides: Sequence[Side], settings: params.LSR, seed: int
-    ) -> None:
-        self.encoder, self.lm, self.sides, self.settings, self.seed = encoder, lm, sides, settings, seed
+
+class Tuner:
+    """The encoder in training, and the candidates of the present round with what the language model says of them."""
+
+    def __init__(self, encoder: Encoder, sides: Sequence[Side], settings: params.LSR, seed: int) -> None:
+        self.encoder, self.sides, self.settings, self.seed = encoder, sides, settings, seed
         self.k = min(settings.top_k, *(side.index.count for side in sides))
         self.rounds: list[Round] = []  # by side
         self.owners = np.concatenate(
@@ -109,18 +78,29 @@ class Tuner:
         self._drawn: tuple[int, np.ndarray] = (-1, np.empty(0, np.int64))  # the last order: epoch, permutation
         self.optimizer = torch.optim.Adam(encoder.parameters(), lr=settings.learning_rate)
 
-    def rebuild(self, settings: params.Index, compute: params.Compute) -> None:
-        """Embed every corpus anew with the encoder of this moment, and index it, under .longtail/."""
-        asked = SimpleNamespace(retriever=self.encoder.settings, compute=compute)
-        for side in self.sides:
-            held = side.queries.texts[-HELD_OUT:]
-            with shards.atomic(side.folder) as folder:
-                self.encoder.save(folder / "model")
-                embed_corpus(side.docs, folder / "model", folder / "embeddings", asked, f"{side.stage}-embeddings")
-                forget(f"{side.stage}-embeddings")
+    def rebuild(self, folder: Path, settings: params.Index, compute: params.Compute) -> list[list[int]]:
+        """Embed every corpus anew with the encoder of this moment, and index it, in `folder`.
+
+        Returns how far each index looks: probe and refine.
+        """
+        asked, looks = SimpleNamespace(retriever=self.encoder.settings, compute=compute), []
+        with shards.atomic(folder) as whole:
+            for side in self.sides:
+                own, held = whole / side.name, side.queries.texts[-HELD_OUT:]
+                self.encoder.save(own / "model")
+                embed_corpus(side.docs, own / "model", own / "embeddings", asked, f"{side.stage}-embeddings")
                 queries = partial(self.encoder.embed_queries, list(held))
-                made, _ = make(folder, queries, settings, self.seed, compute, side.stage)
-            side.index = dense.Index(side.folder, made.probe, made.refine, compute.threads)
+                made, _ = make(own, queries, settings, self.seed, compute, side.stage)
+                looks.append([made.probe, made.refine])
+        for side in self.sides:
+            forget(f"{side.stage}-embeddings")
+        self.open(folder, looks, compute)
+        return looks
+
+    def open(self, folder: Path, looks: list[list[int]], compute: params.Compute) -> None:
+        """Search in what `rebuild` made."""
+        for side, (probe, refine) in zip(self.sides, looks, strict=True):
+            side.index = dense.Index(folder / side.name, probe, refine, compute.threads)
 
     def judge(self) -> dict[str, float]:
         """On the queries not learnt from: bits per byte of the ensemble, and recall of the right page."""
@@ -129,10 +109,10 @@ class Tuner:
             held = np.arange(side.train, len(side.queries))
             if not len(held):
                 continue
-            shown, scores = self._search(side, held, SHOWN)
+            shown, scores = self.search_of(side, held, SHOWN)
             if side.pages is None:
-                side.score(self.lm, table.unique_pairs(held, shown))
-                log_probs, n_bytes = table.gather(side.scored, held, shown)
+                side.scores.score(table.unique_pairs(held, shown))
+                log_probs, n_bytes = table.gather(side.scores.judged, held, shown)
                 nats = -ensemble.token_mixture(log_probs, ensemble.log_weights(scores, 1.0)).sum()
                 figures[f"bpb_k{SHOWN}"] = float(ensemble.bits_per_byte(nats, n_bytes.sum()))
             else:
@@ -141,37 +121,77 @@ class Tuner:
                 figures[f"recall_at_{SHOWN}"] = float(right.any(1).mean())
         return figures
 
-    def ask(self, first: int) -> float:
-        """Candidates and targets for the steps from `first` to the next refresh, for those queries only.
+    def search(self, first: int) -> Candidates:
+        """The candidates for the steps from `first` to the next refresh, of those queries only."""
+        asked = self.owners[self.needed(first)]
+        rows = [asked[asked[:, 0] == i, 1] for i in range(len(self.sides))]
+        return [(own, self.search_of(side, own, self.k)[0]) for side, own in zip(self.sides, rows, strict=True)]
 
-        Returns the mean entropy of Q, 1 if uniform.
-        """
+    def needed(self, first: int) -> np.ndarray:
+        """Numbers of the training queries of the steps from `first` to the next refresh, ascending."""
         last = min(first + self.settings.refresh_steps, self.settings.steps)
-        needed = self.owners[np.unique(np.concatenate([self._batch(number) for number in range(first, last)]))]
-        self.rounds, entropies = [], []
-        for i, side in enumerate(self.sides):
-            rows = needed[needed[:, 0] == i, 1]
-            found, _ = self._search(side, rows, self.k)
-            side.score(self.lm, table.unique_pairs(rows, found))
-            targets = objective.likelihood(*side.look_up(rows, found), self.settings.likelihood)
+        return np.unique(np.concatenate([self._batch(number) for number in range(first, last)]))
+
+    def ask(self, candidates: Candidates) -> None:
+        """Have the language model score what it did not score before: the targets of the steps to come."""
+        self.rounds = []
+        for side, (rows, found) in zip(self.sides, candidates, strict=True):
+            nothing = np.full((len(rows), 1), table.NONE)
+            side.scores.score(table.unique_pairs(rows, np.concatenate([nothing, found], axis=1)))
+            sums, tokens = side.scores.look_up(rows, found)
+            targets = objective.likelihood(sums, tokens, self.settings.likelihood)
+            alone = objective.likelihood(*side.scores.look_up(rows, nothing), "mean_logprob")
+            gains = objective.likelihood(sums, tokens, "mean_logprob") - alone
             distinct = np.unique(found)
             texts = documents.read(side.docs, distinct).texts
-            self.rounds.append(Round(rows, found, targets, distinct, texts))
-            entropies.append(objective.entropy(targets, self.settings.beta) if len(rows) else 0.0)
-        return float(np.average(entropies, weights=[len(one.rows) for one in self.rounds]))
+            self.rounds.append(Round(rows, found, targets, gains, distinct, texts))
+
+    @property
+    def candidates(self) -> Candidates:
+        return [(one.rows, one.found) for one in self.rounds]
 
     def step(self, number: int) -> dict[str, float]:
         """One step of Adam on the batch that is the `number`-th's, from 0."""
         s = self.settings
         warm = max(1, round(s.warmup * s.steps))
         self.optimizer.param_groups[0]["lr"] = s.learning_rate * min(1.0, (number + 1) / warm)
-        similarities, targets = self._similarities(self._batch(number))
-        loss = objective.lsr_loss(similarities, targets, s.gamma, s.beta, s.kl)
+        batch = self._gathered(self._batch(number))
+        seen = {}
+
+        def loss(of_documents: torch.Tensor, of_queries: torch.Tensor) -> torch.Tensor:
+            rows = of_documents.index_select(0, batch.places.ravel().to(of_documents.device))
+            similarities = torch.einsum("bd,bkd->bk", of_queries, rows.view(*batch.places.shape, -1))
+            value = objective.lsr_loss(similarities, batch.targets.to(similarities), s.gamma, s.beta, s.kl)
+            seen["kl"], seen["similarities"] = float(value.detach()), similarities.detach().cpu()
+            return value
+
         self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        gradients.backward(self.encoder, batch.documents, batch.queries, loss, s)
         self.optimizer.step()
-        p, q = objective.entropy(similarities.detach(), s.gamma), objective.entropy(targets, s.beta)
-        return {"kl": float(loss.detach()), "entropy_retriever": p, "entropy_lm": q}
+        chosen = torch.softmax(seen["similarities"].double() / s.gamma, dim=1)
+        return {
+            "kl": seen["kl"],
+            "entropy_retriever": objective.entropy(seen["similarities"], s.gamma),
+            "entropy_lm": objective.entropy(batch.targets, s.beta),
+            "lm_gain": float((chosen * batch.gains).sum(1).mean()),
+        }
+
+    def _gathered(self, numbers: np.ndarray) -> Batch:
+        """The batch of so numbered training queries; a repeated document is there once."""
+        texts, places, targets, gains, asked = [], [], [], [], []
+        owners = self.owners[numbers]
+        for i, (side, here) in enumerate(zip(self.sides, self.rounds, strict=True)):
+            rows = owners[owners[:, 0] == i, 1]
+            if not len(rows):
+                continue
+            at = np.searchsorted(here.rows, rows)
+            unique, inverse = np.unique(here.found[at], return_inverse=True)
+            places.append(inverse.reshape(len(rows), -1) + len(texts))
+            texts.extend(here.texts[np.searchsorted(here.documents, unique)])
+            targets.append(here.targets[at])
+            gains.append(here.gains[at])
+            asked.extend(side.queries.texts[rows])
+        return Batch(texts, asked, *(torch.from_numpy(np.concatenate(one)) for one in (places, targets, gains)))
 
     def _batch(self, number: int) -> np.ndarray:
         """Numbers of the training queries of a step: a pass over all of them in a drawn order, then another."""
@@ -186,28 +206,5 @@ class Tuner:
             self._drawn = (epoch, purpose.permutation(len(self.owners)))
         return self._drawn[1]
 
-    def _similarities(self, batch: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """s(d, x) with gradient on both sides, and targets, (batch, k); a repeated document is embedded once."""
-        texts, places, first, targets, asked = [], [], 0, [], []
-        for i, (side, here) in enumerate(zip(self.sides, self.rounds, strict=True)):
-            rows = self.owners[batch][self.owners[batch][:, 0] == i, 1]
-            if not len(rows):
-                continue
-            at = np.searchsorted(here.rows, rows)
-            unique, inverse = np.unique(here.found[at], return_inverse=True)
-            texts.extend(here.texts[np.searchsorted(here.documents, unique)])
-            places.append(inverse.reshape(len(rows), -1) + first)
-            first += len(unique)
-            targets.append(here.targets[at])
-            asked.extend(side.queries.texts[rows])
-        chosen = torch.from_numpy(np.concatenate(places))
-        of_documents, of_queries = (
-            self.encoder.embed_with_gradient(texts),
-            self.encoder.embed_with_gradient(asked, True),
-        )
-        rows_of = of_documents.index_select(0, chosen.ravel().to(of_documents.device)).view(*chosen.shape, -1)
-        similarities = torch.einsum("bd,bkd->bk", of_queries, rows_of)
-        return similarities, torch.from_numpy(np.concatenate(targets)).to(similarities)
-
-    def _search(self, side: Side, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def search_of(self, side: Side, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         return side.index.search(self.encoder.embed_queries(list(side.queries.texts[rows])), k)

@@ -25,7 +25,7 @@ def train_on_corpora(
     import pyarrow.parquet as pq
     import torch
 
-    from pipelines.retrieval import tiny
+    from pipelines.retrieval import layout, tiny
 
     if retriever.training is None:
         raise LongtailError(
@@ -35,7 +35,9 @@ def train_on_corpora(
     torch.set_num_threads(threads)
     texts = [text for file in files for text in pq.read_table(file, columns=["text"])["text"].to_pylist()]
     with shards.atomic(out) as folder:
-        return tiny.train(texts, tokenizer, folder, seed, retriever.training, retriever.max_tokens)
+        metrics = tiny.train(texts, tokenizer, folder, seed, retriever.training, retriever.max_tokens)
+        layout.write(folder, retriever, retriever.training.hidden_size, retriever.max_tokens)
+    return metrics
 
 
 def copy_pretrained(retriever: params.Retriever, out: Path) -> stage.Metrics:

@@ -14,6 +14,7 @@ from torch.nn.functional import cosine_similarity, normalize
 from pipelines import draws, params
 from pipelines.errors import LongtailError
 from pipelines.lm.tokens import padded
+from pipelines.retrieval import layout
 from pipelines.retrieval.tower import Tower
 
 WINDOW = 8192  # texts tokenised and sorted by length at once
@@ -103,10 +104,15 @@ class Encoder:
         return {name: getattr(self.settings, name) for name in names}
 
     def save(self, folder: Path) -> None:
-        """The documents' encoder as a Hugging Face folder, and inside it the queries', where that is another."""
+        """The documents' encoder as a Hugging Face folder, and inside it the queries', where that is another.
+
+        One encoder for both sides is sentence-transformers' folder as well.
+        """
         self.documents.save(folder)
         if self.queries is not self.documents:
             self.queries.save(folder / QUERIES)
+        else:
+            layout.write(folder, self.settings, self.dim, self.documents.max_tokens)
 
     @property
     def _device(self) -> str:

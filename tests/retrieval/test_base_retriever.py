@@ -66,8 +66,8 @@ def test_training_makes_crops_find_their_document(corpus, words, tmp_path):
 def test_same_seed_same_bytes(corpus, words, tmp_path):
     for name, seed in (("one", 0), ("again", 0), ("other", 1)):
         base.train_on_corpora(corpus, words, tmp_path / name, seed, RETRIEVER, 1)
-    for path in (tmp_path / "one").iterdir():
-        assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
+    for path in (tmp_path / "one").rglob("*.*"):
+        assert path.read_bytes() == (tmp_path / "again" / path.relative_to(tmp_path / "one")).read_bytes()
     weights = "model.safetensors"
     assert (tmp_path / "one" / weights).read_bytes() != (tmp_path / "other" / weights).read_bytes()
 

@@ -1,0 +1,98 @@
+"""MLflow's model registry: the tuned retriever (REPLUG LSR) becomes a version, the best one so far the `champion`.
+
+A version is what `mlflow.artifacts.download_artifacts("models:/longtail-retriever@champion")` gives: the stage's own
+folder. Versions are compared by bits per byte on the validation queries, which no weights learnt from; the test queries
+are left to the report, as choosing a model by them would flatter it there. Figures of other language models, documents
+or queries can't be compared: then the champion stays, and the version says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+STAGE = "train_lsr"
+NAME = "longtail-retriever"
+ALIAS = "champion"
+FOLDER = Path("data/models/lsr")
+METRICS = Path("data/metrics/lsr.json")
+TUNED, UNTUNED = "bpb_k10_after", "bpb_k10_before"  # in METRICS: on the same queries, by the same language model
+JUDGES = ("data/corpus/pile", "data/models/lm/")  # inputs that decide a figure beside the weights
+
+
+def register(client, experiment: str, locked: dict) -> str | None:
+    """Make the tuned retriever a version, if its bytes are none yet, and champion, if it leads; say so in a line.
+
+    `locked` is the stage's part of dvc.lock. Nothing is done without the stage's run in the experiment, or where the
+    files are not those that dvc.lock names: then a run is at work on them.
+    """
+    outs = {entry["path"]: entry["md5"] for entry in locked.get("outs", [])}
+    if not outs or any(not path.exists() or _md5(path) != outs.get(str(path)) for path in (FOLDER, METRICS)):
+        return None
+    md5, figures = outs[str(FOLDER)], json.loads(METRICS.read_text(encoding="utf-8"))
+    runs = client.search_runs([experiment], f"tags.`dvc.output.{FOLDER}` = '{md5}'", max_results=1)
+    if not runs or TUNED not in figures:  # the latter where no language-modelling queries judge
+        return None
+    if not client.search_registered_models(f"name = '{NAME}'"):
+        client.create_registered_model(NAME, description="Tuned to a frozen language model by REPLUG LSR")
+    versions = client.search_model_versions(f"name = '{NAME}'")
+    tags = {
+        "md5": md5,
+        "judged_on": _judged_on(locked),
+        "validation_bpb": repr(figures[TUNED]),
+        "untuned_bpb": repr(figures[UNTUNED]),
+    }
+    known = next((one for one in versions if one.tags.get("md5") == md5), None)
+    named = client.get_registered_model(NAME).aliases.get(ALIAS)  # a number from a database, a text from a server
+    champion = next((one for one in versions if str(one.version) == str(named)), None)
+    leads, reason = _verdict(tags, champion)
+    if known and (known is champion or not leads):
+        return None
+    version = known and known.version
+    if not known:
+        run = runs[0].info
+        client.log_artifacts(run.run_id, str(FOLDER), FOLDER.name)
+        source = f"{run.artifact_uri}/{FOLDER.name}"
+        version = client.create_model_version(NAME, source, run.run_id, tags=tags).version
+    client.set_model_version_tag(NAME, version, "verdict", reason)
+    if leads:
+        client.set_registered_model_alias(NAME, ALIAS, version)
+    return f"{NAME} version {version}: {reason}"
+
+
+def _verdict(tags: dict[str, str], champion) -> tuple[bool, str]:
+    """Whether a version with these tags leads the champion (None where there is none), and why."""
+    own, untuned = float(tags["validation_bpb"]), float(tags["untuned_bpb"])
+    found = f"{own:.4f} bits per byte on validation queries"
+    if own >= untuned:
+        return False, f"not champion: {found}, {untuned:.4f} before it was tuned"
+    if champion is None:
+        return True, f"champion, as the first: {found}, {untuned:.4f} before it was tuned"
+    if champion.tags.get("judged_on") != tags["judged_on"]:
+        reason = f"version {champion.version}, the champion, was judged on other data or by another language model"
+        return False, f"not champion: {reason}; {found}"
+    best = float(champion.tags["validation_bpb"])
+    told = f"{found}, {best:.4f} those of version {champion.version}, the champion until now"
+    return (True, f"champion: {told}") if own < best else (False, f"not champion: {told}")
+
+
+def _judged_on(locked: dict) -> str:
+    """A short name for documents, queries and language model, off dvc.lock: figures of the same are comparable."""
+    deps = sorted((entry["path"], entry["md5"]) for entry in locked["deps"] if entry["path"].startswith(JUDGES))
+    params = locked["params"]["params.yaml"]
+    (lm,) = (value for name, value in params.items() if name.startswith("lm."))
+    model = [lm[name] for name in ("source", "path", "revision", "dtype")]
+    server = [lm["http"][name] for name in ("url", "max_tokens", "tokenizer")] if lm["http"] else None
+    parts = [deps, params["seed"], params["lsr"]["validation_queries"], model, server]
+    return hashlib.md5(json.dumps(parts).encode()).hexdigest()
+
+
+def _md5(path: Path) -> str:
+    """DVC's hash of a file or a folder."""
+    if path.is_file():
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "md5").hexdigest()
+    files = {file.relative_to(path).as_posix(): file for file in path.rglob("*") if file.is_file()}
+    listed = [{"md5": _md5(file), "relpath": name} for name, file in sorted(files.items())]
+    return hashlib.md5(json.dumps(listed, sort_keys=True).encode()).hexdigest() + ".dir"

@@ -1,0 +1,100 @@
+"""A killed LSR training goes on to the same bytes, wherever it was; with another param it starts anew."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipelines.replug import checkpoint, lsr
+
+KILLED = """
+import os, signal, sys
+import transformers.models.bert.modeling_bert, transformers.models.llama.modeling_llama
+from pipelines import params
+from pipelines.lm.local import LocalModel
+from pipelines.lm.open import main_lm, open_lm
+from pipelines.replug import lsr, table, tuning
+
+def kill(owner, name, when):
+    real, calls = getattr(owner, name), []
+    def until(*given):
+        calls.append(given)
+        if when(given, len(calls)):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(*given)
+    setattr(owner, name, until)
+
+table.SHARD = 7
+chosen = params.load(*{sections!r})
+for kind in sys.argv[1:]:
+    child = os.fork()
+    if child:
+        assert os.waitpid(child, 0)[1] == signal.SIGKILL, kind
+    elif kind == "scoring":
+        kill(LocalModel, "score", lambda given, calls: calls == 5)
+    elif kind == "embedding":
+        kill(tuning, "make", lambda given, calls: calls == 2)
+    elif kind == "step":
+        kill(tuning.Tuner, "step", lambda given, calls: given[1] == 5)
+    if not child:
+        lsr.train(chosen)
+        os._exit(1)
+"""
+
+
+def written():
+    return {str(path): path.read_bytes() for path in [*lsr.OUT.rglob("*.*"), lsr.METRICS]}
+
+
+def test_killed_anywhere_it_ends_with_the_same_bytes(project, root, monkeypatch):
+    monkeypatch.setattr("pipelines.replug.table.SHARD", 7)
+    lsr.train(project.params)
+    whole = written()
+    for made in (lsr.OUT, Path(".longtail")):
+        shutil.rmtree(made)
+    lsr.METRICS.unlink()
+
+    Path("params.yaml").write_text(yaml.safe_dump(project.settings))
+    code = KILLED.format(sections=lsr.SECTIONS)
+    environment = os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "-c", code, "scoring", "embedding", "step"], env=environment, check=True)
+    assert not lsr.OUT.exists()
+    (saved,) = checkpoint.FOLDER.glob("*/saved-*")
+    assert '"step": 4' in (saved / "progress.json").read_text()
+    assert not [path for path in checkpoint.FOLDER.rglob("*") if path.suffix in (".pt", ".pkl", ".bin")]
+    steps = []
+    step = lsr_step(monkeypatch, steps)
+    assert lsr.train(project.params)["best_step"] in (3, 6)
+    assert steps == [4, 5], step
+    assert written() == whole
+    assert not checkpoint.FOLDER.exists()
+    assert not list(Path(".longtail/shards").iterdir())
+
+
+def lsr_step(monkeypatch, steps):
+    from pipelines.replug.tuning import Tuner
+
+    real = Tuner.step
+
+    def counted(self, number):
+        steps.append(number)
+        return real(self, number)
+
+    monkeypatch.setattr(Tuner, "step", counted)
+
+
+def test_another_param_starts_anew(project, monkeypatch):
+    steps = []
+    lsr_step(monkeypatch, steps)
+    with monkeypatch.context() as patch:
+        patch.setattr("pipelines.replug.lsr._figures", lambda progress: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            lsr.train(project.params)
+    assert steps == [0, 1, 2, 3, 4, 5]
+    project.params.lsr = project.params.lsr.model_copy(update={"gamma": 0.2})
+    lsr.train(project.params)
+    assert steps == [0, 1, 2, 3, 4, 5] * 2
