@@ -19,6 +19,7 @@ def server(project):
 
 
 def test_the_cost_is_said_before_it_is_made_and_is_an_upper_estimate(project, server, capsys):
+    project.params.lsr = project.params.lsr.model_copy(update={"keep_scores": True})
     metrics = lsr.train(project.params)
     out = capsys.readouterr().out
     assert "asked for 324 pairs at most" in out  # 2 rounds x 12 queries x (5 + none), 3 validations x 6 x 10
