@@ -1,5 +1,6 @@
 """A small project folder: two corpora with queries and questions, a language model, an encoder, and every index."""
 
+import copy
 from types import SimpleNamespace
 
 import numpy as np
@@ -56,7 +57,7 @@ def project(built, tmp_path, monkeypatch, settings):
 
     folder = shutil.copytree(built, tmp_path / "project")
     monkeypatch.chdir(folder)
-    return SimpleNamespace(folder=folder, params=_params(settings), settings=settings)
+    return SimpleNamespace(folder=folder, params=_params(settings), settings=copy.deepcopy(settings))
 
 
 def _params(settings):

@@ -1,5 +1,6 @@
 """`longtail plan` counts what LSR will ask for, from the params alone or from what is there."""
 
+import copy
 from types import SimpleNamespace
 
 import pytest
@@ -67,7 +68,7 @@ def test_what_these_params_made_is_counted_and_measured(project, settings):
         "chunk@pile": ["seed"],
     }
     stages = {
-        name: {"params": {"params.yaml": {key: rates._dotted(settings, key) for key in keys}}}
+        name: {"params": {"params.yaml": {key: copy.deepcopy(rates._dotted(settings, key)) for key in keys}}}
         for name, keys in locked.items()
     }
     (project.folder / "dvc.lock").write_text(yaml.safe_dump({"stages": stages}))
