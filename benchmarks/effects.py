@@ -19,9 +19,9 @@ ROOT = Path(__file__).resolve().parents[1]
 READ = """
 import json
 from pathlib import Path
-from pipelines import params
+from pipelines import params_file
 from pipelines.release import findings, inputs
-p = params.load("seed", "lms", "report", "thresholds", "replug")
+p = params_file.load("seed", "lms", "report", "thresholds", "replug")
 read = inputs.read(Path("data"), p.lms, p.seed, p.report.bootstrap)
 found = findings.findings(read, p.thresholds.search, p.replug.top_k)
 print(json.dumps([[f.id, f.claim, f.expected, f.figure.value, f.figure.low, f.figure.high] for f in found]))

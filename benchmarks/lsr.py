@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer, BertConfig, BertModel
 
-from pipelines import params
+from pipelines import params_file
 from pipelines.lm.open import main_lm, open_lm
 from pipelines.replug import gradients, lsr
 from pipelines.replug.tuning import Tuner
@@ -150,7 +150,7 @@ def main() -> None:
     asked = parser.parse_args()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    given = params.load(*lsr.SECTIONS)
+    given = params_file.load(*lsr.SECTIONS)
     given.lsr = given.lsr.model_copy(update={"refresh_steps": asked.steps, "kl": "q_p", "likelihood": "mean_logprob"})
     given.compute = given.compute.model_copy(update={"threads": 1})
     data = Path("data").resolve()

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines import params
+from pipelines import params_file
 from pipelines.errors import LongtailError
 
 app = typer.Typer(
@@ -38,7 +38,7 @@ def run(
 
     if profile:
         _compose(profile)
-    params.load()
+    params_file.load()
     with _only_one():
         stages, changed = graph.read(Path.cwd())
         if not changed:
@@ -100,7 +100,7 @@ def plan() -> None:
     """Say what LSR and indexing will take by params.yaml: pairs, tokens, hours here, memory, disk, cost; in seconds."""
     from pipelines.replug import forecast
 
-    for line in forecast.forecast(params.load(*forecast.SECTIONS)):
+    for line in forecast.forecast(params_file.load(*forecast.SECTIONS)):
         print(line)
 
 
@@ -184,7 +184,7 @@ def diff(
     """Compare two releases of PopQA: questions added and gone, other answers, popularity moved; as table and page."""
     from pipelines.release.difference import write_difference
 
-    given = params.load("compute", "ingest")
+    given = params_file.load("compute", "ingest")
     old, new, out = ((CALLED_FROM / path).resolve() for path in (old, new, out or DIFFERENCE.resolve()))
     for line in write_difference(old, new, out, ingest=given.ingest, threads=given.compute.threads):
         print(line)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines import params
+from pipelines import params_file
 from pipelines.errors import LongtailError
 
 ENCODERS = {"bm25": None, "dense": Path("data/models/retriever"), "lsr": Path("data/models/lsr")}
@@ -40,7 +40,7 @@ def search(text: str, corpus: str, retriever: str, k: int) -> list[Hit]:
     from pipelines.retrieval import documents
     from pipelines.retrieval.open import open_retriever
 
-    chosen = params.load("retriever", "compute")
+    chosen = params_file.load("retriever", "compute")
     index, docs = Path(f"data/index/{corpus}/{retriever}"), Path(f"data/corpus/{corpus}/docs.parquet")
     if not text.strip():
         raise LongtailError("the text is empty, expected some words to look for")
@@ -72,7 +72,7 @@ def ask(question: str, retriever: str) -> Iterator[str]:
     from pipelines.adaptive.prompts import question_prompt
     from pipelines.lm.open import main_lm, open_lm
 
-    chosen = params.load("lm", "lms", "compute", "answer")
+    chosen = params_file.load("lm", "lms", "compute", "answer")
     relation, name = recognise(question)
     subject = find_subject(name)
     thresholds = Path("data/adaptive/thresholds.json")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipelines import params, shards
+from pipelines import params_file, shards
 from pipelines.errors import LongtailError
 
 FOLDER = Path("conf/profile")
@@ -28,7 +28,7 @@ def compose(name: str, root: Path = Path()) -> str:
     with initialize_config_dir(str((root / "conf").resolve()), version_base=None):
         config = hydra_compose("config", overrides=[f"profile={name}"])
     OmegaConf.resolve(config)
-    params.parse(OmegaConf.to_object(config))
+    params_file.parse(OmegaConf.to_object(config))
     return OmegaConf.to_yaml(config)
 
 

@@ -23,7 +23,7 @@ from prefect.runtime import flow_run
 from prefect.states import Completed, Failed, State
 
 from flows import graph
-from pipelines import params, tracking
+from pipelines import params, params_file, tracking
 from pipelines.errors import LongtailError
 
 UNCHANGED, RESTORED, RAN = "unchanged", "restored from the cache", "ran"
@@ -38,7 +38,7 @@ def refresh() -> State:
     """Reproduce what changed; the state's message says how many stages ran, or which failed and why."""
     root = Path.cwd()
     stages, changed = graph.read(root)
-    given = params.load("fetch", "compute")
+    given = params_file.load("fetch", "compute")
     futures: dict[str, PrefectFuture] = {}
     running: dict[PrefectFuture, graph.Stage] = {}
     failed: list[str] = []

@@ -1,18 +1,14 @@
-"""Every number the pipeline depends on, typed: params.yaml is read and checked here, and nowhere else.
+"""Every number the pipeline depends on, typed.
 
-The values live in conf/ (composed into params.yaml by a profile); this module only says what is allowed.
+The values live in conf/ (composed into params.yaml by a profile, read by params_file); this module only says what is
+allowed.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Annotated, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
-
-from pipelines.errors import LongtailError
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 PositiveInt = Annotated[int, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -384,56 +380,3 @@ class Params(Section):
         if len(set(value)) < len(value) or not set(value) <= set(known):
             raise ValueError(f"should be names, each once, of the section lm: {', '.join(known)}")
         return value
-
-
-def parse(values: dict) -> Params:
-    """Check a whole params mapping; the first fault becomes a LongtailError naming key, value and what is allowed."""
-    try:
-        return Params.model_validate(values)
-    except ValidationError as error:
-        fault = error.errors()[0]
-        key = ".".join(map(str, fault["loc"])) or "(top level)"
-        value, problem = fault["input"], f"{fault['msg'][0].lower()}{fault['msg'][1:]}"
-        if fault["type"] == "extra_forbidden":
-            parent = Params
-            for part in fault["loc"][:-1]:
-                parent = _model_of(parent, part)
-            allowed = ", ".join(parent.model_fields)
-            raise LongtailError(f"params.yaml: unknown key {key}; allowed here: {allowed}") from None
-        if fault["type"] == "missing":
-            raise LongtailError(f"params.yaml: {key} is missing") from None
-        raise LongtailError(f"params.yaml: {key} is {value!r}: {problem}") from None
-
-
-def _model_of(model: type[BaseModel], name: str) -> type[BaseModel]:
-    """The section class behind a field, through `X | None`, `list[X]` and `dict[str, X]` with its keys."""
-    from typing import get_args
-
-    if name not in model.model_fields:
-        return model
-
-    pending = [model.model_fields[name].annotation]
-    while pending:
-        kind = pending.pop()
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            return kind
-        pending.extend(get_args(kind))
-    return model
-
-
-def load(*sections: str, path: str | Path = "params.yaml") -> SimpleNamespace:
-    """Read and check all of params.yaml; hand back only `sections`, so that a stage can't use what it does not declare.
-
-    Raises LongtailError with one line on a missing file, bad YAML, an unknown key, a wrong type or a bad value.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise LongtailError(f"{path}: no such file; `longtail profile sample` writes one")
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise LongtailError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(values, dict):
-        raise LongtailError(f"{path}: expected a mapping of sections, found {type(values).__name__}")
-    params = parse(values)
-    return SimpleNamespace(**{name: getattr(params, name) for name in sections})

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
-from pipelines import params, shards, tracking
+from pipelines import params_file, shards, tracking
 from pipelines.errors import LongtailError
 
 Metrics = Mapping[str, float | list[float]]
@@ -35,7 +35,7 @@ def run(
     started, used = time.time(), {}
     gc.set_threshold(100_000)  # loading transformers makes a million objects, all to stay: looks at them took a tenth
     try:
-        chosen = params.load(*sections)
+        chosen = params_file.load(*sections)
         used = vars(chosen)
         if inference:
             chosen.compute = chosen.compute.model_copy(update={"threads": chosen.compute.inference_threads})

@@ -1,8 +1,8 @@
 """What dvc.yaml must say of each stage's code, read off that code; `python tests/dag.py` writes it there.
 
 DVC can't see imports, so dvc.yaml lists every module (and file beside one) that a stage's module reaches, imports in
-functions included. Left out are the modules that can't change a result: stage, tracking, errors, params (DVC follows
-the values themselves), and `__init__` files with nothing but a docstring.
+functions included. Left out are the modules that can't change a result: stage, tracking, errors, params and
+params_file (DVC follows the values themselves), and `__init__` files with nothing but a docstring.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from ruamel.yaml import YAML
 
 ROOT = Path(__file__).resolve().parents[1]
-NEUTRAL = {f"pipelines/{name}.py" for name in ("stage", "tracking", "errors", "params")}
+NEUTRAL = {f"pipelines/{name}.py" for name in ("stage", "tracking", "errors", "params", "params_file")}
 COMPUTES = {"torch", "transformers", "faiss"}  # libraries that take every thread they are given
 
 

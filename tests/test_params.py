@@ -7,7 +7,7 @@ import copy
 import pytest
 import yaml
 
-from pipelines import params
+from pipelines import params_file
 from pipelines.errors import LongtailError
 
 
@@ -53,7 +53,7 @@ def changed(values: dict, key: str, value) -> dict:
 )
 def test_a_fault_names_key_value_and_what_is_allowed(values, key, value, says):
     with pytest.raises(LongtailError) as error:
-        params.parse(changed(values, key, value))
+        params_file.parse(changed(values, key, value))
     message = str(error.value)
     assert "\n" not in message
     assert [part for part in says if part not in message] == []
@@ -62,7 +62,7 @@ def test_a_fault_names_key_value_and_what_is_allowed(values, key, value, says):
 def test_a_missing_key_is_named(values):
     del values["index"]["kind"]
     with pytest.raises(LongtailError, match=r"index\.kind is missing"):
-        params.parse(values)
+        params_file.parse(values)
 
 
 @pytest.mark.parametrize(
@@ -74,18 +74,18 @@ def test_an_unreadable_file_is_one_line(tmp_path, text, says):
     if text is not None:
         path.write_text(text)
     with pytest.raises(LongtailError) as error:
-        params.load("seed", path=path)
+        params_file.load("seed", path=path)
     assert says in str(error.value)
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
 
 
 def test_a_stage_gets_only_the_sections_it_asks_for(root):
-    chosen = params.load("seed", "popqa", path=root / "params.yaml")
+    chosen = params_file.load("seed", "popqa", path=root / "params.yaml")
     assert sorted(vars(chosen)) == ["popqa", "seed"]
 
 
 def test_values_can_not_be_changed(root):
-    chosen = params.load("popqa", path=root / "params.yaml")
+    chosen = params_file.load("popqa", path=root / "params.yaml")
     with pytest.raises(ValueError, match="frozen"):
         chosen.popqa.per_relation = 3

@@ -10,7 +10,7 @@ import pytest
 import tiny_models
 import yaml
 
-from pipelines import params
+from pipelines import params_file
 from pipelines.errors import LongtailError
 from pipelines.evaluation import retrieval
 from pipelines.release.retrieval_section import retrieval as section
@@ -40,7 +40,7 @@ def folder(tmp_path_factory):
 
 
 def settings(root, max_reject_share=0.3):
-    values = params.parse(yaml.safe_load((root / "params.yaml").read_text()))
+    values = params_file.parse(yaml.safe_load((root / "params.yaml").read_text()))
     ingest = values.ingest.model_copy(update={"max_reject_share": max_reject_share})
     return SimpleNamespace(compute=values.compute, ingest=ingest, retriever=values.retriever, index=values.index)
 

@@ -11,7 +11,7 @@ import tiny_models
 import yaml
 
 from flows import profiles
-from pipelines import params
+from pipelines import params_file
 from pipelines.retrieval import index
 
 SECTIONS = ("seed", "compute", "lm", "lms", "retriever", "index", "lsr", "logprobs", "replug", "report")
@@ -61,7 +61,7 @@ def project(built, tmp_path, monkeypatch, settings):
 
 
 def _params(settings):
-    checked = params.parse(settings)
+    checked = params_file.parse(settings)
     return SimpleNamespace(**{name: getattr(checked, name) for name in SECTIONS})
 
 

@@ -14,7 +14,7 @@ from pipelines.replug import checkpoint, lsr
 KILLED = """
 import os, signal, sys
 import transformers.models.bert.modeling_bert, transformers.models.llama.modeling_llama
-from pipelines import params
+from pipelines import params_file
 from pipelines.lm.local import LocalModel
 from pipelines.lm.open import main_lm, open_lm
 from pipelines.replug import lsr, table, tuning
@@ -29,7 +29,7 @@ def kill(owner, name, when):
     setattr(owner, name, until)
 
 table.SHARD = 7
-chosen = params.load(*{sections!r})
+chosen = params_file.load(*{sections!r})
 for kind in sys.argv[1:]:
     child = os.fork()
     if child:

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from flows import profiles
-from pipelines import params
+from pipelines import params_file
 from pipelines.replug import forecast, rates
 
 
@@ -17,7 +17,7 @@ def soon(monkeypatch):
 
 
 def chosen(values: dict) -> SimpleNamespace:
-    checked = params.parse(values)
+    checked = params_file.parse(values)
     return SimpleNamespace(**{name: getattr(checked, name) for name in forecast.SECTIONS})
 
 

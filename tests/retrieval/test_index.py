@@ -11,7 +11,7 @@ import pytest
 import tiny_models
 import yaml
 
-from pipelines import params
+from pipelines import params_file
 from pipelines.errors import LongtailError
 from pipelines.retrieval import dense, index, lists
 from pipelines.retrieval.encoder import Encoder
@@ -26,7 +26,7 @@ def settings(root):
     values = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))
     values["compute"] |= {"threads": 1, "workers": 1}
     values["retriever"] |= {"max_tokens": 64}
-    checked = params.parse(values)
+    checked = params_file.parse(values)
     return SimpleNamespace(**{name: getattr(checked, name) for name in SECTIONS})
 
 

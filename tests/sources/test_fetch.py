@@ -15,7 +15,7 @@ from wikimedia_server import Wikidata, Wikimedia
 
 from flows import profiles
 from flows.profiles import compose
-from pipelines import params
+from pipelines import params, params_file
 from pipelines.errors import LongtailError
 from pipelines.sources.fetch import DATASETS, fetch
 
@@ -128,7 +128,7 @@ def test_the_sample_world_repeats_to_the_byte(root: Path) -> None:
 
 
 def test_the_paper_profile_asks_for_what_it_cannot_know_before_any_request(root: Path) -> None:
-    chosen = params.parse(yaml.safe_load(compose("paper", root))).fetch
+    chosen = params_file.parse(yaml.safe_load(compose("paper", root))).fetch
     with pytest.raises(LongtailError, match=r"sources: no such folder .*fetch\.root"):
         run(chosen)
     only = {name: [one for one in entries if one.startswith("https://")] for name, entries in chosen.files.items()}

@@ -1,0 +1,64 @@
+"""params.yaml, read and checked here and nowhere else: what is wrong with it, in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from pipelines.errors import LongtailError
+from pipelines.params import Params
+
+
+def parse(values: dict) -> Params:
+    """Check a whole params mapping; the first fault becomes a LongtailError naming key, value and what is allowed."""
+    try:
+        return Params.model_validate(values)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        key = ".".join(map(str, fault["loc"])) or "(top level)"
+        value, problem = fault["input"], f"{fault['msg'][0].lower()}{fault['msg'][1:]}"
+        if fault["type"] == "extra_forbidden":
+            parent = Params
+            for part in fault["loc"][:-1]:
+                parent = _model_of(parent, part)
+            allowed = ", ".join(parent.model_fields)
+            raise LongtailError(f"params.yaml: unknown key {key}; allowed here: {allowed}") from None
+        if fault["type"] == "missing":
+            raise LongtailError(f"params.yaml: {key} is missing") from None
+        raise LongtailError(f"params.yaml: {key} is {value!r}: {problem}") from None
+
+
+def _model_of(model: type[BaseModel], name: str) -> type[BaseModel]:
+    """The section class behind a field, through `X | None`, `list[X]` and `dict[str, X]` with its keys."""
+    if name not in model.model_fields:
+        return model
+
+    pending = [model.model_fields[name].annotation]
+    while pending:
+        kind = pending.pop()
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            return kind
+        pending.extend(get_args(kind))
+    return model
+
+
+def load(*sections: str, path: str | Path = "params.yaml") -> SimpleNamespace:
+    """Read and check all of params.yaml; hand back only `sections`, so that a stage can't use what it does not declare.
+
+    Raises LongtailError with one line on a missing file, bad YAML, an unknown key, a wrong type or a bad value.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise LongtailError(f"{path}: no such file; `longtail profile sample` writes one")
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise LongtailError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict):
+        raise LongtailError(f"{path}: expected a mapping of sections, found {type(values).__name__}")
+    params = parse(values)
+    return SimpleNamespace(**{name: getattr(params, name) for name in sections})
