@@ -30,6 +30,9 @@ def read(root: Path) -> tuple[list[Stage], dict[str, list[str]]]:
     from dvc.exceptions import DvcException
     from dvc.repo import Repo
 
+    from flows import dvc
+
+    dvc.write_whole()
     logging.getLogger("dvc").setLevel(logging.ERROR)
     try:
         with Repo(str(root), _wait_for_lock=True) as repo:

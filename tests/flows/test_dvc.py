@@ -1,7 +1,8 @@
-"""The dvc command writes dvc.lock whole or not at all."""
+"""The dvc command writes dvc.lock and its rwlock whole or not at all."""
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -38,3 +39,19 @@ def test_a_dump_that_stops_half_way_leaves_the_old_file(tmp_path):
         dvc._dump_whole(path, {}, half)
     assert path.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["dvc.lock"]
+
+
+def test_a_killed_dvc_leaves_no_half_rwlock(root, tmp_path):
+    """Killed while the table of readers and writers is being written, DVC starts again as if nothing had been."""
+    subprocess.run([sys.executable, "-m", "dvc", "init", "-q", "--no-scm"], cwd=tmp_path, check=True)
+    (tmp_path / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"a": {"cmd": "echo a > a", "outs": ["a"]}}}))
+    killed = (
+        "import os, signal\nfrom dvc import rwlock\nfrom flows import dvc\n"
+        "def half(data, stream):\n"
+        "    stream.write('{\"read\": ')\n    stream.flush()\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "rwlock.json.dump = half\ndvc.main()\n"
+    )
+    environment = {"PYTHONPATH": str(root), "PATH": "/bin:/usr/bin"}
+    child = subprocess.run([sys.executable, "-c", killed, "repro"], cwd=tmp_path, env=environment)
+    assert child.returncode == -signal.SIGKILL
+    assert repro(tmp_path, root, "flows.dvc")
