@@ -1,0 +1,132 @@
+"""docs/params.md, the reference of params.yaml, read off pipelines/params.py; `python tests/params_reference.py` writes it.
+
+A key's text is the comment behind it in the class, its type what pydantic checks, its value that of the sample profile.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import io
+import sys
+import tokenize
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+HEAD = """# Every parameter
+
+`params.yaml` is composed from `conf/config.yaml` and a profile (`longtail profile NAME`), and checked key by key. The
+values here are the sample's, then the paper's where they differ. This page is made from `pipelines/params.py`
+(`python tests/params_reference.py`): what is said of a key stands there, behind it.
+
+"""
+PLAIN = {"string": "text", "integer": "integer", "number": "number", "boolean": "true or false"}
+
+
+def page() -> str:
+    """The page's text."""
+    sys.path.insert(0, str(ROOT))
+    from flows import profiles
+    from pipelines.params import Params
+
+    said = _comments(ROOT / "pipelines/params.py")
+    schema = Params.model_json_schema()
+    values = [yaml.safe_load(profiles.compose(name, ROOT)) for name in ("sample", "paper")]
+    parts, plain = [], []
+    for name, field in schema["properties"].items():
+        if found := _section(name, field, schema["$defs"], said, [value.get(name) for value in values]):
+            parts.append(found)
+        else:
+            plain.append(_row("Params", name, field, said, values))
+    return HEAD + _table(plain) + "\n\n" + "\n\n".join(parts) + "\n"
+
+
+def _section(path: str, field: dict, classes: dict, said: dict, values: list) -> str:
+    """The heading and table of the section at `path`, then those of the sections within it; "" where it is none.
+
+    `values` are the section's in each profile.
+    """
+    mapped = [*field.get("patternProperties", {}).values(), field.get("additionalProperties")][0]
+    if isinstance(mapped, dict) and "$ref" in mapped:  # a mapping: shown for its first entry
+        path, field = f"{path}.<name>", mapped
+        values = [next(iter(value.values()), None) if isinstance(value, dict) else None for value in values]
+    refs = [one["$ref"] for one in (field, *field.get("anyOf", ()), field.get("items", {})) if "$ref" in one]
+    if not refs:
+        return ""
+    if "items" in field:
+        path, values = f"{path}[]", [value[0] if value else None for value in values]
+    kind = refs[0].rpartition("/")[2]
+    rows, within = [], []
+    for key, inner in classes[kind]["properties"].items():
+        below = [value.get(key) if isinstance(value, dict) else None for value in values]
+        if found := _section(f"{path}.{key}", inner, classes, said, below):
+            within.append(found)
+        else:
+            rows.append(_row(kind, key, inner, said, values))
+    text = classes[kind].get("description", "")
+    return "\n\n".join([f"## {path}", *([text] if text else []), *([_table(rows)] if rows else []), *within])
+
+
+def _row(kind: str, key: str, field: dict, said: dict, values: list) -> list[str]:
+    shown = [_value(value[key]) if isinstance(value, dict) and key in value else "" for value in values]
+    text = shown[0] if shown[0] == shown[1] or not shown[1] else f"{shown[0] or 'none'}; paper {shown[1]}"
+    return [f"`{key}`", _type(field), text, said.get((kind, key), "")]
+
+
+def _type(field: dict) -> str:
+    if "anyOf" in field:
+        return " or ".join(_type(one) for one in field["anyOf"])
+    if "enum" in field or "const" in field:
+        return ", ".join(f"`{value}`" for value in field.get("enum", [field.get("const")]))
+    kind = field.get("type", "")
+    if kind == "array":
+        return f"list of {_type(field['items'])}"
+    if kind == "object":
+        inner = field.get("additionalProperties")
+        return f"mapping to {_type(inner)}" if isinstance(inner, dict) else "mapping"
+    bounds = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
+    limits = [f"{sign} {field[name]:g}" for name, sign in bounds.items() if name in field]
+    return " ".join([PLAIN.get(kind, "null"), *limits])
+
+
+def _value(value) -> str:
+    if isinstance(value, dict | list) and len(str(value)) > 60:
+        return "see `conf/`"
+    if value is None:
+        return "null"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def _table(rows: list[list[str]]) -> str:
+    cells = [["key", "type", "value", ""], ["---"] * 4, *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in cells)
+
+
+def _comments(file: Path) -> dict[tuple[str, str], str]:
+    """(class, key) -> the comment behind the key, with the comment lines that follow it."""
+    source = file.read_text(encoding="utf-8")
+    lines, whole = {}, set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            lines[token.start[0]] = token.string.lstrip("# ")
+            if not token.line[: token.start[1]].strip():
+                whole.add(token.start[0])
+    found = {}
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.ClassDef):
+            continue
+        for entry in node.body:
+            if isinstance(entry, ast.AnnAssign) and entry.end_lineno in lines:
+                last = entry.end_lineno
+                text = [lines[last]]
+                while last + 1 in whole:
+                    last += 1
+                    text.append(lines[last])
+                found[node.name, entry.target.id] = inspect.cleandoc(" ".join(text))
+    return found
+
+
+if __name__ == "__main__":
+    (ROOT / "docs/params.md").write_text(page(), encoding="utf-8")
