@@ -1,15 +1,19 @@
-# make run   set up .venv, run the pipeline, print where the report is
-# make test  set up .venv, run the tests
+# make run       set up .venv, run the pipeline, print where the report is
+# make test      set up .venv, run the tests
+# make schedule  set up .venv, run what prefect.yaml schedules on this machine, until Ctrl-C
 # Needs Python >= 3.11, git and make; nothing is installed outside .venv.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 
-.PHONY: run test lint format lock install clean
+.PHONY: run test schedule lint format lock install clean
 
 run: install
 	@$(BIN)/longtail run
+
+schedule: install
+	@$(BIN)/longtail schedule
 
 test: install
 	@$(BIN)/python -m pytest -n 2 --dist loadfile

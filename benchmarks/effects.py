@@ -21,8 +21,8 @@ import json
 from pathlib import Path
 from pipelines import params_file
 from pipelines.release import findings, inputs
-p = params_file.load("seed", "lms", "report", "thresholds", "replug")
-read = inputs.read(Path("data"), p.lms, p.seed, p.report.bootstrap)
+p = params_file.load("lms", "thresholds", "replug")
+read = inputs.read(Path("data"), p.lms)
 found = findings.findings(read, p.thresholds.search, p.replug.top_k)
 print(json.dumps([[f.id, f.claim, f.expected, f.figure.value, f.figure.low, f.figure.high] for f in found]))
 """

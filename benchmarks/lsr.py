@@ -2,12 +2,16 @@
 
     .venv/bin/python -m benchmarks.lsr
     .venv/bin/python -m benchmarks.lsr --steps 20
+    .venv/bin/python -m benchmarks.lsr --refresh --steps 40
 
 The queries, documents and language model are those in data/ (`longtail run` makes them), the candidates those of its
 untuned retriever; encoders are that one, and one of MiniLM's shape with random weights. The plain step follows the
 formulas with transformers alone, in fp32: for each query it asks the language model about the k documents, embeds them
 and the query with gradient, padded to the longest, and sums the loss. Both take the same batches from the same weights,
 and that they lose the same is checked; bf16 is measured where the CPU has it. Times are CPU seconds of one core.
+
+With --refresh whole trainings are compared, of that many steps in four rounds: the index refreshed between rounds, and
+by a second process beside them. Times are wall-clock seconds, so two cores should be free.
 """
 
 from __future__ import annotations
@@ -29,8 +33,11 @@ import torch
 from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer, BertConfig, BertModel
 
 from pipelines import params_file
-from pipelines.lm.open import main_lm, open_lm
-from pipelines.replug import gradients, lsr
+from pipelines.lm.open import main_lm
+from pipelines.replug import lsr, sides
+from pipelines.replug.checkpoint import Checkpoints
+from pipelines.replug.gradients import Gradients
+from pipelines.replug.refresh import RETRIEVER, Refresher
 from pipelines.replug.tuning import Tuner
 from pipelines.retrieval.encoder import Encoder, has_bf16
 
@@ -97,7 +104,7 @@ def timed(spent: Counter, part: str) -> Iterator[None]:
 
 
 @contextmanager
-def watched(tuner: Tuner, spent: Counter) -> Iterator[None]:
+def watched(tuner: Tuner, gradients: Gradients, spent: Counter) -> Iterator[None]:
     """Where a step's time goes; each part's seconds are its own, without those of the parts inside it."""
     inside: list[float] = []
 
@@ -116,22 +123,20 @@ def watched(tuner: Tuner, spent: Counter) -> Iterator[None]:
 
         setattr(owner, name, call)
 
-    before = gradients.backward
-    sides = {False: "embed documents", True: "embed queries"}
-    watch(tuner.encoder, "embed_with_gradient", lambda _, queries=False: sides[queries])
+    names = {False: "embed documents", True: "embed queries"}
+    watch(tuner.encoder, "embed_with_gradient", lambda _, queries=False: names[queries])
     watch(tuner.optimizer, "step", lambda *_: "Adam")
     watch(gradients, "backward", lambda *_: "loss, backward")
     watch(tuner, "step", lambda *_: "gather")
     yield
-    gradients.backward = before
 
 
 def rows_of(tuner: Tuner, number: int) -> list[tuple[str, list[str], list[str], str]]:
     """The plain step's rows of a batch: its queries one by one, each with all of its documents."""
     rows = []
-    for i, query in tuner.owners[tuner._batch(number)]:
+    for i, query in tuner.order.owners[tuner.order.batch(number)]:
         queries, here = tuner.sides[i].queries, tuner.rounds[i]
-        found = here.found[np.searchsorted(here.rows, query)]
+        found = here.candidates.found[np.searchsorted(here.candidates.rows, query)]
         documents = list(here.texts[np.searchsorted(here.documents, found)])
         prompts = [text + queries.separator + queries.contexts[query] for text in documents]
         rows.append((queries.texts[query], documents, prompts, queries.continuations[query]))
@@ -147,21 +152,60 @@ def print_row(name: str, spent: Counter, steps: int, first: float) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--refresh", action="store_true", help="compare lsr.refresh sync and async")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     given = params_file.load(*lsr.SECTIONS)
-    given.lsr = given.lsr.model_copy(update={"refresh_steps": asked.steps, "kl": "q_p", "likelihood": "mean_logprob"})
-    given.compute = given.compute.model_copy(update={"threads": 1})
+    given.lsr = given.lsr.model_copy(update={"kl": "q_p", "likelihood": "mean_logprob", "keep_scores": False})
+    given.compute = given.compute.model_copy(update={"threads": 1, "workers": 1})
     data = Path("data").resolve()
     with tempfile.TemporaryDirectory() as name, chdir(name):
-        Path("data").symlink_to(data)
-        compare(given, asked.steps)
+        for part in ("corpus", "popqa", "index", "models/lm", "models/retriever"):
+            Path("data", part).parent.mkdir(parents=True, exist_ok=True)
+            Path("data", part).symlink_to(data / part)
+        (refreshes if asked.refresh else compare)(given, asked.steps)
+
+
+def refreshes(given: SimpleNamespace, steps: int) -> None:
+    """Whole trainings; the seconds of the core that each part takes are those of the first, in one process."""
+    spent: Counter = Counter()
+
+    def watch(owner: type, name: str) -> None:
+        real = getattr(owner, name)
+
+        def call(*given):
+            with timed(spent, name):
+                return real(*given)
+
+        setattr(owner, name, call)
+
+    watch(Refresher, "round")
+    watch(Tuner, "step")
+    seconds = {}
+    for when in ("sync", "async"):
+        update = {"refresh": when, "steps": steps, "refresh_steps": -(-steps // 4)}
+        given.lsr = given.lsr.model_copy(update=update)
+        started = time.perf_counter()
+        lsr.train(given)
+        seconds[when] = time.perf_counter() - started
+        if when == "sync":
+            parts = Counter(spent)
+    shares = f"{parts['step']:.0f} s of a core for steps, {parts['round']:.0f} s for refreshes"
+    print(f"\n{steps} steps in four rounds: {shares}\n")
+    print("| refresh | seconds | times as fast |\n|---|---|---|")
+    for when, own in seconds.items():
+        print(f"| {when} | {own:.0f} | {seconds['sync'] / own:.2f} |")
+    both = sum(parts.values())
+    print(f"at most {both / max(parts.values()):.2f}, were all of the shorter part done beside the longer")
 
 
 def compare(given: SimpleNamespace, steps: int) -> None:
-    folder, settings = main_lm(given)
-    lm = open_lm(folder, settings, given.compute, scoring=True)
+    given.lsr = given.lsr.model_copy(update={"refresh": "sync", "refresh_steps": steps})
+    both = sides.read(given)
+    order = sides.Order(both, given.lsr, given.seed)
+    refresher = Refresher(given, both, order, Checkpoints("benchmark"))
+    lm, encoder = refresher.lm, refresher.encoder
     calls, score = Counter(), lm.score
 
     def counted(prompts, continuations):
@@ -169,37 +213,37 @@ def compare(given: SimpleNamespace, steps: int) -> None:
         return score(prompts, continuations)
 
     lm.score = counted
-    encoder = Encoder.open(lsr.RETRIEVER, given.retriever, given.compute)
-    tuner = Tuner(encoder, lsr._sides(given, encoder, lm), given.lsr, given.seed)
     search, new, again = Counter(), Counter(), Counter()
     with timed(search, "search"):
-        candidates = tuner.search(0)
+        found = refresher.search(0)
     with timed(new, "language model"):
-        tuner.ask(candidates)
+        candidates = refresher.ask(found)
     scored = calls["pairs"]
     with timed(again, "language model"):
-        tuner.ask(candidates)
-    print(f"{steps} steps of {given.lsr.batch_size} queries x {tuner.k} documents, {scored:,} pairs scored;")
+        refresher.ask(found)
+    print(f"{steps} steps of {given.lsr.batch_size} queries x {refresher.k} documents, {scored:,} pairs scored;")
     print(f"asked again: {calls['pairs'] - scored} pairs scored")
 
     wide = Path("minilm")
-    own = AutoTokenizer.from_pretrained(lsr.RETRIEVER)
+    own = AutoTokenizer.from_pretrained(RETRIEVER)
     torch.manual_seed(0)
     shape = {"vocab_size": len(own), "pad_token_id": own.pad_token_id, "max_position_embeddings": 512}
     BertModel(BertConfig(**shape, **MINILM), add_pooling_layer=False).save_pretrained(wide)
     own.save_pretrained(wide)
-    for name, path in ((f"{encoder.dim} dimensions (data/models/retriever)", lsr.RETRIEVER), ("MiniLM's shape", wide)):
+    for name, path in ((f"{encoder.dim} dimensions (data/models/retriever)", RETRIEVER), ("MiniLM's shape", wide)):
         spent, losses = {}, {}
         for dtype in ("fp32", "bf16") if has_bf16("cpu") else ("fp32",):
             settings = given.lsr.model_copy(update={"dtype": dtype})
-            own = Tuner(Encoder.open(path, given.retriever, given.compute), tuner.sides, settings, given.seed)
-            own.ask(candidates)
+            gradients = Gradients(Encoder.open(path, given.retriever, given.compute), [], settings)
+            own = Tuner(gradients, both, order, settings)
             spent[dtype] = Counter()
-            with watched(own, spent[dtype]):
+            with timed(spent[dtype], "gather"):
+                own.take(candidates)
+            with watched(own, gradients, spent[dtype]):
                 losses[dtype] = [own.step(number)["kl"] for number in range(steps)]
         batches = [rows_of(own, number) for number in range(steps)]
         distinct = [len({text for _, texts, *_ in rows for text in texts}) for rows in batches]
-        plain = Plain(path, folder, given)
+        plain = Plain(path, main_lm(given)[0], given)
         losses["plain"] = [plain.step(number, rows) for number, rows in enumerate(batches)]
         assert np.allclose(losses["fp32"], losses["plain"], rtol=1e-3), f"other losses: {losses}"
         print(f"\n{name}; {np.mean(distinct):.0f} distinct documents a step\n")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -29,19 +28,33 @@ ATTRIBUTION = Path(".longtail/attribution.html")
 CALLED_FROM = Path.cwd()  # what a path on the command line is relative to: `main` goes to the project's root
 
 
+class Part(StrEnum):
+    refresh = "refresh"
+    popqa = "popqa"
+    corpus = "corpus"
+    retriever = "retriever"
+    thresholds = "thresholds"
+
+
 @app.command()
 def run(
+    part: Annotated[Part, typer.Argument(help="What of it, with all that it needs; refresh is everything.")] = (
+        Part.refresh
+    ),
     profile: Annotated[str | None, typer.Option(help="Compose params.yaml from this profile first.")] = None,
+    push: Annotated[bool, typer.Option("--push", help="Send what came out to DVC's default remote.")] = False,
 ) -> None:
     """Bring everything up to date: run the stages whose inputs, code or params changed; print where the report is."""
-    from flows import graph
+    from flows import graph, workspace
 
     if profile:
         _compose(profile)
     params_file.load()
-    with _only_one():
+    with workspace.alone():
         stages, changed = graph.read(Path.cwd())
-        if not changed:
+        stages = graph.part(stages, graph.PARTS[part])
+        changed = [stage.name for stage in stages if stage.name in changed]
+        if not changed and not push:
             print(f"all {len(stages)} stages are up to date; the report: {REPORT}")
             return
         from flows import server
@@ -51,13 +64,26 @@ def run(
             from flows import refresh
 
             try:
-                state = refresh.run()
+                state = refresh.run(part, push=push)
             finally:  # also of an interrupted run: at its exit Prefect would wait for a server that is gone
                 server.flush()
         if not state.is_completed():
             raise LongtailError(state.message)
         print(f"{state.message} ({url.removesuffix('/api')} is closed; `longtail ui` opens it again)")
         print(f"the report: {REPORT.resolve()}")
+
+
+@app.command()
+def schedule(
+    port: Annotated[int, typer.Option(help="Of Prefect's pages, on 127.0.0.1.")] = 4200,
+) -> None:
+    """Run what prefect.yaml schedules, on this machine, until Ctrl-C: Prefect's server, a worker and the schedules."""
+    from flows import schedules
+
+    try:
+        schedules.serve(HOME, port)
+    except KeyboardInterrupt:
+        print("closed")
 
 
 @app.command()
@@ -141,14 +167,21 @@ def search(
 
 @app.command()
 def ask(
-    question: Annotated[str, typer.Argument(help="In the words of a PopQA template, as: What is X's occupation?")],
+    question: Annotated[str, typer.Argument(help="As: What is X's occupation? Other questions get a passage.")],
+    lm: Annotated[str | None, typer.Option(help="A name of params.yaml's lms; else the first of them.")] = None,
     retriever: Annotated[Method, typer.Option(help="dense is the untuned encoder, lsr the tuned one.")] = Method.lsr,
+    subject: Annotated[str | None, typer.Option(help="Wikidata id of whom or what is meant, as Q42.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="All that was found, as a JSON object.")] = False,
 ) -> None:
     """Answer a question, retrieving only where the subject is less popular than its relation's threshold; say why."""
-    from flows import explore
+    import json
+    from dataclasses import asdict
 
-    for line in explore.ask(question, retriever):
-        print(line)
+    from pipelines.adaptive import ask
+
+    chosen = params_file.load("seed", "lm", "lms", "compute", "retriever", "answer")
+    asked = ask.ask(question, lm or chosen.lms[0], retriever.value, chosen, subject=subject, data=Path("data"))
+    print(json.dumps(asdict(asked), ensure_ascii=False, indent=1) if as_json else "\n".join(ask.lines(asked)))
 
 
 @app.command()
@@ -192,6 +225,46 @@ def diff(
 
 
 @app.command()
+def release(
+    version: Annotated[
+        str | None, typer.Option(help="As 2.0.0, in place of the one that the changes call for.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the releases, in place of release/.")] = None,
+    check: Annotated[Path | None, typer.Option(help="Make none: check this release's files and rows.")] = None,
+) -> None:
+    """Write release/<version>: PopQA and what belongs to it, checked, with card, licences, provenance and checksums."""
+    from flows import landing, workspace
+
+    if check:
+        print(landing.check((CALLED_FROM / check).resolve()))
+        return
+    with workspace.alone():
+        print(landing.land(version, (CALLED_FROM / out).resolve() if out else landing.OUT))
+
+
+class QuestionSet(StrEnum):
+    popqa = "popqa"
+    entityquestions = "entityquestions"
+
+
+@app.command("import-answers")
+def import_answers(
+    file: Annotated[Path, typer.Argument(help="CSV, TSV or JSON lines: id (or question) and prediction or correct.")],
+    dataset: Annotated[QuestionSet, typer.Option(help="Whose questions they answer.")],
+    lm: Annotated[str, typer.Option(help="A name for the model that made them, as opt-13b.")],
+    method: Annotated[str, typer.Option(help="How: closed_book, bm25, dense, lsr, genread, replug or replug_lsr.")],
+    partial: Annotated[bool, typer.Option("--partial", help="Take the answers that both have.")] = False,
+) -> None:
+    """Bring in answers that were made elsewhere, so that thresholds are tuned for a model that can't run here."""
+    from pipelines.adaptive import importing
+
+    own = list(params_file.load("lm").lm)
+    path = (CALLED_FROM / file).resolve()
+    for line in importing.import_answers(path, dataset, lm, method, own, Path("data"), partial=partial):
+        print(line)
+
+
+@app.command()
 def ui(
     port: Annotated[int, typer.Option(help="On 127.0.0.1.")] = 4200,
 ) -> None:
@@ -215,20 +288,6 @@ def _compose(name: str) -> None:
     from flows import profiles
 
     profiles.write(name, Path("params.yaml"))
-
-
-@contextmanager
-def _only_one():
-    """Hold this checkout's lock: two runs at once would do the same work twice."""
-    import fcntl
-
-    Path(".longtail").mkdir(exist_ok=True)
-    with Path(".longtail/run.lock").open("a") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise LongtailError("another `longtail run` is at work in this folder; wait for it or stop it") from None
-        yield
 
 
 def _to_root() -> None:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines import params
 from pipelines.errors import LongtailError
+
+PARTS: dict[str, tuple[str, ...]] = {  # flow -> the stages that it is asked for; what they need comes with them
+    "refresh": (),  # all
+    "popqa": ("build_popqa", "entityquestions", "nq"),
+    "corpus": ("chunk",),
+    "retriever": ("index", "index_lsr", "evaluate_retrieval"),
+    "thresholds": ("tune_thresholds",),
+}
 
 
 @dataclass(frozen=True)
@@ -45,6 +53,28 @@ def read(root: Path) -> tuple[list[Stage], dict[str, list[str]]]:
     except DvcException as error:
         raise LongtailError(f"DVC: {' '.join(str(error).split())}") from None
     return stages, changed
+
+
+def part(stages: list[Stage], names: Collection[str]) -> list[Stage]:
+    """The stages of these names, every item of a matrix, and all that they need, in the same order; no names: all.
+
+    Raises LongtailError on a name that no stage has.
+    """
+    if unknown := sorted(set(names) - {stage.name.partition("@")[0] for stage in stages}):
+        raise LongtailError(f"dvc.yaml: no stage {unknown[0]}, expected one; the flow asks for it")
+    wanted = {stage.name for stage in stages if not names or stage.name.partition("@")[0] in names}
+    for stage in reversed(stages):
+        if stage.name in wanted:
+            wanted.update(stage.needs)
+    return [stage for stage in stages if stage.name in wanted]
+
+
+def has_remote(root: Path) -> bool:
+    """Whether DVC knows where to push to by default."""
+    from dvc.repo import Repo
+
+    with Repo(str(root)) as repo:
+        return bool(repo.config["core"].get("remote"))
 
 
 def ready(stages: list[Stage], started: set[str], running: list[Stage], compute: params.Compute) -> list[Stage]:

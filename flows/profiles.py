@@ -1,8 +1,15 @@
-"""Profiles: conf/ composed by Hydra into params.yaml, the same bytes that `dvc exp run -S profile=NAME` would write."""
+"""Profiles: conf/ composed by Hydra into params.yaml, the same bytes that `dvc exp run -S profile=NAME` would write.
+
+A scheduled rebuild then moves the month in params.yaml on.
+"""
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+
+import yaml
 
 from pipelines import params_file, shards
 from pipelines.errors import LongtailError
@@ -38,3 +45,30 @@ def write(name: str, path: Path) -> None:
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
         with shards.atomic(path) as temporary:
             temporary.write_text(text, encoding="utf-8")
+
+
+def set_month(month: str, path: Path) -> str:
+    """Have params.yaml count the page views of `month` (YYYY-MM, or `last`: the last that is over); say what is new.
+
+    That is `popularity.month`, the sample world's, and the month in the addresses and globs of `fetch.files.pageviews`;
+    everything else in the file stays as it is, comments included. Raises LongtailError on a month that is not over.
+    """
+    over = f"{datetime.now(UTC).replace(day=1) - timedelta(days=1):%Y-%m}"
+    new = over if month == "last" else month
+    if not re.fullmatch(r"\d{4}-(0[1-9]|1[0-2])", new) or new > over:
+        raise LongtailError(f"month {month}: expected YYYY-MM up to {over}, or last")
+    given = params_file.load("popularity", "world", "fetch", path=path)
+    text = path.read_text(encoding="utf-8")
+    old = given.popularity.month
+    text = re.sub(rf"(?m)^(\s+month:\s*)(['\"]?){old}\2(?=\s|$)", rf"\g<1>\g<2>{new}\g<2>", text)
+    for entry in given.fetch.files.get("pageviews", []):
+        moved = entry.replace(old, new).replace(old.replace("-", ""), new.replace("-", ""))
+        text = text.replace(entry, moved.replace(f"/{old[:4]}/{new}", f"/{new[:4]}/{new}"))
+    parsed = params_file.parse(yaml.safe_load(text))
+    if parsed.popularity.month != new:
+        raise LongtailError(f"{path}: popularity.month is not on a line of its own, expected `month: {old}`")
+    if new == old:
+        return f"popularity.month is {new} already"
+    with shards.atomic(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return f"popularity.month was {old}, and is {new} from now on"

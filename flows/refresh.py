@@ -1,143 +1,164 @@
-"""The refresh flow: every stage of DVC's graph as one task that has DVC reproduce it, independent ones side by side.
+"""The flows: every stage of DVC's graph, or of a part of it, as one task that has DVC reproduce it.
 
-DVC alone decides what is done again; the flow only spares it the processes of stages that can't have changed.
+Independent stages run side by side. DVC alone decides what is done again; a flow only spares it the processes of
+stages that can't have changed. What came out is compared with the last landed run, released and pushed where asked.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import re
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import psutil
-from prefect import flow, get_run_logger, task
+from prefect import Flow, flow, get_run_logger
 from prefect.artifacts import create_table_artifact
 from prefect.futures import PrefectFuture, as_completed
-from prefect.runtime import flow_run
 from prefect.states import Completed, Failed, State
 
-from flows import graph
+from flows import graph, profiles, regressions, workspace
+from flows.reproduce import RAN, RESTORED, UNCHANGED, push_outputs, reproduce, stopping_children
 from pipelines import params, params_file, tracking
 from pipelines.errors import LongtailError
 
-UNCHANGED, RESTORED, RAN = "unchanged", "restored from the cache", "ran"
-PROGRESS_SECONDS = 15  # of a progress bar, at most one line in this time reaches the log
-RETRY_DELAYS = [60, 300]  # seconds; only for downloads
-
-_children: set[subprocess.Popen] = set()
+TOLERANCE = 0.05
+SHOWN = 10  # regressions in the log; the artifact has all of them
 
 
 @flow(name="refresh", description="Bring every dataset, model, index and the report up to date.")
-def refresh() -> State:
-    """Reproduce what changed; the state's message says how many stages ran, or which failed and why."""
-    root = Path.cwd()
-    stages, changed = graph.read(root)
-    given = params_file.load("fetch", "compute")
+def refresh(
+    month: str | None = None,
+    anew: bool = False,
+    release: bool = False,
+    push: bool = False,
+    tolerance: float = TOLERANCE,
+) -> State:
+    """Reproduce what changed; the state's message says how many stages ran, or which failed, why, and where its log is.
+
+    `month` is that of the page views from now on, YYYY-MM or `last`; with `anew` the sources are fetched again though
+    nothing here changed, with `release` a release is made of the result, with `push` it goes to DVC's default remote.
+    A figure that is worse than the last landed run's by more than the share `tolerance` of it is reported.
+    """
+    return _bring("refresh", month, anew, release, push, tolerance)
+
+
+@flow(name="popqa", description="PopQA, EntityQuestions and the entities of NQ, with the triples they come from.")
+def popqa(month: str | None = None, anew: bool = False, push: bool = False, tolerance: float = TOLERANCE) -> State:
+    return _bring("popqa", month, anew, False, push, tolerance)
+
+
+@flow(name="corpus", description="The documents of every corpus, and the held-out queries.")
+def corpus(anew: bool = False, push: bool = False, tolerance: float = TOLERANCE) -> State:
+    return _bring("corpus", None, anew, False, push, tolerance)
+
+
+@flow(name="retriever", description="The tuned retriever, and every corpus's indexes.")
+def retriever(anew: bool = False, push: bool = False, tolerance: float = TOLERANCE) -> State:
+    return _bring("retriever", None, anew, False, push, tolerance)
+
+
+@flow(name="thresholds", description="The answers by every method, and from which popularity on not to retrieve.")
+def thresholds(anew: bool = False, push: bool = False, tolerance: float = TOLERANCE) -> State:
+    return _bring("thresholds", None, anew, False, push, tolerance)
+
+
+FLOWS: dict[str, Flow] = {each.name: each for each in (refresh, popqa, corpus, retriever, thresholds)}
+
+
+def _bring(name: str, month: str | None, anew: bool, release: bool, push: bool, tolerance: float) -> State:
+    """The part of the graph that has this name."""
+    log, root = get_run_logger(), Path.cwd()
+    try:
+        with workspace.alone(waiting=log.info):
+            if month:
+                log.info(profiles.set_month(month, Path("params.yaml")))
+            given = params_file.load("profile", "compute")
+            stages, changed = graph.read(root)
+            stages = graph.part(stages, graph.PARTS[name])
+            outcomes, failed = _reproduce_all(stages, set(changed), given.compute, anew)
+            if failed:
+                return Failed(message="; ".join(failed))
+            said = [", ".join(f"{outcomes.count(kind)} {kind}" for kind in (RAN, RESTORED, UNCHANGED))]
+            said += _compare(root, given.profile, stages, tolerance)
+            regressions.keep(given.profile, stages)
+            if release:
+                said.append(_release())
+            if push:
+                said.append(_push(root, stages))
+    except LongtailError as error:
+        return Failed(message=str(error))
+    return Completed(message="; ".join(said))
+
+
+def _reproduce_all(
+    stages: list[graph.Stage], changed: set[str], compute: params.Compute, anew: bool
+) -> tuple[list[str], list[str]]:
+    """Every stage, each when those it needs are done; (what became of it, by stage; what failed)."""
     futures: dict[str, PrefectFuture] = {}
     running: dict[PrefectFuture, graph.Stage] = {}
     failed: list[str] = []
-    with _recording(failed), _stopping_children():
+    with _recording(failed), stopping_children():
         while running or (not failed and len(futures) < len(stages)):
-            for stage in [] if failed else graph.ready(stages, set(futures), list(running.values()), given.compute):
+            for stage in [] if failed else graph.ready(stages, set(futures), list(running.values()), compute):
                 needed = [futures[name] for name in stage.needs]
-                spare = stage.name not in changed and all(future.result() == UNCHANGED for future in needed)
-                one = reproduce.with_options(name=stage.name, task_run_name=stage.name, **_retries(stage, given.fetch))
-                futures[stage.name] = one.submit(stage, spare, wait_for=needed)
+                force = anew and stage.name == "fetch"
+                spare = not force and stage.name not in changed and all(f.result() == UNCHANGED for f in needed)
+                one = reproduce.with_options(name=stage.name, task_run_name=stage.name)
+                futures[stage.name] = one.submit(stage, spare, force, wait_for=needed)
                 running[futures[stage.name]] = stage
             done = next(as_completed(list(running)))
             stage = running.pop(done)
             done.wait()  # its state may be a moment late
             if not done.state.is_completed():
                 failed.append(done.state.message or f"{stage.name}: {done.state.name}")
-    if failed:
-        return Failed(message="; ".join(failed))
-    outcomes = [future.result() for future in futures.values()]
-    return Completed(message=", ".join(f"{outcomes.count(kind)} {kind}" for kind in (RAN, RESTORED, UNCHANGED)))
+    return [] if failed else [future.result() for future in futures.values()], failed
 
 
-def _retries(stage: graph.Stage, fetch: params.Fetch) -> dict:
-    """Task options: only a download gets better by itself."""
-    downloads = stage.name == "fetch" and fetch.source == "wikimedia"
-    return {"retries": len(RETRY_DELAYS), "retry_delay_seconds": RETRY_DELAYS} if downloads else {}
-
-
-@task(persist_result=False)
-def reproduce(stage: graph.Stage, spare: bool) -> str | State:
-    """One stage by DVC, or nothing (`spare`); UNCHANGED, RESTORED or RAN, or a Failed state with a one-line error."""
-    if spare:
-        get_run_logger().info("up to date")
-        return UNCHANGED
-    outcome, error = _dvc_repro(stage.name)
-    if error:
-        return Failed(message=error)
-    if outcome == RAN:
-        tracking.commit(stage.name)
-    _publish(stage)
-    return outcome
-
-
-def _dvc_repro(name: str) -> tuple[str, str | None]:
-    """Run `dvc repro --single-item` on a stage, its output line by line in the task's log: (outcome, error or None)."""
+def _compare(root: Path, profile: str, stages: list[graph.Stage], tolerance: float) -> list[str]:
+    """Report what got worse, in the log and as an artifact; a part of the flow's message, if there is anything."""
     log = get_run_logger()
-    flow_run_id = str(flow_run.root_flow_run_id or flow_run.id)
-    context = {"run": f"prefect-{flow_run_id}", "tags": {"prefect.flow_run_id": flow_run_id}}
-    child = subprocess.Popen(
-        [sys.executable, "-m", "flows.dvc", "--wait-for-lock", "repro", "--single-item", name],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env={**os.environ, tracking.CONTEXT: json.dumps(context), "PYTHONUNBUFFERED": "1"},
-    )
-    _children.add(child)
-    outcome, error, last = UNCHANGED, None, ""
-    try:
-        for line in _lines(child.stdout):
-            log.info(line)
-            if line.startswith("Running stage "):
-                outcome = RAN
-            elif "is cached - skipping run" in line:
-                outcome = RESTORED
-            elif line.startswith("error: "):
-                error = line.removeprefix("error: ")
-            elif not line.startswith("ERROR: "):
-                last = line
-        code = child.wait()
-    finally:
-        _children.discard(child)
-    if code:
-        return outcome, error or f"{name}: {last or f'DVC ended with exit code {code}'}"
-    return outcome, None
+    worse = regressions.find(root, profile, stages, tolerance)
+    if worse is None:
+        log.info("no landed run of this profile to compare with")
+        return []
+    if not worse:
+        log.info(f"no figure is worse than the last landed run's by more than {tolerance:.0%}")
+        return []
+    for each in worse[:SHOWN]:
+        log.warning(f"regression: {each}")
+    if len(worse) > SHOWN:
+        log.warning(f"and {len(worse) - SHOWN} more, see the artifact `regressions`")
+    rows = [
+        {
+            "file": each.file,
+            "figure": each.figure,
+            "before": each.before,
+            "now": each.now,
+            "change": f"{each.change:+.1%}",
+        }
+        for each in worse
+    ]
+    description = f"Figures worse than the last landed run's by more than {tolerance:.0%}, and than their own interval"
+    create_table_artifact(key="regressions", table=rows, description=description)
+    return [f"{len(worse)} figures worse than the last landed run's, the worst {worse[0]}"]
 
 
-def _lines(stream) -> Iterator[str]:
-    """Lines of a stage's output; a progress bar redraws itself after carriage returns, so of that only some."""
-    shown, rest = 0.0, b""
-    while block := os.read(stream.fileno(), 1 << 16):
-        *parts, rest = re.split(rb"(?<=[\r\n])", rest + block)
-        for part in parts:
-            text = part.decode(errors="replace").strip()
-            bar = part.endswith(b"\r")
-            if text and not (bar and time.monotonic() - shown < PROGRESS_SECONDS):
-                shown = time.monotonic() if bar else shown
-                yield text
-    if text := rest.decode(errors="replace").strip():
-        yield text
+def _release() -> str:
+    """The release flow as a part of this one; its message."""
+    from flows.release import release
+
+    state = release(return_state=True)
+    if not state.is_completed():
+        raise LongtailError(f"release: {state.message}")
+    return f"release: {state.message}"
 
 
-def _publish(stage: graph.Stage) -> None:
-    """A stage's metrics as a table among the flow run's artifacts."""
-    rows = []
-    for path in stage.metrics:
-        for name, value in json.loads(path.read_text(encoding="utf-8")).items():
-            rows.append({"metric": name, **(value if isinstance(value, dict) else {"value": value})})
-    if rows:
-        key = re.sub("[^a-z0-9]+", "-", stage.name.lower())
-        create_table_artifact(key=key, table=rows, description=stage.description)
+def _push(root: Path, stages: list[graph.Stage]) -> str:
+    if not graph.has_remote(root):
+        return "nothing pushed, DVC has no default remote"
+    state = push_outputs([stage.name for stage in stages], return_state=True)
+    if not state.is_completed():
+        raise LongtailError(state.message)
+    return state.result()
 
 
 @contextmanager
@@ -153,27 +174,6 @@ def _recording(failed: list[str]) -> Iterator[None]:
             recorder.communicate(state.encode())
 
 
-@contextmanager
-def _stopping_children() -> Iterator[None]:
-    """However the block is left, no stage goes on working: Ctrl-C reaches them by itself, SIGTERM does not."""
-    try:
-        yield
-    finally:
-        processes = []
-        for child in list(_children):
-            try:
-                processes += [*psutil.Process(child.pid).children(recursive=True), psutil.Process(child.pid)]
-            except psutil.NoSuchProcess:
-                continue
-        for process in processes:
-            process.terminate()
-        for process in psutil.wait_procs(processes, timeout=10)[1]:
-            process.kill()
-
-
-def run() -> State:
-    """The flow as the command line runs it: its final state, without a traceback for a failed stage."""
-    try:
-        return refresh(return_state=True)
-    except LongtailError as error:
-        return Failed(message=str(error))
+def run(name: str, **given) -> State:
+    """A flow as the command line runs it: its final state, without a traceback for a failed stage."""
+    return FLOWS[name](**given, return_state=True)

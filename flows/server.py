@@ -34,7 +34,7 @@ def running(home: Path) -> Iterator[str]:
     if url := os.environ.get("PREFECT_API_URL"):
         yield url
         return
-    if url := _already_up(home):
+    if url := already_up(home):
         os.environ["PREFECT_API_URL"] = url
         yield url
         return
@@ -52,6 +52,7 @@ def prepare(home: Path) -> None:
     os.environ.setdefault("PREFECT_HOME", str(home.resolve()))
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
     os.environ.setdefault("PREFECT_RESULTS_PERSIST_BY_DEFAULT", "false")
+    os.environ.setdefault("PREFECT_TASKS_DEFAULT_RETRY_DELAY_SECONDS", "[60, 300]")
     os.environ.setdefault("PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW", "ignore")
     os.environ.setdefault("DO_NOT_TRACK", "1")
 
@@ -59,6 +60,8 @@ def prepare(home: Path) -> None:
 @contextmanager
 def start(home: Path, port: int = 0) -> Iterator[str]:
     """Start a server, wait until it is healthy, yield its API's URL, and stop it at the end."""
+    if port and not _is_free(port):
+        raise LongtailError(f"port {port} is taken; end what listens there, or choose another with --port")
     port = port or _free_port()
     url = f"http://127.0.0.1:{port}/api"
     log = home / "server.log"
@@ -82,7 +85,8 @@ def start(home: Path, port: int = 0) -> Iterator[str]:
         note.write_text(json.dumps({"url": url, "pid": process.pid}))
         yield url
     finally:
-        note.unlink(missing_ok=True)
+        if _noted(note) == url:  # not that of a server which was started meanwhile
+            note.unlink()
         process.stdin.close()
         try:
             process.wait(15)
@@ -100,13 +104,17 @@ def flush() -> None:
     EventsWorker.drain_all(timeout=30)
 
 
-def _already_up(home: Path) -> str | None:
+def already_up(home: Path) -> str | None:
     """The URL of a server that another process started here and that still answers."""
+    url = _noted(home / "server.json")
+    return url if url and _healthy(url) else None
+
+
+def _noted(note: Path) -> str | None:
     try:
-        url = json.loads((home / "server.json").read_text())["url"]
+        return json.loads(note.read_text())["url"]
     except (OSError, ValueError, KeyError):
         return None
-    return url if _healthy(url) else None
 
 
 def _healthy(url: str) -> bool:
@@ -115,6 +123,16 @@ def _healthy(url: str) -> bool:
             return answer.status == 200
     except (urllib.error.URLError, OSError):
         return False
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def _free_port() -> int:

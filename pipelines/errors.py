@@ -7,3 +7,7 @@ class LongtailError(Exception):
 
 class WorkerLost(LongtailError):
     """A worker died, more than once, at the same work: as a rule, its machine's memory is too small."""
+
+
+class Unreachable(LongtailError):
+    """A server gave no answer, or half of one, time and again: later it may well give it."""

@@ -27,7 +27,7 @@ class Compute(Section):
     workers: PositiveInt  # processes on one machine, sharing its ingest.memory_gb; never part of the result
     executor: Literal["local", "dask"]  # whose processes shards are mapped over
     dask: Annotated[str, Field(pattern=r"^(\w+://)?[^\s/]+:\d+$")] | None  # the scheduler's address
-    device: Literal["cpu", "cuda"]
+    device: Literal["cpu", "cuda"]  # of torch; FAISS and DuckDB stay on the CPU
 
     @field_validator("dask")
     @classmethod
@@ -43,7 +43,7 @@ class Ingest(Section):
 
 
 class Fetch(Section):
-    source: Literal["world", "files", "wikimedia"]
+    source: Literal["world", "files", "wikimedia"]  # the generated world, files on disk, or Wikimedia's servers
     root: str | None  # source: files: where the files lie
     files: dict[str, list[str]]  # data set under data/raw -> globs below root (files) or URLs (wikimedia)
 
@@ -51,21 +51,21 @@ class Fetch(Section):
 class World(Section):
     """The offline sample: one fictional world written in the sources' formats."""
 
-    entities: PositiveInt
+    entities: PositiveInt  # with an article each
     month: Month  # of the page views
     lm_documents: PositiveInt  # documents in the C4 shards, which the tiny language model is trained on
-    lm_shards: PositiveInt
+    lm_shards: PositiveInt  # files they are written to
     lm_mixture: dict[Literal["world", "reading", "distractor"], Share]  # shares of those documents
     pile_documents: PositiveInt  # of each entity
     questions: PositiveInt  # in each of EntityQuestions, MMLU, Natural Questions and TriviaQA
     popularity_mean: float  # of log10 of the monthly page views
-    popularity_sd: PositiveFloat
+    popularity_sd: PositiveFloat  # likewise
     mention_exponent: PositiveFloat  # mentions in the language model's text ~ popularity ** this
     namesake_share: Share  # entities that share a more popular one's name
 
 
 class Wikidata(Section):
-    source: Literal["dump", "query_service"]
+    source: Literal["dump", "query_service"]  # the dump under data/raw, or a SPARQL endpoint
     query_service: str  # address of a SPARQL endpoint
     api: str  # address of the entity API (MediaWiki's api.php)
     page: PositiveInt  # query_service: statements asked for at once; halved where the service runs out of time
@@ -76,30 +76,30 @@ class Entities(Section):
 
 
 class Popularity(Section):
-    source: Literal["dump", "api"]
+    source: Literal["dump", "api"]  # the monthly dump, or a REST API asked page by page
     api: str  # address of the page views REST API
-    month: Month
-    agents: Literal["all-agents", "user"]
+    month: Month  # YYYY-MM, whose page views count
+    agents: Literal["all-agents", "user"]  # all, as published, or without spiders and bots
 
 
 class PopQA(Section):
-    source: Literal["wikidata", "published", "both"]
-    sampling: Literal["term_frequency", "all"]
+    source: Literal["wikidata", "published", "both"]  # built from triples, the published set, or both
+    sampling: Literal["term_frequency", "all"]  # up to the cap by weight of term frequency, or every triple
     per_relation: PositiveInt  # cap
     train_share: Share  # of subjects set apart for LSR's questions, never evaluated
 
 
 class C4(Section):
-    sample_mb: PositiveInt
+    sample_mb: PositiveInt  # megabytes of C4's text that names are counted in
 
 
 class Tokenizer(Section):
-    source: Literal["train", "pretrained"]
+    source: Literal["train", "pretrained"]  # trained here (byte-level BPE), or read
     path: str | None  # pretrained: local folder or Hub name
     revision: str | None  # pretrained from the Hub: a commit
     vocab_size: PositiveInt | None  # train
     text: list[Literal["c4", "pile", "wikipedia"]]  # train: the data sets under data/raw it learns from
-    sample_mb: PositiveInt
+    sample_mb: PositiveInt  # train: megabytes of that text
 
 
 class CorpusOf(Section):
@@ -127,7 +127,7 @@ class Corpus(Section):
 
 
 class Chunk(Section):
-    tokens: PositiveInt
+    tokens: PositiveInt  # of the main language model, in a document
     min_tokens: PositiveInt  # at most tokens
     short: Literal["merge", "drop"]  # a last piece shorter than min_tokens
 
@@ -140,12 +140,12 @@ class Chunk(Section):
 
 
 class Queries(Section):
-    context_tokens: PositiveInt
-    continuation_tokens: PositiveInt
+    context_tokens: PositiveInt  # of a language-modelling query, what is known
+    continuation_tokens: PositiveInt  # and what is to be predicted
     validation_share: Share  # of the query source documents
     test_share: Share  # with validation_share at most 1; the rest is for training
     per_document: PositiveInt  # at most, from the beginning of a source document; no bound under query_files
-    max_per_split: PositiveInt
+    max_per_split: PositiveInt  # queries, drawn by hash
     near_duplicate: Annotated[float, Field(gt=0, le=1)]  # MinHash Jaccard similarity of source documents: dropped
 
     @field_validator("test_share")
@@ -162,18 +162,18 @@ class Phase(Section):
 
 
 class LMTraining(Section):
-    text: Literal["c4", "corpus"]
-    hidden_size: PositiveInt
+    text: Literal["c4", "corpus"]  # generated by phases, or the corpora's documents
+    hidden_size: PositiveInt  # this and the next four: a Llama's shape
     layers: PositiveInt
     heads: PositiveInt
     intermediate_size: PositiveInt
     positions: PositiveInt
-    steps: PositiveInt
-    batch_size: PositiveInt
-    learning_rate: PositiveFloat
-    attention_dropout: Annotated[float, Field(ge=0, lt=1)]
-    answer_weight: PositiveFloat
-    dtype: Literal["fp32", "bf16"]
+    steps: PositiveInt  # of AdamW
+    batch_size: PositiveInt  # sequences
+    learning_rate: PositiveFloat  # the highest: after warm-up, before decay
+    attention_dropout: Annotated[float, Field(ge=0, lt=1)]  # share of attention weights
+    answer_weight: PositiveFloat  # of an answer's tokens in the loss, others 1
+    dtype: Literal["fp32", "bf16"]  # of the products, by autocast
     phases: list[Phase]
 
 
@@ -201,9 +201,9 @@ class LMServer(Section):
 
 
 class LM(Section):
-    source: Literal["train", "pretrained", "http"]
+    source: Literal["train", "pretrained", "http"]  # trained here, local weights, or a server
     path: str | None  # pretrained: local folder or Hub name; http: model name
-    revision: str | None
+    revision: str | None  # pretrained from the Hub, and http's tokenizer: a commit
     http: LMServer | None  # http
     dtype: Literal["fp32", "bf16", "int8"]  # the latter two are compared with fp32 first (lm/weights.py)
     batch_tokens: PositiveInt  # upper bound of tokens in one forward pass
@@ -218,25 +218,25 @@ class LM(Section):
 
 
 class RetrieverTraining(Section):
-    hidden_size: PositiveInt
+    hidden_size: PositiveInt  # this and the next two: a BERT's shape
     layers: PositiveInt
     heads: PositiveInt
-    steps: PositiveInt
-    batch_size: PositiveInt
-    learning_rate: PositiveFloat
-    temperature: PositiveFloat
+    steps: PositiveInt  # of AdamW on pairs of crops of a document
+    batch_size: PositiveInt  # pairs; the others' crops are the negatives
+    learning_rate: PositiveFloat  # the highest
+    temperature: PositiveFloat  # of the contrastive loss
 
 
 class Retriever(Section):
     """Any BERT-like encoder: README shows what Contriever, DPR, BERT and E5 need."""
 
-    source: Literal["train", "pretrained"]
+    source: Literal["train", "pretrained"]  # trained here, or read
     path: str | None  # pretrained: local folder or Hub name
-    revision: str | None
+    revision: str | None  # of path on the Hub: a commit
     query_path: str | None  # pretrained: another encoder, for queries only (DPR); null: one for both sides
-    query_revision: str | None
+    query_revision: str | None  # of query_path: a commit
     pooling: Literal["mean", "cls"]  # of the real tokens' last hidden states, or the first token's alone
-    similarity: Literal["cosine", "dot"]
+    similarity: Literal["cosine", "dot"]  # of a query's and a document's vector
     query_prefix: str  # goes before every query, as in E5 and BGE
     document_prefix: str
     dtype: Literal["auto", "bf16", "fp32"]  # of inference; auto: bf16 where the device has it, if as good as fp32
@@ -262,26 +262,27 @@ class Index(Section):
     nlist: PositiveInt | None  # lists, by likeness, that the documents are put into
     nprobe: PositiveInt | None  # lists that a search looks at; hnsw: documents that it keeps in sight
     refine: PositiveInt | None  # candidates by their codes, for each document asked for, compared by their embeddings
-    bm25_k1: PositiveFloat
-    bm25_b: Share
+    bm25_k1: PositiveFloat  # saturation of a term's frequency
+    bm25_b: Share  # share of a document's length that counts
 
 
 class LSR(Section):
-    queries: Literal["lm", "qa", "mixed"]
+    queries: Literal["lm", "qa", "mixed"]  # language modelling, questions, or both
     lm_queries: PositiveInt  # at most, of the train split
     qa_queries: PositiveInt  # at most, of PopQA's train split
     validation_queries: PositiveInt  # at most, of each kind: judged before, between and after, never learnt from
     validation_share: Share  # of the subjects of PopQA's train split that judge
-    top_k: PositiveInt
-    gamma: PositiveFloat
-    beta: PositiveFloat
-    kl: Literal["q_p", "p_q"]
-    likelihood: Literal["mean_logprob", "sum_logprob", "prob"]
-    learning_rate: PositiveFloat
-    warmup: Share
-    batch_size: PositiveInt
+    top_k: PositiveInt  # documents of a query, that both distributions are over
+    gamma: PositiveFloat  # temperature of the retriever's P_R
+    beta: PositiveFloat  # temperature of the language model's Q
+    kl: Literal["q_p", "p_q"]  # KL(Q || P_R) or KL(P_R || Q)
+    likelihood: Literal["mean_logprob", "sum_logprob", "prob"]  # of a continuation: what Q is a softmax of
+    learning_rate: PositiveFloat  # of Adam, after warm-up
+    warmup: Share  # of the steps
+    batch_size: PositiveInt  # queries
     steps: PositiveInt
-    refresh_steps: PositiveInt
+    refresh_steps: PositiveInt  # after which the corpora are embedded and indexed anew
+    refresh: Literal["sync", "async"]  # async: by a second process, one round ahead of the training it serves
     patience: PositiveInt | None  # refreshes without better validation that end training early; null: none do
     checkpoint_steps: PositiveInt  # a killed run goes on from the last of them, or the last refresh
     dtype: Literal["fp32", "bf16"]  # of the products in training, by autocast; weights and Adam stay fp32
@@ -307,30 +308,34 @@ class Logprobs(Section):
 
 class Replug(Section):
     top_k: PositiveInt  # at most logprobs.top_k
-    temperature: PositiveFloat
-    mixture: Literal["token_mixture", "sequence_mixture"]
+    temperature: PositiveFloat  # of lambda, the softmax of the documents' similarities
+    mixture: Literal["token_mixture", "sequence_mixture"]  # of probabilities at each token, or of continuations
 
 
 class Answer(Section):
     max_questions: PositiveInt  # per data set, drawn by hash
-    n_shots: Annotated[int, Field(ge=0)]
-    new_tokens: PositiveInt
+    n_shots: Annotated[int, Field(ge=0)]  # demonstrations before the question
+    new_tokens: PositiveInt  # at most, of an answer
+    passage_tokens: PositiveInt  # genread: of the passage that the language model writes itself, at most
+    replug_k: PositiveInt  # replug, replug_lsr: documents in the ensemble
 
 
 class Thresholds(Section):
-    search: Literal["exact", "bins", "shrunk"]
-    splits: PositiveInt
-    train_share: Share
-    pseudo_questions: PositiveFloat  # shrunk: weight of the pooled curve
+    search: Literal["exact", "bins", "shrunk"]  # the one in use (adaptive/searches.py); all are reported
+    splits: PositiveInt  # seeded, into training and held-out subjects
+    train_share: Share  # of the subjects
+    pseudo_questions: PositiveFloat | None  # shrunk: weight of the pooled curve; null: estimated from the questions
     quantiles: PositiveInt  # shrunk: candidate cuts
     min_questions: PositiveInt  # relations with fewer use the pooled threshold
+    cost: Literal["retrievals", "tokens", "money"]  # unit: one each; thousands read and written; by the server's prices
+    cost_weight: Annotated[float, Field(ge=0)]  # accuracy that a unit of cost must earn: accuracy - cost_weight x cost
 
 
 class Tasks(Section):
     max_questions: PositiveInt  # per task
-    mmlu_shots: Annotated[int, Field(ge=0)]
-    qa_shots: Annotated[int, Field(ge=0)]
-    new_tokens: PositiveInt
+    mmlu_shots: Annotated[int, Field(ge=0)]  # demonstrations of the same subject
+    qa_shots: Annotated[int, Field(ge=0)]  # demonstrations for Natural Questions and TriviaQA
+    new_tokens: PositiveInt  # at most, of an answer to them
 
 
 class Report(Section):
@@ -338,8 +343,8 @@ class Report(Section):
 
 
 class Params(Section):
-    profile: str
-    seed: int
+    profile: str  # the name it was composed from
+    seed: int  # of every draw, with the id of what is drawn
     contact: str | None  # an e-mail address or web page, for the User-Agent, as Wikimedia's policy asks
     compute: Compute
     ingest: Ingest

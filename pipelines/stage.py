@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from pipelines import params_file, shards, tracking
-from pipelines.errors import LongtailError
+from pipelines.errors import LongtailError, Unreachable
 
 Metrics = Mapping[str, float | list[float]]
 
@@ -30,7 +30,8 @@ def run(
     `sections` are the params the stage uses, the same that dvc.yaml names. A metric that is a list is a training curve;
     the others are written to the file `metrics`, where the stage doesn't write a richer one itself. A stage of
     `inference` runs models without training them: its `compute.threads` are `compute.inference_threads`.
-    A LongtailError, or an interruption, ends the process with one line on standard error and exit code 1 or 130.
+    A LongtailError, or an interruption, ends the process with one line on standard error and exit code 1 or 130;
+    a server that did not answer with os.EX_TEMPFAIL, for whoever can try later.
     """
     started, used = time.time(), {}
     gc.set_threshold(100_000)  # loading transformers makes a million objects, all to stay: looks at them took a tenth
@@ -50,7 +51,7 @@ def run(
     except LongtailError as error:
         tracking.log_stage(used, {}, started, str(error))
         print(f"error: {name}: {error}", file=sys.stderr)
-        raise SystemExit(1) from None
+        raise SystemExit(os.EX_TEMPFAIL if isinstance(error, Unreachable) else 1) from None
     except KeyboardInterrupt:
         print(f"{name}: interrupted; run again to go on", file=sys.stderr)
         raise SystemExit(130) from None

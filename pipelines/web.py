@@ -26,7 +26,7 @@ import requests
 from requests.adapters import HTTPAdapter
 from tqdm import tqdm
 
-from pipelines.errors import LongtailError
+from pipelines.errors import LongtailError, Unreachable
 
 ATTEMPTS = 5  # of one request, before it is given up
 BACKOFF = 2.0  # seconds before the second attempt, doubled for each further one, where the server names no time
@@ -133,7 +133,7 @@ class Client:
                 raise LongtailError(f"{shown(url, params)}: {problem}, asks to wait {asked_wait:.0f} s; run again then")
             else:  # the whole host asked for peace, not only this request's part of it
                 self._not_before[host] = max(self._not_before.get(host, 0.0), time.monotonic() + asked_wait)
-        raise LongtailError(f"{shown(url, params)}: {problem}; gave up after {attempts} attempts, run again to go on")
+        raise Unreachable(f"{shown(url, params)}: {problem}; gave up after {attempts} attempts, run again to go on")
 
     def _once(self, method: str, url: str, **request) -> requests.Response:
         """One attempt of `send`."""

@@ -1,4 +1,4 @@
-"""docs/params.md, the reference of params.yaml, read off pipelines/params.py; `python tests/params_reference.py` writes it.
+"""docs/params.md, the reference of params.yaml, read off params.py; `python tests/params_reference.py` writes it.
 
 A key's text is the comment behind it in the class, its type what pydantic checks, its value that of the sample profile.
 """

@@ -80,8 +80,11 @@ def test_each_language_model_has_its_stages_and_the_first_is_the_main_one(tmp_pa
     assert {f"score_lm@{corpus}-{name}" for corpus in ("pile", "wikitext") for name in values["lms"]} == {
         one for one in stages["evaluate_lm"].needs if one.startswith("score_lm")
     }
-    for reader in ("train_lsr", "evaluate_tasks", "answer@popqa-dense"):
+    for reader in ("train_lsr", "evaluate_tasks"):
         assert {one for one in stages[reader].needs if one.startswith("base_lm")} == {f"base_lm@{main}"}
+    for name in values["lms"]:
+        own = {one for one in stages[f"answer@popqa-{name}-dense"].needs if one.startswith("base_lm")}
+        assert own == {f"base_lm@{name}"}
 
 
 def test_every_stage_is_described():

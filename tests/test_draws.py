@@ -51,6 +51,25 @@ def test_a_larger_sample_keeps_the_smaller_one(keys):
     assert small <= large
 
 
+def test_streams_are_splitmix64s_own_numbers():
+    published = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]
+    assert draws.splitmix64(np.array([1234567], dtype=np.uint64), 4)[0].tolist() == published
+
+
+@given(st.lists(st.text(max_size=5), unique=True, max_size=20), st.integers(1, 20))
+def test_a_keys_stream_does_not_depend_on_others_or_on_its_length(keys, n):
+    together = draws.streams(0, "test", keys, 20)
+    for key, row in zip(keys, together, strict=True):
+        assert draws.streams(0, "test", [key], n)[0].tolist() == row[:n].tolist()
+
+
+def test_streams_are_uniform_and_unlike_each_other():
+    values = draws.streams(0, "test", (str(i) for i in range(2_000)), 20)
+    counts, _ = np.histogram(values, 20, (0, 1))
+    assert abs(counts - 2000).max() < 250
+    assert abs(np.corrcoef(values.T) - np.eye(20)).max() < 0.1
+
+
 def test_generators_repeat():
     first, second = (draws.generator(3, "bootstrap", "x").integers(0, 1 << 40, 5) for _ in range(2))
     assert (first == second).all()

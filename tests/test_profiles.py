@@ -5,8 +5,10 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime
 
 import pytest
+import yaml
 
 from flows import profiles
 from pipelines.errors import LongtailError
@@ -47,3 +49,47 @@ def test_the_command_writes_params_yaml(root, tmp_path):
     done = subprocess.run(command, cwd=tmp_path / "below", env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "params.yaml").read_text(encoding="utf-8") == profiles.compose("excerpt", root)
+
+
+@pytest.fixture
+def given(root, tmp_path):
+    """A params.yaml with page views by dump and by glob, and a comment that someone wrote."""
+    text = profiles.compose("paper", root).replace("agents: all-agents", "agents: all-agents  # as published")
+    path = tmp_path / "params.yaml"
+    path.write_text(text.replace("pageviews:\n", "pageviews:\n    - views/2021-10/*.txt\n"), encoding="utf-8")
+    return path
+
+
+def test_a_month_moves_the_page_views_and_nothing_else(given):
+    before = given.read_text(encoding="utf-8")
+    said = profiles.set_month("2022-03", given)
+    assert said == "popularity.month was 2021-10, and is 2022-03 from now on"
+    changed = [
+        (old, new)
+        for old, new in zip(before.splitlines(), given.read_text(encoding="utf-8").splitlines(), strict=True)
+        if old != new
+    ]
+    assert [new.strip(" -").split("/pageview_complete")[-1] for _, new in changed] == [
+        "views/2022-03/*.txt",
+        "/monthly/2022/2022-03/pageviews-202203-user.bz2",
+        "/monthly/2022/2022-03/pageviews-202203-spider.bz2",
+        "/monthly/2022/2022-03/pageviews-202203-automated.bz2",
+        "month: 2022-03",
+        "month: 2022-03",
+    ]
+    assert profiles.set_month("2022-03", given) == "popularity.month is 2022-03 already"
+
+
+def test_the_last_month_is_the_one_before_this(given):
+    profiles.set_month("last", given)
+    month = yaml.safe_load(given.read_text(encoding="utf-8"))["popularity"]["month"]
+    now = datetime.now(UTC)
+    assert month == f"{now.year - (now.month == 1)}-{(now.month - 2) % 12 + 1:02}"
+
+
+@pytest.mark.parametrize("month", ["2021-13", "October", "2999-01", f"{datetime.now(UTC):%Y-%m}"])
+def test_a_month_that_is_not_over_is_refused(given, month):
+    before = given.read_text(encoding="utf-8")
+    with pytest.raises(LongtailError, match=f"month {month}: expected YYYY-MM up to"):
+        profiles.set_month(month, given)
+    assert given.read_text(encoding="utf-8") == before

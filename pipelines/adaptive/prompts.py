@@ -11,6 +11,8 @@ import numpy as np
 from pipelines import draws
 from pipelines.lm.protocol import Prompt
 
+INSTRUCTION = "Generate a background document from Wikipedia to answer the given question."  # GenRead's
+
 
 @dataclass(frozen=True)
 class Questions:
@@ -23,46 +25,46 @@ class Questions:
 
 
 def demonstrations(
-    seed: int, dataset: str, questions: Questions, asked: Sequence[int], n_shots: int
+    seed: int, dataset: str, questions: Questions, asked: Sequence[int], n_shots: int, *, common: bool = False
 ) -> list[list[int]]:
     """Positions of each asked question's demonstrations among `questions`, in the order they are shown.
 
-    PopQA: one question of each other relation, at most `n_shots` of them; EntityQuestions: any `n_shots` others. Drawn
-    by a hash of (seed, question id), so that neither resuming nor sharding changes a prompt. A question with the same
-    text (the published set repeats some) is never its own demonstration.
+    PopQA: one question of each other relation, at most `n_shots` of them; EntityQuestions: any `n_shots` of other
+    relations. Drawn by a hash of (seed, question id), so that neither resuming nor sharding changes a prompt; `common`
+    draws them once for all questions, where a demonstration costs a passage that the LM must write. A demonstration
+    never has the tested question's relation or its text.
     """
     if n_shots == 0:
         return [[] for _ in asked]
     rows = {relation: np.flatnonzero(questions.relations == relation) for relation in np.unique(questions.relations)}
-    everything = np.arange(len(questions.ids))
+    draw = _one_per_relation if dataset == "popqa" else _any
     return [
-        _one_per_relation(seed, questions, position, rows, n_shots)
-        if dataset == "popqa"
-        else _any(seed, questions, position, everything, n_shots)
-        for position in asked
+        draw(seed, questions, position, rows, n_shots, "" if common else questions.ids[position]) for position in asked
     ]
 
 
 def _one_per_relation(
-    seed: int, questions: Questions, position: int, rows: dict[str, np.ndarray], n_shots: int
+    seed: int, questions: Questions, position: int, rows: dict[str, np.ndarray], n_shots: int, key: str
 ) -> list[int]:
-    id_ = questions.ids[position]
     others = [relation for relation in rows if relation != questions.relations[position]]
-    others.sort(key=lambda relation: (draws.uniform(seed, "shot order", f"{id_}|{relation}"), relation))
+    others.sort(key=lambda relation: (draws.uniform(seed, "shot order", f"{key}|{relation}"), relation))
     return [
-        int(rows[relation][int(draws.uniform(seed, "shot", f"{id_}|{relation}") * len(rows[relation]))])
+        int(rows[relation][int(draws.uniform(seed, "shot", f"{key}|{relation}") * len(rows[relation]))])
         for relation in others[:n_shots]
     ]
 
 
-def _any(seed: int, questions: Questions, position: int, pool: np.ndarray, n_shots: int) -> list[int]:
-    id_, text = questions.ids[position], questions.texts[position]
+def _any(
+    seed: int, questions: Questions, position: int, rows: dict[str, np.ndarray], n_shots: int, key: str
+) -> list[int]:
+    relation, text, size = questions.relations[position], questions.texts[position], len(questions.ids)
+    others = min(n_shots, size - len(rows[relation]))
     chosen: list[int] = []
-    for draw in range(20 * n_shots):  # small sets: repeated draws may run into what is already chosen
-        pick = int(pool[int(draws.uniform(seed, "shot", f"{id_}|{draw}") * len(pool))])
-        if pick not in chosen and questions.texts[pick] != text:
+    for draw in range(40 * n_shots):  # small sets: repeated draws may run into what is already chosen
+        pick = int(draws.uniform(seed, "shot", f"{key}|{draw}") * size)
+        if pick not in chosen and questions.relations[pick] != relation and questions.texts[pick] != text:
             chosen.append(pick)
-        if len(chosen) == n_shots:
+        if len(chosen) == others:
             break
     return chosen
 
@@ -74,6 +76,19 @@ def question_prompt(question: str, passage: str | None, shots: Sequence[tuple[st
     """
     shown = [f"{_passage(p)}Q: {q} A: {a}\n\n" for q, a, p in shots]
     return compose(shown, _passage(passage), f"Q: {question} A:")
+
+
+def passage_prompt(question: str) -> Prompt:
+    """What the LM is asked to write a passage with (GenRead); the blank line lets the text begin at once."""
+    return Prompt(context=f"{INSTRUCTION} {question}\n\n")
+
+
+def passage_left(passage: str, question: str, prompt: Prompt, seen: Prompt) -> str:
+    """What is left of the passage in a `question_prompt` of which the LM has `seen` so much."""
+    if prompt.document:
+        return seen.document[: len(passage)]
+    begins = len(prompt.context) - len(f"{passage}\n\nQ: {question} A:")
+    return passage[max(0, len(prompt.context) - len(seen.context) - begins) :]
 
 
 def compose(shots: Sequence[str], document: str, question: str) -> Prompt:
@@ -88,9 +103,10 @@ def compose(shots: Sequence[str], document: str, question: str) -> Prompt:
     return Prompt(context=question, document=document)
 
 
-def prompt_hash(prompt: Prompt) -> str:
-    """16 hex digits that tell two prompts apart."""
-    return hashlib.blake2b(f"{prompt.document}\x1f{prompt.context}".encode(), digest_size=8).hexdigest()
+def prompt_hash(*prompts: Prompt) -> str:
+    """16 hex digits that tell two prompts, or two ensembles of them, apart."""
+    texts = "\x1e".join(f"{prompt.document}\x1f{prompt.context}" for prompt in prompts)
+    return hashlib.blake2b(texts.encode(), digest_size=8).hexdigest()
 
 
 def _passage(text: str | None) -> str:

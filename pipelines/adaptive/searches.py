@@ -1,93 +1,117 @@
-"""The three searches for a popularity threshold per relation, over all splits at once (PopQA, section 6).
+"""The three searches for a threshold per relation, over all splits at once (PopQA, section 6).
 
-A question with popularity below the threshold takes the retrieval-augmented answer, any other the closed-book one. So a
-threshold's gain over never retrieving is the sum of (augmented - closed-book) over the questions below it: a cumulative
-sum over questions in order of popularity. 0 stands for never retrieving, infinity for always. Of equally good cuts the
-lowest wins, which retrieves least.
+A question whose signal (its subject's popularity, or how sure the language model is) lies below the threshold takes the
+retrieval-augmented answer, any other the closed-book one. So a threshold's gain over never retrieving is the sum of
+(augmented - closed-book) over the questions below it: a cumulative sum over questions in order of the signal. 0 stands
+for never retrieving, infinity for always. Of equally good cuts the lowest wins, which retrieves least.
+
+In all of them `signal` is (n,) ascending and not negative; `gains` (n,) is what retrieving gains each question; `train`
+(n, splits) says how often each split trains on it: bool for splits, counts for resamples.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+SEARCHES = ("exact", "bins", "shrunk")
 BINS = 10  # of the authors' notebook
 
 
-def exact(popularity: np.ndarray, gains: np.ndarray, train: np.ndarray) -> np.ndarray:
-    """The best of every distinct cut of one relation's training questions, (splits,) float64.
+def exact(signal: np.ndarray, gains: np.ndarray, train: np.ndarray) -> np.ndarray:
+    """The best of every distinct cut of one relation's training questions, (splits,) float64."""
+    n, splits = train.shape
+    if not n:
+        return np.zeros(splits)
+    first = np.flatnonzero(np.append(True, signal[1:] != signal[:-1]))  # where each distinct value begins
+    gained = np.zeros((len(first) + 1, splits), dtype=gains.dtype)
+    np.cumsum(np.add.reduceat(train * gains[:, None], first, axis=0), axis=0, out=gained[1:])
+    best = np.argmax(gained, axis=0)
+    # a value that only held-out questions have is no cut: it stands for the next one that training questions have
+    above = (train > 0) & (np.arange(n)[:, None] >= np.append(first, n)[best])
+    lowest = np.argmax(above, axis=0)
+    cuts = np.where(above[lowest, np.arange(splits)], signal[lowest], np.inf)
+    return np.where(best == 0, 0.0, cuts)
 
-    popularity (n,) ascending; gains (n,) in {-1, 0, 1}, augmented minus closed-book; train (splits, n) bool.
+
+def bins(signal: np.ndarray, gains: np.ndarray, train: np.ndarray) -> np.ndarray:
+    """The best edge of 10 equal-width bins of the signal's logarithm, over train and test together, as in the authors'
+    notebook; (splits,) float64.
     """
-    values, first = np.unique(popularity, return_index=True)
-    if not len(values):
-        return np.zeros(len(train))
-    present = np.logical_or.reduceat(train, first, axis=1)  # a value that only held-out questions have is no cut
-    below = _below(gains, train)[:, first]  # (splits, values): the gain of retrieving below each value
-    below[~present] = -np.inf
-    cuts = np.tile(np.concatenate([values.astype(float), [np.inf]]), (len(train), 1))
-    lowest = np.arange(len(train)), np.argmax(present, axis=1)
-    below[lowest], cuts[lowest] = 0.0, 0.0  # cutting at the lowest training value is never retrieving
-    total = np.where(train, gains, 0).sum(axis=1, keepdims=True)
-    return _best(cuts, np.concatenate([below, total], axis=1))
+    n, splits = train.shape
+    if not n:
+        return np.zeros(splits)
+    logs = np.log(np.maximum(signal, np.min(signal[signal > 0], initial=1.0)))
+    edges = np.histogram_bin_edges(logs, BINS)
+    below = np.append(np.searchsorted(logs, edges[:-1]), n)  # questions below each edge; the last bin has its upper end
+    gained = ((np.arange(n) < below[:, None]) * gains).astype(float) @ train.astype(float)
+    # rounding must not carry a question over the edge: the cut has on each side what the edge has in logarithms
+    least = np.nextafter(signal[below[1:-1] - 1], np.inf)
+    inner = np.clip(np.exp(edges[1:-1]), least, np.append(signal, np.inf)[below[1:-1]])
+    return np.concatenate([[0.0], inner, [np.inf]])[np.argmax(gained, axis=0)]
 
 
-def bins(popularity: np.ndarray, gains: np.ndarray, train: np.ndarray) -> np.ndarray:
-    """The best edge of 10 equal-width bins of log popularity, over train and test together, as the authors' notebook
-    does.
+def quantile_cuts(signal: np.ndarray, train: np.ndarray, quantiles: int) -> np.ndarray:
+    """Candidate cuts for `shrunk`: 0, the quantiles of the training questions' signals, infinity; (quantiles + 1,
+    splits).
 
-    Arguments and result as for `exact`.
+    Here `signal` and `train` are those of all relations together.
     """
-    if not len(popularity):
-        return np.zeros(len(train))
-    logs = np.log10(np.maximum(popularity[[0, -1]], 1))
-    inner = 10 ** np.linspace(logs[0], logs[1], BINS + 1)[1:-1]
-    cuts = np.tile(np.concatenate([[0.0], inner, [np.inf]]), (len(train), 1))
-    return _best(cuts, gains_at(popularity, gains, train, cuts))
-
-
-def quantile_cuts(popularity: np.ndarray, train: np.ndarray, quantiles: int) -> np.ndarray:
-    """Candidate cuts for `shrunk`: 0, the training questions' popularity quantiles, infinity; (splits, quantiles + 1).
-
-    popularity (n,) ascending, of all relations together; train (splits, n) bool.
-    """
-    counts = np.cumsum(train, axis=1)
-    cuts = np.zeros((len(train), quantiles + 1))
-    cuts[:, -1] = np.inf
-    if len(popularity):
-        for step in range(1, quantiles):
-            reached = counts >= counts[:, -1:] * step / quantiles
-            cuts[:, step] = popularity[np.argmax(reached, axis=1)]
+    cuts = np.zeros((quantiles + 1, train.shape[1]))
+    cuts[-1] = np.inf
+    if len(signal):
+        counts = np.ascontiguousarray(np.cumsum(train, axis=0, dtype=np.int32).T)
+        steps = np.arange(1, quantiles) / quantiles
+        for split, counted in enumerate(counts):
+            cuts[1:-1, split] = signal[np.searchsorted(counted, counted[-1] * steps)]
     return cuts
 
 
 def shrunk(
-    popularity: np.ndarray,
-    gains: np.ndarray,
-    train: np.ndarray,
-    cuts: np.ndarray,
-    pooled: np.ndarray,
-    pseudo_questions: float,
-) -> np.ndarray:
-    """The best cut on the relation's accuracy curve, shrunk towards the pooled one (empirical Bayes).
+    relations: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], cuts: np.ndarray, pseudo_questions: float | None
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """The best cut on each relation's accuracy curve, shrunk towards the pooled one (empirical Bayes), and the best on
+    the pooled one; (splits,) float64 each.
 
-    The curve over `cuts` (splits, candidates) is (n * relation's + pseudo_questions * pooled) / (n + pseudo_questions),
-    of which the gain is what depends on the cut; `pooled` (splits, candidates) is the mean gain per question over all
-    relations. Other arguments and result as for `exact`.
+    `relations` are (signal, gains, train) of each. The curve over `cuts` (candidates, splits) is (n * relation's +
+    pseudo_questions * pooled) / (n + pseudo_questions), of which the gain is what depends on the cut. None: as many
+    pseudo questions as the training questions themselves speak for (`prior_weight`).
     """
-    return _best(cuts, gains_at(popularity, gains, train, cuts) + pseudo_questions * pooled)
+    gained = np.stack([gains_at(*own, cuts) for own in relations])
+    counts = np.stack([own[2].sum(axis=0) for own in relations]).astype(float)
+    pooled = gained.sum(axis=0) / np.maximum(counts.sum(axis=0), 1)
+    if pseudo_questions is None:
+        squared = np.stack([gains_at(signal, gains * gains, train, cuts) for signal, gains, train in relations])
+        pseudo_questions = prior_weight(gained, squared, counts)
+    best = np.argmax(gained + pseudo_questions * pooled, axis=1)
+    together = np.argmax(pooled, axis=0)
+    return [_pick(cuts, own) for own in best], _pick(cuts, together)
 
 
-def gains_at(popularity: np.ndarray, gains: np.ndarray, chosen: np.ndarray, cuts: np.ndarray) -> np.ndarray:
-    """The sum of the gains of the `chosen` (splits, n) questions below each cut: like `cuts`, (splits, candidates)."""
-    return np.take_along_axis(_below(gains, chosen), np.searchsorted(popularity, cuts, side="left"), axis=1)
+def prior_weight(gained: np.ndarray, squared: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """How many questions the pooled curve is worth beside a relation's own, (splits,): the variance of the gain within
+    relations over that of the relations' mean gains, by the method of moments, both summed over the candidates.
+
+    `gained` and `squared` (relations, candidates, splits) are sums of the training questions' gains, and of the gains'
+    squares, below each cut; `counts` (relations, splits) the training questions.
+    """
+    n = counts[:, None]
+    mean = gained / np.maximum(n, 1)
+    pooled = gained.sum(axis=0) / np.maximum(n.sum(axis=0), 1)
+    within = (squared - n * mean**2).sum(axis=0) / np.maximum(np.maximum(n - 1, 0).sum(axis=0), 1)
+    spread = (n * (mean - pooled) ** 2).sum(axis=0) - ((n > 0).sum(axis=0) - 1) * within
+    between = spread / np.maximum(n.sum(axis=0) - (n**2).sum(axis=0) / np.maximum(n.sum(axis=0), 1), 1)
+    # relations that differ no more than by chance leave nothing but the pooled curve
+    return np.minimum(within.sum(axis=0) / np.maximum(between.sum(axis=0), 1e-9), 1e6)
 
 
-def _below(gains: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """(splits, n + 1): the gain of retrieving for the first 0, 1, ... n questions in order of popularity."""
-    sums = np.zeros((len(chosen), len(gains) + 1))
-    np.cumsum(np.where(chosen, gains, 0), axis=1, out=sums[:, 1:])
-    return sums
+def gains_at(signal: np.ndarray, gains: np.ndarray, train: np.ndarray, cuts: np.ndarray) -> np.ndarray:
+    """The sum of the training questions' gains below each cut: like `cuts`, (candidates, splits)."""
+    below = np.zeros((len(signal) + 1, train.shape[1]), dtype=gains.dtype)
+    np.cumsum(train * gains[:, None], axis=0, out=below[1:])
+    return np.take_along_axis(below, np.searchsorted(signal, cuts), axis=0)
 
 
-def _best(cuts: np.ndarray, gained: np.ndarray) -> np.ndarray:
-    return np.take_along_axis(cuts, np.argmax(gained, axis=1)[:, None], axis=1)[:, 0]
+def _pick(cuts: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+    return np.take_along_axis(cuts, candidates[None], axis=0)[0]

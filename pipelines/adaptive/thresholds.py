@@ -1,17 +1,12 @@
 """Stage tune_thresholds: when retrieving is worth it, a popularity threshold per relation (PopQA, section 6).
 
-Writes under data/adaptive:
-- thresholds.parquet, a row per dataset, method, search and relation: `threshold` fitted on all questions (0: never
-  retrieve, infinity: always), `threshold_low` and `threshold_high` (2.5 and 97.5 % of the splits' thresholds),
-  `questions`, `pooled` (too few questions: the threshold of all relations together), and over these same questions
-  `closed_book`, `augmented`, `adaptive` (accuracies, in sample) and `retrieved` (share that retrieves).
-- splits.parquet, a row per dataset, method, search and split: held-out accuracy of `adaptive`, `always`, `never` and
-  `oracle` (whichever answer is right), `retrieved`, `test_questions`, and `train_adaptive` on the training side.
-- thresholds.json, the thresholds of `thresholds.search` for use: dataset -> method -> relation -> number, null for
-  always.
-
-A subject's questions all fall on the same side of a split. They share a popularity, a page and whatever the model knows
-of their subject, so that a subject on both sides would let a threshold be judged on what it was fitted to.
+Writes under data/adaptive, for every language model and every method that brings passages (data/README.md has the
+columns):
+- thresholds.parquet: each relation's threshold by each search, and what it was worth on questions held out;
+- splits.parquet: each policy's held-out accuracy on each split;
+- costs.parquet: what dearer retrieving does to accuracy, share retrieving and cost;
+- thresholds.json: the thresholds of `thresholds.search` for use: dataset -> lm -> method -> relation -> number, null
+  for always.
 """
 
 from __future__ import annotations
@@ -25,234 +20,225 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines import draws, params, shards, stage
-from pipelines.adaptive import DATASETS, searches
+from pipelines.adaptive import DATASETS, answers, held_out
+from pipelines.adaptive.deciding import cost_curve, uncertainty
+from pipelines.adaptive.held_out import POLICIES, HeldOut
 from pipelines.adaptive.pairs import Pairs, read_pairs
-from pipelines.evaluation import intervals
+from pipelines.adaptive.searches import SEARCHES
+from pipelines.errors import LongtailError
 
-METHODS = ("bm25", "dense", "lsr")
-SEARCHES = ("exact", "bins", "shrunk")
-POLICIES = ("adaptive", "always", "never", "oracle")
+BLOCK = 100  # resamples fitted at a time: bounds memory
 
 
 @dataclass(frozen=True)
-class HeldOut:
-    """One search judged on all splits."""
+class Evaluated:
+    """What one method's answers come to; rows lack the key (dataset, lm, method)."""
 
-    cuts: dict[str, np.ndarray]  # relation -> (splits,) thresholds
-    table: dict[str, np.ndarray]  # column of splits.parquet -> (splits,)
-    question_scores: np.ndarray  # (n,) mean held-out rightness of the adaptive answer; NaN where never held out
-
-
-def split_train(seed: int, subjects: np.ndarray, splits: int, train_share: float) -> np.ndarray:
-    """Which questions each split trains on, (splits, n) bool, decided by hash for each subject."""
-    names, numbers = np.unique(subjects, return_inverse=True)
-    drawn = [draws.uniforms(seed, f"thresholds split {split}", names) < train_share for split in range(splits)]
-    return np.stack(drawn)[:, numbers] if len(names) else np.zeros((splits, 0), dtype=bool)
+    figures: dict  # search or "uncertainty" -> figures of metrics/adaptive.json
+    relations: list[dict]  # rows of thresholds.parquet
+    splits: list[pa.Table]  # of splits.parquet
+    curve: list[dict]  # rows of costs.parquet
+    cuts: dict[str, float]  # relation -> threshold of the search in use
 
 
-def fit(pairs: Pairs, train: np.ndarray, search: str, chosen: params.Thresholds) -> dict[str, np.ndarray]:
-    """Each relation's threshold, fitted on each row of `train` (splits, n): relation -> (splits,)."""
-    popularity, gains = pairs.popularity, pairs.gains
-    if search == "shrunk":
-        candidates = searches.quantile_cuts(popularity, train, chosen.quantiles)
-        summed = searches.gains_at(popularity, gains, train, candidates)
-        mean_gain = summed / np.maximum(train.sum(axis=1, keepdims=True), 1)
+def evaluate(pairs: Pairs, chosen: params.Thresholds, seed: int, resamples: int) -> Evaluated:
+    """Every search judged on the same splits, and its thresholds by relation, fitted on all questions.
 
-    def best(rows: np.ndarray, pseudo_questions: float) -> np.ndarray:
-        own = popularity[rows], gains[rows], train[:, rows]
-        if search == "shrunk":
-            return searches.shrunk(*own, candidates, mean_gain, pseudo_questions)
-        return {"exact": searches.exact, "bins": searches.bins}[search](*own)
+    Raises LongtailError where the splits hold no question out.
+    """
+    train = held_out.split_train(seed, pairs.subjects, chosen.splits, chosen.train_share)
+    if train.all():
+        raise LongtailError(
+            f"thresholds.splits: {chosen.splits} hold none of {len(train)} questions out, expected some; set more"
+        )
+    everything = np.ones((len(pairs.signal), 1), dtype=bool)
+    drawn = resampled_thresholds(pairs, chosen, seed, resamples)
+    figures, relations, splits, in_use = {}, [], [], {}
+    for search in SEARCHES:
+        judged = held_out.judge(pairs, train, held_out.fit(pairs, train, search, chosen))
+        cuts = {r: float(cut[0]) for r, cut in held_out.fit(pairs, everything, search, chosen).items()}
+        figures[search] = held_out.summary(pairs, judged, seed, resamples)
+        rows = relation_rows(pairs, cuts, judged, drawn[search], chosen.min_questions, seed, resamples)
+        relations += [{"search": search} | row for row in rows]
+        splits.append(_split_table(search, judged))
+        in_use = cuts if search == chosen.search else in_use
+    curve = cost_curve(pairs, train, chosen, seed, resamples)
+    figures |= uncertainty(pairs, train, chosen, seed, resamples)
+    return Evaluated(figures, relations, splits, curve, in_use)
 
-    pooled = best(np.arange(len(popularity)), 0.0)
-    members = {relation: np.flatnonzero(pairs.relations == relation) for relation in np.unique(pairs.relations)}
+
+def resampled_thresholds(
+    pairs: Pairs, chosen: params.Thresholds, seed: int, resamples: int
+) -> dict[str, dict[str, np.ndarray]]:
+    """What other questions would have given: thresholds fitted on subjects drawn with replacement: search -> relation
+    -> (resamples,).
+    """
+    names, subjects = np.unique(pairs.subjects, return_inverse=True)
+    n, generator = len(names), draws.generator(seed, "threshold resamples")
+    found = {search: [] for search in SEARCHES}
+    for start in range(0, resamples, BLOCK):
+        size = min(BLOCK, resamples - start)
+        picks = generator.integers(0, n, (size, n)) + np.arange(size)[:, None] * n
+        times = np.bincount(picks.ravel(), minlength=size * n).astype(np.int32).reshape(size, n).T[subjects]
+        for search, blocks in found.items():
+            blocks.append(held_out.fit(pairs, times, search, chosen))
     return {
-        relation: best(rows, chosen.pseudo_questions) if len(rows) >= chosen.min_questions else pooled
-        for relation, rows in members.items()
+        search: {relation: np.concatenate([own[relation] for own in blocks]) for relation in blocks[0]}
+        for search, blocks in found.items()
     }
-
-
-def judge(pairs: Pairs, train: np.ndarray, cuts: dict[str, np.ndarray]) -> HeldOut:
-    """Held-out accuracies of every policy on every split, given the thresholds fitted on its training side."""
-    threshold = np.empty(train.shape)
-    for relation, values in cuts.items():
-        threshold[:, pairs.relations == relation] = values[:, None]
-    retrieves = pairs.popularity < threshold  # (splits, n)
-    adaptive = np.where(retrieves, pairs.augmented, pairs.closed)
-    test = ~train
-    right = {
-        "adaptive": adaptive,
-        "always": pairs.augmented,
-        "never": pairs.closed,
-        "oracle": pairs.augmented | pairs.closed,
-        "retrieved": retrieves,
-    }
-    held = test.sum(axis=1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        table = {name: (values & test).sum(axis=1) / held for name, values in right.items()}
-        table["train_adaptive"] = (adaptive & train).sum(axis=1) / train.sum(axis=1)
-        scores = (adaptive & test).sum(axis=0) / test.sum(axis=0)
-    return HeldOut(cuts, table | {"test_questions": held}, scores)
-
-
-def tune(pairs: Pairs, chosen: params.Thresholds, seed: int) -> tuple[dict[str, HeldOut], dict[str, dict[str, float]]]:
-    """Each search judged on the same splits, and its thresholds by relation, fitted on all questions."""
-    train = split_train(seed, pairs.subjects, chosen.splits, chosen.train_share)
-    everything = np.ones((1, len(pairs.popularity)), dtype=bool)
-    judged = {search: judge(pairs, train, fit(pairs, train, search, chosen)) for search in SEARCHES}
-    final = {search: fit(pairs, everything, search, chosen) for search in SEARCHES}
-    return judged, {search: {r: float(cut[0]) for r, cut in cuts.items()} for search, cuts in final.items()}
-
-
-def usable(pairs: Pairs, min_questions: int) -> bool:
-    """Whether some relation has questions enough for a threshold of its own."""
-    return len(pairs.relations) > 0 and np.unique(pairs.relations, return_counts=True)[1].max() >= min_questions
 
 
 def relation_rows(
-    pairs: Pairs, cuts: dict[str, float], splits: dict[str, np.ndarray], min_questions: int
+    pairs: Pairs,
+    cuts: dict[str, float],
+    judged: HeldOut,
+    drawn: dict[str, np.ndarray],
+    min_questions: int,
+    seed: int,
+    resamples: int,
 ) -> list[dict]:
     """The rows of thresholds.parquet for one search."""
     rows = []
-    for relation, cut in cuts.items():
-        own = pairs.relations == relation
-        closed, augmented, retrieves = pairs.closed[own], pairs.augmented[own], pairs.popularity[own] < cut
-        low, high = np.quantile(splits[relation], [0.025, 0.975], method="nearest")  # infinity allows no interpolation
-        rows.append(
-            {
-                "relation": relation,
-                "questions": int(own.sum()),
-                "pooled": bool(own.sum() < min_questions),
-                "threshold": cut,
-                "threshold_low": float(low),
-                "threshold_high": float(high),
-                "closed_book": float(closed.mean()),
-                "augmented": float(augmented.mean()),
-                "adaptive": float(np.where(retrieves, augmented, closed).mean()),
-                "retrieved": float(retrieves.mean()),
-            }
-        )
+    for relation, members in pairs.members().items():
+        own = pairs.take(members)
+        held = held_out.scores(own, judged.retrieved[members])
+        means = held_out.means({k: held[k] for k in ("adaptive", "retrieved")}, own.subjects, seed, resamples)
+        row = {
+            "relation": relation,
+            "questions": len(own.signal),
+            "pooled": len(own.signal) < min_questions,
+            "threshold": cuts[relation],
+            "closed_book": float(own.closed.mean()),
+            "augmented": float(own.augmented.mean()),
+        }
+        over_splits = judged.cuts[relation]
+        row |= _quantiles("threshold", drawn[relation]) | _quantiles("threshold_splits", over_splits)
+        row["threshold_splits"] = float(np.quantile(over_splits, 0.5, method="nearest"))
+        for name, mean in means.items():
+            row |= {name if key == "value" else f"{name}_{key}": value for key, value in mean.as_json().items()}
+            over_splits = judged.relations[relation][name]
+            over_splits = over_splits[np.isfinite(over_splits)]
+            row |= _quantiles(f"{name}_splits", over_splits)
+            row[f"{name}_splits"] = float(over_splits.mean()) if len(over_splits) else None
+        rows.append(row)
     return rows
 
 
-def summary(pairs: Pairs, judged: HeldOut, seed: int, resamples: int) -> dict[str, dict[str, float | None]]:
-    """One search's figures for the metrics file: means over splits, with intervals over splits and over questions.
-
-    `low` and `high` are a bootstrap over subjects (what other questions would have given, thresholds as fitted);
-    `splits_low`, `splits_high` and `sd` say how much the figure moves from split to split. `gain` is adaptive minus the
-    better of always and never, whichever that is over all held-out questions.
-    """
-    held = np.isfinite(judged.question_scores)
-    scores = {
-        "adaptive": judged.question_scores,
-        "always": pairs.augmented.astype(float),
-        "never": pairs.closed.astype(float),
-        "oracle": (pairs.augmented | pairs.closed).astype(float),
-    }
-    better = "always" if judged.table["always"].mean() >= judged.table["never"].mean() else "never"
-    scores["gain"] = scores["adaptive"] - scores[better]
-    per_split = {name: judged.table[name] for name in POLICIES}
-    per_split["gain"] = per_split["adaptive"] - per_split[better]
-    figures = {}
-    for name, values in scores.items():
-        generator = draws.generator(
-            seed, "adaptive bootstrap"
-        )  # the same resamples for all: they compare like with like
-        over_questions = intervals.mean(values[held], generator, resamples, pairs.subjects[held])
-        low, high = np.quantile(per_split[name], [0.025, 0.975])
-        figures[name] = over_questions.as_json() | {
-            "mean_over_splits": float(per_split[name].mean()),
-            "sd": float(per_split[name].std(ddof=1)) if len(per_split[name]) > 1 else 0.0,
-            "splits_low": float(low),
-            "splits_high": float(high),
-        }
-    return figures | {
-        "retrieved": {"value": float(judged.table["retrieved"].mean())},
-        "train_adaptive": {"value": float(judged.table["train_adaptive"].mean())},
-    }
+def read_all(lms: list[str], cost: str) -> dict[tuple[str, str, str], Pairs]:
+    """(dataset, lm, method) -> both answers of each question, wherever closed-book answers go with the method's."""
+    found = {}
+    for dataset in DATASETS:
+        questions = Path(f"data/{dataset}/{dataset}.parquet")
+        for lm, files in answers.sets(dataset, lms).items():
+            closed_book = files.pop("closed_book", None)
+            for method, augmented in files.items() if closed_book else ():
+                found[dataset, lm, method] = read_pairs(questions, closed_book, augmented, cost)
+    return found
 
 
 def main() -> None:
     out = Path("data/adaptive")
 
     def work(chosen) -> stage.Metrics:
-        rows: list[dict] = []
-        split_rows: list[pa.Table] = []
-        thresholds: dict = {}
-        metrics: dict = {}
-        for dataset in DATASETS:
-            answers = Path(f"data/predictions/{dataset}")
-            for method in METHODS:
-                pairs = read_pairs(
-                    Path(f"data/{dataset}/{dataset}.parquet"),
-                    answers / "closed_book.parquet",
-                    answers / f"{method}.parquet",
+        settings = chosen.thresholds
+        everything = read_all(chosen.lms, settings.cost)
+        for key, pairs in everything.items():
+            if settings.cost_weight and not pairs.costs_known:
+                raise LongtailError(
+                    f"{'/'.join(key)}: what an answer costs in {settings.cost} is not known of all, expected it with "
+                    "thresholds.cost_weight above 0; set thresholds.cost to retrievals"
                 )
-                figures = metrics.setdefault(dataset, {})
-                figures |= {"questions": len(pairs.relations), "excluded_without_popularity": pairs.excluded}
-                if not usable(pairs, chosen.thresholds.min_questions):
-                    continue
-                judged, final = tune(pairs, chosen.thresholds, chosen.seed)
-                figures[method] = {
-                    search: summary(pairs, judged[search], chosen.seed, chosen.report.bootstrap) for search in SEARCHES
-                }
-                for search in SEARCHES:
-                    name = {"dataset": dataset, "method": method, "search": search}
-                    found = relation_rows(pairs, final[search], judged[search].cuts, chosen.thresholds.min_questions)
-                    rows += [name | row for row in found]
-                    split_rows.append(_split_table(name, judged[search]))
-                cuts = final[chosen.thresholds.search].items()
-                thresholds.setdefault(dataset, {})[method] = {r: c if math.isfinite(c) else None for r, c in cuts}
+        relations, splits, curve = [], [SPLITS.empty_table()], []
+        thresholds: dict = {}
+        metrics: dict = {dataset: {} for dataset in DATASETS}
+        logged: dict[str, float] = {}
+        for (dataset, lm, method), pairs in everything.items():
+            figures = metrics[dataset].setdefault(lm, {})
+            figures |= {"questions": len(pairs.signal), "excluded_without_popularity": pairs.excluded}
+            if not pairs.usable(settings.min_questions):
+                continue
+            found = evaluate(pairs, settings, chosen.seed, chosen.report.bootstrap)
+            key = {"dataset": dataset, "lm": lm, "method": method}
+            relations += [key | row for row in found.relations]
+            splits += [_keyed(key, table) for table in found.splits]
+            curve += [key | row for row in found.curve]
+            cuts = {relation: cut if math.isfinite(cut) else None for relation, cut in found.cuts.items()}
+            thresholds.setdefault(dataset, {}).setdefault(lm, {})[method] = cuts
+            figures[method] = found.figures
+            logged |= {
+                f"{dataset}.{lm}.{method}.{search}.{name}": found.figures[search][name]["mean_over_splits"]
+                for search in SEARCHES
+                for name in (*POLICIES, "gain")
+            }
         with shards.atomic(out) as folder:
             folder.mkdir()
-            pq.write_table(pa.Table.from_pylist(rows, THRESHOLDS), folder / "thresholds.parquet", compression="zstd")
-            table = pa.concat_tables([SPLITS.empty_table(), *split_rows])
-            pq.write_table(table, folder / "splits.parquet", compression="zstd")
-            shards.write_json(
-                folder / "thresholds.json", {"search": chosen.thresholds.search, "thresholds": thresholds}
-            )
+            for name, table in (
+                ("thresholds", pa.Table.from_pylist(relations, THRESHOLDS)),
+                ("splits", pa.concat_tables(splits)),
+                ("costs", pa.Table.from_pylist(curve, COSTS)),
+            ):
+                pq.write_table(table, folder / f"{name}.parquet", compression="zstd")
+            shards.write_json(folder / "thresholds.json", {"search": settings.search, "thresholds": thresholds})
         shards.write_json("data/metrics/adaptive.json", metrics)
-        return {
-            f"{dataset}.{method}.{search}.{figure}": metrics[dataset][method][search][figure]["mean_over_splits"]
-            for dataset in thresholds
-            for method in thresholds[dataset]
-            for search in SEARCHES
-            for figure in (*POLICIES, "gain")
-        }
+        return logged
 
-    stage.run("tune_thresholds", ("seed", "thresholds", "report"), work, out=str(out))
+    stage.run("tune_thresholds", ("seed", "lms", "thresholds", "report"), work, out=str(out))
 
 
-_NAME = [("dataset", pa.string()), ("method", pa.string()), ("search", pa.string())]
+_KEY = [("dataset", pa.string()), ("lm", pa.string()), ("method", pa.string())]
+
+
+def _with_bounds(*names: str) -> list[tuple[str, pa.DataType]]:
+    return [(name + end, pa.float64()) for name in names for end in ("", "_low", "_high")]
+
+
 THRESHOLDS = pa.schema(
     [
-        *_NAME,
+        *_KEY,
+        ("search", pa.string()),
         ("relation", pa.string()),
         ("questions", pa.int64()),
         ("pooled", pa.bool_()),
-        ("threshold", pa.float64()),
-        ("threshold_low", pa.float64()),
-        ("threshold_high", pa.float64()),
         ("closed_book", pa.float64()),
         ("augmented", pa.float64()),
-        ("adaptive", pa.float64()),
-        ("retrieved", pa.float64()),
+        *_with_bounds("threshold", "threshold_splits", "adaptive", "adaptive_splits", "retrieved", "retrieved_splits"),
     ]
 )
 SPLITS = pa.schema(
     [
-        *_NAME,
+        *_KEY,
+        ("search", pa.string()),
         ("split", pa.int32()),
         ("test_questions", pa.int64()),
         *[(name, pa.float64()) for name in (*POLICIES, "retrieved", "train_adaptive")],
     ]
 )
+COSTS = pa.schema(
+    [
+        *_KEY,
+        ("unit", pa.string()),
+        ("price", pa.float64()),
+        ("cost_weight", pa.float64()),
+        *_with_bounds("adaptive", "retrieved", "cost"),
+    ]
+)
 
 
-def _split_table(name: dict[str, str], judged: HeldOut) -> pa.Table:
+def _quantiles(name: str, values: np.ndarray) -> dict[str, float | None]:
+    """Between which 95 % of the values lie; one of them each, as infinity allows no interpolation."""
+    low, high = np.quantile(values, [0.025, 0.975], method="nearest") if len(values) else (None, None)
+    return {f"{name}_low": low, f"{name}_high": high}
+
+
+def _split_table(search: str, judged: HeldOut) -> pa.Table:
     splits = len(judged.table["adaptive"])
-    columns = {key: [value] * splits for key, value in name.items()} | {"split": np.arange(splits, dtype=np.int32)}
-    return pa.table(columns | judged.table).select(SPLITS.names).cast(SPLITS)
+    columns = {"search": [search] * splits, "split": np.arange(splits, dtype=np.int32)} | judged.table
+    return pa.table(columns)
+
+
+def _keyed(key: dict[str, str], table: pa.Table) -> pa.Table:
+    columns = {name: pa.repeat(value, table.num_rows) for name, value in key.items()}
+    return pa.table(columns | {name: table[name] for name in table.column_names}).select(SPLITS.names).cast(SPLITS)
 
 
 if __name__ == "__main__":

@@ -44,6 +44,13 @@ class Interval:
 NOTHING = Interval(math.nan, math.nan, math.nan)
 
 
+def from_json(figure: dict | None) -> Interval:
+    """What `Interval.as_json` wrote; NOTHING where there is none, or it is null."""
+    if not figure or figure["value"] is None:
+        return NOTHING
+    return Interval(figure["value"], figure["low"], figure["high"])
+
+
 def wilson(successes: np.ndarray, counts: np.ndarray, level: float = LEVEL) -> tuple[np.ndarray, np.ndarray]:
     """Wilson's score interval of successes/counts, elementwise: (low, high), NaN where counts is 0."""
     successes, n = np.asarray(successes, dtype=float), np.asarray(counts, dtype=float)
@@ -135,18 +142,7 @@ def mean(
     return bootstrap(columns if clusters is None else cluster_sums(columns, clusters), ratio, generator, resamples)
 
 
-def correlation(
-    x: np.ndarray, y: np.ndarray, generator: np.random.Generator, resamples: int, clusters: np.ndarray | None = None
-) -> Interval:
-    """Pearson's correlation of x and y, (n,) each, with a bootstrap interval; NaN if one is constant or n < 10."""
-    x, y = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
-    if len(x) < 10 or np.ptp(x) == 0 or np.ptp(y) == 0:
-        return NOTHING
-    x, y = x - x.mean(), y - y.mean()  # keeps the sums of squares well conditioned
-    columns = np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], axis=1)
-
-    def pearson(sums: np.ndarray) -> np.ndarray:
-        n, sx, sy, sxx, syy, sxy = sums.T
-        return (sxy - sx * sy / n) / np.sqrt((sxx - sx * sx / n) * (syy - sy * sy / n))
-
-    return bootstrap(columns if clusters is None else cluster_sums(columns, clusters), pearson, generator, resamples)
+def pearson(sums: np.ndarray) -> np.ndarray:
+    """Statistic of (resamples, 6) sums: Pearson's correlation of x and y, from sums of 1, x, y, x^2, y^2 and xy."""
+    n, sx, sy, sxx, syy, sxy = sums.T
+    return (sxy - sx * sy / n) / np.sqrt((sxx - sx * sx / n) * (syy - sy * sy / n))

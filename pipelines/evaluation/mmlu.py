@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import yaml
@@ -12,6 +15,7 @@ import yaml
 from pipelines.errors import LongtailError
 from pipelines.evaluation.task import Item
 from pipelines.replug import ensemble
+from pipelines.sources.records import SUFFIXES, read_records, record_files, shown
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.text import open_text
 
@@ -27,29 +31,78 @@ CATEGORIES: dict[str, str] = {
 
 
 def read(folder: Path, split: str, rejects: Rejects) -> list[Item]:
-    """The rows of <folder>/<split>/<subject>_<split>.csv: question, A, B, C, D, the right letter; without a header.
+    """The questions below <folder>/<split>, in the benchmark's own layout or the Hub's.
 
-    Raises LongtailError for a file that is no subject of MMLU's.
+    Its own: <subject>_<split>.csv without a header, columns question, A, B, C, D, the right letter. The Hub's: Parquet
+    or JSON with question, subject, choices (four) and answer (0 to 3, or the letter). A question's id has its place
+    among its subject's, so that it is the same in both. Bad rows go to `rejects`. Raises LongtailError for a file of no
+    subject, and where both layouts are there, which would ask each question twice.
     """
+    files = record_files(folder / split, (".csv", *SUFFIXES))
+    if len({file.suffix == ".csv" for file in files}) > 1:
+        raise LongtailError(f"{folder / split}: has .csv and other files, expected one layout; leave the others out")
+    rows = chain.from_iterable(
+        _csv(file, file.stem.removesuffix(f"_{split}"), rejects) if file.suffix == ".csv" else _records(file, rejects)
+        for file in files
+    )
+    places: Counter[str] = Counter()
     items = []
-    for path in sorted((folder / split).glob("*.csv")):
-        subject = path.stem.removesuffix(f"_{split}")
-        if subject not in CATEGORIES:
-            raise LongtailError(f"{path}: {subject!r} is no subject of MMLU, expected one of the 57, as in mmlu.yaml")
+    for path, number, subject, question, options, answer, detail in rows:
+        places[subject] += 1
+        if reason := _fault(subject, question, options, answer):
+            rejects.add(path, number, reason, detail)
+            continue
+        lettered = "\n".join(f"{letter}. {text}" for letter, text in zip(LETTERS, options, strict=True))
+        body = f"Question: {question}\n{lettered}\nAnswer:"
+        items.append(Item(f"{subject}/{split}/{places[subject]}", subject, question, body, [answer]))
+    return items
+
+
+class _Row(NamedTuple):
+    path: Path
+    number: int
+    subject: str
+    question: str
+    options: list[str]
+    answer: str
+    detail: str  # all of it, for the rejects
+
+
+def _csv(path: Path, subject: str, rejects: Rejects) -> Iterator[_Row]:
+    if subject not in CATEGORIES:
+        raise LongtailError(f"{path}: {subject!r} is no subject of MMLU, expected one of the 57, as in mmlu.yaml")
+    try:
         for number, row in enumerate(csv.reader(line + "\n" for line in open_text(path)), start=1):
             rejects.read += 1
-            cells = [cell.strip() for cell in row]
-            if len(cells) != 6:
-                rejects.add(path, number, "not 6 columns", ",".join(cells))
-            elif not all(cells) or cells[5] not in LETTERS:
-                rejects.add(
-                    path, number, "empty cell" if not all(cells) else "answer is none of A to D", ",".join(cells)
-                )
-            else:
-                options = "\n".join(f"{letter}. {text}" for letter, text in zip(LETTERS, cells[1:5], strict=True))
-                body = f"Question: {cells[0]}\n{options}\nAnswer:"
-                items.append(Item(f"{subject}/{split}/{number}", subject, cells[0], body, [cells[5]]))
-    return items
+            cells = [cell.strip() for cell in row] or [""]
+            yield _Row(path, number, subject, cells[0], cells[1:-1], cells[-1], ",".join(cells))
+    except csv.Error as error:
+        raise LongtailError(f"{path}: not CSV ({error}), expected a question a row; fetch it again") from None
+
+
+def _records(path: Path, rejects: Rejects) -> Iterator[_Row]:
+    for number, record in read_records(path, ("question", "subject", "choices", "answer"), rejects):
+        subject, question, answer = (record.get(name) for name in ("subject", "question", "answer"))
+        choices = record.get("choices")
+        options = [_text(one) for one in choices] if isinstance(choices, list) else []
+        if type(answer) is int and 0 <= answer < len(LETTERS):
+            answer = LETTERS[answer]
+        yield _Row(path, number, _text(subject), _text(question), options, str(answer).strip(), shown(record))
+
+
+def _text(cell: object) -> str:
+    return cell.strip() if isinstance(cell, str) else ""
+
+
+def _fault(subject: str, question: str, options: list[str], answer: str) -> str:
+    """Why a row can't be used; "" where it can."""
+    if subject not in CATEGORIES:
+        return "no subject of MMLU"
+    if len(options) != len(LETTERS):
+        return "not 4 options"
+    if not all((question, *options, answer)):
+        return "empty cell"
+    return "" if answer in tuple(LETTERS) else "answer is none of A to D"
 
 
 def answer(lm: LanguageModel, prompts: list[Prompt], log_weights: np.ndarray) -> list[str]:

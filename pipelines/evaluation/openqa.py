@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def read(folder: Path, rejects: Rejects) -> list[Item]:
-    """The questions of every *.jsonl below `folder` as items; bad lines go to `rejects`."""
+    """The questions of every file below `folder` as items; bad ones go to `rejects`."""
     return [
         Item(question.id, "", question.text, f"Question: {question.text}\nAnswer:", question.answers)
         for question in read_questions(folder, rejects)

@@ -1,47 +1,68 @@
-"""PopQA's analyses (sections 4 to 5): accuracy by relation and popularity, where retrieving helps and hurts, recall@1.
+"""Answers to a question set and how right they are, by method, relation and popularity (PopQA, sections 4 to 5).
 
-Every function takes `Answers` and gives rows (dicts) of a table, each figure as an `Interval` where it has one.
-Intervals of differences and correlations are bootstraps over subjects, because the questions of one subject are
-correlated.
+Every function gives rows (dicts) of a table of `tables`, without the columns dataset and lm, each figure as an
+`Interval`. Shares have Wilson's interval; those of differences and correlations are bootstraps over subjects, because
+the questions of one subject are correlated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
 
 from pipelines import draws
+from pipelines.errors import LongtailError
 from pipelines.evaluation import intervals
-from pipelines.evaluation.intervals import Interval
+from pipelines.evaluation.intervals import NOTHING, Interval
 
-RETRIEVERS = ("bm25", "dense", "lsr")
 TAIL, HEAD = 0.60, 0.15  # shares of the questions, least and most popular
-DECILES = 10
+DECILES, FIFTHS = 10, 5
+RELATIVE = np.arange(-1.5, 2.0, 0.5)  # bounds between bins of relative popularity, in standard deviations
+_COLUMNS = {
+    "correct": "correct",
+    "word": "correct_word",
+    "has_answer": "doc_has_answer",
+    "is_subject": "doc_is_subject",
+    "is_namesake": "doc_is_namesake",
+    "calls": "lm_calls",
+    "prompt_tokens": "prompt_tokens",
+    "new_tokens": "new_tokens",
+    "cost": "cost",
+}
+
+
+@dataclass(frozen=True)
+class Method:
+    """What one method's answers came to; arrays (n,), NaN where a file from elsewhere does not say."""
+
+    correct: np.ndarray  # 1 or 0, never NaN: by the published substring rule
+    word: np.ndarray  # 1 or 0: by whole words
+    has_answer: np.ndarray  # 1 or 0: what was read holds an answer; NaN closed-book
+    is_subject: np.ndarray  # 1 or 0: the passage is from the subject's own page; NaN where that page is not known
+    is_namesake: np.ndarray  # 1 or 0: from another page by the same name; NaN likewise
+    calls: np.ndarray  # prompts sent
+    prompt_tokens: np.ndarray  # over all of them
+    new_tokens: np.ndarray
+    cost: np.ndarray  # money
 
 
 @dataclass(frozen=True)
 class Answers:
-    """One question set with the answers of every method; arrays (n,), ordered by question id."""
+    """One language model's answers to one question set by every method it has; arrays (n,), ordered by question id."""
 
     ids: np.ndarray
     relations: np.ndarray
     subjects: np.ndarray
     popularity: np.ndarray  # float, NaN where not known
-    correct: dict[str, np.ndarray]  # method -> bool, by the published substring rule
-    correct_word: dict[str, np.ndarray]  # method -> bool, by whole words
-    has_answer: dict[str, np.ndarray]  # retriever -> bool, the passage holds an answer
-    is_subject: dict[str, np.ndarray]  # retriever -> 1, 0, NaN where the subject's page is not known
-    is_namesake: dict[str, np.ndarray]  # retriever -> 1, 0, NaN likewise
+    of: dict[str, Method]
 
-    def bootstrap(self, values: np.ndarray, rows: np.ndarray, seed: int, resamples: int) -> Interval:
-        """Mean of `values[rows]`, with a bootstrap interval over subjects."""
-        generator = draws.generator(seed, "popqa bootstrap")
-        return intervals.mean(values[rows], generator, resamples, self.subjects[rows])
-
+    @cached_property
     def ranks(self) -> np.ndarray:
         """Each question's place by popularity in [0, 1), equal popularities at equal places; NaN where not known."""
         known = np.isfinite(self.popularity)
@@ -52,185 +73,235 @@ class Answers:
             ranks[known] = middle[np.searchsorted(values, self.popularity[known])]
         return ranks
 
+    @cached_property
+    def _subject_numbers(self) -> np.ndarray:
+        return np.unique(self.subjects.astype(str), return_inverse=True)[1]
 
-def read(questions: Path, predictions: Path) -> Answers:
-    """Join the question set with data/predictions/<dataset>/<method>.parquet of every method, on the question id."""
-    methods = ("closed_book", *RETRIEVERS)
-    columns = ", ".join(
-        f"{m}.correct AS {m}_correct, {m}.correct_word AS {m}_word, {m}.doc_has_answer AS {m}_has_answer, "
-        f"{m}.doc_is_subject AS {m}_is_subject, {m}.doc_is_namesake AS {m}_is_namesake"
-        for m in methods
+    def bootstraps(
+        self, asked: dict[Any, tuple[Callable, Sequence[np.ndarray]]], seed: int, resamples: int
+    ) -> dict[Any, Interval]:
+        """For each key a function of the sums of its columns (n,), all over the same resamples of subjects."""
+        if not asked:
+            return {}
+        columns = [column for _, own in asked.values() for column in own]
+        ends = np.cumsum([len(own) for _, own in asked.values()])
+        statistics = [
+            partial(_of_columns, function, int(end) - len(own), int(end))
+            for (function, own), end in zip(asked.values(), ends, strict=True)
+        ]
+        sums = intervals.cluster_sums(np.stack(columns, axis=1), self._subject_numbers)
+        generator = draws.generator(seed, "popqa bootstrap")
+        found = intervals.bootstraps(sums, statistics, generator, resamples)
+        return dict(zip(asked, found, strict=True))
+
+    def means(self, asked: dict[Any, tuple[np.ndarray, np.ndarray]], seed: int, resamples: int) -> dict[Any, Interval]:
+        """For each key the mean of its values (n,) over its rows (n,) bool; values not known (NaN) are left out."""
+        columns = {key: mean_columns(*own) for key, own in asked.items()}
+        return self.bootstraps({key: (intervals.ratio, own) for key, own in columns.items()}, seed, resamples)
+
+
+def _of_columns(function: Callable, start: int, end: int, sums: np.ndarray) -> np.ndarray:
+    return function(sums[:, start:end])
+
+
+def mean_columns(values: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:
+    """The two columns whose sums' ratio is the mean of `values` over `rows`, those not known left out."""
+    known = rows & np.isfinite(values)
+    return [np.where(known, values, 0.0), known.astype(float)]
+
+
+def read(questions: Path, files: dict[str, Path]) -> Answers:
+    """Join the question set with the answers of each method, a file each, on the question id.
+
+    Raises LongtailError naming the id that occurs twice, is no question of the set, or is answered by one method only.
+    """
+    columns = ", ".join(f"CAST({column} AS DOUBLE) AS {name}" for name, column in _COLUMNS.items())
+    found: dict[str, dict[str, np.ndarray]] = {}
+    first: Path | None = None
+    for method, file in files.items():
+        query = f"SELECT question_id, {columns} FROM read_parquet(?) ORDER BY question_id"
+        rows = _filled(duckdb.execute(query, [str(file)]).fetchnumpy())
+        _check_ids(file, rows["question_id"], first, found[next(iter(found))]["question_id"] if found else None)
+        found[method], first = rows, first or file
+    ids = next(iter(found.values()))["question_id"] if found else np.array([], object)
+    asked = _filled(
+        duckdb.execute(
+            """SELECT question_id, relation, CAST(s_pop AS DOUBLE) AS popularity,
+                      coalesce(CAST(s_uri AS VARCHAR), subj, question_id) AS subject
+               FROM read_parquet(?) WHERE question_id IN (SELECT unnest(?::VARCHAR[])) ORDER BY question_id""",
+            [str(questions), list(ids)],
+        ).fetchnumpy()
     )
-    joins = " ".join(f"JOIN read_parquet('{predictions / m}.parquet') {m} USING (question_id)" for m in methods)
-    rows = duckdb.sql(
-        f"""SELECT question_id, q.relation, CAST(q.s_pop AS DOUBLE) AS s_pop,
-                   coalesce(CAST(q.s_uri AS VARCHAR), q.subj, question_id) AS subject, {columns}
-            FROM read_parquet('{questions}') q {joins} ORDER BY question_id"""
-    ).fetchnumpy()
-
-    def known(name: str) -> np.ndarray:
-        values = rows[name]
-        return np.where(np.ma.getmaskarray(values), np.nan, np.ma.getdata(values).astype(float))
-
-    def flags(suffix: str, of: tuple[str, ...]) -> dict[str, np.ndarray]:
-        return {m: np.ma.getdata(rows[f"{m}_{suffix}"]).astype(bool) for m in of}
-
+    _check_ids(questions, asked["question_id"], first, ids)
     return Answers(
-        ids=np.ma.getdata(rows["question_id"]).astype(object),
-        relations=np.ma.getdata(rows["relation"]).astype(object),
-        subjects=np.ma.getdata(rows["subject"]).astype(object),
-        popularity=known("s_pop"),
-        correct=flags("correct", methods),
-        correct_word=flags("word", methods),
-        has_answer=flags("has_answer", RETRIEVERS),
-        is_subject={m: known(f"{m}_is_subject") for m in RETRIEVERS},
-        is_namesake={m: known(f"{m}_is_namesake") for m in RETRIEVERS},
+        ids=ids,
+        relations=asked["relation"],
+        subjects=asked["subject"],
+        popularity=asked["popularity"],
+        of={method: Method(**{name: rows[name] for name in _COLUMNS}) for method, rows in found.items()},
     )
 
 
-def accuracy(answers: Answers) -> list[dict]:
-    """Accuracy by method and match rule, with Wilson's interval."""
+def _filled(rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Numbers as floats with NaN for null, text as objects."""
+    return {
+        name: np.ma.filled(values.astype(float), np.nan) if values.dtype.kind == "f" else np.ma.getdata(values)
+        for name, values in rows.items()
+    }
+
+
+def _check_ids(file: Path, ids: np.ndarray, first: Path | None, expected: np.ndarray | None) -> None:
+    """Raise LongtailError where sorted `ids` hold one twice, or are not those `expected` from the file `first`."""
+    twice = ids[1:][ids[1:] == ids[:-1]]
+    if len(twice):
+        raise LongtailError(f"{file}: question_id {twice[0]} occurs twice, expected each once; make the file again")
+    if expected is not None and not np.array_equal(ids, expected):
+        odd = min(set(ids) ^ set(expected))
+        lacks, has = (file, first) if odd in set(expected) else (first, file)
+        raise LongtailError(
+            f"{lacks}: question_id {odd} is missing, which {has} has, expected the same questions in both; run the "
+            "stage `answer` or the import again"
+        )
+
+
+def accuracy(answers: Answers, seed: int, resamples: int) -> list[dict]:
+    """Accuracy by method and rule, and its correlation with log popularity."""
+    everyone = np.ones(len(answers.ids), bool)
+    known = int(np.isfinite(answers.popularity).sum())
     return [
-        {"method": method, "questions": len(right), "substring": intervals.share(right)}
-        | {"word": intervals.share(answers.correct_word[method])}
-        for method, right in answers.correct.items()
+        {"method": method, **both(own, everyone), "popularity_known": known}
+        | {"correlation": correlations(answers, method, {"": everyone}, seed, resamples)[""]}
+        for method, own in answers.of.items()
     ]
 
 
 def by_relation(answers: Answers, seed: int, resamples: int) -> list[dict]:
-    """Accuracy of every method by relation, and the closed-book one's correlation with log popularity."""
+    """Accuracy by method and relation, and its correlation with log popularity (Figures 4, 16 to 19)."""
+    groups = _relations(answers)
     rows = []
-    for relation in np.unique(answers.relations):
-        own = answers.relations == relation
-        row = {"relation": relation, "questions": int(own.sum())}
-        row |= {method: intervals.share(right[own]) for method, right in answers.correct.items()}
-        rows.append(row | {"correlation": correlation(answers, "closed_book", seed, resamples, own)})
+    for method, own in answers.of.items():
+        found = correlations(answers, method, groups, seed, resamples)
+        rows += [
+            {"method": method, "relation": relation, **both(own, group), "correlation": found[relation]}
+            for relation, group in groups.items()
+        ]
     return rows
 
 
-def correlation(answers: Answers, method: str, seed: int, resamples: int, rows: np.ndarray | None = None) -> Interval:
-    """Correlation of being right with log10 popularity, over questions whose popularity is known."""
-    own = np.isfinite(answers.popularity) & (True if rows is None else rows)
-    log_popularity = np.log10(np.maximum(answers.popularity[own], 1))
-    generator = draws.generator(seed, "popqa bootstrap")
-    return intervals.correlation(
-        log_popularity, answers.correct[method][own], generator, resamples, answers.subjects[own]
-    )
+def by_popularity(answers: Answers, seed: int, resamples: int) -> list[dict]:
+    """Accuracy by method and decile of popularity, and what it is above the closed-book one (Figures 5 to 7)."""
+    bins, rows = dict(_quantiles(answers, DECILES)), []
+    for method, own in answers.of.items():
+        gains = _gains(answers, method, bins, seed, resamples)
+        rows += [
+            {"method": method, "decile": decile, "popularity": float(np.median(answers.popularity[group]))}
+            | both(own, group)
+            | {"gain": gains[decile]}
+            for decile, group in bins.items()
+        ]
+    return rows
 
 
-def by_popularity(answers: Answers) -> list[dict]:
-    """Accuracy of every method by decile of popularity, with Wilson's interval and the decile's median popularity."""
-    return [
-        row | {method: intervals.share(right[own]) for method, right in answers.correct.items()}
-        for own, row in _deciles(answers)
-    ]
+def _gains(
+    answers: Answers, method: str, groups: dict[Any, np.ndarray], seed: int, resamples: int
+) -> dict[Any, Interval]:
+    """What a method's accuracy is above the closed-book one in each group; NOTHING without closed-book answers."""
+    if method == "closed_book" or "closed_book" not in answers.of:
+        return dict.fromkeys(groups, NOTHING)
+    change = gain(answers, method)
+    return answers.means({key: (change, group) for key, group in groups.items()}, seed, resamples)
 
 
-def gains_by_popularity(answers: Answers, seed: int, resamples: int) -> list[dict]:
-    """Augmented minus closed-book accuracy by decile of popularity, one figure a retriever."""
-    return [
-        row | {method: answers.bootstrap(gain(answers, method), own, seed, resamples) for method in RETRIEVERS}
-        for own, row in _deciles(answers)
-    ]
+def by_relation_and_popularity(answers: Answers, seed: int, resamples: int) -> list[dict]:
+    """`by_popularity` by relation and fifth of popularity; the fifths are those of all relations together (Figure 20).
 
-
-def _deciles(answers: Answers) -> Iterator[tuple[np.ndarray, dict]]:
-    """Of each decile of popularity that has questions: which they are, (n,) bool, and what describes it."""
-    ranks = answers.ranks()
-    for decile in range(DECILES):
-        own = (ranks >= decile / DECILES) & (ranks < (decile + 1) / DECILES)
-        if own.any():
-            median = float(np.median(answers.popularity[own]))
-            yield own, {"decile": decile + 1, "questions": int(own.sum()), "popularity": median}
-
-
-def gain(answers: Answers, method: str) -> np.ndarray:
-    """Augmented minus closed-book correctness of each question, (n,) in {-1, 0, 1}."""
-    return answers.correct[method].astype(float) - answers.correct["closed_book"]
-
-
-def asked_as_evaluated(answers: Answers, seed: int) -> np.ndarray:
-    """Which subjects the offline world's language model was asked about in the evaluation's own wording, (n,) bool.
-
-    Half of the entities, by the draw of `sources.world_facts.World.asked_as_evaluated`.
+    `least` and `most` are a fifth's own bounds; relations without a question in it have no row.
     """
-    qids = [str(subject).rsplit("/", 1)[-1] for subject in answers.subjects]
-    return draws.uniforms(seed, "world/wording", qids) < 0.5
-
-
-def share_of(answers: Answers, method: str, rows: np.ndarray) -> Interval:
-    """Accuracy over some of the questions, with Wilson's interval."""
-    return intervals.share(answers.correct[method][rows])
-
-
-def where_retrieval_helps(answers: Answers, seed: int, resamples: int) -> list[dict]:
-    """Augmented minus closed-book accuracy: all, tail, head, and by whose page the passage is, one row a retriever."""
-    ranks = answers.ranks()
+    fifths = dict(_quantiles(answers, FIFTHS))
+    bounds = {
+        fifth: {"least": answers.popularity[own].min(), "most": answers.popularity[own].max()}
+        for fifth, own in fifths.items()
+    }
+    cells = {
+        (relation, fifth): own & of_relation
+        for relation, of_relation in _relations(answers).items()
+        for fifth, own in fifths.items()
+        if (own & of_relation).any()
+    }
     rows = []
-    for method in RETRIEVERS:
-        subject, namesake = answers.is_subject[method], answers.is_namesake[method]
-        groups = {
-            "all": np.ones(len(ranks), dtype=bool),
-            "tail": ranks < TAIL,
-            "head": ranks >= 1 - HEAD,
-            "subject's page": subject == 1,
-            "namesake's page": namesake == 1,
-            "namesake's page, head": (namesake == 1) & (ranks >= 1 - HEAD),
-            "another page": (subject == 0) & (namesake == 0),
-        }
+    for method, own in answers.of.items():
+        gains = _gains(answers, method, cells, seed, resamples)
         rows += [
-            {
-                "retriever": method,
-                "questions of": name,
-                "questions": int(own.sum()),
-                "closed_book": intervals.share(answers.correct["closed_book"][own]),
-                "augmented": intervals.share(answers.correct[method][own]),
-                "gain": answers.bootstrap(gain(answers, method), own, seed, resamples),
-            }
-            for name, own in groups.items()
+            {"method": method, "relation": relation, "fifth": fifth, **bounds[fifth], **both(own, cell)}
+            | {"gain": gains[relation, fifth]}
+            for (relation, fifth), cell in cells.items()
         ]
     return rows
 
 
-def recall(answers: Answers) -> list[dict]:
-    """Recall@1 (the passage holds an answer) by retriever, over all and in the 2x2 of which answers are right."""
-    rows = []
-    for method in RETRIEVERS:
-        found, closed, augmented = answers.has_answer[method], answers.correct["closed_book"], answers.correct[method]
-        cells = {
-            "all": np.ones(len(found), dtype=bool),
-            "both right": closed & augmented,
-            "only closed-book right": closed & ~augmented,
-            "only augmented right": ~closed & augmented,
-            "both wrong": ~closed & ~augmented,
-        }
-        total = max(1, len(found))
-        rows += [
-            {
-                "retriever": method,
-                "answers": name,
-                "share": float(own.sum() / total),
-                "recall": intervals.share(found[own]),
-            }
-            for name, own in cells.items()
-        ]
-    return rows
+def by_relative_popularity(answers: Answers) -> list[dict]:
+    """Accuracy by method and relative popularity (Figure 8).
+
+    A question's relative popularity is its log popularity, less the mean of its relation, over that one's standard
+    deviation; in bins of half a deviation, the outer two open.
+    """
+    relative = np.full(len(answers.ids), np.nan)
+    logs = np.log10(np.maximum(answers.popularity, 1))
+    for own in _relations(answers).values():
+        known = own & np.isfinite(logs)
+        if known.any() and (deviation := logs[known].std()) > 0:
+            relative[known] = (logs[known] - logs[known].mean()) / deviation
+    places = np.where(np.isfinite(relative), np.digitize(relative, RELATIVE) + 1, 0)
+    return [
+        {"method": method, "bin": int(place), "relative_popularity": float(relative[places == place].mean())}
+        | both(answers.of[method], places == place)
+        for method in answers.of
+        for place in np.unique(places[places > 0])
+    ]
 
 
-def examples(questions: Path, predictions: Path, retriever: str, seed: int, n: int) -> list[dict]:
-    """Questions drawn by hash on which only one of the two answers is right: `n` where it is the augmented, `n` not."""
-    rows = duckdb.sql(
-        f"""SELECT question_id, q.question, q.possible_answers[1] AS answer, q.s_pop AS popularity,
-                   c.prediction AS closed_book, a.prediction AS augmented, a.doc_title, c.correct AS helped_not
-            FROM read_parquet('{questions}') q
-            JOIN read_parquet('{predictions}/closed_book.parquet') c USING (question_id)
-            JOIN read_parquet('{predictions}/{retriever}.parquet') a USING (question_id)
-            WHERE c.correct != a.correct ORDER BY question_id"""
-    )
-    table = [dict(zip(rows.columns, row, strict=True)) for row in rows.fetchall()]
-    chosen = []
-    for hurt in (False, True):
-        group = [row for row in table if row["helped_not"] is hurt]
-        drawn = draws.sample(seed, "examples", [row["question_id"] for row in group], n)
-        chosen += [group[i] for i in drawn]
-    return [{"effect": "retrieving hurts" if row.pop("helped_not") else "retrieving helps"} | row for row in chosen]
+def correlations(
+    answers: Answers, method: str, groups: dict[str, np.ndarray], seed: int, resamples: int
+) -> dict[str, Interval]:
+    """Pearson's correlation of being right with log10 popularity in each group of questions, (n,) bool each.
+
+    NOTHING where fewer than 10 have a known popularity, or either is the same for all.
+    """
+    logs, right = np.log10(np.maximum(answers.popularity, 1)), answers.of[method].correct
+    asked = {}
+    for name, group in groups.items():
+        own = group & np.isfinite(logs)
+        if own.sum() >= 10 and np.ptp(logs[own]) > 0 and np.ptp(right[own]) > 0:
+            x = np.where(own, logs - logs[own].mean(), 0.0)  # centred: keeps the sums of squares well conditioned
+            y = np.where(own, right - right[own].mean(), 0.0)
+            asked[name] = intervals.pearson, [own.astype(float), x, y, x * x, y * y, x * y]
+    return dict.fromkeys(groups, NOTHING) | answers.bootstraps(asked, seed, resamples)
+
+
+def gain(answers: Answers, method: str, rule: str = "correct") -> np.ndarray:
+    """A method's less the closed-book correctness of each question, (n,) in {-1, 0, 1}, NaN where not known."""
+    return getattr(answers.of[method], rule) - getattr(answers.of["closed_book"], rule)
+
+
+def share(values: np.ndarray, rows: np.ndarray) -> Interval:
+    """The share of ones among the known `values` of some rows, with Wilson's interval."""
+    own = values[rows]
+    return intervals.share(own[np.isfinite(own)] == 1)
+
+
+def both(of: Method, rows: np.ndarray) -> dict:
+    """How many rows there are, and the accuracy over them by both rules."""
+    return {"questions": int(rows.sum()), "substring": share(of.correct, rows), "word": share(of.word, rows)}
+
+
+def _relations(answers: Answers) -> dict[str, np.ndarray]:
+    """Relation -> its questions, (n,) bool."""
+    return {str(relation): answers.relations == relation for relation in np.unique(answers.relations.astype(str))}
+
+
+def _quantiles(answers: Answers, parts: int) -> Iterator[tuple[int, np.ndarray]]:
+    """Of each of so many equal parts by popularity that has questions: its number from 1, and which, (n,) bool."""
+    for part in range(parts):
+        own = (answers.ranks >= part / parts) & (answers.ranks < (part + 1) / parts)
+        if own.any():
+            yield part + 1, own

@@ -53,8 +53,8 @@ class Task:
 def read_tasks(raw: Path, chosen: params.Tasks, seed: int, rejects: Rejects) -> list[Task]:
     """The tasks whose data the profile has, at most `max_questions` items each, drawn by hash.
 
-    MMLU's demonstrations are the first of each subject's dev split; the others' are drawn from the questions, which
-    then are not asked.
+    MMLU's demonstrations are the first of each subject's dev split; the others' are drawn from the questions. What is
+    shown is not asked.
     """
     tasks = []
     asked = mmlu.read(raw / "mmlu", "test", rejects)
@@ -63,12 +63,15 @@ def read_tasks(raw: Path, chosen: params.Tasks, seed: int, rejects: Rejects) -> 
         for item in mmlu.read(raw / "mmlu", "dev", rejects):
             solved.setdefault(item.subject, []).append(item)
         shots = {subject: items[: chosen.mmlu_shots] for subject, items in solved.items()}
-        tasks.append(Task("mmlu", _drawn(asked, seed, "mmlu", chosen.max_questions), shots, "tasks.mmlu_shots"))
+        known = {(item.subject, item.body) for shown in shots.values() for item in shown}
+        rest = [item for item in asked if (item.subject, item.body) not in known]
+        tasks.append(Task("mmlu", _drawn(rest, seed, "mmlu", chosen.max_questions), shots, "tasks.mmlu_shots"))
     for name in TASKS[1:]:
         items = openqa.read(raw / name, rejects)
         if items:
             shown = _drawn(items, seed, f"{name} shots", min(chosen.qa_shots, len(items) - 1))
-            rest = [item for item in items if item.query not in {one.query for one in shown}]
+            known = {item.query.casefold() for item in shown}
+            rest = [item for item in items if item.query.casefold() not in known]
             tasks.append(Task(name, _drawn(rest, seed, name, chosen.max_questions), {"": shown}, "tasks.qa_shots"))
     rejects.check()
     return tasks
@@ -134,27 +137,32 @@ def _demonstrations(items: list[Item], search: Search | None) -> list[str]:
 
 
 def summarise(table: pa.Table, seed: int, resamples: int) -> dict:
-    """Accuracy by task and method (Wilson), gain over closed-book (bootstrap over questions), MMLU by category."""
+    """By task and method: accuracy (Wilson), gain over closed-book (bootstrap over questions), MMLU's by category."""
     columns = {name: np.array(table[name].to_pylist(), dtype=object) for name in SCHEMA.names if name != "answers"}
     right = columns["correct"].astype(bool)
+
+    def figure(of: np.ndarray, method: str) -> dict:
+        """The questions `of` (rows,) bool by a method: {"value", "low", "high", "questions"}, and their "gain"."""
+        own, closed = (of & (columns["method"] == name) for name in (method, "closed_book"))
+        found = intervals.share(right[own]).as_json() | {"questions": int(own.sum())}
+        if method != "closed_book":
+            gain = right[own].astype(float) - right[closed]  # both ordered by question id
+            generator = draws.generator(seed, "tasks bootstrap")
+            found["gain"] = intervals.mean(gain, generator, resamples).as_json()
+        return found
+
     figures: dict = {}
-    for name in TASKS:
+    for name in np.unique(columns["task"].astype(str)):
+        of = columns["task"] == name
         for method in METHODS:
-            own = (columns["task"] == name) & (columns["method"] == method)
-            if not own.any():
-                continue
-            figure = {"accuracy": intervals.share(right[own]).as_json(), "questions": int(own.sum())}
-            if method != "closed_book":
-                closed = (columns["task"] == name) & (columns["method"] == "closed_book")
-                generator = draws.generator(seed, "tasks bootstrap")
-                gain = right[own].astype(float) - right[closed]  # both ordered by question id
-                figure["gain"] = intervals.mean(gain, generator, resamples).as_json()
+            whole = figure(of, method)
+            accuracy = {key: whole.pop(key) for key in ("value", "low", "high")}
+            own = {"accuracy": accuracy} | whole
             if name == "mmlu":
-                categories = np.unique(columns["category"][own].astype(str))
-                shares = {c: intervals.share(right[own & (columns["category"] == c)]) for c in categories}
-                figure["categories"] = {c: share.as_json() for c, share in shares.items()}
-                figure["mean_of_categories"] = float(np.mean([share.value for share in shares.values()]))
-            figures.setdefault(name, {})[method] = figure
+                categories = np.unique(columns["category"][of].astype(str))
+                own["categories"] = {c: figure(of & (columns["category"] == c), method) for c in categories}
+                own["mean_of_categories"] = float(np.mean([one["value"] for one in own["categories"].values()]))
+            figures.setdefault(name, {})[method] = own
     return figures
 
 

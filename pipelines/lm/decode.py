@@ -31,14 +31,17 @@ class Decoder:
         weights: np.ndarray,
         max_tokens: int,
         stop: str,
-        begun: prefixes.Prefixes | None = None,
-    ) -> list[tuple[str, float]]:
-        """The texts 0, 1, ... max(owners), up to `stop`, and the mean log-prob of their tokens (nats; -inf if none).
+        held: prefixes.Held,
+        own: np.ndarray,
+    ) -> list[tuple[str, float, int]]:
+        """The texts 0, 1, ... max(owners), up to `stop`, the mean log-prob of their tokens (nats; -inf if none), and
+        how many tokens were made, the stop string's included.
 
         Each next token of text i is the largest in the sum of weights (prompts,) * p(token | prompt, text so far) over
-        the prompts whose `owners` (prompts,) is i: they all go on with the same text. `begun` is what `begin` gave.
+        the prompts whose `owners` (prompts,) is i: they all go on with the same text. Each prompt begins with that of
+        the prefixes `held`, read before, whose number is in `own` (prompts,).
         """
-        ids, mask, past = self._rest(prompts, begun)
+        ids, mask, past = self._rest(prompts, held, own)
         mixed = np.zeros((n := owners.max() + 1, len(owners)), np.float32)
         mixed[owners, np.arange(len(owners))] = weights
         mixed, owner = (torch.from_numpy(array).to(self.model.device) for array in (mixed, owners))
@@ -60,28 +63,25 @@ class Decoder:
                 break
             ids = token[owner, None]
             mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
-        return [self._answer(made[i, :m], log_probs[i, :m], stop) for i, m in enumerate(lengths)]
+        return [(*self._answer(made[i, :m], log_probs[i, :m], stop), int(m)) for i, m in enumerate(lengths)]
 
     @torch.inference_mode()
-    def begin(self, prompts: Ragged) -> prefixes.Prefixes | None:
-        """What all prompts begin with, read once for all batches of them; few-shot prompts begin alike."""
-        shared = prefixes.common(prompts) if prefixes.reusable(self.model, gaps=True) else 0
-        ids = torch.from_numpy(prompts.values[None, :shared]).to(self.model.device)
-        return prefixes.Prefixes(self.model, ids) if shared else None
+    def hold(self, beginnings: Ragged) -> prefixes.Held:
+        """What several prompts begin with, each read once for all batches of them."""
+        return prefixes.Held(self.model, beginnings)
 
     def _rest(
-        self, prompts: Ragged, begun: prefixes.Prefixes | None
+        self, prompts: Ragged, held: prefixes.Held, own: np.ndarray
     ) -> tuple[torch.Tensor, torch.Tensor, Cache | None]:
         """Token ids to read, which of all columns are real, and the cache of what was read before.
 
         Padding is on the left, so that every row's new tokens stand in one column.
         """
-        rows, shared, past = np.arange(len(prompts.lengths)), 0, None
-        if begun:
-            shared, past = begun.length, begun.copies(len(rows))
-            prompts = prompts.slice(rows, np.full(len(rows), shared), prompts.lengths - shared)
-        ids, real = padded(prompts, int(prompts.lengths.max()), self._pad, left=True)
-        mask = np.concatenate([np.ones((len(rows), shared), np.int64), real], axis=1)
+        past, before = held.copies(own)
+        shared = before.sum(1)
+        rest = prompts.slice(np.arange(len(own)), shared, prompts.lengths - shared)
+        ids, real = padded(rest, int(rest.lengths.max()), self._pad, left=True)
+        mask = np.concatenate([before, real], axis=1).astype(np.int64)
         return *(torch.from_numpy(array).to(self.model.device) for array in (ids, mask)), past
 
     def _step(self, ids: torch.Tensor, mask: torch.Tensor, past: Cache | None) -> tuple[torch.Tensor, Cache]:

@@ -43,7 +43,7 @@ class HttpModel:
             self._prompts = PromptTokenizer(own, folder, self.name, self.max_tokens)
         tried = {"score": self._try_scoring, "choose": self._try_choosing}
         self._lacks = {ability: lack for ability, probe in tried.items() if (lack := _lack(probe))}
-        self.scores = "score" not in self._lacks
+        self.scores, self.mixes = "score" not in self._lacks, False
 
     @property
     def usage(self) -> dict[str, float]:
@@ -102,6 +102,10 @@ class HttpModel:
         self.require("choose")
         return self._prompts.token_id(text)
 
+    def seen(self, prompts: Sequence[Prompt], max_tokens: int) -> list[Prompt]:
+        """See LanguageModel. Without a tokenizer nothing is cut: the server refuses too long a text."""
+        return self._prompts.seen(prompts, np.full(len(prompts), max_tokens)) if self._prompts else list(prompts)
+
     def generate(self, prompts: Sequence[Prompt], max_tokens: int, stop: str = "\n") -> list[Generation]:
         """See LanguageModel. The mean log-probability is over the tokens that begin before `stop`.
 
@@ -115,7 +119,8 @@ class HttpModel:
             sent, lengths = _lists(tokens), tokens.lengths
 
         def read(i: int, choice: Choice) -> Generation:
-            return Generation(*self._answer(choice, stop), int(lengths[i]))
+            shown = (choice.logprobs.tokens or []) if choice.logprobs else []
+            return Generation(*self._answer(choice, stop), int(lengths[i]), len(shown))
 
         return self._server.ask(sent, read, max_tokens=max_tokens, stop=[stop], logprobs=1)
 

@@ -42,7 +42,7 @@ class LocalModel:
         config = self.model.config.get_text_config()
         self.max_tokens, self._vocabulary = _positions(config, self.tokenizer), config.vocab_size
         self._texts = PromptTokenizer(self.tokenizer, folder, name, self.max_tokens)
-        self.scores, self.usage = True, {}
+        self.scores, self.mixes, self.usage = True, True, {}
         self._pad = self.tokenizer.pad_token_id or 0
         self._head = Head(self.model)
         self._decoder = Decoder(self.model, self.tokenizer)
@@ -89,6 +89,10 @@ class LocalModel:
         """See LanguageModel."""
         return self._texts.token_id(text)
 
+    def seen(self, prompts: Sequence[Prompt], max_tokens: int) -> list[Prompt]:
+        """See LanguageModel."""
+        return self._texts.seen(prompts, np.full(len(prompts), max_tokens))
+
     def generate(self, prompts: Sequence[Prompt], max_tokens: int, stop: str = "\n") -> list[Generation]:
         """See LanguageModel. Raises LongtailError where `max_tokens` leaves no room for a prompt."""
         return self.generate_mixture(prompts, np.zeros((len(prompts), 1)), max_tokens, stop)
@@ -103,15 +107,24 @@ class LocalModel:
         places = np.arange(len(prompts)).reshape(log_weights.shape)
         read = np.isfinite(log_weights)
         lengths = np.where(read, tokens.lengths[places], 0)
-        begun = self._decoder.begin(tokens.take(places[read])) if read.any() else None
+        shared, group = np.zeros((2, *places.shape), np.int64)
+        if prefixes.reusable(self.model, gaps=True):
+            shared[read], group[read] = prefixes.shared(tokens.take(places[read]), lengths[read] - 1)
         results: dict[int, Generation] = {}
-        for batch in self._batches((lengths.max(1, initial=0) + max_tokens) * read.sum(1)):
-            owners, _ = np.nonzero(read[batch])
-            weights = np.exp(log_weights[batch][read[batch]])
-            rows = tokens.take(places[batch][read[batch]])
-            found = self._decoder.greedy(rows, owners, weights, max_tokens, stop, begun)
-            for question, (text, mean) in zip(batch.tolist(), found, strict=True):
-                results[question] = Generation(text, mean, int(lengths[question].sum()))
+        for window in _windows(shared, group, self.batch_tokens):
+            numbers, first = np.unique(group[window], return_index=True)
+            begun = tokens.slice(places[window].ravel()[first], 0 * first, shared[window].ravel()[first])
+            held = self._decoder.hold(begun)
+            for some in self._batches((lengths[window].max(1, initial=0) + max_tokens) * read[window].sum(1)):
+                batch = window[some]
+                asked = read[batch]
+                owners, _ = np.nonzero(asked)
+                own = np.searchsorted(numbers, group[batch][asked])
+                rows, weights = tokens.take(places[batch][asked]), np.exp(log_weights[batch][asked])
+                found = self._decoder.greedy(rows, owners, weights, max_tokens, stop, held, own)
+                for question, (text, mean, made) in zip(batch.tolist(), found, strict=True):
+                    prompt_tokens, prompts_read = int(lengths[question].sum()), int(read[question].sum())
+                    results[question] = Generation(text, mean, prompt_tokens, made * prompts_read)
         return [results[question] for question in range(len(log_weights))]
 
     # ------------------------------------------------------------------ the model
@@ -171,6 +184,21 @@ class LocalModel:
             chosen = states[rows[part], columns[part]]
             logits = self._head(chosen) if self._head.apart else chosen
             yield part, logits.float()
+
+
+def _windows(shared: np.ndarray, group: np.ndarray, most: int) -> Iterator[np.ndarray]:
+    """Questions one after another whose prompts' prefixes, each held once, have at most `most` tokens together.
+
+    `shared` and `group` are (questions, k): tokens of the prefix and its number, 0 for none.
+    """
+    start, held = 0, {}
+    for question, own in enumerate(map(dict, map(zip, group.tolist(), shared.tolist()))):
+        if question > start and sum((held | own).values()) > most:
+            yield np.arange(start, question)
+            start, held = question, {}
+        held |= own
+    if start < len(group):
+        yield np.arange(start, len(group))
 
 
 def _part(rows: Ragged, chosen: np.ndarray, start: int, lengths: int | np.ndarray) -> Ragged:

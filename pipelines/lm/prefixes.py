@@ -46,33 +46,57 @@ def shared(rows: Ragged, limits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return best
 
 
-def common(rows: Ragged) -> int:
-    """How many first tokens all sequences share, each keeping one for itself; 0 where reading them once doesn't pay."""
-    n, width = len(rows.lengths), int(rows.lengths.min()) - 1
-    table = rows.slice(np.arange(n), np.zeros(n, np.int64), np.full(n, width)).values.reshape(n, width)
-    same = (table == table[:1]).all(0)
-    length = width if same.all() else int(same.argmin())
-    return length if length >= BLOCK and length * (n - 1) > WORTH * rows.lengths.sum() else 0
-
-
 class Prefixes:
     """Keys and values of prefixes of one length, (prefixes, length) token ids, as `model` reads them."""
 
     def __init__(self, model, ids: torch.Tensor) -> None:
         # DynamicCache without a configuration keeps all tokens, also where a layer only looks at the last ones.
         read = model.base_model(input_ids=ids, past_key_values=DynamicCache(), use_cache=True)
-        self.length, self._layers = ids.shape[1], read.past_key_values.layers
+        self.length, self.layers = ids.shape[1], read.past_key_values.layers
 
     def of(self, owners: torch.Tensor) -> Cache:
         """What a batch goes on from whose row i has prefix owners[i]: for one pass, since it keeps nothing of it."""
-        return Cache(layers=[_Shared(layer, owners) for layer in self._layers])
+        return Cache(layers=[_Shared(layer, owners) for layer in self.layers])
 
-    def copies(self, n: int) -> Cache:
-        """What n rows go on from that all have the only prefix; for as many passes as they like."""
+
+class Held:
+    """Keys and values of prefixes, some of them empty, for rows that go on from them as many passes as they like."""
+
+    def __init__(self, model, prefixes: Ragged) -> None:
+        self.lengths = prefixes.lengths
+        self._groups = []  # the numbers of the prefixes of one length, and what was read of them
+        for length in np.unique(self.lengths[self.lengths > 0]):
+            own = np.flatnonzero(self.lengths == length)
+            ids = torch.from_numpy(prefixes.take(own).values.reshape(len(own), length)).to(model.device)
+            self._groups.append((own, Prefixes(model, ids)))
+
+    def copies(self, own: np.ndarray) -> tuple[Cache | None, np.ndarray]:
+        """What rows go on from that have the prefixes `own` (rows,), None where all are empty, and which of its columns
+        are real, (rows, longest)."""
+        lengths = self.lengths[own]
+        real = np.arange(lengths.max(initial=0)) < lengths[:, None]
+        if not real.size:
+            return None, real
+        layers: list[list[torch.Tensor]] = []
+        for numbers, read in self._groups:
+            rows = np.flatnonzero(np.isin(own, numbers))
+            if not len(rows):
+                continue
+            places = torch.from_numpy(np.searchsorted(numbers, own[rows]))
+            parts = [(layer.keys, layer.values) for layer in read.layers]  # (prefixes, heads, length, width) each
+            layers = layers or [[_room(part, real.shape) for part in both] for both in parts]
+            for both, filled in zip(parts, layers, strict=True):
+                for part, whole in zip(both, filled, strict=True):
+                    whole[torch.from_numpy(rows).to(part.device), :, : read.length] = part[places.to(part.device)]
         cache = DynamicCache()
-        for number, layer in enumerate(self._layers):
-            cache.update(*(part.expand(n, -1, -1, -1) for part in (layer.keys, layer.values)), number)
-        return cache
+        for number, (keys, values) in enumerate(layers):
+            cache.update(keys, values, number)
+        return cache, real
+
+
+def _room(part: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
+    rows, columns = shape
+    return part.new_zeros(rows, part.shape[1], columns, part.shape[3])
 
 
 def reusable(model, *, gaps: bool = False) -> bool:

@@ -67,21 +67,41 @@ class PromptTokenizer:
         """Each prompt's tokens, cut as Prompt says to leave room for `reserved` (prompts,) more."""
         tokens, _ = self.tokens([prompt.document + prompt.context for prompt in prompts])
         n, lengths = len(prompts), tokens.lengths
-        first = np.full(n, len(self._first)) if len(self._first) else (lengths == 0).astype(np.int64)
+        first = self._firsts(lengths)
         firsts = np.tile(self._first, n) if len(self._first) else np.full(first.sum(), self._start)
         opening = Ragged(firsts.astype(np.int64), np.concatenate([[0], np.cumsum(first)]))
-        room = self.max_tokens - first - reserved
-        long = np.flatnonzero(lengths > room)
+        long, _, head, kept = self._cut(prompts, lengths, reserved)
         if not len(long):
             return joined([opening, tokens])
-        document = np.zeros(n, np.int64)
+        beginning, end, every = lengths.copy(), np.zeros(n, np.int64), np.arange(n)
+        beginning[long], end[long] = head, kept
+        return joined(
+            [opening, tokens.slice(every, np.zeros(n, np.int64), beginning), tokens.slice(every, lengths - end, end)]
+        )
+
+    def seen(self, prompts: Sequence[Prompt], reserved: np.ndarray) -> list[Prompt]:
+        """What is left of each prompt's texts in its tokens as `prompts` cuts them."""
+        lengths = self.tokens([prompt.document + prompt.context for prompt in prompts])[0].lengths
+        long, ends, head, kept = self._cut(prompts, lengths, reserved)
+        left = list(prompts)
+        for i, own, beginning, end in zip(long.tolist(), ends.split(ends.values), head, kept, strict=True):
+            text, points = prompts[i].document + prompts[i].context, [0, *own.tolist()]  # characters between tokens
+            left[i] = Prompt(text[points[len(own) - end] :] if end else "", text[: points[beginning]])
+        return left
+
+    def _firsts(self, lengths: np.ndarray) -> np.ndarray:
+        """How many tokens of the model's own stand before texts of so many tokens."""
+        return np.full(len(lengths), len(self._first)) if len(self._first) else (lengths == 0).astype(np.int64)
+
+    def _cut(
+        self, prompts: Sequence[Prompt], lengths: np.ndarray, reserved: np.ndarray
+    ) -> tuple[np.ndarray, Ragged, np.ndarray, np.ndarray]:
+        """Which prompts are too long; of these, the character at which each token ends, and how many tokens stay of the
+        document's beginning and of the context's end."""
+        room = self.max_tokens - self._firsts(lengths) - reserved
+        long = np.flatnonzero(lengths > room)
         _, ends = self.tokens([prompts[i].document + prompts[i].context for i in long], ends=True)
         limits = np.fromiter((len(prompts[i].document) for i in long), np.int64, len(long))
         inside = np.concatenate([[0], np.cumsum(ends.values <= np.repeat(limits, ends.lengths))])
-        document[long] = np.diff(inside[ends.bounds])
-        context = lengths - document
-        head, kept = cut(document, context, room)
-        every = np.arange(n)
-        return joined(
-            [opening, tokens.slice(every, np.zeros(n, np.int64), head), tokens.slice(every, lengths - kept, kept)]
-        )
+        document = np.diff(inside[ends.bounds])
+        return long, ends, *cut(document, lengths[long] - document, room[long])

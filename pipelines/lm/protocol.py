@@ -27,6 +27,7 @@ class Generation:
     text: str  # up to the stop string, which is left out
     mean_log_prob: float  # nats per token of `text`; -inf for an empty text, which has none; nan where not known
     prompt_tokens: int  # as the model saw them: after truncation, first tokens included; 0 where not known
+    new_tokens: int = 0  # made of each prompt read, the stop string's included; 0 where not known
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class LanguageModel(Protocol):
     name: str
     max_tokens: int  # of prompt and continuation together
     scores: bool  # whether `score` works: not every server shows log-probabilities of prompts
+    mixes: bool  # whether `generate_mixture` works: servers show only the likeliest tokens
     usage: Mapping[str, float]  # requests, tokens and cost since it was opened; empty where no server is asked
 
     def score(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> Scores:
@@ -51,6 +53,9 @@ class LanguageModel(Protocol):
 
     def token_id(self, text: str) -> int:
         """The id of a text that is one token; LongtailError for any other."""
+
+    def seen(self, prompts: Sequence[Prompt], max_tokens: int) -> list[Prompt]:
+        """What is left of each prompt where `max_tokens` are generated after it: too long a one is cut."""
 
     def generate(self, prompts: Sequence[Prompt], max_tokens: int, stop: str = "\n") -> list[Generation]:
         """The greedy continuation of each prompt, up to `stop`, the model's end token, or `max_tokens` tokens."""

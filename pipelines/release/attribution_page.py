@@ -12,7 +12,7 @@ import numpy as np
 from pipelines.errors import LongtailError
 from pipelines.release import figures
 from pipelines.release.inputs import Inputs, interval
-from pipelines.release.page import Link, Section, Table, environment, label, show, stylesheet
+from pipelines.release.page import Link, Section, Table, environment, inline, label, show
 
 RETRIEVER = "lsr"  # whose documents the page shows
 EACH = 3  # texts of each kind
@@ -110,9 +110,11 @@ def write(data: Path, path: Path) -> None:
 
 def render(texts: list[dict], intro: str) -> str:
     """The whole page, self-contained."""
-    css = stylesheet("report.css") + stylesheet("attribution.css")
+    css = inline("report.css") + inline("attribution.css")
     template = environment().get_template("attribution.html.j2")
-    return template.render(title=TITLE, intro=intro, texts=texts, full=f"{FULL:g}", footer=FOOTER, css=css)
+    return template.render(
+        title=TITLE, intro=intro, texts=texts, full=f"{FULL:g}", footer=FOOTER, css=css, script=inline("page.js")
+    )
 
 
 def one_text(data: Path, retriever: str, query_id: str, why: str) -> dict:

@@ -4,67 +4,76 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
-from pipelines import draws
-from pipelines.evaluation import intervals, popqa
+from pipelines.evaluation import effects, popqa
 from pipelines.evaluation.intervals import Interval
 from pipelines.release.inputs import Inputs, interval
 from pipelines.release.page import Finding, show
 
 
 def findings(inputs: Inputs, search: str, top_k: int) -> list[Finding]:
-    """All findings, questions being PopQA's; `search` is the threshold search in use, `top_k` REPLUG's documents."""
-    answers = inputs.answers.get("popqa")
-    found = [] if answers is None else _popqa(answers, inputs.seed, inputs.resamples)
-    found += _adaptive(inputs, search)
-    found += _bits(inputs, top_k)
-    if answers is not None:
-        found.append(_recall(answers, inputs.seed, inputs.resamples))
-    return found + _tasks(inputs.metrics.get("tasks", {}))
+    """All findings, of the main language model, questions being PopQA's; `search` is the threshold search in use,
+    `top_k` REPLUG's documents."""
+    found = _popqa(inputs) + _adaptive(inputs, search) + _bits(inputs, top_k)
+    return found + _recall(inputs) + _tasks(inputs.metrics.get("tasks", {}))
 
 
-def _popqa(answers: popqa.Answers, seed: int, resamples: int) -> list[Finding]:
-    ranks = answers.ranks()
-    tail, head = ranks < popqa.TAIL, ranks >= 1 - popqa.HEAD
-    gain = popqa.gain(answers, "dense")
-    rise = popqa.correlation(answers, "closed_book", seed, resamples)
-    in_tail = answers.bootstrap(gain, tail, seed, resamples)
-    in_head = answers.bootstrap(gain, head, seed, resamples)
-    named = (answers.is_namesake["dense"] == 1) & head
-    misled = answers.bootstrap(gain, named, seed, resamples)
-    tail_over_head = _difference_of_means(answers, gain, tail, head, seed, resamples)
+def _popqa(inputs: Inputs) -> list[Finding]:
+    correlation = {row["method"]: row for row in inputs.rows("accuracy", dataset="popqa")}
+    effect = {row["group"]: row for row in inputs.rows("retrieval_effect", dataset="popqa", method="dense")}
+    found = []
+    if "closed_book" in correlation:
+        rise = correlation["closed_book"]["correlation"]
+        found.append(
+            Finding(
+                "memory",
+                "Without retrieval, accuracy rises with the subject's popularity.",
+                f"The correlation of closed-book correctness with log popularity is {show(rise)}"
+                f"{_over(correlation['closed_book']['popularity_known'], 'question')}.",
+                rise,
+                1,
+            )
+        )
+    if "genread" in correlation:
+        rise = correlation["genread"]["correlation"]
+        found.append(
+            Finding(
+                "genread",
+                "GenRead, whose passages come from the model's memory, does worse on less popular subjects as well.",
+                f"The correlation of its correctness with log popularity is {show(rise)}"
+                f"{_over(correlation['genread']['popularity_known'], 'question')}.",
+                rise,
+                1,
+            )
+        )
+    if not effect:
+        return found
+    tail, head, named, apart = (
+        effect[group] for group in ("tail", "head", "namesake's page, head", effects.TAIL_LESS_HEAD)
+    )
     return [
-        Finding(
-            "memory",
-            "Without retrieval, accuracy rises with the subject's popularity.",
-            f"The correlation of closed-book correctness with log popularity is {show(rise)}"
-            f"{_over(int(np.isfinite(answers.popularity).sum()), 'question')}.",
-            rise,
-            1,
-        ),
+        *found,
         Finding(
             "tail",
             "Retrieval helps in the long tail.",
             f"On the least popular {popqa.TAIL:.0%} of the questions the passage of the dense retriever changes "
-            f"accuracy by {_points(in_tail)}{_over(int(tail.sum()), 'question')}.",
-            in_tail,
+            f"accuracy by {_points(tail['gain'])}{_over(tail['questions'], 'question')}.",
+            tail["gain"],
             1,
         ),
         Finding(
             "tail-most",
             "It helps more in the tail than at the head.",
-            f"The gain in the tail less the gain on the most popular {popqa.HEAD:.0%} ({_points(in_head)}) is "
-            f"{_points(tail_over_head)}.",
-            tail_over_head,
+            f"The gain in the tail less the gain on the most popular {popqa.HEAD:.0%} ({_points(head['gain'])}) is "
+            f"{_points(apart['gain'])}.",
+            apart["gain"],
             1,
         ),
         Finding(
             "namesakes",
             "It hurts where a namesake's page is retrieved for a popular subject.",
             f"Where the dense retriever brought another page by the same name, accuracy on the most popular "
-            f"{popqa.HEAD:.0%} changes by {_points(misled)}{_over(int(named.sum()), 'question')}.",
-            misled,
+            f"{popqa.HEAD:.0%} changes by {_points(named['gain'])}{_over(named['questions'], 'question')}.",
+            named["gain"],
             -1,
         ),
     ]
@@ -73,7 +82,8 @@ def _popqa(answers: popqa.Answers, seed: int, resamples: int) -> list[Finding]:
 def _adaptive(inputs: Inputs, search: str) -> list[Finding]:
     found = []
     for method, words in (("dense", "the untuned retriever"), ("lsr", "the tuned retriever (LSR)")):
-        figures = inputs.metrics.get("adaptive", {}).get("popqa", {}).get(method, {}).get(search)
+        of_lm = inputs.metrics.get("adaptive", {}).get("popqa", {}).get(inputs.models[0], {})
+        figures = of_lm.get(method, {}).get(search)
         gain = interval(figures and figures["gain"])
         measured = "There were too few questions with a known popularity."
         if figures:
@@ -121,19 +131,18 @@ def _bits(inputs: Inputs, top_k: int) -> list[Finding]:
     ]
 
 
-def _recall(answers: popqa.Answers, seed: int, resamples: int) -> Finding:
-    everyone = np.ones(len(answers.ids), dtype=bool)
-    more = answers.bootstrap(
-        answers.has_answer["lsr"].astype(float) - answers.has_answer["dense"], everyone, seed, resamples
-    )
-    return Finding(
-        "recall",
-        "LSR finds an answer more often, on questions about subjects it was not trained on.",
-        "The share of top passages that hold an answer changes by "
-        f"{_points(more)}{_over(len(answers.ids), 'question')}.",
-        more,
-        1,
-    )
+def _recall(inputs: Inputs) -> list[Finding]:
+    return [
+        Finding(
+            "recall",
+            "LSR finds an answer more often, on questions about subjects it was not trained on.",
+            "The share of top passages that hold an answer changes by "
+            f"{_points(row['recall_gain'])}{_over(row['questions'], 'question')}.",
+            row["recall_gain"],
+            1,
+        )
+        for row in inputs.rows("comparisons", dataset="popqa", method="lsr", against="dense")
+    ]
 
 
 def _tasks(tasks: dict) -> list[Finding]:
@@ -154,15 +163,6 @@ def _tasks(tasks: dict) -> list[Finding]:
                 )
             )
     return found
-
-
-def _difference_of_means(
-    answers: popqa.Answers, values: np.ndarray, one: np.ndarray, other: np.ndarray, seed: int, resamples: int
-) -> Interval:
-    columns = np.stack([values * one, one, values * other, other], axis=1).astype(float)
-    sums = intervals.cluster_sums(columns, answers.subjects)
-    generator = draws.generator(seed, "popqa bootstrap")
-    return intervals.bootstrap(sums, lambda s: s[:, 0] / s[:, 1] - s[:, 2] / s[:, 3], generator, resamples)
 
 
 def _points(change: Interval) -> str:

@@ -13,15 +13,13 @@ import pyarrow.parquet as pq
 from pipelines.adaptive import DATASETS
 from pipelines.corpus import CORPORA
 from pipelines.errors import LongtailError
-from pipelines.evaluation import popqa
-from pipelines.evaluation.intervals import NOTHING, Interval
+from pipelines.evaluation import tables
+from pipelines.evaluation.intervals import from_json as interval  # noqa: F401 - a metrics file's figure, to all sections
 
 
 @dataclass(frozen=True)
 class Inputs:
     data: Path
-    seed: int
-    resamples: int  # of every bootstrap
     manifest: list[dict]  # data/raw/manifest.json
     metrics: dict[str, dict]  # name of the file under data/metrics -> its content
     documents: dict[str, int]  # corpus -> documents
@@ -29,20 +27,36 @@ class Inputs:
     popularity: dict[str, np.ndarray]  # question set -> known popularities, (n,) int64; only sets with some
     links: list[tuple[str, str, int]]  # EntityQuestions: relation, link, questions
     rejects: list[dict]  # a row per (stage's folder, reason): rows
-    answers: dict[str, popqa.Answers]  # data set -> answers of all methods; only data sets with answers
-    models: list[str]  # language models, the main one first
+    models: list[str]  # language models of this run, the main one first
     thresholds: list[dict]  # the rows of adaptive/thresholds.parquet
+    tables: dict[str, list[dict]]  # name -> rows of analyses/<name>.parquet
+
+    @property
+    def sizes(self) -> dict[str, int | None]:
+        """Of every language model that answered, those imported last: its parameters, None where not known."""
+        return {row["lm"]: row["parameters"] for row in self.tables["models"]}
+
+    @property
+    def asked(self) -> list[str]:
+        """The question sets that the main language model answered."""
+        return [dataset for dataset in DATASETS if self.rows("accuracy", dataset=dataset)]
+
+    def rows(self, name: str, lm: str | None = None, **key) -> list[dict]:
+        """Rows of a table of answers: those of `lm`, the main language model where none is named, and of `key`."""
+        wanted = {"lm": lm or self.models[0]} | key
+        return [row for row in self.tables[name] if all(row[column] == value for column, value in wanted.items())]
+
+    def methods(self, dataset: str, lm: str | None = None) -> list[str]:
+        """By which methods a language model answered a question set, closed-book first."""
+        return [row["method"] for row in self.rows("accuracy", lm, dataset=dataset)]
 
 
-def read(data: Path, models: list[str], seed: int, resamples: int) -> Inputs:
+def read(data: Path, models: list[str]) -> Inputs:
     """Read data/ of a run with these language models; raises LongtailError naming a file that is missing."""
-    answers = {
-        name: popqa.read(_file(data / name / f"{name}.parquet"), data / "predictions" / name) for name in DATASETS
-    }
+    for name in tables.TABLES:
+        _file(data / f"analyses/{name}.parquet")
     return Inputs(
         data=data,
-        seed=seed,
-        resamples=resamples,
         manifest=json.loads(_file(data / "raw/manifest.json").read_text(encoding="utf-8")),
         metrics={
             path.stem: json.loads(path.read_text(encoding="utf-8"))
@@ -53,17 +67,10 @@ def read(data: Path, models: list[str], seed: int, resamples: int) -> Inputs:
         popularity=_popularity(data),
         links=_links(data / "entityquestions/entityquestions.parquet"),
         rejects=_rejects(data),
-        answers={name: own for name, own in answers.items() if len(own.ids)},
         models=models,
         thresholds=pq.read_table(_file(data / "adaptive/thresholds.parquet")).to_pylist(),
+        tables={name: tables.read(data / "analyses", name) for name in tables.TABLES},
     )
-
-
-def interval(figure: dict | None) -> Interval:
-    """A figure of a metrics file, {"value", "low", "high"}, as an Interval; NOTHING where it is missing or null."""
-    if not figure or figure["value"] is None:
-        return NOTHING
-    return Interval(figure["value"], figure["low"], figure["high"])
 
 
 def _questions(path: Path, name: str) -> dict:

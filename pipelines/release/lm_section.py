@@ -27,20 +27,28 @@ def language_modelling(inputs: Inputs, top_k: int) -> Section:
         Table(
             "bits-per-byte",
             f"The Pile: bits per byte without documents and with {top_k}, and the bits saved in per cent.",
-            ["language model", "documents", "k", "bits per byte", "saved against none, %", "saved against dense, %"],
             [
-                [lm, label(name), k, _by_setting(of_lm)[name, k], *_gains(of_lm, name, k)]
+                "language model",
+                "parameters",
+                "documents",
+                "k",
+                "bits per byte",
+                "saved against none, %",
+                "saved against dense, %",
+            ],
+            [
+                [lm, inputs.sizes.get(lm), label(name), k, _by_setting(of_lm)[name, k], *_gains(of_lm, name, k)]
                 for lm, of_lm in pile.items()
                 for name, k in _settings(_by_setting(of_lm), top_k)
             ],
         ),
-        _by_k(main, bits),
+        *_by_k(main, own, bits),
         *_sharpened(main, own),
         *_subsets(main, own, top_k),
         *_datastore(main, own, top_k),
     ]
     missing = "" if wikitext else "This run has no WikiText."
-    return Section("replug", title, blocks + _wikitext(wikitext, top_k), missing)
+    return Section("replug", title, blocks + _wikitext(wikitext, inputs.sizes, top_k), missing)
 
 
 def _of(inputs: Inputs, corpus: str) -> dict[str, dict]:
@@ -66,7 +74,8 @@ def _by_setting(metrics: dict) -> dict[tuple[str, int], Interval]:
     return found
 
 
-def _by_k(lm: str, bits: dict[tuple[str, int], Interval]) -> Figure:
+def _by_k(lm: str, metrics: dict, bits: dict[tuple[str, int], Interval]) -> list[Table | Figure]:
+    """Retrieved against random documents as their number grows (Figure 4)."""
     by_k = {
         name: (ks, [bits[name, k] for k in ks])
         for name in ORDER[1:]
@@ -76,15 +85,28 @@ def _by_k(lm: str, bits: dict[tuple[str, int], Interval]) -> Figure:
     none, top = bits.get(("none", 0), NOTHING), max(k for _, k in bits)
     drawn = {"none": ([1, top], [none, none])} | by_k
     said = "; ".join(f"{label(name)} {own[-1].value:.3f}" for name, (_, own) in drawn.items())
-    return figures.lines(
-        "bits-per-byte-by-k",
-        drawn,
-        x="documents in the ensemble, k",
-        y="bits per byte",
-        caption=f"{lm} on the Pile: bits per byte by the number of documents. Random documents are the control for the "
-        "ensemble itself.",
-        alt=f"Line chart of bits per byte by number of documents. With the most documents: {said}.",
-    )
+    return [
+        figures.lines(
+            "bits-per-byte-by-k",
+            drawn,
+            x="documents in the ensemble, k",
+            y="bits per byte",
+            caption=f"{lm} on the Pile: bits per byte by the number of documents. Random documents are the control for "
+            "the ensemble itself.",
+            alt=f"Line chart of bits per byte by number of documents. With the most documents: {said}.",
+        ),
+        Table(
+            "bits-per-byte-by-k",
+            f"{lm} on the Pile: bits per byte by the number of documents, and in per cent what as many retrieved ones "
+            "save against random ones.",
+            ["k", *map(label, by_k), *(f"{label(name)} against random, %" for name in by_k if name != "random")],
+            [
+                [k, *(bits.get((name, k), NOTHING) for name in by_k)]
+                + [interval(metrics.get(f"gain_over_random_{name}_k{k}")) for name in by_k if name != "random"]
+                for k in sorted({k for _, k in bits} - {0})
+            ],
+        ),
+    ]
 
 
 def _sharpened(lm: str, metrics: dict) -> list[Table]:
@@ -169,8 +191,8 @@ def _datastore(lm: str, metrics: dict, top_k: int) -> list[Table | Figure]:
     ]
 
 
-def _wikitext(by_lm: dict[str, dict], top_k: int) -> list[str | Table | Figure]:
-    """WikiText's perplexity by language model and retriever (REPLUG, Figure 5)."""
+def _wikitext(by_lm: dict[str, dict], parameters: dict[str, int | None], top_k: int) -> list[str | Table | Figure]:
+    """WikiText's perplexity by language model, its size and the retriever (REPLUG, Figure 5)."""
     if not by_lm:
         return []
     labels = {name: f"{name}_k{top_k}" if name != "none" else name for name in ORDER}
@@ -195,15 +217,48 @@ def _wikitext(by_lm: dict[str, dict], top_k: int) -> list[str | Table | Figure]:
             caption=f"WikiText: perplexity by language model, without documents and with {top_k}.",
             alt=f"Bar chart of WikiText perplexity by word: {said}.",
         ),
+        *_by_size(words, list(by_lm), parameters, top_k),
         Table(
             "wikitext-perplexity",
             f"WikiText: perplexity by language model, without documents and with {top_k}.",
-            ["language model", "documents", "queries", "by word", "by token", "bits per byte", "saved against none, %"],
             [
-                [lm, label(name), own["queries"]]
+                "language model",
+                "parameters",
+                "documents",
+                "queries",
+                "by word",
+                "by token",
+                "bits per byte",
+                "saved against none, %",
+            ],
+            [
+                [lm, parameters.get(lm), label(name), own["queries"]]
                 + [interval(own.get(f"{kind}_{known}")) for kind in ("word_perplexity", "perplexity", "bpb", "gain")]
                 for lm, own in by_lm.items()
                 for name, known in labels.items()
             ],
         ),
+    ]
+
+
+def _by_size(
+    words: dict[str, list[Interval]], lms: list[str], parameters: dict[str, int | None], top_k: int
+) -> list[Figure]:
+    """WikiText's perplexity by the size of the language model, where there are two of known size."""
+    sized = sorted((size, i) for i, lm in enumerate(lms) if (size := parameters.get(lm)))
+    if len(sized) < 2:
+        return []
+    sizes, order = [size for size, _ in sized], [i for _, i in sized]
+    said = "; ".join(f"{lms[i]} {words['none'][i].value:,.1f}, {words['dense'][i].value:,.1f}" for i in order)
+    return [
+        figures.lines(
+            "wikitext-perplexity-by-size",
+            {name: (sizes, [own[i] for i in order]) for name, own in words.items()},
+            x="parameters of the language model",
+            y="perplexity by word",
+            log_x=True,
+            caption=f"WikiText: perplexity by the size of the language model, without documents and with {top_k}.",
+            alt=f"Line chart of WikiText perplexity by word, smaller language models first, without documents and with "
+            f"dense retrieval: {said}.",
+        )
     ]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +26,7 @@ LABELS = {
     "lsr": "LSR",
     "none": "no document",
     "random": "random documents",
+    "genread": "GenRead",
     "replug": "REPLUG",
     "replug_lsr": "REPLUG LSR",
     "popqa": "PopQA",
@@ -54,15 +57,27 @@ class Table:
     head: Sequence[str]
     rows: Sequence[Sequence[Any]]
 
+    @property
+    def numeric(self) -> list[bool]:
+        """Of each column, whether what it has are numbers: they stand to the right."""
+        columns = ([cell for cell in column if cell is not None] for column in zip(*self.rows, strict=True))
+        return [bool(cells) and all(map(numeric, cells)) for cells in columns] or [False] * len(self.head)
+
 
 @dataclass(frozen=True)
 class Figure:
-    """An SVG drawing; `alt` says in words what it shows."""
+    """An SVG drawing; `alt` says in words what it shows, `narrow` is the same for a phone.
+
+    `choices` are the same figure of parts, as one of each relation, by what the reader chooses from (`by`).
+    """
 
     name: str
     svg: str
     caption: str
     alt: str
+    narrow: str = ""
+    by: str = ""
+    choices: dict[str, Figure] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -166,8 +181,9 @@ def to_csv(table: Table) -> str:
 
 
 def standalone(figure: Figure) -> str:
-    """The figure as a file of its own: ink of a set colour on a light ground."""
-    return figure.svg.replace("<svg ", '<svg style="color: #1d2430; background: #fcfcfa" ', 1) + "\n"
+    """The figure as a file of its own: in set colours, on a light ground."""
+    style = '<svg style="background: #fcfcfa; font-family: system-ui, sans-serif" '
+    return re.sub(r"var\(--\w+,(#\w+)\)", r"\1", figure.svg).replace("<svg ", style, 1) + "\n"
 
 
 def as_json(finding: Finding) -> dict[str, Any]:
@@ -183,20 +199,28 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
     made.tests |= {kind.__name__.lower(): lambda x, kind=kind: isinstance(x, kind) for kind in (Table, Figure, Link)}
-    made.tests["numeric"] = numeric
     made.filters["show"] = show
     return made
 
 
-def stylesheet(name: str) -> str:
+def inline(name: str) -> str:
+    """A stylesheet or a script, to stand in the page: it needs no other file."""
     return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
 def render(title: str, intro: str, findings: Sequence[Finding], sections: Sequence[Section], footer: str) -> str:
     """The whole page, self-contained; where there are no findings it has no section of them."""
-    template = environment().get_template("report.html.j2")
-    css = stylesheet("report.css")
-    return template.render(title=title, intro=intro, findings=findings, sections=sections, footer=footer, css=css)
+    template, verdicts = environment().get_template("report.html.j2"), Counter(one.verdict for one in findings)
+    return template.render(
+        title=title,
+        intro=intro,
+        findings=findings,
+        verdicts=verdicts,
+        sections=sections,
+        footer=footer,
+        css=inline("report.css"),
+        script=inline("page.js"),
+    )
 
 
 def _minus(text: str) -> str:

@@ -16,38 +16,45 @@ FOOTER = (
     "Made by Longtail from the tables under data/. The figures lie beside this page as SVG files, the tables under "
     "tables/ as CSV, the findings in findings.json."
 )
-SECTIONS = ("profile", "seed", "fetch", "lms", "popularity", "answer", "replug", "thresholds", "report")
+SECTIONS = ("profile", "seed", "lms", "popularity", "answer", "replug", "thresholds", "report")
 
 
 def write_report(data: Path, out: Path, params: SimpleNamespace) -> stage.Metrics:
     """Write index.html, figures/*.svg, tables/*.csv and findings.json below `out`; return each finding's figure."""
     from pipelines.release import (
+        accuracy_section,
         adaptive_section,
         attribution_page,
+        compared_section,
+        effect_section,
         findings,
         inputs,
         lm_section,
         model_sections,
         page,
         popularity_section,
+        provenance_section,
         retrieval_section,
         sections,
     )
 
-    read = inputs.read(data, params.lms, params.seed, params.report.bootstrap)
+    read = inputs.read(data, params.lms)
     found = findings.findings(read, params.thresholds.search, params.replug.top_k)
     shown = [
         sections.what_was_run(read, _settings(params)),
         popularity_section.popularity(read),
-        sections.accuracy(read),
-        *([sections.halves(read)] if params.fetch.source == "world" and "popqa" in read.answers else []),
-        sections.retrieval_effect(read),
-        retrieval_section.retrieval(read),
+        accuracy_section.accuracy(read),
+        *([accuracy_section.halves(read)] if read.rows("halves") else []),
+        effect_section.retrieval_effect(read),
+        retrieval_section.retrievers(read, params.replug.top_k),
         adaptive_section.adaptive(read, params.thresholds.search),
+        effect_section.costs(read),
+        compared_section.language_models(read),
         lm_section.language_modelling(read, params.replug.top_k),
         attribution_page.rarity(read),
         model_sections.training(read),
         model_sections.tasks(read),
+        provenance_section.provenance(data, read.manifest, params.lms),
     ]
     blocks = [block for section in shown for block in section.blocks]
     with shards.atomic(out) as folder:
@@ -55,7 +62,8 @@ def write_report(data: Path, out: Path, params: SimpleNamespace) -> stage.Metric
             (folder / name).mkdir(parents=True)
         for block in blocks:
             if isinstance(block, page.Figure):
-                (folder / f"figures/{block.name}.svg").write_text(page.standalone(block), encoding="utf-8")
+                for figure in (block, *block.choices.values()):
+                    (folder / f"figures/{figure.name}.svg").write_text(page.standalone(figure), encoding="utf-8")
             elif isinstance(block, page.Table):
                 (folder / f"tables/{block.name}.csv").write_text(page.to_csv(block), encoding="utf-8")
         if "attribution" in read.metrics:
@@ -86,13 +94,15 @@ def _intro(read: Inputs) -> str:
     from pipelines.release.page import label
 
     documents = " and ".join(f"{n:,} {label(name)}" for name, n in read.documents.items())
-    asked = sum(len(answers.ids) for answers in read.answers.values())
+    asked = {dataset: read.rows("accuracy", dataset=dataset) for dataset in read.asked}
+    questions = sum(rows[0]["questions"] for rows in asked.values())
+    methods = list(dict.fromkeys(label(row["method"]) for rows in asked.values() for row in rows))
+    ways = f", each answered {len(methods)} ways ({', '.join(methods)})" if methods else ""
     rejected = sum(row["rows"] for row in read.rejects)
     return (
         "When does retrieving a passage help a language model answer, and when does it mislead? This run searched "
-        f"{documents} documents, asked {asked:,} questions four ways each (without retrieval, and with the top "
-        "passage by BM25, by a dense retriever, and by the same retriever tuned to the language model), and "
-        f"rejected {rejected:,} input row{'' if rejected == 1 else 's'}."
+        f"{documents} documents, asked {questions:,} questions{ways}, and rejected {rejected:,} input "
+        f"row{'' if rejected == 1 else 's'}."
     )
 
 

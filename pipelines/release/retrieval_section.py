@@ -1,11 +1,45 @@
-"""The report's section on retrieval itself: how often each retriever finds a passage with the answer."""
+"""The report's section on the retrievers: each by every measure, and recall on real questions (REPLUG, section 6)."""
 
 from __future__ import annotations
+
+import math
 
 from pipelines.evaluation.retrieval import AT, RETRIEVERS
 from pipelines.release import figures
 from pipelines.release.inputs import Inputs, interval
 from pipelines.release.page import Percent, Section, Table, label
+
+COMPARED = {
+    "bits_per_byte": "bits per byte",
+    "saved": "saved, %",
+    "popqa_recall_at_1": "PopQA, recall@1",
+    "popqa_word": "PopQA, accuracy",
+    "entityquestions_recall_at_1": "EntityQuestions, recall@1",
+    "entityquestions_word": "EntityQuestions, accuracy",
+    "real_recall_at_1": "real questions, recall@1",
+    "real_recall_at_10": "real questions, recall@10",
+}
+BITS = ("bits_per_byte", "saved")  # the others are shares
+
+
+def retrievers(inputs: Inputs, top_k: int) -> Section:
+    """Every retriever by each measure of this run, and recall@k on questions that come with passages."""
+    rows = inputs.tables["retrievers"]
+    measured = [name for name in COMPARED if any(math.isfinite(row[name].value) for row in rows)]
+    compared = Table(
+        "retrievers",
+        f"The retrievers by each measure, with {inputs.models[0]} as language model: bits per byte of the Pile with "
+        f"{top_k} documents, and what that saves against none; recall@1 and accuracy with the top passage (whole "
+        "words), in per cent; recall of gold passages on real questions. Another encoder, such as DPR or BERT, is "
+        "compared by a run with its name in retriever.path.",
+        ["retriever", *(COMPARED[name] for name in measured)],
+        [
+            [label(row["retriever"]), *(row[name] if name in BITS else Percent(row[name]) for name in measured)]
+            for row in rows
+        ],
+    )
+    recall = retrieval(inputs)
+    return Section("recall", "The retrievers compared", [compared, *recall.blocks], recall.missing)
 
 
 def retrieval(inputs: Inputs) -> Section:

@@ -3,37 +3,44 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pipelines import params
 from pipelines.errors import LongtailError
 from pipelines.lm.http import HttpModel
-from pipelines.replug import table, tuning
+from pipelines.replug import table
+from pipelines.replug.sides import Side
 from pipelines.retrieval import documents
+
+if TYPE_CHECKING:
+    from pipelines.replug.refresh import Refresher
 
 COUNTED = 1000  # pairs of a corpus whose tokens are counted; the others are taken to be as long
 
 
-def check(lm: HttpModel, tuner: tuning.Tuner, server: params.LMServer) -> None:
+def check(refresher: Refresher, server: params.LMServer, lsr: params.LSR) -> None:
     """Print the most that all rounds may cost, as if each found only new documents; kept scores cost nothing.
 
     The first round's pairs are those that will be asked. Raises LongtailError where it is more than `lsr.max_cost`.
     """
-    lsr = tuner.settings
-    rounds = range(0, lsr.steps, lsr.refresh_steps)
-    later = [tuner.owners[tuner.needed(first), 0] for first in rounds[1:]]
+    lm, order = refresher.lm, refresher.order
+    judged = len({order.encoder(number) for number in range(order.rounds)})
+    later = [order.rows(number) for number in range(1, order.rounds)]
     pairs = tokens = 0.0
-    for i, (side, (rows, found)) in enumerate(zip(tuner.sides, tuner.search(0), strict=True)):
+    for i, (side, scores, (rows, found)) in enumerate(
+        zip(refresher.sides, refresher.scores, refresher.search(0), strict=True)
+    ):
         nothing = np.full((len(rows), 1), table.NONE)
         first = [table.unique_pairs(rows, np.concatenate([nothing, found], axis=1))]
-        more = sum(int((sides == i).sum()) for sides in later) * (tuner.k + 1)
+        more = sum(len(asked[i]) for asked in later) * (refresher.k + 1)
         if side.pages is None:
-            held = np.arange(side.train, len(side.queries))
-            first.append(table.unique_pairs(held, tuner.search_of(side, held, tuning.SHOWN)[0]))
-            more += len(rounds) * len(held) * tuning.SHOWN
+            shown, _ = refresher.shown(i)
+            first.append(table.unique_pairs(side.judging, shown))
+            more += (judged - 1) * shown.size
         asked = np.concatenate(first)
-        new = len(side.scores.missing(asked)) + more
+        new = len(scores.missing(asked)) + more
         pairs += new
         tokens += new * _tokens_of_one(lm, side, asked)
     cost = tokens * server.prompt_price / 1000
@@ -45,7 +52,7 @@ def check(lm: HttpModel, tuner: tuning.Tuner, server: params.LMServer) -> None:
         )
 
 
-def _tokens_of_one(lm: HttpModel, side: tuning.Side, pairs: np.ndarray) -> float:
+def _tokens_of_one(lm: HttpModel, side: Side, pairs: np.ndarray) -> float:
     """Mean tokens of a request's prompt with its continuation, of pairs spread evenly."""
     if not len(pairs):
         return 0.0

@@ -96,8 +96,14 @@ def forecast(given: SimpleNamespace) -> list[str]:
     for label, tokens, rate, said in rows:
         shown = f"{label:26} {_number(tokens):>9} {_number(rate.tokens):>9} {_hours(tokens / rate.tokens):>10}"
         lines.append(f"{shown}  {said}; {rate.said}")
-    together = sum(tokens / rate.tokens for _, tokens, rate, _ in rows)
-    lines += [f"{'together':26} {'':9} {'':9} {_hours(together):>10}  searching and making lists not counted", ""]
+    seconds = [tokens / rate.tokens for _, tokens, rate, _ in rows]
+    said = "searching and making lists not counted"
+    lines.append(f"{'together':26} {'':9} {'':9} {_hours(sum(seconds)):>10}  {said}")
+    if lsr.refresh == "async":
+        beside = _side_by_side(*seconds, amounts.refreshes)
+        said = "lsr.refresh is async: embedding anew and reading, a round ahead, on a free core or GPU"
+        lines.append(f"{'together, side by side':26} {'':9} {'':9} {_hours(beside):>10}  {said}")
+    lines.append("")
     lines += [f"memory: {one}" for one in _memory(given, amounts, encoder, None if http else lm)]
     lines.append(f"disk: {_disk(given, amounts, encoder)}")
     if http:
@@ -105,6 +111,16 @@ def forecast(given: SimpleNamespace) -> list[str]:
         limit = "no limit" if lsr.max_cost is None else f"lsr.max_cost {lsr.max_cost:g}"
         lines.append(f"cost: {cost:,.2f} at most for the scores, at {http.prompt_price:g} for 1,000 tokens; {limit}")
     return lines
+
+
+def _side_by_side(indexes: float, embedding: float, reading: float, training: float, rounds: int) -> float:
+    """Seconds, with rounds of like length: nothing goes on beside the first one's reading and the final embedding.
+
+    The first round trains beside reading alone, and the last one beside embedding alone.
+    """
+    embeds, reads, trains = (seconds / rounds for seconds in (embedding, reading, training))
+    beside = (embeds * (number > 0) + reads * (number < rounds - 1) for number in range(rounds))
+    return indexes + reads + sum(max(trains, one) for one in beside) + embeds
 
 
 # ---------------------------------------------------------------------- what is there
@@ -143,7 +159,7 @@ def _memory(given: SimpleNamespace, amounts: Work, encoder: rates.Shape, lm: rat
     shape, tokens = encoder, amounts.at_once
     kept = tokens * shape.layers * (68 * shape.hidden + 10 * 12 * given.chunk.tokens)  # fp32, after Korthikanti et al.
     kept = kept if given.lsr.dtype == "fp32" else kept // 2
-    every = 16 * (shape.weights + shape.vocabulary * shape.hidden)  # weights, gradient, Adam's two
+    every = 20 * (shape.weights + shape.vocabulary * shape.hidden)  # weights, gradient, Adam's two; weights that search
     of_batch = f"{kept / GIB:.1f} GiB for {tokens // given.chunk.tokens:,} texts at once (lsr.micro_batch bounds them)"
     lines = [f"training {every / GIB:.1f} GiB of weights, gradients and Adam, {of_batch}"]
     if lm:
@@ -163,7 +179,7 @@ def _disk(given: SimpleNamespace, amounts: Work, encoder: rates.Shape) -> str:
     scores = amounts.pairs * (given.queries.continuation_tokens * SCORE + 40)
     return (
         f"{2 * vectors * sum(amounts.documents.values()) / 1e9:,.1f} GB of embeddings before and after, "
-        f"{2 * vectors * learnt / 1e9:,.1f} while it trains (the last index and the next), "
+        f"{vectors * learnt / 1e9:,.1f} while it trains, "
         f"{scores / 1e9:,.1f} of kept scores at most"
     )
 

@@ -41,21 +41,14 @@ class Scores:
 
     def __init__(self, stage: str, lm: LanguageModel, key: str, queries: Queries, docs: Path, whole: int) -> None:
         self._stage, self._lm, self._queries, self._docs, self._whole = stage, lm, queries, docs, whole
-        self._folder = FOLDER / f"{lm.name}-{shards.key_of(key, fingerprint(docs))}"
-        texts = zip(queries.ids, queries.contexts, queries.continuations, strict=True)
-        self._hashes = np.array([_hash(*one, queries.separator) for one in texts], np.int64)
+        self._folder, self._hashes = _folder(lm.name, key, docs), hashes(queries)
         self._order = np.argsort(self._hashes)
-        self.key = shards.key_of(self._folder.name, self._hashes.tolist())  # of all that scores can depend on
         self._keys = np.empty(0, np.int64)  # of the pairs, ascending
         self._sums, self._tokens = np.empty(0), np.empty(0, np.int64)  # by key
         self.judged = table.COLUMNS.empty_table()  # the rows from `whole` on
         self.made = 0  # pairs scored here, not found
         for file in sorted(self._folder.glob("*.parquet")):
             self._read(file)
-
-    def forget(self) -> None:
-        """Remove what is kept, once the training's result is written."""
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def missing(self, pairs: np.ndarray) -> np.ndarray:
         """Those of `pairs` (n, 2), of query and position or table.NONE, that were never scored."""
@@ -106,6 +99,21 @@ class Scores:
         order = np.argsort(both, kind="stable")
         self._keys = both[order]
         self._sums, self._tokens = np.concatenate(sums)[order], np.concatenate(tokens)[order]
+
+
+def forget(lm: str, key: str, docs: Path) -> None:
+    """Remove what is kept of a language model so named, once the training's result is written."""
+    shutil.rmtree(_folder(lm, key, docs), ignore_errors=True)
+
+
+def _folder(lm: str, key: str, docs: Path) -> Path:
+    return FOLDER / f"{lm}-{shards.key_of(key, fingerprint(docs))}"
+
+
+def hashes(queries: Queries) -> np.ndarray:
+    """(n,) int64 of what the language model reads and is asked for."""
+    texts = zip(queries.ids, queries.contexts, queries.continuations, strict=True)
+    return np.array([_hash(*one, queries.separator) for one in texts], np.int64)
 
 
 def _hash(*texts: str) -> int:

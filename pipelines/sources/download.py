@@ -15,7 +15,7 @@ import requests
 from tqdm import tqdm
 
 from pipelines import shards, web
-from pipelines.errors import LongtailError
+from pipelines.errors import LongtailError, Unreachable
 from pipelines.sources.text import check_start
 from pipelines.sources.wikimedia import AT_ONCE, Client
 from pipelines.web import ATTEMPTS
@@ -97,7 +97,7 @@ def _one(client: Client, url: str, head: dict, path: Path, bar: tqdm) -> None:
             failures = 0 if after > before else failures + 1
             if failures == ATTEMPTS:
                 where = f"{after} of {head['size']} bytes"
-                raise LongtailError(f"{url}: cut at {where} ({error}); run again to go on") from None
+                raise Unreachable(f"{url}: cut at {where} ({error}); run again to go on") from None
             bar.write(f"fetch: {url}: the connection was cut; going on from byte {after}")
             client.pause(web.BACKOFF * failures)
     _check(client, url, head, part)
@@ -131,7 +131,7 @@ def _check(client: Client, url: str, head: dict, part: Path) -> None:
     try:
         size = part.stat().st_size
         if head["size"] is not None and size != head["size"]:
-            raise LongtailError(f"{url}: {size} bytes arrived, expected {head['size']}; run again")
+            raise Unreachable(f"{url}: {size} bytes arrived, expected {head['size']}; run again")
         try:
             check_start(part)
         except LongtailError as error:
@@ -141,7 +141,7 @@ def _check(client: Client, url: str, head: dict, part: Path) -> None:
             with part.open("rb") as stream:
                 found = hashlib.file_digest(stream, kind).hexdigest()
             if found != expected:
-                raise LongtailError(f"{url}: its {kind} is {found}, the server's list says {expected}; run again")
+                raise Unreachable(f"{url}: its {kind} is {found}, the server's list says {expected}; run again")
     except LongtailError:
         part.unlink(missing_ok=True)
         raise

@@ -1,103 +1,160 @@
-"""The threshold searches on data worked out by hand, and against plain loops over every cut."""
+"""The threshold searches against definitions: every cut tried in a loop, the published notebook, moments by hand."""
 
+import notebook
 import numpy as np
+import pandas as pd
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from pipelines.adaptive import searches
 
-ALL = np.ones((1, 6), dtype=bool)
+ONCE = np.ones((6, 1), dtype=bool)
+IN_ORDER = np.array([1.0, 2, 3, 4, 5, 6])
 
 
-def adaptive_right(popularity, closed, augmented, chosen, cut):
+@st.composite
+def questions(draw, lowest=0, most=25):
+    """(popularity ascending, closed, augmented, train (n, 3)) of few questions with many ties; often only one class."""
+    n = draw(st.integers(1, most))
+    popularity = np.sort(draw(st.lists(st.integers(lowest, 12), min_size=n, max_size=n)))
+    right = [draw(st.lists(st.booleans(), min_size=n, max_size=n) | st.just([False] * n)) for _ in range(2)]
+    train = draw(st.lists(st.lists(st.booleans(), min_size=3, max_size=3), min_size=n, max_size=n))
+    return popularity.astype(float), np.array(right[0]), np.array(right[1]), np.array(train)
+
+
+def adaptive_right(popularity, closed, augmented, times, cut):
     """The definition: below the cut the augmented answer counts, from it on the closed-book one."""
-    return sum(a if p < cut else c for p, c, a, own in zip(popularity, closed, augmented, chosen, strict=True) if own)
+    return sum(n * (a if p < cut else c) for p, c, a, n in zip(popularity, closed, augmented, times, strict=True))
 
 
-@pytest.fixture
-def world():
-    """(popularity, closed, augmented, train) of 80 questions with tied popularities, 12 splits."""
-    rng = np.random.default_rng(5)
-    popularity = np.sort(rng.integers(1, 60, 80) ** 2)
-    closed = rng.random(80) < np.linspace(0.2, 0.8, 80)
-    return popularity, closed, rng.random(80) < 0.5, rng.random((12, 80)) < 0.75
+@given(questions())
+@settings(deadline=None)
+@example((np.array([0.0]), np.array([False]), np.array([True]), np.array([[True, False, True]])))
+@example((np.full(4, 7.0), np.zeros(4, bool), np.ones(4, bool), np.ones((4, 3), bool)))
+def test_exact_is_the_lowest_of_the_best_cuts(drawn):
+    popularity, closed, augmented, train = drawn
+    cuts = searches.exact(popularity, augmented.astype(int) - closed, train)
+    for cut, chosen in zip(cuts, train.T, strict=True):
+        every = np.unique([0, *np.unique(popularity[chosen])[1:], np.inf] if chosen.any() else [0])
+        right = [adaptive_right(popularity, closed, augmented, chosen, one) for one in every]
+        assert cut == every[int(np.argmax(right))]
 
 
-def test_exact_finds_the_best_cut():
-    popularity = np.array([1, 2, 3, 4, 5, 6])
-    gains = np.array([1, 1, -1, 1, -1, -1])  # cumulated: 0 1 2 1 2 1 0; of the two best cuts the lower retrieves less
-    assert searches.exact(popularity, gains, ALL).tolist() == [3.0]
+@given(questions())
+@settings(deadline=None)
+def test_a_question_counted_thrice_is_one_that_is_there_three_times(drawn):
+    popularity, closed, augmented, train = drawn
+    gains = augmented.astype(int) - closed
+    times = train.sum(axis=1)
+    repeated = np.repeat(np.arange(len(times)), times)
+    cuts = np.array([[0.0], [3.0], [8.0], [np.inf]])
+    for search in (searches.exact, lambda *own: searches.shrunk([own], cuts, None)[0][0]):
+        counted = search(popularity, gains, times[:, None])
+        once = search(popularity[repeated], gains[repeated], np.ones((len(repeated), 1), dtype=int))
+        assert counted == once
+
+
+@given(st.lists(questions(lowest=1, most=12), min_size=1, max_size=3))
+@settings(max_examples=60, deadline=None)
+def test_bins_are_the_notebooks_to_the_same_numbers(relations):
+    frames = [
+        pd.DataFrame({"relation": f"P{i}", "popularity": p, "closed": c, "augmented": a})
+        for i, (p, c, a, _) in enumerate(relations)
+    ]
+    frame, train = pd.concat(frames, ignore_index=True), np.concatenate([own[3] for own in relations])
+    edges, _ = notebook.run(frame, train.T)
+    for i, (popularity, closed, augmented, own) in enumerate(relations):
+        cuts = searches.bins(popularity, augmented.astype(int) - closed, own)
+        _, bounds = np.histogram(np.log(popularity))
+        for cut, chosen in zip(cuts, edges, strict=True):
+            edge = chosen[f"P{i}"]
+            below = np.log(popularity) < bounds[edge] if edge < 10 else np.full(len(popularity), True)
+            assert ((popularity < cut) == below).all()
+            assert cut == pytest.approx(0 if edge == 0 else np.inf if edge == 10 else np.exp(bounds[edge]))
+
+
+@pytest.mark.parametrize("base", [2, 3, 5, 7, 10])
+def test_popularities_on_the_bins_edges_fall_where_the_notebook_has_them(base):
+    popularity = float(base) ** np.arange(11)  # each but for rounding an edge
+    _, bounds = np.histogram(np.log(popularity))
+    for edge in range(1, 10):
+        below = np.log(popularity) < bounds[edge]
+        cut = searches.bins(popularity, np.where(below, 1, -1), np.ones((11, 1), dtype=bool))[0]
+        assert ((popularity < cut) == below).all()
 
 
 def test_exact_never_and_always():
-    popularity = np.array([1, 2, 3, 4, 5, 6])
-    assert searches.exact(popularity, -np.ones(6, int), ALL).tolist() == [0.0]
-    assert searches.exact(popularity, np.ones(6, int), ALL).tolist() == [np.inf]
-    assert searches.exact(popularity, np.zeros(6, int), ALL).tolist() == [0.0]
-
-
-def test_exact_does_not_cut_between_equal_popularities():
-    popularity = np.array([1, 2, 2, 2, 3, 4])
-    gains = np.array([0, 1, 1, -1, -1, 0])
-    assert searches.exact(popularity, gains, ALL).tolist() == [3.0]
+    assert searches.exact(IN_ORDER, -np.ones(6, int), ONCE).tolist() == [0.0]
+    assert searches.exact(IN_ORDER, np.ones(6, int), ONCE).tolist() == [np.inf]
+    assert searches.exact(IN_ORDER, np.zeros(6, int), ONCE).tolist() == [0.0]
 
 
 def test_exact_learns_from_training_questions_alone():
-    popularity = np.array([1, 2, 3, 4, 5, 6])
     gains = np.array([1, -1, 1, 1, -1, -1])
-    train = np.array([[True, False, True, False, True, False], [False] * 6])
-    assert searches.exact(popularity, gains, train).tolist() == [5.0, 0.0]
+    train = np.array([[True, False, True, False, True, False], [False] * 6]).T
+    assert searches.exact(IN_ORDER, gains, train).tolist() == [5.0, 0.0]
 
 
-def test_exact_is_as_good_as_trying_every_cut(world):
-    popularity, closed, augmented, train = world
-    cuts = searches.exact(popularity, augmented.astype(int) - closed, train)
-    for cut, chosen in zip(cuts, train, strict=True):
-        every = [0, *popularity[chosen], np.inf]
-        best = max(adaptive_right(popularity, closed, augmented, chosen, one) for one in every)
-        assert adaptive_right(popularity, closed, augmented, chosen, cut) == best
-        assert cut in every
-
-
-def test_bins_are_ten_equal_widths_of_log_popularity(world):
-    popularity, closed, augmented, train = world
-    cuts = searches.bins(popularity, augmented.astype(int) - closed, train)
-    edges = 10 ** np.linspace(np.log10(popularity.min()), np.log10(popularity.max()), 11)
-    candidates = [0.0, *edges[1:-1], np.inf]
-    for cut, chosen in zip(cuts, train, strict=True):
-        right = [adaptive_right(popularity, closed, augmented, chosen, one) for one in candidates]
-        assert cut == pytest.approx(candidates[int(np.argmax(right))])
+def test_bins_keep_unviewed_questions_in_the_lowest_bin():
+    popularity = np.array([0.0, 0, 1, 10, 100, 1000])
+    assert 0 < searches.bins(popularity, np.array([1, 1, -1, -1, -1, -1]), ONCE)[0] <= 2  # with the views of 1
+    assert searches.bins(popularity, np.array([1, 1, 1, -1, -1, -1]), ONCE)[0] == pytest.approx(10**0.3)
 
 
 def test_quantile_cuts_split_the_training_questions_evenly():
-    popularity = np.arange(1, 101)
-    train = np.zeros((2, 100), dtype=bool)
-    train[0], train[1, :40] = True, True
-    cuts = searches.quantile_cuts(popularity, train, 4)
-    assert cuts.tolist() == [[0, 25, 50, 75, np.inf], [0, 10, 20, 30, np.inf]]
-
-
-def test_shrunk_with_no_pseudo_questions_is_exact_on_the_same_cuts(world):
-    popularity, closed, augmented, train = world
-    cuts = searches.quantile_cuts(popularity, train, 20)
-    pooled = np.random.default_rng(0).normal(size=cuts.shape)
-    found = searches.shrunk(popularity, augmented.astype(int) - closed, train, cuts, pooled, 0.0)
-    for cut, chosen, candidates in zip(found, train, cuts, strict=True):
-        right = [adaptive_right(popularity, closed, augmented, chosen, one) for one in candidates]
-        assert cut == candidates[int(np.argmax(right))]
-
-
-def test_shrunk_with_huge_pseudo_questions_is_the_pooled_curves_best(world):
-    popularity, closed, augmented, train = world
-    cuts = searches.quantile_cuts(popularity, train, 20)
-    pooled = np.random.default_rng(0).normal(size=cuts.shape)
-    found = searches.shrunk(popularity, augmented.astype(int) - closed, train, cuts, pooled, 1e12)
-    assert found.tolist() == [row[i] for row, i in zip(cuts, pooled.argmax(axis=1), strict=True)]
+    train = np.zeros((100, 2), dtype=bool)
+    train[:, 0], train[:40, 1] = True, True
+    cuts = searches.quantile_cuts(np.arange(1.0, 101), train, 4)
+    assert cuts.T.tolist() == [[0, 25, 50, 75, np.inf], [0, 10, 20, 30, np.inf]]
 
 
 def test_shrunk_weighs_its_own_and_the_pooled_accuracy_by_their_numbers():
-    popularity, train = np.array([1, 2, 3, 4, 5, 6]), ALL
-    gains = np.array([1, 1, 1, 0, 0, -1])
-    cuts = np.array([[0.0, 2.0, 4.0, np.inf]])
-    pooled = np.array([[0.0, 0.9, 0.0, 0.0]])  # 0 1 3 2 of its own against 0.9 pseudo_questions at the second cut
-    assert searches.shrunk(popularity, gains, train, cuts, pooled, 2.0).tolist() == [4.0]
-    assert searches.shrunk(popularity, gains, train, cuts, pooled, 3.0).tolist() == [2.0]
+    cuts = np.array([[0.0], [2.0], [4.0], [np.inf]])
+    own = IN_ORDER, np.array([1, 1, 1, 0, 0, -1]), ONCE  # 0 1 3 2 at the cuts
+    other = IN_ORDER, np.array([3, -1, -1, 0, 0, 0]), ONCE  # 0 3 1 1: together, per question, 0 4/12 4/12 3/12
+    (first, second), pooled = searches.shrunk([own, other], cuts, 1.0)
+    assert (first.tolist(), second.tolist(), pooled.tolist()) == ([4.0], [2.0], [2.0])
+    many = IN_ORDER, np.array([8, -9, 0, 0, 0, 0]), ONCE  # 0 8 -1 -1: together 0 9/12 2/12 1/12
+    assert [searches.shrunk([own, many], cuts, weight)[0][0].tolist() for weight in (3.0, 4.0)] == [[4.0], [2.0]]
+
+
+@pytest.fixture(scope="module")
+def world():
+    """A function of how far relations differ: (signal, gains, train) of 30 relations of 100 questions each."""
+
+    def made(spread: float):
+        rng = np.random.default_rng(0)
+        relations = []
+        for _ in range(30):
+            signal, chance = np.sort(rng.random(100)), 0.3 + spread * rng.normal()
+            closed, augmented = rng.random(100) < 0.3, rng.random(100) < chance
+            relations.append((signal, augmented.astype(int) - closed, np.ones((100, 1), dtype=bool)))
+        return relations
+
+    return made
+
+
+def test_the_more_relations_differ_the_less_the_pooled_curve_counts(world):
+    cuts = np.array([[0.0], [0.5], [np.inf]])
+
+    def weight(relations):
+        gained = np.stack([searches.gains_at(*own, cuts) for own in relations])
+        squared = np.stack([searches.gains_at(signal, gains**2, train, cuts) for signal, gains, train in relations])
+        return searches.prior_weight(gained, squared, np.full((len(relations), 1), 100.0))[0]
+
+    assert weight(world(0.0)) > 150 > 20 > weight(world(0.2)) > 5  # of each relation's 100 questions
+    assert weight(world(0.2)[:1]) == 1e6  # one relation is the pool
+
+
+def test_prior_weight_is_the_method_of_moments():
+    cuts = np.array([[np.inf]])
+    gains = [np.array([1, 1, 1, 0]), np.array([0, 0, -1, 0, 0, 0])]
+    n, means = np.array([4.0, 6.0]), np.array([0.75, -1 / 6])
+    within = sum(((own - own.mean()) ** 2).sum() for own in gains) / (3 + 5)
+    spread = (n * (means - 0.2) ** 2).sum() - within
+    between = spread / (10 - (n**2).sum() / 10)
+    relations = [(np.arange(float(len(own))), own, np.ones((len(own), 1), bool)) for own in gains]
+    gained = np.stack([searches.gains_at(*own, cuts) for own in relations])
+    squared = np.stack([searches.gains_at(s, g**2, t, cuts) for s, g, t in relations])
+    assert searches.prior_weight(gained, squared, n[:, None])[0] == pytest.approx(within / between)

@@ -1,188 +1,146 @@
-"""Stage tune_thresholds: pairing by id, splits by subject, held-out accuracy, and the files it leaves."""
+"""Stage tune_thresholds: what other questions would have given, and the files it leaves, by language model."""
 
 import json
 import math
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from adaptive_pairs import CHOSEN, made_pairs, write_answers, write_questions
 
-from pipelines import params
-from pipelines.adaptive import DATASETS, thresholds
-from pipelines.adaptive.answer import METHODS, SCHEMA
+from pipelines.adaptive import DATASETS, held_out, thresholds
 from pipelines.errors import LongtailError
 
-CHOSEN = params.Thresholds(
-    search="shrunk", splits=20, train_share=0.75, pseudo_questions=60.0, quantiles=20, min_questions=20
-)
+IDS = [f"q{i:03d}" for i in range(120)]
 
 
-def made_pairs(n: int = 600, seed: int = 0, crossing: float = 1000.0) -> thresholds.Pairs:
-    """Closed-book answers are right above `crossing`, augmented ones below it, with some noise; one rare relation."""
-    rng = np.random.default_rng(seed)
-    popularity = np.sort(10 ** rng.normal(3, 1, n)).astype(np.int64)
-    flip = rng.random((2, n)) < 0.2
-    relations = np.array([f"P{i}" for i in rng.integers(0, 4, n)], dtype=object)
-    relations[::60] = "rare"
-    return thresholds.Pairs(
-        subjects=np.array([f"Q{i // 3}" for i in range(n)], dtype=object),
-        relations=relations,
-        popularity=popularity,
-        closed=(popularity >= crossing) ^ flip[0],
-        augmented=(popularity < crossing) ^ flip[1],
-        excluded=0,
+@pytest.fixture(scope="module")
+def evaluated():
+    return thresholds.evaluate(made_pairs(), CHOSEN, 0, 150)
+
+
+def test_a_relations_row_has_its_threshold_and_accuracy_with_both_intervals(evaluated):
+    rows = {(row["search"], row["relation"]): row for row in evaluated.relations}
+    assert len(rows) == 15
+    for (search, relation), row in rows.items():
+        assert row["threshold_low"] <= row["threshold_high"]
+        assert row["threshold_splits_low"] <= row["threshold_splits_high"]
+        for name in ("adaptive", "retrieved"):
+            assert row[f"{name}_low"] <= row[name] <= row[f"{name}_high"]
+            assert row[f"{name}_splits_low"] <= row[name] <= row[f"{name}_splits_high"]
+        assert row["pooled"] == (relation == "rare")
+        if relation != "rare":
+            assert 200 < row["threshold_low"] <= row["threshold"] <= row["threshold_high"] < 5000, search
+            assert row["adaptive"] > max(row["closed_book"], row["augmented"])
+
+
+def test_fewer_questions_leave_the_threshold_less_certain():
+    widths = []
+    for n in (200, 3000):
+        pairs = made_pairs(n, relations=np.full(n, "P1", dtype=object))
+        drawn = thresholds.resampled_thresholds(pairs, CHOSEN, 0, 150)["exact"]["P1"]
+        low, high = np.quantile(np.log(np.clip(drawn, 1, 1e9)), [0.025, 0.975])
+        widths.append(high - low)
+    assert widths[1] < widths[0]
+
+
+def test_splits_that_hold_nothing_out_are_an_error():
+    pairs = made_pairs(30, subjects=np.array(["one"] * 30, dtype=object), relations=np.array(["P1"] * 30, dtype=object))
+    chosen = CHOSEN.model_copy(update={"splits": 1, "train_share": 0.999})
+    with pytest.raises(LongtailError, match=r"thresholds\.splits: 1 hold none of 30 questions out"):
+        thresholds.evaluate(pairs, chosen, 0, 10)
+
+
+def test_resamples_are_of_subjects():
+    little, much = np.arange(1.0, 51), np.arange(101.0, 151)
+    pairs = made_pairs(
+        100,
+        relations=np.full(100, "P1", dtype=object),
+        subjects=np.repeat(np.array(["unknown", "famous"], dtype=object), 50),
+        signal=np.append(little, much),
+        closed=np.arange(100) >= 50,
+        augmented=np.arange(100) < 50,
     )
+    drawn = thresholds.resampled_thresholds(pairs, CHOSEN, 0, 40)["exact"]["P1"]
+    assert set(drawn) == {0.0, 101.0, math.inf}  # the famous one twice, both, the unknown one twice
 
 
-def write_answers(folder: Path, ids, correct) -> Path:
-    nulls = {f.name: pa.nulls(len(ids), f.type) for f in SCHEMA}
-    pq.write_table(pa.table(nulls | {"question_id": ids, "correct": correct}).cast(SCHEMA), folder)
-    return folder
-
-
-def write_questions(path: Path, n: int, popularity) -> Path:
-    table = {
-        "question_id": [f"q{i:03d}" for i in range(n)],
-        "relation": [f"P{i % 2}" for i in range(n)],
-        "question": ["the same text"] * n,
-        "subj": [f"s{i}" for i in range(n)],
-        "s_uri": pa.nulls(n),
-        "s_pop": pa.array(popularity, pa.int64()),
-    }
-    pq.write_table(pa.table(table), path)
-    return path
-
-
-def test_answers_are_paired_by_id_and_unknown_popularity_is_counted(tmp_path):
-    questions = write_questions(tmp_path / "q.parquet", 4, [30, None, 10, 20])
-    ids = ["q000", "q001", "q002", "q003"]
-    closed = write_answers(tmp_path / "c.parquet", ids, [True, True, False, False])
-    augmented = write_answers(tmp_path / "a.parquet", ids[::-1], [True, False, False, False])
-    pairs = thresholds.read_pairs(questions, closed, augmented)
-    assert pairs.excluded == 1
-    assert pairs.popularity.tolist() == [10, 20, 30]
-    assert pairs.gains.tolist() == [0, 1, -1]
-    assert pairs.subjects.tolist() == ["s2", "s3", "s0"]
-
-
-def test_answers_to_other_questions_are_an_error(tmp_path):
-    questions = write_questions(tmp_path / "q.parquet", 3, [1, 2, 3])
-    closed = write_answers(tmp_path / "c.parquet", ["q000", "q001"], [True, True])
-    augmented = write_answers(tmp_path / "a.parquet", ["q000", "q002"], [True, True])
-    with pytest.raises(LongtailError, match=r"a\.parquet: answers other questions"):
-        thresholds.read_pairs(questions, closed, augmented)
-
-
-def test_a_subject_is_on_one_side_of_each_split_and_splits_differ():
+def test_thresholds_over_splits_are_the_splits_own(evaluated):
     pairs = made_pairs()
-    train = thresholds.split_train(0, pairs.subjects, 20, 0.75)
-    for subject in np.unique(pairs.subjects)[:50]:
-        own = train[:, pairs.subjects == subject]
-        assert (own == own[:, :1]).all()
-    assert train.mean() == pytest.approx(0.75, abs=0.03)
-    assert len({row.tobytes() for row in train}) == 20
-    fewer = thresholds.split_train(0, pairs.subjects[:100], 20, 0.75)
-    assert (fewer == train[:, :100]).all()  # a subject's side depends on nothing but itself
-
-
-def test_held_out_accuracy_is_the_definitions():
-    pairs = made_pairs()
-    train = thresholds.split_train(0, pairs.subjects, 5, 0.75)
-    cuts = thresholds.fit(pairs, train, "exact", CHOSEN)
-    judged = thresholds.judge(pairs, train, cuts)
-    for split in range(5):
-        held = np.flatnonzero(~train[split])
-        right = [
-            pairs.augmented[i] if pairs.popularity[i] < cuts[pairs.relations[i]][split] else pairs.closed[i]
-            for i in held
-        ]
-        assert judged.table["adaptive"][split] == pytest.approx(np.mean(right))
-        assert judged.table["always"][split] == pytest.approx(pairs.augmented[held].mean())
-        assert judged.table["never"][split] == pytest.approx(pairs.closed[held].mean())
-        assert judged.table["oracle"][split] == pytest.approx((pairs.closed | pairs.augmented)[held].mean())
-
-
-@pytest.mark.parametrize("search", thresholds.SEARCHES)
-def test_where_there_is_a_crossing_adaptive_beats_always_and_never(search):
-    pairs = made_pairs()
-    judged, final = thresholds.tune(pairs, CHOSEN, 0)
-    summary = thresholds.summary(pairs, judged[search], 0, 300)
-    assert summary["gain"]["low"] > 0.1
-    assert summary["oracle"]["value"] >= summary["adaptive"]["value"]
-    assert summary["gain"]["mean_over_splits"] == pytest.approx(
-        summary["adaptive"]["mean_over_splits"]
-        - max(summary["always"]["mean_over_splits"], summary["never"]["mean_over_splits"])
-    )
-    common = [final[search][f"P{i}"] for i in range(4)]
-    assert all(300 < cut < 3000 for cut in common)
-
-
-def test_where_there_is_nothing_to_learn_the_interval_touches_zero():
-    rng = np.random.default_rng(0)
-    pairs = replace(made_pairs(), closed=rng.random(600) < 0.5, augmented=rng.random(600) < 0.5)
-    for search, judged in thresholds.tune(pairs, CHOSEN, 0)[0].items():
-        assert thresholds.summary(pairs, judged, 0, 300)["gain"]["low"] < 0, search
-
-
-def test_exact_fits_its_training_side_best():
-    judged, _ = thresholds.tune(made_pairs(), CHOSEN, 0)
-    exact = judged["exact"].table["train_adaptive"]
-    assert (
-        exact >= judged["bins"].table["train_adaptive"] - 0.01
-    ).all()  # but for the rare relation's pooled threshold
-
-
-def test_rare_relations_take_the_threshold_of_all_together():
-    pairs = made_pairs()
-    train = np.ones((1, 600), dtype=bool)
-    together = replace(pairs, relations=np.full(600, "all", dtype=object))
-    for search in thresholds.SEARCHES:
-        rare = thresholds.fit(pairs, train, search, CHOSEN)["rare"]
-        pooled = thresholds.fit(together, train, search, CHOSEN.model_copy(update={"pseudo_questions": 1e-9}))["all"]
-        assert rare == pooled, search
+    train = held_out.split_train(0, pairs.subjects, CHOSEN.splits, CHOSEN.train_share)
+    cuts = held_out.fit(pairs, train, "exact", CHOSEN)["P1"]
+    (row,) = [row for row in evaluated.relations if (row["search"], row["relation"]) == ("exact", "P1")]
+    found = [row[f"threshold_splits{end}"] for end in ("_low", "", "_high")]
+    assert found == np.quantile(cuts, [0.025, 0.5, 0.975], method="nearest").tolist()
 
 
 @pytest.fixture
-def _stage(tmp_path, monkeypatch, root):
-    """A working folder with two question sets, PopQA with popularity and EntityQuestions without."""
+def stage(tmp_path, monkeypatch, root):
+    """A working folder with two question sets, PopQA with popularity and EntityQuestions without, answered by the main
+    language model and PopQA also by one elsewhere, which told no costs.
+    """
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     for dataset in DATASETS:
-        (tmp_path / "data" / dataset).mkdir(parents=True)
-        (tmp_path / "data/predictions" / dataset).mkdir(parents=True)
         known = rng.integers(1, 10_000, 120).tolist()
-        questions = tmp_path / f"data/{dataset}/{dataset}.parquet"
-        write_questions(questions, 120, known if dataset == "popqa" else [None] * 120)
-        for method in METHODS:
-            path = tmp_path / f"data/predictions/{dataset}/{method}.parquet"
-            write_answers(path, [f"q{i:03d}" for i in range(120)], rng.random(120) < 0.5)
+        popularity = known if dataset == "popqa" else [None] * 120
+        write_questions(tmp_path / f"data/{dataset}/{dataset}.parquet", IDS, popularity)
+        for method in ("closed_book", "dense", "genread"):
+            path = tmp_path / f"data/predictions/{dataset}/tiny/{method}.parquet"
+            tokens = {"prompt_tokens": [9 if method == "closed_book" else 99] * 120, "new_tokens": [5] * 120}
+            write_answers(path, IDS, rng.random(120) < 0.5, mean_log_prob=-rng.random(120), **tokens)
+    for method in ("closed_book", "bm25"):
+        write_answers(tmp_path / f"data/imported/popqa/opt-13b/{method}.parquet", IDS, rng.random(120) < 0.5)
+    write_answers(tmp_path / "data/imported/popqa/alone/bm25.parquet", IDS, rng.random(120) < 0.5)
     from flows.profiles import compose
 
-    (tmp_path / "params.yaml").write_text(compose("sample", root))
+    text = compose("sample", root).replace("bootstrap: 1000", "bootstrap: 20").replace("splits: 100", "splits: 10")
+    (tmp_path / "params.yaml").write_text(text)
+    return tmp_path / "data"
 
 
-@pytest.mark.usefixtures("_stage")
-def test_the_stage_leaves_its_files_and_the_same_bytes_again(tmp_path, capsys):
+def test_the_stage_leaves_its_files_and_the_same_bytes_again(stage, capsys):
     contents = []
     for _ in range(2):
         thresholds.main()
-        files = sorted(path for path in (tmp_path / "data").rglob("*") if "adaptive" in str(path) and path.is_file())
+        files = sorted(
+            path for path in stage.rglob("*") if "adaptive" in str(path.relative_to(stage)) and path.is_file()
+        )
         contents.append({path.name: path.read_bytes() for path in files})
     assert contents[0] == contents[1]
-    assert sorted(contents[0]) == ["adaptive.json", "splits.parquet", "thresholds.json", "thresholds.parquet"]
-    rows = pq.read_table(tmp_path / "data/adaptive/thresholds.parquet").to_pylist()
-    assert {(row["method"], row["search"]) for row in rows} == {
-        (method, search) for method in thresholds.METHODS for search in thresholds.SEARCHES
+    assert sorted(contents[0]) == [
+        "adaptive.json", "costs.parquet", "splits.parquet", "thresholds.json", "thresholds.parquet",
+    ]  # fmt: skip
+    rows = pq.read_table(stage / "adaptive/thresholds.parquet", schema=thresholds.THRESHOLDS).to_pylist()
+    sets = {("tiny", "dense"), ("tiny", "genread"), ("opt-13b", "bm25")}  # what has no closed-book answers is left out
+    assert {(row["lm"], row["method"], row["search"]) for row in rows} == {
+        (*one, search) for one in sets for search in thresholds.SEARCHES
     }
-    used = json.loads((tmp_path / "data/adaptive/thresholds.json").read_text())
+    used = json.loads((stage / "adaptive/thresholds.json").read_text())
     for row in rows:
         if row["search"] == used["search"]:
-            cut = used["thresholds"][row["dataset"]][row["method"]][row["relation"]]
+            cut = used["thresholds"][row["dataset"]][row["lm"]][row["method"]][row["relation"]]
             assert (math.inf if cut is None else cut) == row["threshold"]
-    metrics = json.loads((tmp_path / "data/metrics/adaptive.json").read_text())
-    assert metrics["entityquestions"] == {"questions": 0, "excluded_without_popularity": 120}
-    assert metrics["popqa"]["excluded_without_popularity"] == 0
+    assert pq.read_table(stage / "adaptive/splits.parquet", schema=thresholds.SPLITS).num_rows == 3 * 3 * 10
+    curve = pq.read_table(stage / "adaptive/costs.parquet", schema=thresholds.COSTS)
+    assert set(curve["lm"].to_pylist()) == {"tiny"}
+    assert set(curve["unit"].to_pylist()) == {"tokens"}
+    metrics = json.loads((stage / "metrics/adaptive.json").read_text())
+    assert metrics["entityquestions"]["tiny"] == {"questions": 0, "excluded_without_popularity": 120}
+    assert metrics["popqa"]["tiny"]["excluded_without_popularity"] == 0
+    assert set(metrics["popqa"]["tiny"]["dense"]) == {*thresholds.SEARCHES, "uncertainty"}
+    assert set(metrics["popqa"]["opt-13b"]["bm25"]) == set(thresholds.SEARCHES)
     assert "see data/adaptive" in capsys.readouterr().out
+
+
+def test_a_price_on_costs_that_are_not_known_is_an_error_that_says_whose(stage, capsys):
+    params = stage.parent / "params.yaml"
+    params.write_text(params.read_text().replace("cost_weight: 0.0", "cost_weight: 0.5"))
+    with pytest.raises(SystemExit):
+        thresholds.main()
+    assert "popqa/opt-13b/bm25: what an answer costs in tokens is not known" in capsys.readouterr().err
+    assert not (stage / "adaptive").exists()
+    params.write_text(params.read_text().replace("cost: tokens", "cost: retrievals"))
+    thresholds.main()
+    curve = pq.read_table(stage / "adaptive/costs.parquet").to_pylist()
+    assert {row["lm"] for row in curve} == {"tiny", "opt-13b"}

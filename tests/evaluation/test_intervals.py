@@ -68,14 +68,23 @@ def test_cluster_sums():
     assert sums.tolist() == [[2, 20], [4, 40]]
 
 
-def test_correlation_is_pearsons_and_unknown_for_a_constant():
+def test_pearson_of_sums_is_the_correlation_and_unknown_for_a_constant():
     rng = np.random.default_rng(0)
     x = rng.normal(size=300)
     y = x + rng.normal(size=300)
-    found = intervals.correlation(x, y, draws.generator(0, "test"), 500)
-    assert found.value == pytest.approx(pearsonr(x, y).statistic)
-    assert found.low < found.value < found.high
-    assert np.isnan(intervals.correlation(x, np.ones(300), draws.generator(0, "test"), 10).value)
+
+    def found(x: np.ndarray, y: np.ndarray) -> Interval:
+        sums = np.stack([np.ones(300), x, y, x * x, y * y, x * y], axis=1)
+        return intervals.bootstrap(sums, intervals.pearson, draws.generator(0, "test"), 500)
+
+    assert found(x, y).value == pytest.approx(pearsonr(x, y).statistic)
+    assert found(x, y).low < found(x, y).value < found(x, y).high
+    assert np.isnan(found(x, np.ones(300)).value)
+
+
+def test_an_interval_comes_back_from_json():
+    assert intervals.from_json(Interval(0.5, 0.1, 0.9).as_json()) == Interval(0.5, 0.1, 0.9)
+    assert intervals.from_json(intervals.NOTHING.as_json()) is intervals.from_json(None) is intervals.NOTHING
 
 
 def test_sign_is_zero_where_the_interval_touches_zero():

@@ -1,116 +1,145 @@
-"""PopQA's analyses on small tables worked out by hand."""
+"""Accuracy by method, relation and popularity on small tables worked out by hand."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
+import answer_tables
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.adaptive.answer import METHODS, SCHEMA
+from pipelines.errors import LongtailError
 from pipelines.evaluation import popqa
 
 N = 20
+NUMBER = np.arange(N)
 
 
 @pytest.fixture
-def folder(tmp_path) -> Path:
+def files(tmp_path) -> dict[str, Path]:
     """20 questions, the more popular the higher their number; closed-book right from 10 on, dense right below 15."""
-    ids = [f"q{i:02d}" for i in range(N)]
-    questions = {
-        "question_id": ids[::-1],
-        "relation": ["P1" if i % 2 else "P2" for i in range(N)][::-1],
-        "subj": [f"s{i}" for i in range(N)][::-1],
-        "s_uri": pa.array([f"http://www.wikidata.org/entity/Q{i}" for i in range(N)][::-1]),
-        "question": [f"Q{i}?" for i in range(N)][::-1],
-        "possible_answers": [[f"a{i}"] for i in range(N)][::-1],
-        "s_pop": pa.array([10 * (i + 1) for i in range(N)][::-1], pa.int64()),
-    }
-    pq.write_table(pa.table(questions), tmp_path / "questions.parquet")
-    number = np.arange(N)
-    for method in METHODS:
-        table = {field.name: pa.nulls(N, field.type) for field in SCHEMA}
-        right = number >= 10 if method == "closed_book" else number < 15
-        table |= {"question_id": ids, "prediction": ids, "correct": right, "correct_word": right & (number != 12)}
-        if method != "closed_book":
-            table |= {"doc_has_answer": number < 12, "doc_is_subject": number < 15, "doc_is_namesake": number >= 17}
-        pq.write_table(pa.table(table).cast(SCHEMA), tmp_path / f"{method}.parquet")
-    return tmp_path
+    relations = ["P1" if i % 2 else "P2" for i in range(N)]
+    answer_tables.write_questions(tmp_path / "questions.parquet", [10 * (i + 1) for i in range(N)], relations)
+    files = {method: tmp_path / f"{method}.parquet" for method in ("closed_book", "dense")}
+    answer_tables.write_answers(
+        files["closed_book"], NUMBER >= 10, correct_word=(NUMBER >= 10) & (NUMBER != 12), lm_calls=[1] * N
+    )
+    answer_tables.write_answers(files["dense"], NUMBER < 15)
+    return files
 
 
 @pytest.fixture
-def answers(folder) -> popqa.Answers:
-    return popqa.read(folder / "questions.parquet", folder)
+def answers(files) -> popqa.Answers:
+    return popqa.read(files["dense"].with_name("questions.parquet"), files)
 
 
-def test_rows_are_joined_by_id(answers):
+def test_rows_are_joined_by_id_and_what_is_not_said_is_not_known(answers):
     assert answers.popularity.tolist() == [10 * (i + 1) for i in range(N)]
-    assert answers.correct["closed_book"].tolist() == [False] * 10 + [True] * 10
+    assert answers.relations[:3].tolist() == ["P2", "P1", "P2"]
+    assert answers.of["closed_book"].correct.tolist() == [0.0] * 10 + [1.0] * 10
+    assert answers.of["closed_book"].calls.tolist() == [1.0] * N
+    assert np.isnan(answers.of["dense"].calls).all()
 
 
-def test_accuracy_by_both_rules(answers):
-    row = popqa.accuracy(answers)[0]
-    assert (row["method"], row["substring"].value, row["word"].value) == ("closed_book", 0.5, 0.45)
+@pytest.mark.parametrize(
+    ("method", "change", "said"),
+    [
+        (
+            "closed_book",
+            lambda table: table.slice(1),
+            r"closed_book.parquet: question_id q000 is missing, which .*dense",
+        ),
+        ("dense", lambda table: table.slice(0, 19), r"dense.parquet: question_id q019 is missing, which .*closed_book"),
+        ("dense", lambda table: table.take([0, *range(N)]), r"dense.parquet: question_id q000 occurs twice"),
+        ("questions", lambda table: table.slice(1), r"questions.parquet: question_id q019 is missing"),
+        ("questions", lambda table: table.take([3, *range(N)]), r"questions.parquet: question_id q016 occurs twice"),
+    ],
+)
+def test_a_missing_or_doubled_id_is_an_error_that_names_it(files, method, change, said):
+    file = files["dense"].with_name(f"{method}.parquet")
+    pq.write_table(change(pq.read_table(file)), file)
+    with pytest.raises(LongtailError, match=said):
+        popqa.read(file.with_name("questions.parquet"), files)
 
 
-def test_correlation_with_popularity(answers):
-    found = popqa.correlation(answers, "closed_book", 0, 200)
-    expected = np.corrcoef(np.log10(answers.popularity), answers.correct["closed_book"])[0, 1]
-    assert found.value == pytest.approx(expected)
-    assert found.sign == 1
+def test_accuracy_by_both_rules_and_its_correlation_with_log_popularity(answers):
+    row = popqa.accuracy(answers, 0, 200)[0]
+    assert (row["method"], row["questions"], row["popularity_known"]) == ("closed_book", N, N)
+    assert (row["substring"].value, row["word"].value) == (0.5, 0.45)
+    assert row["correlation"].value == pytest.approx(np.corrcoef(np.log10(answers.popularity), NUMBER >= 10)[0, 1])
+    assert row["correlation"].sign == 1
+
+
+def test_every_relation_has_its_own_correlation(answers):
+    rows = {(row["method"], row["relation"]): row for row in popqa.by_relation(answers, 0, 100)}
+    odd = NUMBER % 2 == 1
+    expected = np.corrcoef(np.log10(answers.popularity[odd]), NUMBER[odd] < 15)[0, 1]
+    assert rows["dense", "P1"]["correlation"].value == pytest.approx(expected)
+    assert rows["dense", "P1"]["substring"].value == 0.7
+    assert rows["closed_book", "P2"]["questions"] == 10
+    few = replace(answers, popularity=np.where(NUMBER < 4, np.nan, answers.popularity))
+    assert math.isnan(popqa.by_relation(few, 0, 10)[0]["correlation"].value)  # 8 questions are too few
 
 
 def test_deciles_hold_equal_numbers_and_ties_stay_together(answers):
-    rows = popqa.by_popularity(answers)
-    assert [row["questions"] for row in rows] == [2] * 10
-    assert [row["closed_book"].value for row in rows] == [0] * 5 + [1] * 5
-    tied = popqa.Answers(**{**answers.__dict__, "popularity": np.repeat([1.0, 2.0], 10)})
-    assert [row["questions"] for row in popqa.by_popularity(tied)] == [10, 10]
+    rows = popqa.by_popularity(answers, 0, 50)
+    closed, dense = rows[:10], rows[10:]
+    assert [row["questions"] for row in closed] == [2] * 10
+    assert [row["substring"].value for row in closed] == [0] * 5 + [1] * 5
+    assert [row["gain"].value for row in dense] == [1] * 5 + [0, 0, -0.5, -1, -1]
+    tied = replace(answers, popularity=np.repeat([1.0, 2.0], 10))
+    assert [row["questions"] for row in popqa.by_popularity(tied, 0, 10)] == [10, 10] * 2
 
 
-def test_questions_without_popularity_are_in_no_decile(answers):
-    unknown = answers.popularity.copy()
-    unknown[:4] = np.nan
-    rows = popqa.by_popularity(popqa.Answers(**{**answers.__dict__, "popularity": unknown}))
-    assert sum(row["questions"] for row in rows) == 16
+def test_questions_without_popularity_are_in_no_bin(answers):
+    unknown = replace(answers, popularity=np.where(NUMBER < 4, np.nan, answers.popularity))
+    for rows in (popqa.by_popularity(unknown, 0, 10), popqa.by_relative_popularity(unknown)):
+        assert sum(row["questions"] for row in rows if row["method"] == "dense") == 16
+    nobody = replace(answers, popularity=np.full(N, np.nan))
+    assert popqa.by_popularity(nobody, 0, 10) == popqa.by_relative_popularity(nobody) == []
 
 
-def test_where_retrieval_helps(answers):
-    rows = {r["questions of"]: r for r in popqa.where_retrieval_helps(answers, 0, 50) if r["retriever"] == "dense"}
-    assert (rows["tail"]["questions"], rows["tail"]["gain"].value) == (12, pytest.approx(10 / 12))
-    assert (rows["head"]["questions"], rows["head"]["gain"].value) == (3, -1.0)
-    assert (rows["namesake's page, head"]["questions"], rows["namesake's page"]["gain"].value) == (3, -1.0)
-    assert rows["another page"]["questions"] == 2
-    assert rows["subject's page"]["gain"].value == pytest.approx(10 / 15)
+def test_fifths_are_those_of_all_relations_and_an_empty_cell_has_no_row(answers):
+    split = replace(answers, relations=np.where(NUMBER < 6, "P1", "P2").astype(object))
+    rows = [row for row in popqa.by_relation_and_popularity(split, 0, 20) if row["method"] == "closed_book"]
+    assert [(row["relation"], row["fifth"], row["questions"]) for row in rows] == [
+        ("P1", 1, 4),
+        ("P1", 2, 2),
+        ("P2", 2, 2),
+        ("P2", 3, 4),
+        ("P2", 4, 4),
+        ("P2", 5, 4),
+    ]
+    assert (rows[1]["least"], rows[1]["most"], rows[3]["substring"].value) == (50.0, 80.0, 0.5)
+    dense = [row for row in popqa.by_relation_and_popularity(split, 0, 20) if row["method"] == "dense"]
+    assert [row["gain"].value for row in dense] == [1.0, 1.0, 1.0, 0.5, -0.25, -1.0]
 
 
-def test_recall_in_the_two_by_two(answers):
-    rows = {r["answers"]: r for r in popqa.recall(answers) if r["retriever"] == "lsr"}
-    assert rows["all"]["recall"].value == pytest.approx(12 / 20)
-    assert (rows["both right"]["share"], rows["both right"]["recall"].value) == (0.25, pytest.approx(2 / 5))
-    assert rows["only augmented right"]["recall"].value == 1.0
-    assert rows["only closed-book right"]["recall"].value == 0.0
-    assert math.isnan(rows["both wrong"]["recall"].value)
+def test_relative_popularity_compares_within_a_relation(answers):
+    """Two relations, one a hundred times as popular as the other: the bins are the same for both."""
+    twice = replace(
+        answers,
+        relations=np.repeat(["P1", "P2"], 10).astype(object),
+        popularity=np.concatenate([10.0 ** np.arange(10), 10.0 ** (np.arange(10) + 2)]),
+    )
+    rows = [row for row in popqa.by_relative_popularity(twice) if row["method"] == "closed_book"]
+    assert sum(row["questions"] for row in rows) == N
+    assert all(row["substring"].value == 0.5 for row in rows)  # as many of one relation (wrong) as of the other (right)
+    z = (np.arange(10) - 4.5) / np.arange(10).std()
+    assert rows[0]["relative_popularity"] == pytest.approx(z[z < -1.5].mean())
 
 
-def test_examples_are_of_both_kinds_and_the_same_every_time(folder):
-    first = popqa.examples(folder / "questions.parquet", folder, "dense", 0, 3)
-    assert [row["effect"] for row in first] == ["retrieving helps"] * 3 + ["retrieving hurts"] * 3
-    assert first == popqa.examples(folder / "questions.parquet", folder, "dense", 0, 3)
-    assert all(int(row["question"][1:-1]) >= 15 for row in first[3:])
+def test_what_is_not_known_is_left_out_of_a_mean(answers):
+    values = np.where(NUMBER < 3, np.nan, NUMBER.astype(float))
+    found = answers.means({"some": (values, NUMBER < 6), "none": (values, NUMBER < 3)}, 0, 50)
+    assert found["some"].value == pytest.approx(4.0)
+    assert found["some"].low < 4.0 < found["some"].high
+    assert math.isnan(found["none"].value)
 
 
-def test_halves_are_the_worlds_own(answers):
-    """The report's halves are those that the offline world drew when it wrote the language model's text."""
-    from pipelines.sources.world_facts import World
-
-    class Numbered:
-        seed, value_labels = 3, ()
-
-        def qid(self, entity):
-            return f"Q{entity}"
-
-    drawn = [World.asked_as_evaluated(Numbered(), i) for i in range(N)]
-    assert popqa.asked_as_evaluated(answers, 3).tolist() == drawn
-    assert len(set(drawn)) == 2
+def test_a_file_that_does_not_say_whole_words_has_no_accuracy_by_them(files):
+    answer_tables.write_answers(files["dense"], NUMBER < 15, correct_word=[None] * N)
+    row = popqa.accuracy(popqa.read(files["dense"].with_name("questions.parquet"), files), 0, 10)[1]
+    assert row["substring"].value == 0.75
+    assert math.isnan(row["word"].value)

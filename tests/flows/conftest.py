@@ -34,13 +34,18 @@ WORK = """
 import os, sys, time
 from pathlib import Path
 from pipelines import shards, stage
-from pipelines.errors import LongtailError
+from pipelines.errors import LongtailError, Unreachable
 name = sys.argv[1]
 def work(params):
     text = Path("input.txt").read_text()
     started = time.time()
+    with open("begun.txt", "a") as log:
+        log.write(f"{name}\\n")
     if text.startswith(f"fail {name}"):
         raise LongtailError("input.txt: says fail, expected anything else; edit it")
+    if text.startswith(f"away {name}") and not os.path.exists("back"):
+        Path("back").touch()
+        raise Unreachable("http://127.0.0.1: no connection; run again to go on")
     if text.startswith(f"crash {name}"):
         raise ZeroDivisionError("a bug")
     if text.startswith(f"sleep {name}"):
@@ -52,7 +57,9 @@ def work(params):
     with open("times.txt", "a") as log:
         log.write(f"{name} {started} {time.time()}\\n")
     if name == "a":
-        shards.write_json("data/metrics/a.json", {"rows": 3, "accuracy": {"value": 0.5, "low": 0.4, "high": 0.6}})
+        value = 0.3 if text.endswith("worse") else 0.5
+        accuracy = {"value": value, "low": value - 0.1, "high": value + 0.1}
+        shards.write_json("data/metrics/a.json", {"rows": 3, "accuracy": accuracy})
     return {"rows": 3.0, "loss": [3.0, 2.0, 1.0]}
 stage.run(name, ("seed",), work, out=f"data/{name}")
 """
@@ -62,9 +69,10 @@ class Project:
     """The project's folder, and the longtail command in it."""
 
     def __init__(self, folder: Path, root: Path):
-        self.folder = folder
+        self.folder, self.root = folder, root
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "MLFLOW_", "DVC_"))}
         self.environment |= {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "2"}
+        self.environment |= {"PREFECT_TASKS_DEFAULT_RETRY_DELAY_SECONDS": "0"}
 
     def start(self, *words: str) -> subprocess.Popen:
         command = [sys.executable, "-m", "flows.cli", *words]
@@ -108,6 +116,7 @@ class Project:
 
 @pytest.fixture(scope="module")
 def project(root, tmp_path_factory) -> Project:
+    """One for each file of tests, in a git repository, with nothing run yet."""
     from flows import profiles
 
     folder = tmp_path_factory.mktemp("project")

@@ -1,10 +1,11 @@
-"""Which stages run side by side: those that compute on several threads take no more than there are."""
+"""Which stages a flow runs, and which side by side: those that take several threads take no more than there are."""
 
 from __future__ import annotations
 
 import pytest
 
 from flows import graph
+from pipelines.errors import LongtailError
 from pipelines.params import Compute
 
 
@@ -37,3 +38,30 @@ def test_stages_share_the_threads(threads, inference, marks, together):
 def test_a_stage_that_takes_all_threads_waits_for_those_that_run():
     running, waiting = stages("inference", "all")
     assert graph.ready([running, waiting], {"0"}, [running], compute(2, 1)) == []
+
+
+@pytest.fixture(scope="module")
+def every(root) -> list[graph.Stage]:
+    """The stages of dvc.yaml."""
+    return graph.read(root)[0]
+
+
+def test_a_part_is_its_stages_in_every_item_and_all_that_they_need(every):
+    names = [stage.name for stage in graph.part(every, graph.PARTS["retriever"])]
+    assert {"fetch", "chunk@pile", "base_retriever", "index@pile-bm25", "train_lsr", "index_lsr@wikipedia"} <= set(
+        names
+    )
+    assert not {"tune_thresholds", "evaluate_tasks", "report"}.intersection(names)
+    assert names == [stage.name for stage in every if stage.name in names]
+
+
+@pytest.mark.parametrize("part", graph.PARTS)
+def test_every_part_names_stages_that_there_are(every, part):
+    chosen = graph.part(every, graph.PARTS[part])
+    assert all(set(stage.needs) <= {other.name for other in chosen} for stage in chosen)
+    assert (len(chosen) == len(every)) == (part == "refresh")
+
+
+def test_a_part_without_its_stage_is_named():
+    with pytest.raises(LongtailError, match=r"dvc\.yaml: no stage chunk"):
+        graph.part(stages(None), ("chunk",))

@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import time
+from collections import Counter
 
 import psutil
 import pytest
@@ -21,6 +22,12 @@ def first(project):
 def prefect(project, query: str) -> list[tuple]:
     with sqlite3.connect(project.folder / ".longtail/prefect/prefect.db") as database:
         return database.execute(query).fetchall()
+
+
+def begun(project, since: Counter | None = None) -> Counter:
+    """How often each stage's command was started, so far or since then."""
+    path = project.folder / "begun.txt"
+    return Counter(path.read_text().split() if path.exists() else []) - (since or Counter())
 
 
 def test_the_first_run_runs_every_stage_and_says_where_the_report_is(project, first):
@@ -112,9 +119,14 @@ def test_a_deleted_output_comes_back_without_its_stage_being_run(project, first)
 
 def test_a_failing_stage_is_one_line_and_stops_what_waits_for_it(project, first):
     (project.folder / "input.txt").write_text("fail b1")
+    since = begun(project)
     done = project.longtail("run")
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == "error: b1: input.txt: says fail, expected anything else; edit it"
+    assert done.stderr.splitlines()[-1] == (
+        "error: b1: input.txt: says fail, expected anything else; edit it (all it said: .longtail/logs/b@1.log)"
+    )
+    assert "error: b1: input.txt: says fail" in (project.folder / ".longtail/logs/b@1.log").read_text()
+    assert begun(project, since)["b1"] == 1, "what can't get better is not tried again"
     assert "Traceback" not in done.stdout + done.stderr
     assert not (project.folder / "data/b1").exists()
     _, parents, children = project.runs()
@@ -128,7 +140,18 @@ def test_a_crash_names_the_stage_and_the_exception(project, first):
     (project.folder / "input.txt").write_text("crash a")
     done = project.longtail("run")
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == "error: a: ZeroDivisionError: a bug"
+    assert done.stderr.splitlines()[-1] == ("error: a: ZeroDivisionError: a bug (all it said: .longtail/logs/a.log)")
+
+
+def test_a_server_that_is_away_is_asked_again_and_what_got_worse_is_reported(project, first):
+    (project.folder / "input.txt").write_text("away a, and worse")
+    since = begun(project)
+    done = project.longtail("run")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert begun(project, since)["a"] == 2
+    assert "regression: accuracy of data/metrics/a.json from 0.5 to 0.3 (-40.0%)" in done.stderr
+    ((data,),) = prefect(project, "SELECT data FROM artifact WHERE key = 'regressions'")
+    assert "accuracy" in data
 
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
@@ -161,7 +184,7 @@ def test_two_runs_at_once_are_refused(project, first):
         time.sleep(0.05)
     second = project.longtail("run")
     assert second.returncode == 1
-    assert "another `longtail run` is at work" in second.stderr
+    assert f"another run is at work in this folder (process {child.pid}); wait for it or stop it" in second.stderr
     child.terminate()
     child.communicate(timeout=60)
     (project.folder / "input.txt").write_text("one")

@@ -7,6 +7,7 @@ import torch
 from transformers import BloomConfig, BloomForCausalLM, GPT2Config, GPT2LMHeadModel, OPTConfig, OPTForCausalLM
 
 from pipelines.errors import LongtailError
+from pipelines.lm import prefixes
 from pipelines.lm.local import LocalModel
 from pipelines.lm.protocol import Prompt
 from pipelines.replug import ensemble
@@ -135,14 +136,35 @@ def test_other_architectures_decode_alike(tmp_path, kind, shots):
 def test_what_all_prompts_begin_with_is_read_once(folder, same):
     lm, read = open_model(folder, batch_tokens=4000), []
     prompts, log_weights = asked(6, 2)
-    prompts = [Prompt(prompt.context, SHOTS + prompt.document) for prompt in prompts]
-    if same:  # then all but the last token are shared
+    prompts = [Prompt(prompt.context, 2 * SHOTS + prompt.document) for prompt in prompts]
+    if same:  # then all but the last tokens are shared
         prompts = [prompts[0]] * len(prompts)
     lm.model.get_input_embeddings().register_forward_hook(lambda _, given, __: read.append(given[0].numel()))
     found = lm.generate_mixture(prompts, log_weights, STEPS)
     own = [len(ids_of(lm, prompt)) for prompt in prompts]
-    assert read[0] == (own[0] - 1 if same else 1 + len(lm.tokenizer(SHOTS, add_special_tokens=False)["input_ids"]))
+    common = own[0] - 1 if same else 1 + len(lm.tokenizer(2 * SHOTS, add_special_tokens=False)["input_ids"])
+    assert read[0] == common // prefixes.BLOCK * prefixes.BLOCK
     assert sum(read[:2]) < 0.6 * sum(own)
+    check(lm, prompts, log_weights, found)
+
+
+@pytest.mark.parametrize("batch_tokens", [200, 700, 4000])
+def test_documents_of_several_questions_are_read_once_however_long_and_wherever_they_stand(folder, batch_tokens):
+    """200: each question alone; 700: some together; the last of three documents is the question's own."""
+    lm, read = open_model(folder, batch_tokens=batch_tokens), []
+    documents = [f"{text}\n\n" for text in tiny_models.words(4, seed=3, at_least=8, at_most=30)]
+    _, log_weights = asked(10, 3)
+    own = tiny_models.words(10, seed=4, at_most=12)
+    drawn = np.random.default_rng(2).integers(0, 4, (10, 2))
+    prompts = [
+        Prompt(f"Q: {i} A:", document)
+        for i, few in enumerate(drawn.tolist())
+        for document in (documents[few[0]], documents[few[1]], f"{own[i]}\n\n")
+    ]
+    lm.model.get_input_embeddings().register_forward_hook(lambda _, given, __: read.append(given[0].numel()))
+    found, every = lm.generate_mixture(prompts, log_weights, STEPS), sum(len(ids_of(lm, prompt)) for prompt in prompts)
+    passes = [count for count in read if count > len(prompts)]  # the others are steps of a token
+    assert batch_tokens < 4000 or sum(passes) < 0.9 * every, "padding included"
     check(lm, prompts, log_weights, found)
 
 

@@ -29,13 +29,6 @@ def test_equal_sequences_share_no_more_than_is_allowed():
 
 def test_too_little_to_share_is_not_shared():
     assert found([[*A[:16], *B], [*A[:16], *C]])[0] == [0, 0]
-    assert prefixes.common(Ragged.of([[*A[:16], *B], [*A[:16], *C]])) == 0
-
-
-def test_what_all_share_leaves_each_a_token():
-    assert prefixes.common(Ragged.of([[*A, 1], [*A, 2, 3], A[:50]])) == 49
-    assert prefixes.common(Ragged.of([A, A])) == 99
-    assert prefixes.common(Ragged.of([A])) == 0
 
 
 @given(st.lists(st.tuples(st.sampled_from([A, B, C]), st.integers(1, 100), st.integers(0, 3)), max_size=12))

@@ -17,7 +17,7 @@ import transformers.models.bert.modeling_bert, transformers.models.llama.modelin
 from pipelines import params_file
 from pipelines.lm.local import LocalModel
 from pipelines.lm.open import main_lm, open_lm
-from pipelines.replug import lsr, table, tuning
+from pipelines.replug import lsr, refresh, table, tuning
 
 def kill(owner, name, when):
     real, calls = getattr(owner, name), []
@@ -37,7 +37,7 @@ for kind in sys.argv[1:]:
     elif kind == "scoring":
         kill(LocalModel, "score", lambda given, calls: calls == 5)
     elif kind == "embedding":
-        kill(tuning, "make", lambda given, calls: calls == 2)
+        kill(refresh, "make", lambda given, calls: calls == 2)
     elif kind == "step":
         kill(tuning.Tuner, "step", lambda given, calls: given[1] == 5)
     if not child:
@@ -91,7 +91,7 @@ def test_another_param_starts_anew(project, monkeypatch):
     steps = []
     lsr_step(monkeypatch, steps)
     with monkeypatch.context() as patch:
-        patch.setattr("pipelines.replug.lsr._figures", lambda progress: 1 / 0)
+        patch.setattr("pipelines.replug.lsr._figures", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             lsr.train(project.params)
     assert steps == [0, 1, 2, 3, 4, 5]

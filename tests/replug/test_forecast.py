@@ -57,7 +57,14 @@ def test_without_models_the_plan_is_made_of_shapes_and_says_so(paper, tmp_path, 
     (read,) = (line for line in lines if line.startswith("gpt2-xl reads"))
     assert "12.5 G" in read
     assert "from GPT-2 XL's shape" in read
-    assert any(line.startswith("disk: 175.1 GB of embeddings") for line in lines)
+    assert [line for line in lines if line.startswith("together")][1].startswith("together, side by side")
+    assert any(line.startswith("disk: 175.1 GB of embeddings before and after, 87.6 while it trains") for line in lines)
+
+
+def test_side_by_side_a_round_takes_as_long_as_the_slower_of_the_two():
+    assert forecast._side_by_side(5.0, 2.0, 10.0, 100.0, 2) == 5 + 5 + 100 + 1
+    assert forecast._side_by_side(5.0, 30.0, 300.0, 15.0, 3) == 5 + 30 + 300
+    assert forecast._side_by_side(5.0, 2.0, 10.0, 100.0, 1) == 5 + 10 + 100 + 2, "one round has nothing beside it"
 
 
 def test_what_these_params_made_is_counted_and_measured(project, settings):

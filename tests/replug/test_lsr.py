@@ -6,12 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import tiny_models
 import torch
 
 from pipelines.errors import LongtailError
-from pipelines.replug import lsr
+from pipelines.replug import lsr, refresh
 from pipelines.replug.objective import entropy, likelihood, lsr_loss
-from pipelines.replug.tuning import Tuner
+from pipelines.replug.refresh import RETRIEVER, Refresher
 from pipelines.retrieval.encoder import Encoder
 
 
@@ -64,7 +65,7 @@ def test_entropy_is_a_share_of_the_uniform_ones():
 
 @pytest.mark.parametrize("kl", ["q_p", "p_q"])
 def test_the_document_that_helps_most_comes_first_after_training(kl, project):
-    encoder = Encoder.open(lsr.RETRIEVER, project.params.retriever, project.params.compute)
+    encoder = Encoder.open(RETRIEVER, project.params.retriever, project.params.compute)
     documents = pq.read_table("data/corpus/pile/docs.parquet")["text"].to_pylist()[:6]
     query = ["Norland café"]
     worst = int(np.argmin(encoder.embed(documents) @ encoder.embed(query)[0]))
@@ -90,7 +91,7 @@ def test_the_stage_moves_the_retriever_towards_the_language_model(project):
     gains = [point["lm_gain"] for point in metrics["curve"]]
     assert np.mean(gains[-10:]) > np.mean(gains[:4])
     assert [row["step"] for row in metrics["validation"]] == [0, 60]
-    assert {path.name for path in lsr.OUT.iterdir()} >= {path.name for path in lsr.RETRIEVER.iterdir()}
+    assert {path.name for path in lsr.OUT.iterdir()} >= {path.name for path in RETRIEVER.iterdir()}
 
 
 @pytest.mark.parametrize(("queries", "trained"), [("lm", (8, 0)), ("qa", (0, 6)), ("mixed", (8, 6))])
@@ -101,6 +102,30 @@ def test_all_kinds_of_queries_train_and_both_kinds_judge(queries, trained, proje
     assert {"bpb_k10_after", "recall_at_10_after"} <= set(metrics)
 
 
+def test_several_devices_train_what_one_does(project, monkeypatch):
+    """CPUs in place of GPUs: weights that no vector depends on, as an attention key's bias, are drawn by rounding."""
+    opened, real = [], Encoder.open
+
+    def on_cpu(folder, retriever, compute, *numerics):
+        opened.append(compute.device)
+        return real(folder, retriever, compute.model_copy(update={"device": "cpu"}), *numerics)
+
+    monkeypatch.setattr(Encoder, "open", on_cpu)
+    vectors = []
+    for count, micro_batch in ((1, None), (3, None), (3, 4)):
+        monkeypatch.setattr(refresh, "gpus", lambda _, count=count: count)
+        project.params.lsr = project.params.lsr.model_copy(update={"micro_batch": micro_batch})
+        lsr.train(project.params)
+        trained = real(lsr.OUT, project.params.retriever, project.params.compute)
+        vectors.append(trained.embed(tiny_models.words(50, 5)))
+    untuned = real(refresh.RETRIEVER, project.params.retriever, project.params.compute)
+    assert opened.count("cuda:2") == 2
+    assert np.abs(vectors[0] - untuned.embed(tiny_models.words(50, 5))).max() > 1e-3
+    for other in vectors[1:]:
+        assert not np.array_equal(other, vectors[0])
+        np.testing.assert_allclose(other, vectors[0], atol=1e-5)
+
+
 def scripted(monkeypatch, bits):
     """Let validation find `bits` bits per byte, one after the other; the weights as they were then."""
     seen = []
@@ -109,7 +134,7 @@ def scripted(monkeypatch, bits):
         seen.append([weight.detach().clone() for weight in self.encoder.parameters()])
         return {"bpb_k10": bits[len(seen) - 1], "recall_at_1": 0.5}
 
-    monkeypatch.setattr(Tuner, "judge", judge)
+    monkeypatch.setattr(Refresher, "judge", judge)
     return seen
 
 

@@ -1,0 +1,132 @@
+"""What an answer takes by each method, and what adaptive retrieval saves of it: seconds, tokens and cost a question.
+
+    .venv/bin/python -m benchmarks.answers
+    .venv/bin/python -m benchmarks.answers --dataset entityquestions --questions 200 --price 0.02
+
+Every model of `lms` answers the same questions of the finished run in data/ by every method, in one process, one method
+after another; opening models and indexes is not counted. "always" is retrieving for every question, "adaptive" only
+below the thresholds of data/adaptive/thresholds.json, else closed-book; its seconds are both methods' own, by the share
+of questions that each answers. A local model costs nothing: its cost is what a server would take for the same tokens
+at --price for 1,000 of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import tempfile
+import time
+from contextlib import chdir
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines import params_file
+from pipelines.adaptive import DATASETS, answer, passages
+from pipelines.adaptive.answers import METHODS
+
+DATA = Path("data").absolute()
+
+
+def answered(chosen, name: str, method: str, dataset: str, questions: pa.Table) -> tuple[pa.Table, float]:
+    """The answers, ordered by question_id, and the seconds that they took after everything was opened."""
+    from pipelines.lm.open import open_lm
+    from pipelines.retrieval.open import open_retriever
+
+    docs = DATA / "corpus/wikipedia/docs.parquet"
+    settings, kind, source = chosen.lm[name], answer.INDEXES.get(method), None
+    lm = open_lm(DATA / "models/lm" / name, settings, chosen.compute)
+    if kind:
+        encoder = DATA.parent / answer.ENCODERS[kind] if kind in answer.ENCODERS else None
+        retriever = open_retriever(DATA / "index/wikipedia" / kind, docs, encoder, chosen.retriever, chosen.compute)
+        source = passages.retrieved(retriever, docs, chosen.answer.replug_k if method in answer.ENSEMBLES else 1)
+    elif method == "genread":
+        source = passages.written(lm, chosen.answer.passage_tokens)
+    few = questions.filter(pa.array(np.array(questions["split"].to_pylist()) == "test")).slice(0, 8)
+    for asked, key in ((few, "warm-up"), (questions, "measured")):
+        start = time.perf_counter()
+        table = answer.answer(
+            asked, dataset, method, lm, source, chosen.answer, chosen.seed, key,
+            temperature=chosen.replug.temperature, server=settings.http,
+        )  # fmt: skip
+    return table, time.perf_counter() - start
+
+
+def compare(chosen, name: str, dataset: str, price: float) -> list[str]:
+    """Markdown: a line for each method of one language model, and what adaptive retrieval saves of it."""
+    questions = pq.read_table(DATA / dataset / f"{dataset}.parquet")
+    cuts = json.loads((DATA / "adaptive/thresholds.json").read_text())["thresholds"][dataset].get(name, {})
+    popularity = dict(zip(*(questions[c].to_pylist() for c in ("question_id", "s_pop")), strict=True))
+    relations = dict(zip(*(questions[c].to_pylist() for c in ("question_id", "relation")), strict=True))
+    heads = ["method", "seconds", "LM calls", "tokens", "cost", "accuracy"]
+    heads += ["adaptive: retrieves", "seconds saved", "tokens saved", "cost saved", "accuracy"]
+    out = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    closed: dict[str, np.ndarray] = {}
+    for method in METHODS:
+        table, seconds = answered(chosen, name, method, dataset, questions)
+        n, calls = table.num_rows, np.mean(table["lm_calls"].to_numpy())
+        figures = _figures(table, price) | {"seconds": np.full(n, seconds / n)}
+        means = {what: float(np.mean(values)) for what, values in figures.items()}
+        line = f"| {method} | {means['seconds']:.4f} | {calls:.0f} | {means['tokens']:.0f} | {means['cost']:.2g} "
+        line += f"| {means['correct']:.3f} |"
+        if method == "closed_book":
+            closed = figures
+        elif method in cuts:
+            ids = table["question_id"].to_pylist()
+            retrieves = np.array([_retrieves(cuts[method], relations[id_], popularity[id_]) for id_ in ids])
+            mixed = {what: float(np.mean(np.where(retrieves, figures[what], closed[what]))) for what in figures}
+            saved = (f"{1 - mixed[what] / means[what]:.0%}" for what in ("seconds", "tokens", "cost"))
+            line += f" {retrieves.mean():.0%} | {' | '.join(saved)} | {mixed['correct']:.3f} |"
+        out.append(line)
+    return out
+
+
+def _figures(table: pa.Table, price: float) -> dict[str, np.ndarray]:
+    """Of each question; tokens that a server does not show are nan."""
+    prompt, new = (table[name].to_numpy().astype(float) for name in ("prompt_tokens", "new_tokens"))
+    cost = table["cost"].to_numpy().astype(float)
+    tokens = prompt + new
+    correct = np.array(table["correct"].to_pylist(), float)
+    return {"tokens": tokens, "cost": np.where(cost == 0, tokens * price / 1000, cost), "correct": correct}
+
+
+def _retrieves(cuts: dict[str, float | None], relation: str, popularity: int | None) -> bool:
+    """No threshold (null) means always, no popularity likewise: such a subject is anything but popular."""
+    cut = cuts.get(relation)
+    return cut is None or popularity is None or popularity < cut
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dataset", choices=DATASETS, default="popqa")
+    parser.add_argument("--questions", type=int, default=300)
+    parser.add_argument("--price", type=float, default=0.02, help="of 1,000 tokens, for a local model's tokens")
+    given = parser.parse_args()
+    chosen = params_file.load("seed", "compute", "lm", "lms", "retriever", "replug", "answer")
+    chosen.compute = chosen.compute.model_copy(update={"threads": chosen.compute.inference_threads})
+    chosen.answer = chosen.answer.model_copy(update={"max_questions": given.questions})
+    os.environ["OMP_NUM_THREADS"] = str(chosen.compute.threads)
+    folder = Path(tempfile.mkdtemp())
+    try:
+        with chdir(folder):  # finished shards lie here, and none of an earlier run
+            tables = {name: compare(chosen, name, given.dataset, given.price) for name in chosen.lms}
+    finally:
+        shutil.rmtree(folder)
+    for name, lines in tables.items():
+        print(
+            f"\n{name}, {given.questions} questions of {given.dataset}, {chosen.answer.n_shots}-shot, ensembles of "
+            f"{chosen.answer.replug_k}, {chosen.compute.threads} thread(s); all a question\n"
+        )
+        print("\n".join(lines))
+    print(
+        "\nSeconds are wall time: what else the machine does lengthens them. Thresholds were fitted on these questions "
+        "among others; metrics/adaptive.json has accuracies held out."
+    )
+
+
+if __name__ == "__main__":
+    main()

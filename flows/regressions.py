@@ -1,0 +1,124 @@
+"""What the last run that landed measured, and what has become worse since.
+
+A run lands when every stage asked of it is up to date; one that fails leaves the figures to compare with as they were.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from flows import graph
+from pipelines import shards
+
+LANDED = shards.SCRATCH / "landed.json"  # profile -> file -> figure -> value
+MORE = re.compile(  # figures, by their last key, that had better be large: quality, and how much was built
+    r"accuracy|mean_of_categories|exact_match|adaptive|recall.*|.*matched_share|with_entity_share"
+    r"|entities|triples|questions|documents|mentions|titles_with_views"
+)
+LESS = re.compile(r"(word_)?perplexity(?!_random).*|bpb(?!_random).*|loss|kl.*|rejected")
+
+
+@dataclass(frozen=True)
+class Regression:
+    file: str  # of metrics
+    figure: str  # its keys, with / between them
+    before: float
+    now: float
+
+    @property
+    def change(self) -> float:
+        """Of the figure, as a share of what it was."""
+        return (self.now - self.before) / abs(self.before) if self.before else float("inf")
+
+    def __str__(self) -> str:
+        return f"{self.figure} of {self.file} from {self.before:.4g} to {self.now:.4g} ({self.change:+.1%})"
+
+
+def find(root: Path, profile: str, stages: list[graph.Stage], tolerance: float) -> list[Regression] | None:
+    """Figures of the stages that are worse than the landed run's, the worst first; None without a landed run.
+
+    Worse means: by more than `tolerance` times what it was, and where a figure has an interval, beyond that too.
+    Landed is what landed here last, else what the last commit holds, as far as its files are in DVC's cache; always of
+    the same profile.
+    """
+    before = _kept().get(profile) or _committed(root, profile)
+    if not before:
+        return None
+    found = []
+    for path in _files(stages):
+        now, old = _read(root / path), before.get(path.as_posix(), {})
+        for name, value, low, high in now:
+            if name in old and (direction := _better(name)):
+                loss = (old[name] - value) * direction
+                noise = low is not None and low <= old[name] <= high
+                if loss > tolerance * abs(old[name]) and not noise:
+                    found.append(Regression(path.as_posix(), name, old[name], value))
+    return sorted(found, key=lambda each: (-abs(each.change), each.file, each.figure))
+
+
+def keep(profile: str, stages: list[graph.Stage]) -> None:
+    """From now on, these stages' figures are those of the last landed run."""
+    kept = _kept()
+    mine = kept.setdefault(profile, {})
+    for path in _files(stages):
+        mine[path.as_posix()] = {name: value for name, value, *_ in _read(path)}
+    shards.write_json(LANDED, kept)
+
+
+def _files(stages: list[graph.Stage]) -> list[Path]:
+    return [path for stage in stages for path in stage.metrics]
+
+
+def _better(figure: str) -> int:
+    """1 where more is better, -1 where less is; 0 where nobody can say."""
+    last = figure.rsplit("/", 1)[-1]
+    return 1 if MORE.fullmatch(last) else -1 if LESS.fullmatch(last) else 0
+
+
+def _read(path: Path) -> list[tuple[str, float, float | None, float | None]]:
+    return list(_figures(json.loads(path.read_text(encoding="utf-8")))) if path.is_file() else []
+
+
+def _figures(values: Any, prefix: str = "") -> Iterator[tuple[str, float, float | None, float | None]]:
+    """(keys, value, and where it has an interval, its ends) of each figure; curves are not compared."""
+    if isinstance(values, dict) and "value" in values:
+        yield prefix, values["value"], values.get("low"), values.get("high")
+    elif isinstance(values, dict):
+        for key, value in values.items():
+            yield from _figures(value, f"{prefix}/{key}" if prefix else key)
+    elif isinstance(values, int | float):
+        yield prefix, values, None, None
+
+
+def _kept() -> dict[str, dict[str, dict[str, float]]]:
+    return json.loads(LANDED.read_text(encoding="utf-8")) if LANDED.is_file() else {}
+
+
+def _committed(root: Path, profile: str) -> dict[str, dict[str, float]]:
+    """The figures of the last commit by file; none where it was of another profile, or outside a repository."""
+    shown = subprocess.run(["git", "show", "HEAD:./params.yaml"], cwd=root, capture_output=True)
+    if shown.returncode or (yaml.safe_load(shown.stdout) or {}).get("profile") != profile:
+        return {}
+    from dvc.exceptions import DvcException
+    from dvc.repo import Repo
+
+    logging.getLogger("dvc").setLevel(logging.ERROR)
+    try:
+        with Repo(str(root)) as repo:
+            files = repo.metrics.show(revs=["HEAD"]).get("HEAD", {}).get("data", {})
+    except DvcException:
+        return {}
+    return {
+        Path(path).as_posix(): {name: value for name, value, *_ in _figures(shown.get("data", {}))}
+        for path, shown in files.items()
+        if shown.get("data")
+    }

@@ -1,0 +1,157 @@
+"""What DVC is asked to do, each as a Prefect task: reproduce one stage, or push to the remote.
+
+DVC works in a process of its own; what it prints is the task's log, live, and a file under .longtail/logs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from prefect import get_run_logger, task
+from prefect.artifacts import create_table_artifact
+from prefect.runtime import flow_run
+from prefect.states import Failed, State
+
+from flows import graph, processes
+from pipelines import shards, tracking
+
+UNCHANGED, RESTORED, RAN = "unchanged", "restored from the cache", "ran"
+UNREACHABLE = "Unreachable"  # state of a task whose server gave no answer: the one failure that a retry can help
+RETRIES = 2  # after PREFECT_TASKS_DEFAULT_RETRY_DELAY_SECONDS, which server.prepare sets
+LOGS = shards.SCRATCH / "logs"
+PROGRESS_SECONDS = 15  # of a progress bar, at most one line in this time reaches the log
+HOPELESS = re.compile(  # what a remote says that it will say again
+    "config file error|unknown remote|requires|not installed|does not exist|no such|nosuch|credential|denied|forbidden"
+    "|unauthorized|permission|not a director|read-only|no space",
+    re.IGNORECASE,
+)
+
+_children: set[subprocess.Popen] = set()
+
+
+def _can_help(_task, _run, state: State) -> bool:
+    return state.name == UNREACHABLE
+
+
+@task(persist_result=False, retries=RETRIES, retry_condition_fn=_can_help)
+def reproduce(stage: graph.Stage, spare: bool, force: bool) -> str | State:
+    """One stage by DVC, or nothing (`spare`); UNCHANGED, RESTORED or RAN, or a Failed state with a one-line error."""
+    if spare:
+        get_run_logger().info("up to date")
+        return UNCHANGED
+    log = LOGS / f"{stage.name}.log"
+    done = _dvc("repro", "--single-item", *(["--force"] if force else []), stage.name, log=log)
+    if done.code:
+        problem = done.error or f"{stage.name}: {done.last or f'DVC ended with exit code {done.code}'}"
+        kind = UNREACHABLE if done.later else "Failed"
+        return Failed(name=kind, message=f"{problem} (all it said: {log})")
+    if done.outcome == RAN:
+        tracking.commit(stage.name)
+    _publish(stage)
+    return done.outcome
+
+
+@task(name="push", task_run_name="push", persist_result=False, retries=RETRIES, retry_condition_fn=_can_help)
+def push_outputs(names: list[str]) -> str | State:
+    """What the stages wrote, and DVC's run cache, to the default remote; a message, or a Failed state."""
+    log = LOGS / "push.log"
+    done = _dvc("push", "--run-cache", *names, log=log)
+    if done.code:
+        problem = done.errors[0] if done.errors else done.last or f"DVC ended with exit code {done.code}"
+        more = f" (and {len(done.errors) - 1} more)" if len(done.errors) > 1 else ""
+        message = (
+            f"push: {problem}{more}; the data are whole here, `dvc push --run-cache` sends them (all it said: {log})"
+        )
+        return Failed(name="Failed" if HOPELESS.search("\n".join(done.errors)) else UNREACHABLE, message=message)
+    return f"pushed: {done.last}"
+
+
+@dataclass
+class Done:
+    """What came of a DVC process."""
+
+    code: int = 0
+    outcome: str = UNCHANGED
+    last: str = ""  # line that is neither an error nor empty
+    error: str | None = None  # a stage's own line
+    errors: list[str] = field(default_factory=list)  # DVC's
+    later: bool = False  # the stage says that a server did not answer
+
+
+def _dvc(*words: str, log: Path) -> Done:
+    """Run DVC, its output line by line in the task's log and in the file `log`."""
+    run_id = str(flow_run.root_flow_run_id or flow_run.id)
+    context = {"run": f"prefect-{run_id}", "tags": {"prefect.flow_run_id": run_id}}
+    log.parent.mkdir(parents=True, exist_ok=True)
+    child = subprocess.Popen(
+        [sys.executable, "-m", "flows.dvc", "--wait-for-lock", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, tracking.CONTEXT: json.dumps(context), "PYTHONUNBUFFERED": "1"},
+    )
+    _children.add(child)
+    logger, done = get_run_logger(), Done()
+    try:
+        with log.open("w", encoding="utf-8") as file:
+            for line in _lines(child.stdout):
+                logger.info(line)
+                print(line, file=file, flush=True)
+                if line.startswith("Running stage "):
+                    done.outcome = RAN
+                elif "is cached - skipping run" in line:
+                    done.outcome = RESTORED
+                elif line.startswith("error: "):
+                    done.error = line.removeprefix("error: ")
+                elif line.startswith("ERROR: "):
+                    done.errors.append(line.removeprefix("ERROR: "))
+                    done.later = done.later or line.endswith(f"exited with {os.EX_TEMPFAIL}")
+                else:
+                    done.last = line
+        done.code = child.wait()
+    finally:
+        _children.discard(child)
+    return done
+
+
+def _lines(stream) -> Iterator[str]:
+    """Lines of a stage's output; a progress bar redraws itself after carriage returns, so of that only some."""
+    shown, rest = 0.0, b""
+    while block := os.read(stream.fileno(), 1 << 16):
+        *parts, rest = re.split(rb"(?<=[\r\n])", rest + block)
+        for part in parts:
+            text = part.decode(errors="replace").strip()
+            bar = part.endswith(b"\r")
+            if text and not (bar and time.monotonic() - shown < PROGRESS_SECONDS):
+                shown = time.monotonic() if bar else shown
+                yield text
+    if text := rest.decode(errors="replace").strip():
+        yield text
+
+
+def _publish(stage: graph.Stage) -> None:
+    """A stage's metrics as a table among the flow run's artifacts."""
+    rows = []
+    for path in stage.metrics:
+        for name, value in json.loads(path.read_text(encoding="utf-8")).items():
+            rows.append({"metric": name, **(value if isinstance(value, dict) else {"value": value})})
+    if rows:
+        key = re.sub("[^a-z0-9]+", "-", stage.name.lower())
+        create_table_artifact(key=key, table=rows, description=stage.description)
+
+
+@contextmanager
+def stopping_children() -> Iterator[None]:
+    """However the block is left, no stage goes on working: Ctrl-C reaches them by itself, SIGTERM does not."""
+    try:
+        yield
+    finally:
+        processes.stop([child.pid for child in _children], patience=10)

@@ -1,0 +1,138 @@
+"""What schedules need on this machine: Prefect's server, prefect.yaml deployed, and a worker for one run at a time.
+
+All of it lives as long as `serve`, however that ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+
+from flows import processes, server, workspace
+from pipelines.errors import LongtailError
+
+POOL = "longtail"
+LONGEST_STOP = 60  # seconds that a run may take to end in good order
+
+
+def serve(home: Path, port: int) -> None:
+    """Run what prefect.yaml schedules until interrupted; where another process does so already, say so and return.
+
+    Raises LongtailError where the server, the deployments or the worker fail.
+    """
+    server.prepare(home)
+    with (home / "schedule.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"the schedules run already, see {(server.already_up(home) or '').removesuffix('/api')}")
+            return
+        with server.start(home.resolve(), port) as url:
+            os.environ["PREFECT_API_URL"] = url
+            _end_lost_runs()
+            _deploy(home)
+            print(f"Prefect: {url.removesuffix('/api')} (Ctrl-C ends it and what runs)")
+            for line in _deployed():
+                print(line)
+            with _worker(home) as worker:
+                print("waiting for their times", flush=True)
+                worker.wait()
+        raise LongtailError(f"the worker ended, see {home / 'worker.log'}")
+
+
+def _end_lost_runs() -> None:
+    """Runs that Prefect still takes to be at work, though their process was killed, count as crashed from now on."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType
+    from prefect.client.schemas.objects import StateType
+    from prefect.states import Crashed
+
+    if not workspace.is_free():  # a run is at work, and which one it is nobody knows here
+        return
+    at_work = FlowRunFilterStateType(any_=[StateType.PENDING, StateType.RUNNING, StateType.CANCELLING])
+    with get_client(sync_client=True) as client:
+        for run in client.read_flow_runs(flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=at_work))):
+            client.set_flow_run_state(run.id, Crashed(message="its process is gone"), force=True)
+
+
+def _deploy(home: Path) -> None:
+    """The work pool, and prefect.yaml's deployments as they stand there now."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.actions import WorkPoolCreate
+    from prefect.exceptions import ObjectAlreadyExists
+
+    with get_client(sync_client=True) as client, suppress(ObjectAlreadyExists):
+        client.create_work_pool(WorkPoolCreate(name=POOL, type="process"))
+    log = home / "deploy.log"
+    with log.open("wb") as stream:
+        done = subprocess.run(
+            [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"],
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
+            env={**os.environ, "PWD": str(Path.cwd())},
+        )
+    if done.returncode:
+        raise LongtailError(f"prefect.yaml: could not be deployed, see {log}")
+
+
+def _deployed() -> Iterator[str]:
+    """A line for each deployment: its name, when it runs, and what it is."""
+    from prefect.client.orchestration import get_client
+
+    with get_client(sync_client=True) as client:
+        for each in client.read_deployments():
+            active = [item.schedule for item in each.schedules if item.active]
+            times = ", ".join(getattr(item, "cron", None) or f"every {item.interval}" for item in active)
+            yield f"  {each.name:10} {times or 'on demand':12} {each.description or ''}"
+
+
+@contextmanager
+def _worker(home: Path) -> Iterator[subprocess.Popen]:
+    """The worker's process; at the end it stops what it runs, then itself."""
+    with (home / "worker.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "flows.schedules"],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # Ctrl-C is for this process, which ends the worker by its pipe
+        )
+    try:
+        yield process
+    finally:
+        process.stdin.close()
+        try:
+            process.wait(LONGEST_STOP + 10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def main() -> None:
+    """Be the worker until standard input closes."""
+
+    def watch() -> None:
+        sys.stdin.buffer.read()
+        # a run stops its own stages, and says in Prefect that it was stopped
+        processes.stop([run.pid for run in psutil.Process().children()], LONGEST_STOP, alone=True)
+        signal.raise_signal(signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
+    sys.argv[1:] = ["worker", "start", "--pool", POOL, "--type", "process", "--limit", "1", "--install-policy", "never"]
+    from prefect.cli import app
+
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,271 @@
+"""One question answered the adaptive way, and why: popularity, threshold, passage, attribution (PopQA, section 6)."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pipelines.adaptive import prompts, subjects
+from pipelines.adaptive.subjects import Reading
+from pipelines.errors import LongtailError
+
+if TYPE_CHECKING:
+    from pipelines.lm.protocol import LanguageModel, Prompt
+
+ENCODERS = {"bm25": None, "dense": "models/retriever", "lsr": "models/lsr"}  # below data/
+PLAIN = "popqa"  # whose demonstrations a question without a template gets
+LISTED = 10  # namesakes, on the terminal
+
+
+@dataclass(frozen=True)
+class Decision:
+    retrieve: bool
+    threshold: float | None  # page views; None: there is none, or retrieving was always worth it
+    why: str
+
+
+@dataclass(frozen=True)
+class Passage:
+    id: str
+    title: str
+    text: str
+    similarity: float
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token of the answer; its probability without and with the passage, and where the latter is from."""
+
+    text: str
+    closed_book: float
+    augmented: float
+    memory: float  # share of `augmented` that the model gives the token anyway (replug/attribution.py)
+    passage: float  # the rest
+    posterior: float  # of the passage, were either source as likely before: augmented / (augmented + closed_book)
+
+
+@dataclass(frozen=True)
+class Attribution:
+    tokens: list[Token]
+    memory: float  # mean share over the tokens
+    passage: float
+    posterior: float  # by the probability of the whole answer
+    log_prob_closed_book: float  # of the whole answer, nats
+    log_prob_augmented: float
+
+
+@dataclass(frozen=True)
+class Asked:
+    question: str  # as the language model saw it
+    lm: str
+    retriever: str
+    reading: Reading | None
+    decision: Decision
+    passage: Passage | None
+    answer: str
+    mean_log_prob: float | None  # of its tokens, nats; None for an empty answer, or where a server does not show it
+    prompt_hash: str  # that of the evaluation, where it asked the same
+    attribution: Attribution | None  # None without a passage, for an empty answer, and where a server can't score
+
+
+def ask(
+    question: str, lm: str, retriever: str, chosen: SimpleNamespace, *, subject: str | None = None, data: Path
+) -> Asked:
+    """Answer a question by the threshold of its relation, tuned for this language model and retriever.
+
+    `chosen` are params with the sections seed, lm, lms, compute, retriever and answer; `subject` is a Wikidata id, to
+    choose among namesakes. Without relation, subject, popularity or threshold the passage is retrieved. Raises
+    LongtailError for an empty question, an unknown language model or subject, and where a file is not there.
+    """
+    from pipelines.lm.open import open_lm
+
+    if not question.strip():
+        raise LongtailError("the question is empty, expected some words")
+    if lm not in chosen.lms:
+        raise LongtailError(f"--lm {lm}: expected a name of params.yaml's lms: {', '.join(chosen.lms)}")
+    reading = subjects.read(question, data, subject)
+    decision = decide(reading, data / "adaptive/thresholds.json", lm, retriever)
+    asked = " ".join(question.split())
+    if reading:
+        name = reading.subject.name if reading.subject else reading.name
+        asked = reading.template.asked.replace("{}", name)
+    shots = _shots(asked, reading, chosen, data)
+    passages: list[Passage] = []
+    if decision.retrieve:
+        passages = _search([asked, *(text for text, _ in shots)], retriever, chosen, data)
+    texts = [passage.text for passage in passages] or [None] * (1 + len(shots))
+    prompt = prompts.question_prompt(
+        asked, texts[0], [(*shot, text) for shot, text in zip(shots, texts[1:], strict=True)]
+    )
+    model = open_lm(data / "models/lm" / lm, chosen.lm[lm], chosen.compute)
+    (made,) = model.generate([prompt], chosen.answer.new_tokens)
+    found = None
+    if passages and made.text and model.scores:
+        closed_book = prompts.question_prompt(asked, None, [(*shot, None) for shot in shots])
+        found = attribute(model, closed_book, prompt, made.text)
+    return Asked(
+        question=asked,
+        lm=lm,
+        retriever=retriever,
+        reading=reading,
+        decision=decision,
+        passage=passages[0] if passages else None,
+        answer=made.text.strip(),
+        mean_log_prob=made.mean_log_prob if math.isfinite(made.mean_log_prob) else None,
+        prompt_hash=prompts.prompt_hash(prompt),
+        attribution=found,
+    )
+
+
+def decide(reading: Reading | None, thresholds: Path, lm: str, retriever: str) -> Decision:
+    """Retrieve where the subject has fewer page views than its relation's threshold, or one of the two is not known."""
+    if reading is None:
+        return Decision(True, None, "no relation is recognised in the question: plain retrieval")
+    if reading.subject is None:
+        return Decision(True, None, f"no entity is called {reading.name!r}: plain retrieval")
+    popularity, template = reading.subject.popularity, reading.template
+    if popularity is None:
+        return Decision(True, None, "page views not known: plain retrieval")
+    if not thresholds.is_file():
+        raise LongtailError(f"{thresholds}: no such file; `longtail run` writes it")
+    tuned = json.loads(thresholds.read_text(encoding="utf-8"))["thresholds"]
+    cuts = tuned.get(template.dataset, {}).get(lm, {}).get(retriever, {})
+    views = f"{popularity:,} views a month"
+    if template.relation not in cuts:
+        return Decision(True, None, f"{views}, but no threshold is tuned for {lm} with {retriever}: plain retrieval")
+    cut = cuts[template.relation]
+    if cut is None:
+        return Decision(True, None, f"{views}; retrieving was worth it at any popularity: retrieve")
+    if popularity < cut:
+        return Decision(True, cut, f"{views} are below the threshold of {cut:,.0f}: retrieve")
+    return Decision(False, cut, f"{views} reach the threshold of {cut:,.0f}: no retrieval")
+
+
+def attribute(lm: LanguageModel, closed_book: Prompt, augmented: Prompt, answer: str) -> Attribution:
+    """What the answer owes to the model's memory and to the passage, by its probability after both prompts."""
+    from scipy.special import expit
+
+    from pipelines.replug import attribution
+
+    scores = lm.score([closed_book, augmented], [answer, answer])
+    log_probs, n_bytes = scores.log_probs, scores.bytes[0]
+    if len(log_probs[0]) != len(log_probs[1]):  # a server may cut one text in two ways: then the answer is one token
+        log_probs, n_bytes = [one.sum(keepdims=True) for one in log_probs], n_bytes.sum(keepdims=True)
+    both = np.stack(log_probs).astype(np.float64)  # (2, tokens)
+
+    def share(log_probs: np.ndarray) -> attribution.Attribution:
+        """Of documents as likely as one another, log_probs (documents, tokens)."""
+        alike, ids = np.zeros((1, len(log_probs))), np.full((1, len(log_probs)), "", object)
+        lengths = np.array([len(n_bytes)])
+        texts = attribution.Texts(ids[:, 0], n_bytes[None], lengths, both[:1], log_probs[None], alike, ids)
+        return attribution.attribute(texts, 1.0, "token_mixture")
+
+    passage = share(both[1:])
+    columns = zip(
+        attribution.token_texts(answer, n_bytes),
+        *np.exp(both).tolist(),
+        passage.memory[0].tolist(),
+        (passage.documents[0, 0] + 0.0).tolist(),  # no -0.0
+        share(both).responsibilities[0, 1].tolist(),
+        strict=True,
+    )
+    closed, with_passage = both.sum(axis=1).tolist()
+    return Attribution(
+        tokens=[Token(*column) for column in columns],
+        memory=float(passage.memory.mean()),
+        passage=float(passage.documents.mean()),
+        posterior=float(expit(with_passage - closed)),
+        log_prob_closed_book=closed,
+        log_prob_augmented=with_passage,
+    )
+
+
+def lines(asked: Asked) -> Iterator[str]:
+    """What was asked, found and decided, a line each; the answer last."""
+    reading = asked.reading
+    if reading:
+        template = reading.template
+        relation = template.relation if template.name == template.relation else f"{template.name} ({template.relation})"
+        yield f"relation: {relation}, by the template {template.wording!r} of {template.dataset}"
+        yield f"asked: {asked.question}"
+        if one := reading.subject:
+            others = len(reading.candidates) - 1
+            yield f"subject: {one.label} ({one.qid})" + f"; {others} more of that name (--subject QID)" * bool(others)
+            for candidate in reading.candidates[:LISTED] if others else []:
+                views = "unknown" if candidate.popularity is None else f"{candidate.popularity:,}"
+                stated = f"{template.name} known" if candidate.states else f"no {template.name} known"
+                title = f"{candidate.label} [{candidate.title or 'no article'}]"
+                yield f"  {candidate.qid:>10} {views:>12} views  {title}, {stated}"
+            if len(reading.candidates) > LISTED:
+                yield f"  and {len(reading.candidates) - LISTED} more; --json has them all"
+    yield f"popularity: {asked.decision.why}"
+    if asked.passage:
+        passage = asked.passage
+        yield f"passage: {passage.title} ({passage.id}, similarity {passage.similarity:.3f}): {passage.text}"
+        yield from _table(asked.attribution)
+    else:
+        yield "attribution: memory alone, nothing was read"
+    yield f"answer: {asked.answer}"
+
+
+def _table(found: Attribution | None) -> Iterator[str]:
+    if found is None:
+        yield "attribution: not known, for an empty answer or a server that does not score texts"
+        return
+    yield f"{'closed-book':>12} {'augmented':>10} {'memory':>8} {'passage':>8} {'posterior':>10}  token"
+    for one in found.tokens:
+        shares = f"{one.memory:>8.1%} {one.passage:>8.1%} {one.posterior:>10.1%}"
+        yield f"{one.closed_book:>12.3g} {one.augmented:>10.3g} {shares}  {one.text!r}"
+    yield (
+        f"attribution: {found.passage:.0%} from the passage, {found.memory:.0%} from memory (means over tokens); "
+        f"posterior of the passage {found.posterior:.1%}"
+    )
+
+
+def _shots(asked: str, reading: Reading | None, chosen: SimpleNamespace, data: Path) -> list[tuple[str, str]]:
+    """Questions and answers shown before `asked`; the evaluation's own where it asked the same of the same subject."""
+    if not chosen.answer.n_shots:
+        return []
+    import pyarrow.parquet as pq
+
+    dataset = reading.template.dataset if reading else PLAIN
+    file = data / dataset / f"{dataset}.parquet"
+    if not file.is_file():
+        raise LongtailError(f"{file}: no such file; `longtail run` writes it")
+    columns = ["question_id", "relation", "question", "possible_answers", "s_uri"]
+    ids, relations, texts, answers, uris = (
+        pq.read_table(file, columns=columns).sort_by("question_id").to_pydict().values()
+    )
+    qid = reading.subject.qid if reading and reading.subject else None
+    same = (i for i, text in enumerate(texts) if text == asked and (uris[i] or "").endswith(f"/{qid}"))
+    position = next(same, len(ids))
+    if position == len(ids):
+        relations.append(reading.template.relation if reading else "")
+        for column, value in ((ids, asked), (texts, asked), (answers, [])):
+            column.append(value)
+    pool = prompts.Questions(ids, np.array(relations, dtype=object), texts, answers)
+    (shown,) = prompts.demonstrations(chosen.seed, dataset, pool, [position], chosen.answer.n_shots)
+    return [(texts[i], answers[i][0]) for i in shown]
+
+
+def _search(texts: list[str], retriever: str, chosen: SimpleNamespace, data: Path) -> list[Passage]:
+    """The top passage of each text."""
+    from pipelines.retrieval import documents
+    from pipelines.retrieval.open import open_retriever
+
+    index, docs = data / "index/wikipedia" / retriever, data / "corpus/wikipedia/docs.parquet"
+    if not index.is_dir():
+        raise LongtailError(f"{index}: no such index; `longtail run` makes it")
+    encoder = ENCODERS[retriever] and data / ENCODERS[retriever]
+    opened = open_retriever(index, docs, encoder, chosen.retriever, chosen.compute)
+    positions, similarities = opened.search(texts, 1)
+    found = documents.read(docs, positions[:, 0])
+    columns = (*(values.tolist() for values in found), similarities[:, 0].tolist())
+    return [Passage(*one) for one in zip(*columns, strict=True)]

@@ -1,0 +1,91 @@
+"""The tables of the analyses: their columns in one place, how they become Parquet files and rows again.
+
+A row is a dict. A column of `Interval`s takes three in the file: <name>, <name>_low and <name>_high, null where there
+was nothing to measure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.evaluation.intervals import NOTHING, Interval
+
+_TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+_ANSWERS = {"dataset": str, "lm": str, "method": str}
+_BOTH = {"questions": int, "substring": Interval, "word": Interval}  # accuracy by both rules of being right
+TABLES: dict[str, dict[str, type]] = {
+    "models": {"lm": str, "parameters": int, "imported": bool},
+    "popularity": {"dataset": str, "least": float, "below": float, "questions": int},
+    "accuracy": _ANSWERS | _BOTH | {"popularity_known": int, "correlation": Interval},
+    "accuracy_by_relation": _ANSWERS | {"relation": str} | _BOTH | {"correlation": Interval},
+    "accuracy_by_popularity": _ANSWERS | {"decile": int, "popularity": float} | _BOTH | {"gain": Interval},
+    "accuracy_by_relation_and_popularity": _ANSWERS
+    | {"relation": str, "fifth": int, "least": float, "most": float}
+    | _BOTH
+    | {"gain": Interval},
+    "accuracy_by_relative_popularity": _ANSWERS | {"bin": int, "relative_popularity": float} | _BOTH,
+    "retrieval_effect": _ANSWERS
+    | {"group": str, "questions": int}
+    | {f"{name}{rule}": Interval for rule in ("", "_word") for name in ("closed_book", "augmented", "gain")},
+    "comparisons": _ANSWERS | {"against": str, "questions": int, "gain": Interval, "gain_word": Interval}
+    | {"recall_gain": Interval},
+    "recall": _ANSWERS | {"answers": str, "share": float, "questions": int, "recall": Interval},
+    "halves": {"lm": str, "subjects": str} | _BOTH | {"correlation": Interval, "tail_gain": Interval},
+    "costs": _ANSWERS
+    | {"questions": int, "calls": float, "prompt_tokens": float, "new_tokens": float, "cost_per_1000": float},
+    "savings": _ANSWERS
+    | {"questions": int, "retrieved": float}
+    | {f"{what}_saved": Interval for what in ("calls", "tokens", "cost")},
+    "examples": _ANSWERS
+    | {"effect": str, "question_id": str, "relation": str, "question": str, "answer": str, "popularity": int}
+    | {"doc_title": str, "doc_has_answer": bool, "closed_book": str, "augmented": str},
+    "bits_per_byte": {"corpus": str, "lm": str, "retriever": str, "k": int, "bits_per_byte": Interval}
+    | {f"saved{against}": Interval for against in ("", "_over_random", "_over_dense")}
+    | {"perplexity": Interval, "word_perplexity": Interval},
+    "rare_words": {"retriever": str, "least": int, "most": int, "tokens": int}
+    | {name: Interval for name in ("bits_without", "bits_saved", "memory")},
+    "tasks": {"task": str, "method": str, "category": str, "questions": int, "accuracy": Interval, "gain": Interval},
+    "retrievers": {"retriever": str, "bits_per_byte": Interval, "saved": Interval}
+    | {f"{dataset}_{what}": Interval for dataset in ("popqa", "entityquestions") for what in ("recall_at_1", "word")}
+    | {"real_recall_at_1": Interval, "real_recall_at_10": Interval},
+}  # fmt: skip
+
+
+def write(folder: Path, name: str, rows: Iterable[dict]) -> None:
+    """Write `rows`, dicts with the columns of TABLES[name], to <folder>/<name>.parquet in their order."""
+    fields: list[tuple[str, pa.DataType]] = []
+    for column, kind in TABLES[name].items():
+        if kind is Interval:
+            fields += [(f"{column}{part}", pa.float64()) for part in ("", "_low", "_high")]
+        else:
+            fields.append((column, _TYPES[kind]))
+    flat = [_flat(row, name) for row in rows]
+    pq.write_table(pa.Table.from_pylist(flat, pa.schema(fields)), folder / f"{name}.parquet", compression="zstd")
+
+
+def read(folder: Path, name: str) -> list[dict]:
+    """The rows that `write` wrote; an Interval's NaN and every other column's null as they were given."""
+    intervals = [column for column, kind in TABLES[name].items() if kind is Interval]
+    rows = pq.read_table(folder / f"{name}.parquet").to_pylist()
+    for row in rows:
+        for column in intervals:
+            parts = [row.pop(f"{column}{part}") for part in ("", "_low", "_high")]
+            row[column] = NOTHING if parts[0] is None else Interval(*parts)
+    return rows
+
+
+def _flat(row: dict, name: str) -> dict:
+    assert set(row) == set(TABLES[name]), f"{name}: {set(row) ^ set(TABLES[name])}"
+    flat = {}
+    for column, value in row.items():
+        if isinstance(value, Interval):
+            value = {column: value.value, f"{column}_low": value.low, f"{column}_high": value.high}
+            flat |= {part: None if math.isnan(number) else number for part, number in value.items()}
+        else:
+            flat[column] = None if isinstance(value, float) and math.isnan(value) else value
+    return flat

@@ -1,0 +1,164 @@
+"""A release's README.md, a dataset card with Hugging Face's front matter, and LICENSE.md, from what its tables hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import jinja2
+
+from pipelines import database
+from pipelines.popqa.relations import RELATIONS
+from pipelines.release import contents
+
+TITLE = "PopQA by Longtail"
+CITATION = """@inproceedings{mallen2023trust,
+  title = {When Not to Trust Language Models: Investigating Effectiveness of Parametric and Non-Parametric Memories},
+  author = {Mallen, Alex and Asai, Akari and Zhong, Victor and Das, Rajarshi and Khashabi, Daniel and
+    Hajishirzi, Hannaneh},
+  booktitle = {Proceedings of the 61st Annual Meeting of the Association for Computational Linguistics},
+  year = {2023}
+}"""
+TYPES = {
+    contents.INTEGER: "int64",
+    contents.FLOAT: "double",
+    contents.BOOLEAN: "bool",
+    contents.TEXT: "string",
+    contents.TEXTS: "list of string",
+}
+SIZES = [(10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M")]
+LARGEST = "10M<n<100M"
+
+
+@dataclass(frozen=True)
+class Licence:
+    id: str  # Hugging Face's
+    name: str
+    url: str
+    covers: str
+
+
+CC0 = ("cc0-1.0", "CC0 1.0", "https://creativecommons.org/publicdomain/zero/1.0/")
+MIT = ("mit", "MIT", "https://opensource.org/license/mit")
+
+
+def description(folder: Path) -> str:
+    """What a release's tables are, in words."""
+    return " ".join(f"{table.title}." for table in contents.present(folder))
+
+
+def licences(db: duckdb.DuckDBPyConnection) -> list[Licence]:
+    """The licences of the release whose checked tables `db` holds."""
+    ours = Licence(*CC0, "all tables")
+    if not _published(db):
+        return [ours]
+    return [
+        Licence(*MIT, "rows of PopQA with `origin` published"),
+        Licence(*CC0, "all other rows and tables"),
+    ]
+
+
+def write_texts(
+    db: duckdb.DuckDBPyConnection,
+    folder: Path,
+    version: str,
+    changes: Mapping[str, Any],
+    *,
+    commit: str,
+    search: str,
+    sources: Sequence[Mapping[str, Any]],
+    generated: bool,
+) -> None:
+    """Write README.md and LICENSE.md into a release's folder, whose checked tables `db` holds.
+
+    `search` is the thresholds' that the card shows, `sources` have title, files, bytes and licence, `generated` says
+    whether they are the fictional world.
+    """
+    tables = contents.present(folder)
+    names = {table.name for table in tables}
+    facts = {
+        "title": TITLE,
+        "version": version,
+        "description": description(folder),
+        "citation": CITATION,
+        "licences": licences(db),
+        "size": _size(db, names),
+        "tables": tables,
+        "types": TYPES,
+        "popqa": _popqa(db),
+        "published": _published(db),
+        "relations": _relations(db),
+        "links": _links(db) if contents.LINKS.name in names else None,
+        "thresholds": _thresholds(db, search) if contents.THRESHOLDS.name in names else None,
+        "search": search,
+        "changes": changes,
+        "commit": commit,
+        "sources": sources,
+        "generated": generated,
+    }
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # Markdown
+    )
+    for template, name in (("card.md.j2", "README.md"), ("licence.md.j2", "LICENSE.md")):
+        (folder / name).write_text(environment.get_template(template).render(facts), encoding="utf-8")
+
+
+def _published(db: duckdb.DuckDBPyConnection) -> bool:
+    return database.row(db, "SELECT bool_or(origin = 'published') FROM popqa")[0]
+
+
+def _size(db: duckdb.DuckDBPyConnection, names: set[str]) -> str:
+    """Hugging Face's word for how many rows all tables have together."""
+    rows = sum(database.row(db, f"SELECT count(*) FROM {name}")[0] for name in names)
+    return next((word for limit, word in SIZES if rows < limit), LARGEST)
+
+
+def _popqa(db: duckdb.DuckDBPyConnection) -> dict[str, Any]:
+    measured = database.read(
+        db,
+        """SELECT count(*) AS questions, count(DISTINCT s_uri) AS subjects,
+            count(*) FILTER (origin = 'wikidata') AS wikidata, count(*) FILTER (origin = 'published') AS published,
+            list_sort(list(DISTINCT month)) AS months, count(*) FILTER (split = 'train') AS train,
+            count(*) FILTER (split = 'test') AS test, count(*) - count(DISTINCT question) AS repeated,
+            sum(len(possible_answers)) / count(*) AS answers
+        FROM popqa""",
+    )
+    quartiles = database.row(
+        db,
+        """SELECT quantile_disc(s_pop, [0, 0.25, 0.5, 0.75, 1])
+        FROM (SELECT s_uri, month, any_value(s_pop) AS s_pop FROM popqa GROUP BY ALL)""",
+    )[0]
+    return measured.to_pylist()[0] | {"quartiles": [f"{views:,}" for views in quartiles]}
+
+
+def _relations(db: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+    """What was asked of each relation, in the order of relations.yaml."""
+    rows = db.sql("SELECT relation, count(*), median(s_pop) FROM popqa GROUP BY relation").fetchall()
+    measured = {pid: {"questions": questions, "popularity": popularity} for pid, questions, popularity in rows}
+    return [vars(relation) | measured[pid] for pid, relation in RELATIONS.items() if pid in measured]
+
+
+def _links(db: duckdb.DuckDBPyConnection) -> dict[str, int]:
+    questions, linked = database.row(db, "SELECT count(*), count(s_uri) FROM entityquestions_links")
+    return {"questions": questions, "linked": linked}
+
+
+def _thresholds(db: duckdb.DuckDBPyConnection, search: str) -> list[dict[str, Any]]:
+    """By dataset, language model and method: accuracies over all questions, each relation's by its questions."""
+    means = ", ".join(  # in order: sums of fractions depend on it
+        f"sum({name} * questions ORDER BY relation) / sum(questions) FILTER ({name} IS NOT NULL) AS {name}"
+        for name in ("closed_book", "augmented", "adaptive", "retrieved")
+    )
+    return database.read(
+        db,
+        f"""SELECT dataset, lm, method, sum(questions)::BIGINT AS questions, {means}, min(row) AS place
+        FROM thresholds WHERE search = '{search}' GROUP BY ALL ORDER BY place""",
+    ).to_pylist()

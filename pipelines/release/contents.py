@@ -1,0 +1,144 @@
+"""What a release holds: its tables and their columns, written as Parquet and TSV (PopQA, the authors' release).
+
+PopQA's TSV has the published 17 columns in the published format, its Parquet file five more. EntityQuestions is there
+by the ids of its questions only. A table that the last run did not make, or that has no row, is left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import pyarrow.parquet as pq
+
+from pipelines import database
+from pipelines.errors import LongtailError
+from pipelines.popqa import published
+
+INTEGER, FLOAT, BOOLEAN, TEXT, TEXTS = "BIGINT", "DOUBLE", "BOOLEAN", "VARCHAR", "VARCHAR[]"  # DuckDB's names
+BATCH = 100_000  # rows
+
+
+@dataclass(frozen=True)
+class Table:
+    """One of a release's tables; its files are <name>.parquet and <name>.tsv."""
+
+    name: str
+    title: str
+    source: str  # below the folder of datasets
+    key: tuple[str, ...]  # unique
+    columns: dict[str, tuple[str, str]]  # name -> (DuckDB's type, meaning), in order
+    split: str  # what Hugging Face's loader calls its rows
+
+    @property
+    def parquet(self) -> str:
+        return f"{self.name}.parquet"
+
+    @property
+    def tsv(self) -> str:
+        return f"{self.name}.tsv"
+
+
+POPQA = Table(
+    name="popqa",
+    title="PopQA: questions on Wikidata's knowledge triples, with the popularity of their subjects",
+    source="popqa/popqa.parquet",
+    key=("relation", "s_uri", "o_uri"),
+    columns={
+        "id": (INTEGER, "number; as published, or above all published ones"),
+        "subj": (TEXT, "label of the subject"),
+        "prop": (TEXT, "name of the relation"),
+        "obj": (TEXT, "label of the object that the question was made from"),
+        "subj_id": (INTEGER, "number of the subject's Wikidata id; in published rows of that set's database"),
+        "prop_id": (INTEGER, "the same of the relation"),
+        "obj_id": (INTEGER, "the same of the object"),
+        "s_aliases": (TEXTS, "other names of the subject"),
+        "o_aliases": (TEXTS, "other names of the object"),
+        "s_uri": (TEXT, "Wikidata address of the subject"),
+        "o_uri": (TEXT, "Wikidata address of the object"),
+        "s_wiki_title": (TEXT, "title of the subject's English Wikipedia article"),
+        "o_wiki_title": (TEXT, "title of the object's, where there is one"),
+        "s_pop": (INTEGER, "views of the subject's article in `month`"),
+        "o_pop": (INTEGER, "views of the object's article; below 0 where the published set does not know them"),
+        "question": (TEXT, "the relation's template about the subject"),
+        "possible_answers": (TEXTS, "names of every right object: any of them is a right answer"),
+        "question_id": (TEXT, "unique, the same in every release"),
+        "relation": (TEXT, "Wikidata property"),
+        "split": (TEXT, "train: the retriever may have been tuned on questions about the subject; test: all others"),
+        "month": (TEXT, "of the page views"),
+        "origin": (TEXT, "wikidata: built from it; published: a row of the published set"),
+    },
+    split="test",
+)
+LINKS = Table(
+    name="entityquestions_links",
+    title="EntityQuestions: which Wikidata entity each question is about, by the question's id",
+    source="entityquestions/entityquestions.parquet",
+    key=("question_id",),
+    columns={
+        "question_id": (TEXT, "relation and place in its test file, from 1: P17-2"),
+        "relation": (TEXT, "Wikidata property"),
+        "split": (TEXT, "as in PopQA; test if not linked"),
+        "s_uri": (TEXT, "Wikidata address of the subject, where it is linked"),
+        "s_pop": (INTEGER, "monthly views of its English Wikipedia article"),
+        "link": (TEXT, "label, alias: how it is linked; ambiguous, another_type, without_article, not_found: why not"),
+    },
+    split="test",
+)
+THRESHOLDS = Table(
+    name="thresholds",
+    title="Adaptive retrieval: the popularity from which each relation's questions need no retrieval",
+    source="adaptive/thresholds.parquet",
+    key=("dataset", "lm", "method", "search", "relation"),
+    columns={
+        "dataset": (TEXT, "popqa or entityquestions"),
+        "lm": (TEXT, "language model that answered"),
+        "method": (TEXT, "how the retrieval-augmented answers were made"),
+        "search": (TEXT, "how the threshold was searched for"),
+        "relation": (TEXT, "Wikidata property"),
+        "questions": (INTEGER, "questions of the relation with a known popularity"),
+        "pooled": (BOOLEAN, "too few of them: the threshold of all relations together"),
+        "threshold": (FLOAT, "monthly page views below which to retrieve; 0: never, inf: always"),
+        "threshold_low": (
+            FLOAT,
+            "2.5 % of the thresholds that other questions would have given (bootstrap over subjects)",
+        ),
+        "threshold_high": (FLOAT, "97.5 % of them"),
+        "closed_book": (FLOAT, "accuracy without retrieval"),
+        "augmented": (FLOAT, "accuracy with it always"),
+        "adaptive": (FLOAT, "accuracy by thresholds on questions held out from them, mean over splits"),
+        "adaptive_low": (FLOAT, "its 95 % interval (bootstrap over subjects): from"),
+        "adaptive_high": (FLOAT, "to"),
+        "retrieved": (FLOAT, "share of the questions that retrieve, held out likewise"),
+    },
+    split="train",
+)
+TABLES = (POPQA, LINKS, THRESHOLDS)
+
+
+def present(folder: Path) -> list[Table]:
+    """The tables of a release's folder."""
+    return [table for table in TABLES if (folder / table.parquet).is_file()]
+
+
+def write_tables(db: duckdb.DuckDBPyConnection, data: Path, folder: Path) -> None:
+    """Write each table of `data`, the folder of datasets, to `folder`, its rows in the order they stand in.
+
+    Raises LongtailError where there is no question of PopQA, or a table lacks a column.
+    """
+    for table in TABLES:
+        source = data / table.source
+        if not source.is_file() or not pq.read_metadata(source).num_rows:
+            continue
+        if missing := [name for name in table.columns if name not in pq.read_schema(source).names]:
+            raise LongtailError(f"{source}: no column {', '.join(missing)}, expected {', '.join(table.columns)}")
+        rows = f"""SELECT {", ".join(table.columns)} FROM read_parquet('{source}', file_row_number = true)
+            ORDER BY file_row_number"""
+        database.write(db, rows, folder / table.parquet)
+        if table is POPQA:
+            published.write_tsv(pq.ParquetFile(folder / table.parquet).iter_batches(BATCH), folder / table.tsv)
+        else:
+            db.execute(f"COPY ({rows}) TO '{folder / table.tsv}' (FORMAT csv, DELIMITER '\t', HEADER)")
+    if not (folder / POPQA.parquet).is_file():
+        raise LongtailError(f"{data / POPQA.source}: no question in it, expected PopQA; `longtail run` makes it")

@@ -1,0 +1,144 @@
+"""A release: the run's tables, with all that others need to load, judge and cite them, in a folder named by version.
+
+release/<version>/ holds each table as Parquet and TSV, README.md (a dataset card), LICENSE.md, croissant.json,
+provenance.json, changes.json, difference/ (to the release before), and SHA256SUMS. The same data, params, commit and
+last release give the same bytes. A release that fails leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipelines import database, params, shards
+from pipelines.errors import LongtailError
+from pipelines.release import card, contents, croissant, private, sums, validate, versions
+from pipelines.sources.fetch import DATASETS, GENERATED
+
+MANIFEST = Path("raw/manifest.json")
+
+
+def write_release(
+    data: Path,
+    out: Path,
+    made_by: Mapping[str, Any],
+    *,
+    version: str | None,
+    machine: Mapping[str, str],
+    ingest: params.Ingest,
+    threads: int,
+) -> Path | None:
+    """Write `out`/<version> from `data`, the folder of datasets; None where nothing changed since the last release.
+
+    `made_by` has commit, commit_date (YYYY-MM-DD), params, and dvc, the hashes of what the stages wrote; `machine` has
+    patterns of what must not be in a release, by what it is. Raises LongtailError, and leaves `out` as it was, where a
+    check fails, or `version` is lower than the changes call for.
+    """
+    if version:
+        versions.numbers(version)
+    manifest = _manifest(data / MANIFEST)
+    shards.sweep()
+    scratch = shards.SCRATCH / "tmp"
+    scratch.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f"{os.uname().nodename}.{os.getpid()}-", dir=scratch) as holder:
+        folder, previous = Path(holder) / "release", versions.latest(out)
+        folder.mkdir()
+        if previous:
+            sums.check(previous)
+        with database.connect(ingest.memory_gb, threads) as db:
+            contents.write_tables(db, data, folder)
+            validate.check_tables(db, folder)
+            changes = versions.changes(db, previous, folder)
+            if previous and not changes["level"]:
+                return None
+            version = versions.next_version(changes, version)
+            folder = folder.rename(folder.with_name(version))
+            _describe(db, folder, changes, made_by, manifest)
+        if previous:
+            from pipelines.release.difference import write_difference  # loads Matplotlib
+
+            write_difference(previous, folder, folder / "difference", ingest=ingest, threads=threads)
+        private.check(folder, machine)
+        sums.write(folder)
+        return _land(folder, out)
+
+
+def check_release(folder: Path, *, ingest: params.Ingest, threads: int) -> int:
+    """The number of files of a release that are as they were made; raises LongtailError on any other, or a bad row."""
+    count = sums.check(folder)
+    with database.connect(ingest.memory_gb, threads) as db:
+        validate.check_tables(db, folder)
+    return count
+
+
+def _describe(
+    db: duckdb.DuckDBPyConnection,
+    folder: Path,
+    changes: dict[str, Any],
+    made_by: Mapping[str, Any],
+    manifest: list[dict[str, Any]],
+) -> None:
+    """Write everything but the tables and the difference."""
+    version = folder.name
+    shards.write_json(folder / "changes.json", changes)
+    given = dict(made_by["params"])
+    made = {**made_by, "params": private.shown(given), "version": version, "previous": changes["previous"]}
+    shards.write_json(folder / "provenance.json", made | {"sources": manifest})
+    card.write_texts(
+        db,
+        folder,
+        version,
+        changes,
+        commit=made_by["commit"],
+        search=given["thresholds"]["search"],
+        sources=_sources(manifest),
+        generated=any(file["licence"] == GENERATED for file in manifest),
+    )
+    described = croissant.describe(
+        folder,
+        version,
+        title=card.TITLE,
+        description=card.description(folder),
+        citation=card.CITATION,
+        licences=[licence.url for licence in card.licences(db)],
+        date=made_by["commit_date"],  # today's would make other bytes of the same release
+    )
+    shards.write_json(folder / croissant.FILE, described)
+
+
+def _manifest(file: Path) -> list[dict[str, Any]]:
+    """The raw files that the data was made from."""
+    if not file.is_file():
+        raise LongtailError(f"{file}: no such file, expected the list of sources; `longtail run` makes it")
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+def _sources(manifest: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The manifest by data set and licence: title, files, bytes, licence."""
+    found: dict[tuple[str, str], dict[str, Any]] = defaultdict(lambda: {"files": 0, "bytes": 0})
+    for file in manifest:
+        entry = found[file["dataset"], file["licence"]]
+        entry |= {"files": entry["files"] + 1, "bytes": entry["bytes"] + file["bytes"]}
+    return [
+        {"title": DATASETS[name].title, "licence": licence, **entry} for (name, licence), entry in sorted(found.items())
+    ]
+
+
+def _land(folder: Path, out: Path) -> Path:
+    """Move a finished release below `out`, which may lie on another file system: whole or not at all."""
+    out.mkdir(parents=True, exist_ok=True)
+    near, target = out / f".{folder.name}", out / folder.name
+    shutil.rmtree(near, ignore_errors=True)  # of a killed process
+    if target.exists():
+        raise LongtailError(f"{target}: is there already, expected no such folder; releases are never written over")
+    shutil.copytree(folder, near)
+    near.rename(target)
+    return target

@@ -1,0 +1,71 @@
+"""What must not reach a release, secrets and paths of the machine: left out of params, looked for in every text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+from pipelines.errors import LongtailError
+
+TEXTS = {".json", ".md", ".tsv", ".html"}
+LEFT_OUT = ("contact", "compute.dask")  # params that are about who computes where, not what
+SHAPES = {  # of secrets that give themselves away
+    "a private key": r"-----BEGIN [A-Z ]*PRIVATE KEY-----",
+    "an address with a password": r"\w+://[^\s/:@\"']+:[^\s/:@\"']+@",
+    "a Hugging Face token": r"\bhf_[A-Za-z0-9]{30,}",
+    "an API key": r"\bsk-[A-Za-z0-9_-]{20,}",
+    "a GitHub token": r"\b(gh[pousr]_[A-Za-z0-9]{36,}|github_pat_\w{22,})",
+    "an AWS key": r"\b(AKIA|ASIA)[0-9A-Z]{16}\b",
+}
+PATHS = {  # not looked for in tables, where such a name may be an answer
+    "a path of a machine": r"(?<![\w/.:<])(/(home|Users|root|mnt|tmp|var|srv|opt|work|media|data|scratch)/[\w.-]"
+    r"|[A-Z]:\\[\w.-])",
+}
+ESCAPE = re.compile(r"\\(.)")  # JSON's
+SECRET = re.compile(r"(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY)", re.IGNORECASE)
+SHORTEST = 8  # characters; below, a variable called TOKEN holds a setting
+
+
+def of_machine(environment: Mapping[str, str], folders: Iterable[Path]) -> dict[str, str]:
+    """Patterns of what only this machine has, by what it is: values of secret variables, and folders."""
+    found = {
+        f"${name}": re.escape(value)
+        for name, value in environment.items()
+        if SECRET.search(name) and len(value) >= SHORTEST
+    }
+    whole = {path: rf"(?<![\w.]){re.escape(str(path))}(?![\w-])" for path in folders if path != Path("/")}
+    return found | {f"the folder {path.name}": pattern for path, pattern in whole.items()}
+
+
+def shown(params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Params as a release shows them: without LEFT_OUT, and of a path outside the project only the last name."""
+    return {key: _shown(value, f"{prefix}{key}.") for key, value in params.items() if f"{prefix}{key}" not in LEFT_OUT}
+
+
+def _shown(value: Any, prefix: str) -> Any:
+    if isinstance(value, Mapping):
+        return shown(value, prefix)
+    if isinstance(value, list):
+        return [_shown(item, prefix) for item in value]
+    if isinstance(value, str):
+        path = PureWindowsPath(value) if PureWindowsPath(value).drive else PurePosixPath(value)
+        if path.is_absolute() or value.startswith("~") or ".." in path.parts:
+            return f"(outside the project)/{path.name}"
+    return value
+
+
+def check(folder: Path, machine: Mapping[str, str]) -> None:
+    """Raise LongtailError where a text file below `folder` has a secret or a path of the machine in it.
+
+    `machine` has the patterns of `of_machine`. The text itself is not shown: an error may end in a log.
+    """
+    for file in sorted(path for path in folder.rglob("*") if path.suffix in TEXTS):
+        name = file.relative_to(folder).as_posix()
+        shapes = SHAPES | (PATHS if file.suffix in {".json", ".md"} else {}) | dict(machine)
+        text = ESCAPE.sub(lambda escape: " " if escape[1] in "nrt" else escape[1], file.read_text(encoding="utf-8"))
+        for what, shape in shapes.items():
+            if hit := re.search(shape, text):
+                line = text.count("\n", 0, hit.start()) + 1
+                raise LongtailError(f"{name}: {what} in line {line}, expected nothing of the machine; take it out")

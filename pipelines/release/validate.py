@@ -1,0 +1,180 @@
+"""What a release must pass: checks of schema, duplicates, templates, answers, popularity (PopQA, 3.3, appendix A)."""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipelines import database
+from pipelines.errors import LongtailError
+from pipelines.popqa import published
+from pipelines.popqa.entityquestions import LINKS
+from pipelines.popqa.relations import RELATIONS
+from pipelines.release import contents
+from pipelines.sources.rejects import Rejects
+
+NAMED = 5  # faults that the error names; the others are counted
+URI = r"http://www\.wikidata\.org/entity/Q[1-9]\d*"
+LINKED = "link IN ('label', 'alias')"
+NULLABLE = {
+    "popqa": {"s_wiki_title", "o_wiki_title"},
+    "entityquestions_links": {"s_uri", "s_pop"},
+    "thresholds": {"threshold_low", "threshold_high", "adaptive", "adaptive_low", "adaptive_high", "retrieved"},
+}
+
+# table -> checks: (what holds of a bad row, why it is bad; both SQL over the table's columns)
+ROWS = {
+    "popqa": [
+        (
+            "template IS NULL OR prop != name",
+            "'its relation ' || relation || ' is called ' || prop || ', expected one of relations.yaml'",
+        ),
+        (
+            "question != replace(template, '{}', subj)",
+            "'its question is ' || question || ', expected ' || replace(template, '{}', subj)",
+        ),
+        (
+            f"NOT regexp_full_match(s_uri, '{URI}') OR NOT regexp_full_match(o_uri, '{URI}')",
+            "'its addresses are ' || s_uri || ' and ' || o_uri || ', expected two of Wikidata''s'",
+        ),
+        ("len(possible_answers) = 0", "'it has no answer'"),
+        (
+            "len(list_filter(possible_answers, lambda name: trim(coalesce(name, '')) = '')) > 0",
+            "'one of its answers is blank'",
+        ),
+        (
+            "len(possible_answers) > 0 AND NOT list_contains(possible_answers, obj)",
+            "'its object ' || obj || ' is not among its answers'",
+        ),
+        (  # some published rows do
+            "origin = 'wikidata' AND len(list_distinct(possible_answers)) < len(possible_answers)",
+            "'it names an answer twice'",
+        ),
+        ("s_pop < 0", "'its subject has ' || s_pop || ' page views'"),
+        (  # where the published set does not know them
+            "o_pop < 0 AND NOT (origin = 'published' AND o_pop = -2)",
+            "'its object has ' || o_pop || ' page views'",
+        ),
+        ("split NOT IN ('train', 'test')", "'its split is ' || split || ', expected train or test'"),
+        ("NOT regexp_full_match(month, '\\d{4}-(0[1-9]|1[0-2])')", "'its month is ' || month || ', expected YYYY-MM'"),
+        (
+            "origin NOT IN ('wikidata', 'published')",
+            "'its origin is ' || origin || ', expected wikidata or published'",
+        ),
+    ],
+    "entityquestions_links": [
+        (f"link NOT IN {LINKS}", "'its link is ' || link"),
+        (
+            f"({LINKED}) != (s_uri IS NOT NULL) OR NOT regexp_full_match(s_uri, '{URI}')",
+            "'it is linked (' || link || ') to ' || coalesce(s_uri, 'nothing')",
+        ),
+        ("s_pop < 0 OR (s_uri IS NULL AND s_pop IS NOT NULL)", "'its subject has ' || s_pop || ' page views'"),
+        ("split NOT IN ('train', 'test')", "'its split is ' || split || ', expected train or test'"),
+    ],
+    "thresholds": [
+        ("threshold < 0 OR isnan(threshold)", "'its threshold is ' || threshold || ', expected page views'"),
+        (
+            "threshold_low > threshold_high",
+            "'its threshold lies from ' || threshold_low || ' to ' || threshold_high",
+        ),
+        (
+            "NOT (least(closed_book, augmented, adaptive, retrieved) >= 0 "
+            "AND greatest(closed_book, augmented, adaptive, retrieved) <= 1)",
+            "'its accuracies are not all from 0 to 1'",
+        ),
+        ("questions < 1", "'it is about ' || questions || ' questions'"),
+    ],
+}
+# table -> (columns, others that must be the same wherever those are, null rows left out)
+AGREEING = {
+    "popqa": [
+        ("s_uri, month, origin", "s_pop", "popularity of the subject"),
+        ("s_uri", "split", "split"),
+        ("s_uri, relation, origin", "list_sort(possible_answers)", "answers"),
+    ],
+    "entityquestions_links": [("s_uri", "s_pop", "popularity of the subject"), ("s_uri", "split", "split")],
+}
+UNIQUE = {"popqa": ["id", "question_id", "relation, s_uri, o_uri"]}  # others: by their table's key
+
+
+def check_tables(db: duckdb.DuckDBPyConnection, folder: Path) -> None:
+    """Check the tables of a release's folder; they stay in `db` as tables of their names, with the column `row`.
+
+    Raises LongtailError that names the first bad rows, each with its place in the file and its key, and counts all.
+    """
+    db.execute("CREATE TEMP TABLE faults (file VARCHAR, row BIGINT, key VARCHAR, why VARCHAR)")
+    for table in contents.present(folder):
+        _check_schema(folder, table)
+        db.execute(
+            f"""CREATE TEMP TABLE {table.name} AS SELECT *, file_row_number + 1 AS row
+            FROM read_parquet($1, file_row_number = true)""",
+            [str(folder / table.parquet)],
+        )
+        _check_rows(db, table)
+    (count,) = database.row(db, "SELECT count(*) FROM faults")
+    if count:
+        named = "; ".join(
+            f"{file} row {row} ({key}): {why}"
+            for file, row, key, why in db.sql(f"FROM faults ORDER BY ALL LIMIT {NAMED}").fetchall()
+        )
+        raise LongtailError(
+            f"not fit for a release, {count:,} faults: {named}" + f"; and {count - NAMED:,} more" * (count > NAMED)
+        )
+    _check_tsv(folder)
+
+
+def _check_schema(folder: Path, table: contents.Table) -> None:
+    """Raise LongtailError where a file's columns are others, or of another type."""
+    file = folder / table.parquet
+    described = duckdb.execute("DESCRIBE FROM read_parquet($1)", [str(file)]).fetchall()
+    found = [f"{name} {kind}" for name, kind, *_ in described]
+    expected = [f"{name} {kind}" for name, (kind, _) in table.columns.items()]
+    for one, other in zip_longest(found, expected, fillvalue="nothing"):
+        if one != other:
+            raise LongtailError(
+                f"{table.parquet}: its columns have {one} where {other} is expected, as in all releases"
+            )
+
+
+def _check_rows(db: duckdb.DuckDBPyConnection, table: contents.Table) -> None:
+    """Put the bad rows of a table of `db` into table faults."""
+    key = "question_id" if "question_id" in table.columns else f"concat_ws(' ', {', '.join(table.key)})"
+    known = [(pid, relation.name, relation.template) for pid, relation in RELATIONS.items()]
+    db.register("relations", pa.table(dict(zip(("pid", "name", "template"), zip(*known, strict=True), strict=True))))
+    rows = f"{table.name} LEFT JOIN relations ON pid = relation"
+    nulls = [(f"{name} IS NULL", f"'it has no {name}'") for name in table.columns if name not in NULLABLE[table.name]]
+    for bad, why in [*nulls, *ROWS[table.name]]:
+        db.execute(  # a reason is null where a value in it is, and that is a fault of its own
+            f"""INSERT INTO faults SELECT '{table.parquet}', row, {key}, {why}
+            FROM {rows} WHERE ({bad}) AND ({why}) IS NOT NULL"""
+        )
+    for columns in UNIQUE.get(table.name, [", ".join(table.key)]):
+        db.execute(
+            f"""INSERT INTO faults SELECT '{table.parquet}', row, {key}, 'its {columns} is that of row ' || first
+            FROM (SELECT *, min(row) OVER (PARTITION BY {columns}) AS first FROM {table.name}) WHERE row > first"""
+        )
+    for columns, same, what in AGREEING.get(table.name, []):
+        db.execute(
+            f"""INSERT INTO faults SELECT '{table.parquet}', row, {key}, 'its {what} is not that of row ' || first
+            FROM (SELECT *, {same} AS value, first_value({same}) OVER other AS expected, min(row) OVER other AS first
+                FROM {table.name} WHERE s_uri IS NOT NULL WINDOW other AS (PARTITION BY {columns} ORDER BY row))
+            WHERE value IS DISTINCT FROM expected"""
+        )
+
+
+def _check_tsv(folder: Path) -> None:
+    """Raise LongtailError where PopQA's file in the published format, read again, is not the table."""
+    file = folder / contents.POPQA.tsv
+    table = pq.read_table(folder / contents.POPQA.parquet, columns=published.COLUMNS)
+    again = published.read_published(file, Rejects(0.0))
+    for name in published.COLUMNS:
+        wanted, found = table[name], again[name]
+        if name.endswith("wiki_title"):  # published as an empty text
+            wanted, found = pc.fill_null(wanted, ""), pc.fill_null(found, "")
+        if wanted.to_pylist() != found.to_pylist():
+            raise LongtailError(f"{file.name}: its column {name} is not that of {contents.POPQA.parquet}")

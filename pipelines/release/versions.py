@@ -1,0 +1,117 @@
+"""Semantic versions of releases, each derived from what changed since the one before.
+
+Columns or tables that are gone or of another type: major. Rows that are added or gone (questions, relations, language
+models), and columns or tables that are new: minor. Values alone: patch. Nothing: no release.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from pipelines.errors import LongtailError
+from pipelines.release import contents, sums
+
+FIRST = "1.0.0"
+LEVELS = ("major", "minor", "patch")
+VERSION = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """1.10.0 as (1, 10, 0); raises LongtailError for what is no such version."""
+    if not VERSION.fullmatch(version):
+        raise LongtailError(f"{version}: no version, expected three numbers as 1.0.0")
+    return tuple(map(int, version.split(".")))
+
+
+def latest(out: Path) -> Path | None:
+    """The folder of the highest version below `out`, if there is any."""
+    found = [path for path in out.glob("*") if VERSION.fullmatch(path.name) and (path / sums.FILE).is_file()]
+    return max(found, key=lambda path: numbers(path.name), default=None)
+
+
+def changes(db: duckdb.DuckDBPyConnection, old: Path | None, new: Path) -> dict[str, Any]:
+    """What changed from release `old` (None: nothing was there) to the tables in `new`.
+
+    "previous" is a version or None, "level" one of LEVELS or None (no change, or nothing was there), "tables" has for
+    each "rows", "columns_added", "columns_gone", "rows_added", "rows_gone", "rows_changed", and "values_changed" by
+    column. Of a table that is only on one side, all columns and rows are added or gone.
+    """
+    tables = {table.name: _table_changes(db, table, old, new) for table in contents.TABLES}
+    found = {name: changed for name, changed in tables.items() if changed}
+    some = {what for changed in found.values() for what, much in changed.items() if much}
+    level = None
+    if "columns_gone" in some:
+        level = "major"
+    elif some & {"columns_added", "rows_added", "rows_gone"}:
+        level = "minor"
+    elif "rows_changed" in some:
+        level = "patch"
+    return {"previous": old and old.name, "level": old and level, "tables": found}
+
+
+def next_version(found: dict[str, Any], wanted: str | None) -> str:
+    """The version that the changes call for, or `wanted`.
+
+    Raises LongtailError where `wanted` is below what they call for.
+    """
+    if not found["previous"]:
+        return wanted or FIRST
+    parts, place = list(numbers(found["previous"])), LEVELS.index(found["level"])
+    derived = ".".join(map(str, [*parts[:place], parts[place] + 1, *(0 for _ in parts[place + 1 :])]))
+    if wanted and numbers(wanted) < numbers(derived):
+        raise LongtailError(
+            f"{wanted}: too low a version for the {found['level']} change since {found['previous']}, expected "
+            f"{derived} or above"
+        )
+    return wanted or derived
+
+
+def _table_changes(
+    db: duckdb.DuckDBPyConnection, table: contents.Table, old: Path | None, new: Path
+) -> dict[str, Any] | None:
+    """The entry of one table in `changes`; None where it is on neither side."""
+    sides = [folder and folder / table.parquet for folder in (old, new)]
+    before, after = (_columns(db, file) for file in sides)
+    if not before and not after:
+        return None
+    rows = [_count(db, file) for file in sides]
+    entry = {
+        "rows": rows[1],
+        "columns_added": [name for name in after if name not in before],
+        "columns_gone": [name for name in before if before[name] != after.get(name)],
+        "rows_added": rows[1],
+        "rows_gone": rows[0],
+        "rows_changed": 0,
+        "values_changed": {},
+    }
+    if before and after and set(table.key) <= before.keys() & after.keys():
+        compared = [name for name in after if before.get(name) == after[name] and name not in table.key]
+        differs = [f"old.{name} IS DISTINCT FROM new.{name}" for name in compared] or ["false"]
+        added, gone, changed, *values = db.execute(
+            f"""SELECT count(*) FILTER (old.row IS NULL), count(*) FILTER (new.row IS NULL),
+                count(*) FILTER (old.row + new.row IS NOT NULL AND ({" OR ".join(differs)})),
+                {", ".join(f"count(*) FILTER (old.row + new.row IS NOT NULL AND {one})" for one in differs)}
+            FROM (SELECT *, file_row_number AS row FROM read_parquet($1, file_row_number = true)) AS old
+            FULL JOIN (SELECT *, file_row_number AS row FROM read_parquet($2, file_row_number = true)) AS new
+                USING ({", ".join(table.key)})""",
+            [str(file) for file in sides],
+        ).fetchall()[0]
+        entry |= {"rows_added": added, "rows_gone": gone, "rows_changed": changed}
+        entry["values_changed"] = {name: n for name, n in zip(compared, values, strict=False) if n}
+    return entry
+
+
+def _columns(db: duckdb.DuckDBPyConnection, file: Path | None) -> dict[str, str]:
+    if not file or not file.is_file():
+        return {}
+    return {name: kind for name, kind, *_ in db.execute("DESCRIBE FROM read_parquet($1)", [str(file)]).fetchall()}
+
+
+def _count(db: duckdb.DuckDBPyConnection, file: Path | None) -> int:
+    if not file or not file.is_file():
+        return 0
+    return db.execute("SELECT count(*) FROM read_parquet($1)", [str(file)]).fetchall()[0][0]

@@ -1,0 +1,65 @@
+"""Made-up answers, question sets and answer files, for the tests of thresholds."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines import params
+from pipelines.adaptive.answer import SCHEMA
+from pipelines.adaptive.pairs import Pairs
+
+CHOSEN = params.Thresholds(
+    search="shrunk", splits=20, train_share=0.75, pseudo_questions=None, quantiles=20, min_questions=20,
+    cost="tokens", cost_weight=0.0,
+)  # fmt: skip
+
+
+def made_pairs(n: int = 600, seed: int = 0, crossing: float = 1000.0, **columns) -> Pairs:
+    """Closed-book answers are right above `crossing`, augmented ones below it, with some noise; one rare relation.
+
+    The closed-book answer's probability says as much as the popularity; retrieving costs 3 units more, where not asked
+    otherwise.
+    """
+    rng = np.random.default_rng(seed)
+    popularity = np.ceil(10 ** rng.normal(3, 1, n))
+    flip = rng.random((2, n)) < 0.2
+    relations = np.array([f"P{i}" for i in rng.integers(0, 4, n)], dtype=object)
+    relations[::60] = "rare"
+    closed = (popularity >= crossing) ^ flip[0]
+    made = {
+        "subjects": np.array([f"Q{i // 3}" for i in range(n)], dtype=object),
+        "relations": relations,
+        "signal": popularity,
+        "popularity": popularity,
+        "confidence": popularity / popularity.max(),
+        "closed": closed,
+        "augmented": (popularity < crossing) ^ flip[1],
+        "closed_cost": np.ones(n),
+        "augmented_cost": np.full(n, 4.0),
+    }
+    pairs = Pairs(**made | columns, excluded=0)
+    return pairs.take(np.lexsort((pairs.signal, pairs.relations)))
+
+
+def write_answers(path: Path, ids: list[str], correct, **columns) -> Path:
+    nulls = {field.name: pa.nulls(len(ids), field.type) for field in SCHEMA}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(nulls | {"question_id": ids, "correct": correct} | columns).cast(SCHEMA), path)
+    return path
+
+
+def write_questions(path: Path, ids: list[str], popularity, **columns) -> Path:
+    n = len(ids)
+    table = {
+        "question_id": ids,
+        "relation": [f"P{i % 2}" for i in range(n)],
+        "question": ["the same text"] * n,
+        "subj": [f"s{i}" for i in range(n)],
+        "s_uri": pa.nulls(n),
+        "s_pop": pa.array(popularity, pa.int64()),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(table | columns), path)
+    return path

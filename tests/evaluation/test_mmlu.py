@@ -1,0 +1,124 @@
+"""MMLU's rows in the benchmark's own layout and in the Hub's; and answers that are letters."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines import params
+from pipelines.errors import LongtailError
+from pipelines.evaluation import mmlu, task, tasks
+from pipelines.sources.rejects import Rejects
+
+ROWS = [  # of two subjects, in turn
+    {
+        "question": f"Which, {subject} {i}?",
+        "subject": subject,
+        "choices": ["one", "two", "th\nree", "4"],
+        "answer": i % 4,
+    }
+    for i in range(5)
+    for subject in ("virology", "formal_logic")
+]
+
+
+def write(folder: Path, layout: str, rows: list[dict] = ROWS) -> Path:
+    (folder / "test").mkdir(parents=True)
+    if layout == "csv":
+        for row in rows:
+            quoted = ",".join(f'"{cell}"' for cell in (row["question"], *row["choices"], "ABCD"[row["answer"]]))
+            with (folder / f"test/{row['subject']}_test.csv").open("a") as out:
+                out.write(quoted + "\n")
+    elif layout == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), folder / "test/test-00000-of-00001.parquet")
+    else:
+        lettered = [row | {"answer": "ABCD"[row["answer"]]} for row in rows]
+        (folder / "test/test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in lettered))
+    return folder
+
+
+def test_mmlu_has_57_subjects_in_four_categories():
+    assert len(mmlu.CATEGORIES) == 57
+    counts = {category: list(mmlu.CATEGORIES.values()).count(category) for category in mmlu.CATEGORIES.values()}
+    assert counts == {"STEM": 18, "humanities": 13, "social sciences": 12, "other": 14}
+
+
+@pytest.mark.parametrize("layout", ["csv", "parquet", "jsonl"])
+def test_rows_of_every_layout_become_the_same_prompts_and_the_query_leaves_the_options_out(tmp_path, layout):
+    rejects = Rejects(0)
+    items = {item.id: item for item in mmlu.read(write(tmp_path, layout), "test", rejects)}
+    assert sorted(items) == [f"{s}/test/{i}" for s in ("formal_logic", "virology") for i in range(1, 6)]
+    third = items["virology/test/3"]
+    assert (third.subject, third.query, third.answers) == ("virology", "Which, virology 2?", ["C"])
+    assert third.body == "Question: Which, virology 2?\nA. one\nB. two\nC. th\nree\nD. 4\nAnswer:"
+    assert task.demonstration(third, "Doc.") == f"Knowledge: Doc.\n{third.body} C\n\n"
+    assert rejects.read == 10
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"answer": 4}, "answer is none of A to D"),
+        ({"answer": True}, "answer is none of A to D"),
+        ({"answer": None}, "answer is none of A to D"),
+        ({"answer": "AB"}, "answer is none of A to D"),
+        ({"choices": ["a", "b", "c"]}, "not 4 options"),
+        ({"choices": None}, "not 4 options"),
+        ({"choices": ["a", " ", "c", "d"]}, "empty cell"),
+        ({"question": 7}, "empty cell"),
+        ({"subject": "cookery"}, "no subject of MMLU"),
+    ],
+)
+def test_a_bad_record_is_named_and_moves_no_other_question(tmp_path, change, reason):
+    (tmp_path / "test").mkdir()
+    rows = [ROWS[0] | change, ROWS[2]]
+    (tmp_path / "test/all.json").write_text(json.dumps(rows))
+    rejects = Rejects(1)
+    places = {item.query: item.id for item in mmlu.read(tmp_path, "test", rejects)}
+    assert rejects.reasons() == {reason: 1}
+    assert rejects.rows[0][:2] == ("all.json", 1)
+    assert places == {"Which, virology 1?": f"virology/test/{1 if 'subject' in change else 2}"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("cookery_test.csv", "Why?,a,b,c,d,A\n", r"cookery_test\.csv: 'cookery' is no subject"),
+        ("all.jsonl", json.dumps(ROWS[0]), "has .csv and other files, expected one layout"),
+        ("anatomy_test.csv", f'"{"x" * 200_000}"', r"anatomy_test\.csv: not CSV"),
+        ("anatomy_test.tsv", "x", r"anatomy_test\.tsv: expected \.csv, "),
+    ],
+)
+def test_a_file_that_does_not_fit_is_named(tmp_path, name, content, said):
+    (write(tmp_path, "csv") / "test" / name).write_text(content)
+    with pytest.raises(LongtailError, match=said):
+        mmlu.read(tmp_path, "test", Rejects(1))
+
+
+class Sure:
+    """Gives a letter all the probability; as a server may, it shows nothing for None."""
+
+    scores, max_tokens, name = False, 100, "sure"
+
+    def __init__(self, letter):
+        self.letter = letter
+
+    def token_id(self, text):
+        return "ABCD".index(text.strip())
+
+    def next_token(self, prompts):
+        return np.array([[0.0 if self.letter == letter else -np.inf for letter in "ABCD"]] * len(prompts))
+
+
+@pytest.mark.parametrize(("said", "right"), [("A", True), ("B", False), (None, False)])
+def test_the_answer_a_is_a_letter_and_no_article(tmp_path, monkeypatch, said, right):
+    monkeypatch.chdir(tmp_path)
+    items = [item for item in mmlu.read(write(tmp_path, "csv"), "test", Rejects(0)) if item.answers == ["A"]]
+    of = tasks.Task("mmlu", items, {item.subject: [] for item in items}, "tasks.mmlu_shots")
+    chosen = params.Tasks(max_questions=9, mmlu_shots=1, qa_shots=1, new_tokens=1)
+    rows = tasks.evaluate(of, "closed_book", Sure(said), None, len, chosen, 1.0, "k").to_pylist()
+    assert len(rows) == 4
+    assert {(row["prediction"], row["correct"]) for row in rows} == {(said or "", right)}

@@ -1,0 +1,155 @@
+"""A release names what made it, and is refused where that is not what the project holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib import util
+from pathlib import Path
+
+import pytest
+
+from flows import landing, workspace
+from pipelines.errors import LongtailError
+from pipelines.release import dataset
+
+DVC_YAML = """
+stages:
+  build_popqa:
+    cmd: {python} -c "import shutil; [shutil.copytree(f'made/{{n}}', f'data/{{n}}') for n in {names}]"
+    deps: [made]
+    params: [seed]
+    outs: [data/popqa, data/entityquestions, data/adaptive, data/raw]
+"""
+NAMES = ["popqa", "entityquestions", "adaptive", "raw"]
+
+
+def git(*words: str) -> str:
+    who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    return subprocess.run(["git", *who, *words], check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture(scope="module")
+def made(root):
+    """tests/release/releases.py: datasets as the stages leave them."""
+    spec = util.spec_from_file_location("releases_of_tests", root / "tests/release/releases.py")
+    module = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def built(root, made, tmp_path_factory) -> Path:
+    """A project in git whose one stage has made the datasets."""
+    from flows import profiles
+
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "conf").mkdir()
+    (folder / "conf/config.yaml").touch()
+    (folder / "params.yaml").write_text(profiles.compose("sample", root), encoding="utf-8")
+    (folder / "dvc.yaml").write_text(DVC_YAML.format(python=sys.executable, names=NAMES))
+    (folder / ".gitignore").write_text("/.longtail\n/release\n/data\n/made\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        made.write_data(folder / "made")
+        git("init", "-q")
+        subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], check=True)
+        reproduce()
+        git("add", "--all")
+        git("commit", "-qm", "a project")
+    return folder
+
+
+@pytest.fixture
+def project(built, monkeypatch) -> Path:
+    """The same, as committed and without releases."""
+    monkeypatch.chdir(built)
+    yield built
+    git("reset", "-q", "--hard")
+    git("clean", "-qfd")
+    subprocess.run(["rm", "-rf", "release"], check=True)
+
+
+def reproduce() -> None:
+    subprocess.run([sys.executable, "-m", "dvc", "repro", "-q"], check=True)
+
+
+def longtail(*words: str, cwd: Path) -> subprocess.CompletedProcess:
+    environment = os.environ | {"PYTHONPATH": str(Path(landing.__file__).parents[1])}
+    command = [sys.executable, "-m", "flows.cli", *words]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+
+
+def test_a_release_names_the_commit_the_params_and_dvcs_hashes(project):
+    assert landing.land() == "the release: release/1.0.0"
+    provenance = json.loads(Path("release/1.0.0/provenance.json").read_text(encoding="utf-8"))
+    assert provenance["commit"] == git("rev-parse", "HEAD").strip()
+    assert provenance["params"]["profile"] == "sample"
+    outputs = provenance["dvc"]["build_popqa"]
+    assert sorted(outputs) == ["data/adaptive", "data/entityquestions", "data/popqa", "data/raw"]
+    assert all(len(md5) == len("d41d8cd98f00b204e9800998ecf8427e.dir") for md5 in outputs.values())
+    date = json.loads(Path("release/1.0.0/croissant.json").read_text(encoding="utf-8"))["datePublished"]
+    assert date == git("show", "-s", "--format=%cs").strip()
+    for file in Path("release/1.0.0").iterdir():
+        assert str(project).encode() not in file.read_bytes()
+    assert landing.land() == "nothing changed since the last release in release: no new one"
+
+
+def test_what_is_not_committed_is_refused_by_name(project):
+    Path("notes.txt").touch()
+    Path("dvc.yaml").write_text(Path("dvc.yaml").read_text() + "\n")
+    with pytest.raises(LongtailError, match=r"^dvc\.yaml, notes\.txt: not as in git's last commit"):
+        landing.land()
+    assert not Path("release").exists()
+
+
+def test_a_release_is_looked_through_for_this_machines_folders_and_secrets(project, monkeypatch):
+    found = {}
+    monkeypatch.setenv("SOME_SERVICE_TOKEN", "correct horse")
+    monkeypatch.setattr(dataset, "write_release", lambda *_, machine, **__: found.update(machine))
+    landing.land()
+    for text in ("correct horse", f"in {project}.", f"in {Path.home()}/data"):
+        assert any(re.search(pattern, text) for pattern in found.values())
+
+
+def test_outside_a_repository_there_is_no_release(project):
+    os.rename(".git", "git")
+    try:
+        with pytest.raises(LongtailError, match=r"^git status: fatal: not a git repository"):
+            landing.land()
+    finally:
+        os.rename("git", ".git")
+
+
+def test_the_command_takes_paths_from_where_it_is_called_and_checks(project, tmp_path):
+    done = longtail("release", "--out", str(tmp_path), "--version", "0.9.0", cwd=project / "conf")
+    assert (done.returncode, done.stdout) == (0, f"the release: {tmp_path / '0.9.0'}\n")
+    (tmp_path / "0.9.0/popqa.parquet").write_bytes(b"")
+    done = longtail("release", "--check", os.path.relpath(tmp_path / "0.9.0", project / "conf"), cwd=project / "conf")
+    assert done.returncode == 1
+    assert (
+        done.stderr == f"error: {tmp_path / '0.9.0'}: not as it was released: popqa.parquet is changed; get it again\n"
+    )
+
+
+def test_a_release_does_not_read_what_a_run_is_writing(project):
+    with workspace.alone():
+        done = longtail("release", cwd=project)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: another run is at work in this folder")
+
+
+def test_what_a_run_writes_need_not_be_committed(project, made):  # the last one: it leaves other datasets behind
+    landing.land()
+    changed = Path("params.yaml").read_text(encoding="utf-8").replace("seed: 0", "seed: 1")
+    Path("params.yaml").write_text(changed, encoding="utf-8")
+    made.write_data(project / "made", made.questions(views=made.VIEWS | {2: 100}))
+    with pytest.raises(LongtailError, match=r"^build_popqa: 1 of 1 stages are not up to date, expected none"):
+        landing.land()
+    reproduce()
+    assert landing.land() == "the release: release/1.0.1"
+    provenance = json.loads(Path("release/1.0.1/provenance.json").read_text(encoding="utf-8"))
+    assert (provenance["params"]["seed"], provenance["previous"]) == (1, "1.0.0")

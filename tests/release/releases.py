@@ -1,0 +1,122 @@
+"""A small world's datasets as the stages leave them, and releases of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines import params, shards
+from pipelines.adaptive.thresholds import THRESHOLDS
+from pipelines.popqa.build import COLUMNS
+from pipelines.popqa.published import SCHEMA
+from pipelines.popqa.relations import RELATIONS
+from pipelines.release.dataset import write_release
+
+INGEST = params.Ingest(max_reject_share=0.05, memory_gb=1.0)
+WIKIDATA = "http://www.wikidata.org/entity/Q"
+PEOPLE = {1: "Ada", 2: "Bob", 3: "Cleo", 4: 'Dora "D" O\'Hara'}
+JOBS = {20: ["poet", "bard"], 21: ["king"], 22: ["façade|cleaner, first class"]}
+FACTS = [(1, 20), (2, 20), (2, 21), (3, 22), (4, 21)]
+VIEWS = {1: 7, 2: 99, 3: 0, 4: 5}
+LINK_SCHEMA = {"question_id": pa.string(), "relation": pa.string(), "split": pa.string(), "s_uri": pa.string()}
+LINK_SCHEMA |= {"s_pop": pa.int64(), "link": pa.string(), "question": pa.string()}
+MADE_BY = {
+    "commit": "0123456789abcdef0123456789abcdef01234567",
+    "commit_date": "2026-11-22",
+    "params": {
+        "profile": "sample",
+        "contact": "ada@example.org",
+        "fetch": {"root": "/home/ada/dumps", "source": "files"},
+        "lm": {"tiny": {"path": "../models/tiny"}},
+        "thresholds": {"search": "shrunk"},
+    },
+    "dvc": {"build_popqa": {"data/popqa": "d41d8cd98f00b204e9800998ecf8427e.dir"}},
+}
+
+
+def questions(facts=FACTS, views=VIEWS, month: str = "2021-10") -> list[dict[str, Any]]:
+    """PopQA's rows for (person, job) facts."""
+    answers = {s: [name for one, o in facts if one == s for name in JOBS[o]] for s, _ in facts}
+    return [
+        {
+            "id": 2**52 + 100 * s + o,
+            "subj": PEOPLE[s],
+            "prop": "occupation",
+            "obj": JOBS[o][0],
+            "subj_id": s,
+            "prop_id": 106,
+            "obj_id": o,
+            "s_aliases": [],
+            "o_aliases": JOBS[o][1:],
+            "s_uri": f"{WIKIDATA}{s}",
+            "o_uri": f"{WIKIDATA}{o}",
+            "s_wiki_title": PEOPLE[s],
+            "o_wiki_title": None,
+            "s_pop": views[s],
+            "o_pop": 0,
+            "question": RELATIONS["P106"].question(PEOPLE[s]),
+            "possible_answers": answers[s],
+            "question_id": f"Q{s}-P106-Q{o}",
+            "relation": "P106",
+            "split": "train" if s == 4 else "test",
+            "month": month,
+            "origin": "wikidata",
+        }
+        for s, o in facts
+    ]
+
+
+def links() -> list[dict[str, Any]]:
+    row = {"relation": "P19", "split": "test", "question": "Where was Ada born?"}
+    return [
+        row | {"question_id": "P19-1", "s_uri": f"{WIKIDATA}1", "s_pop": 7, "link": "label"},
+        row | {"question_id": "P19-2", "s_uri": None, "s_pop": None, "link": "ambiguous"},
+    ]
+
+
+def thresholds(lms=("tiny",)) -> list[dict[str, Any]]:
+    figures = {"questions": 4, "pooled": False, "threshold": float("inf"), "threshold_low": 3.0}
+    figures |= {
+        "threshold_high": float("inf"),
+        "closed_book": 0.25,
+        "augmented": 0.5,
+        "adaptive": 0.75,
+        "retrieved": 1.0,
+    }
+    return [
+        {"dataset": "popqa", "lm": lm, "method": "bm25", "search": search, "relation": "P106", **figures}
+        for lm in lms
+        for search in ("exact", "shrunk")
+    ]
+
+
+def write_data(
+    folder: Path, popqa: list[dict] | None = None, linked: list[dict] | None = None, cuts: list[dict] | None = None
+) -> Path:
+    """The datasets that a release is made of, as parts of the folder `data`."""
+    kinds = {name: SCHEMA.field(name).type if name in SCHEMA.names else pa.string() for name in COLUMNS}
+    tables = {
+        "popqa/popqa": pa.Table.from_pylist(popqa or questions(), schema=pa.schema(kinds)),
+        "entityquestions/entityquestions": pa.Table.from_pylist(linked or links(), schema=pa.schema(LINK_SCHEMA)),
+        "adaptive/thresholds": pa.Table.from_pylist(cuts or thresholds(), schema=THRESHOLDS),
+    }
+    for name, table in tables.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, folder / f"{name}.parquet")
+    source = {"path": "wikidata/dump.json.gz", "dataset": "wikidata", "source": "dump.json.gz", "licence": "CC0-1.0"}
+    shards.write_json(folder / "raw/manifest.json", [source | {"bytes": 1_500_000, "sha256": "0" * 64}])
+    return folder
+
+
+def release(data: Path, out: Path, version: str | None = None, threads: int = 1, made_by=MADE_BY, machine=None):
+    """The folder of the release of `data` below `out`, or None."""
+    return write_release(
+        data, out, made_by, version=version, machine=machine or {}, ingest=INGEST, threads=threads
+    )  # fmt: skip
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}

@@ -1,0 +1,255 @@
+"""A release is complete, loads everywhere, repeats its bytes, shows what was tampered with, lands whole or not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from itertools import islice
+
+import duckdb
+import pandas
+import pyarrow.parquet as pq
+import pytest
+import releases
+import yaml
+from releases import FACTS, VIEWS, files_of, questions, release, write_data
+
+from pipelines import params
+from pipelines.errors import LongtailError
+from pipelines.popqa import published
+from pipelines.popqa.build import build_popqa
+from pipelines.popqa.relations import RELATIONS
+from pipelines.release import contents, dataset, sums
+from pipelines.sources.rejects import Rejects
+
+CROISSANTS = 500  # records
+
+
+@pytest.fixture(autouse=True)
+def _workplace(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    """The first release of the small world; tests leave it as it is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("first"))
+        folder = tmp_path_factory.mktemp("releases")
+        yield release(write_data(folder / "data"), folder / "out")
+
+
+@pytest.fixture(scope="module")
+def loaders(tmp_path_factory):
+    """Hugging Face's and MLCommons' libraries, which must not ask the network and keep their caches to themselves."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        patch.setenv("HF_HOME", str(tmp_path_factory.mktemp("hf")))
+        import datasets
+        import mlcroissant
+
+        yield datasets, mlcroissant
+
+
+def check_loading(folder, loaders, monkeypatch, tmp_path) -> None:
+    """Every loader gives the rows that are in the Parquet files; of MLCommons', which is slow, the first are asked."""
+    datasets, mlcroissant = loaders
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "hf")
+    described = mlcroissant.Dataset(str(folder / "croissant.json"))
+    assert (described.metadata.ctx.issues.errors, described.metadata.ctx.issues.warnings) == (set(), set())
+    lists = {field.id for records in described.metadata.record_sets for field in records.fields if field.repeated}
+    assert lists == {"popqa/s_aliases", "popqa/o_aliases", "popqa/possible_answers"}
+    for table in contents.present(folder):
+        rows = duckdb.sql(f"FROM '{folder / table.parquet}'").to_arrow_table().to_pylist()
+        assert rows
+        assert pandas.read_parquet(folder / table.parquet).shape == (len(rows), len(table.columns))
+        assert list(pandas.read_csv(folder / table.tsv, sep="\t")[table.key[-1]]) == [r[table.key[-1]] for r in rows]
+        assert datasets.load_dataset(str(folder), table.name, split=table.split).to_list() == rows
+        records = [
+            {
+                name.partition("/")[2]: [v.decode() for v in value] if isinstance(value, list) else
+                value.decode() if isinstance(value, bytes) else value
+                for name, value in record.items()
+            }
+            for record in islice(described.records(table.name), CROISSANTS)
+        ]  # fmt: skip
+        assert records == rows[:CROISSANTS]
+
+
+def test_a_release_has_every_file(first):
+    assert first.name == "1.0.0"
+    tables = [f"{table.name}.{kind}" for table in contents.TABLES for kind in ("parquet", "tsv")]
+    assert sorted(files_of(first)) == sorted(
+        [*tables, "README.md", "LICENSE.md", "croissant.json", "provenance.json", "changes.json", "SHA256SUMS"]
+    )
+
+
+def test_every_loader_reads_it(first, loaders, monkeypatch, tmp_path):
+    check_loading(first, loaders, monkeypatch, tmp_path)
+
+
+def test_popqas_tsv_is_in_the_published_format(first):
+    rows = published.read_published(first / "popqa.tsv", Rejects(0.0)).to_pylist()
+    wanted = [{name: row[name] for name in published.COLUMNS} for row in questions()]
+    assert rows == wanted
+
+
+def test_entityquestions_is_there_by_its_ids_only(first):
+    assert b"Where was Ada born" not in b"".join(files_of(first).values())
+    assert (first / "entityquestions_links.tsv").read_text(encoding="utf-8").splitlines() == [
+        "question_id\trelation\tsplit\ts_uri\ts_pop\tlink",
+        "P19-1\tP19\ttest\thttp://www.wikidata.org/entity/Q1\t7\tlabel",
+        "P19-2\tP19\ttest\t\t\tambiguous",
+    ]
+
+
+def test_the_card_has_the_front_matter_and_what_was_measured(first):
+    _, front, text = (first / "README.md").read_text(encoding="utf-8").split("---\n", 2)
+    front = yaml.safe_load(front)
+    assert front["license"] == ["cc0-1.0"]
+    assert front["size_categories"] == ["n<1K"]
+    assert [each["config_name"] for each in front["configs"]] == [table.name for table in contents.TABLES]
+    assert "| questions | 5 about 4 subjects |" in text
+    assert "| split | 1 train, 4 test |" in text
+    assert "| occupation | P106 | What is {}'s occupation? | 5 | 7 |" in text
+    assert "| popqa | tiny | bm25 | 4 | 0.250 | 0.500 | 0.750 | 1.000 |" in text
+    assert "1 (50.0 %) are linked" in text
+    assert "| Wikidata, JSON dump or query results | 1 | 1.50 | CC0-1.0 |" in text
+    assert "fictional" not in text
+    for table in contents.TABLES:
+        assert all(f"| `{column}` |" in text for column in table.columns)
+
+
+def test_provenance_says_what_made_it_but_nothing_of_the_machine(first):
+    made = json.loads((first / "provenance.json").read_text(encoding="utf-8"))
+    assert made["commit"] == releases.MADE_BY["commit"]
+    assert made["dvc"] == releases.MADE_BY["dvc"]
+    assert made["sources"][0]["sha256"] == "0" * 64
+    assert made["params"] == {
+        "profile": "sample",
+        "fetch": {"root": "(outside the project)/dumps", "source": "files"},
+        "lm": {"tiny": {"path": "(outside the project)/tiny"}},
+        "thresholds": {"search": "shrunk"},
+    }
+
+
+def test_the_same_data_gives_the_same_bytes_whatever_the_threads(first, tmp_path):
+    again = release(write_data(tmp_path / "data"), tmp_path / "out", threads=3)
+    assert files_of(again) == files_of(first)
+
+
+def test_where_nothing_changed_there_is_no_new_release(tmp_path):
+    data = write_data(tmp_path / "data")
+    before = files_of(release(data, tmp_path / "out"))
+    assert release(data, tmp_path / "out", made_by=releases.MADE_BY | {"commit": "f" * 40}) is None
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["1.0.0"]
+    assert files_of(tmp_path / "out/1.0.0") == before
+
+
+def test_the_next_release_says_what_changed(tmp_path):
+    release(write_data(tmp_path / "data"), tmp_path / "out")
+    moved = write_data(tmp_path / "data", questions(FACTS[1:], VIEWS | {2: 100}, "2021-11"))
+    second = release(moved, tmp_path / "out")
+    assert second.name == "1.1.0"
+    changes = json.loads((second / "changes.json").read_text(encoding="utf-8"))
+    assert (changes["previous"], changes["level"]) == ("1.0.0", "minor")
+    assert changes["tables"]["popqa"] == {
+        "rows": 4, "rows_added": 0, "rows_gone": 1, "rows_changed": 4, "columns_added": [], "columns_gone": [],
+        "values_changed": {"s_pop": 2, "month": 4},
+    }  # fmt: skip
+    card = (second / "README.md").read_text(encoding="utf-8")
+    assert "Since 1.0.0, a minor change:" in card
+    assert "- `popqa`: 0 rows added, 1 gone, 4 with other values\n" in card
+    difference = duckdb.execute(f"SELECT change, count(*) FROM '{second}/difference/difference.parquet' GROUP BY 1")
+    assert dict(difference.fetchall()) == {"gone": 1, "kept": 2}
+    assert "5 questions of 2021-10 (1.0.0/popqa.parquet)" in (second / "difference/index.html").read_text()
+    sums.check(second)
+
+
+def test_a_table_without_rows_is_left_out(tmp_path):
+    data = write_data(tmp_path / "data")
+    (data / "adaptive/thresholds.parquet").unlink()
+    folder = release(data, tmp_path / "out")
+    assert [table.name for table in contents.present(folder)] == ["popqa", "entityquestions_links"]
+    assert "threshold" not in (folder / "croissant.json").read_text(encoding="utf-8")
+    (data / "popqa/popqa.parquet").unlink()
+    with pytest.raises(LongtailError, match=r"data/popqa/popqa\.parquet: no question in it"):
+        release(data, tmp_path / "other")
+
+
+def test_a_tampered_file_is_caught(tmp_path):
+    folder = release(write_data(tmp_path / "data"), tmp_path / "out")
+    check = ["sha256sum", "--check", "--strict", "SHA256SUMS"]
+    assert subprocess.run(check, cwd=folder, capture_output=True).returncode == 0
+    assert dataset.check_release(folder, ingest=releases.INGEST, threads=1) == 11
+    text = (folder / "popqa.tsv").read_text(encoding="utf-8")
+    (folder / "popqa.tsv").write_text(text.replace("poet", "pope"), encoding="utf-8")
+    (folder / "LICENSE.md").unlink()
+    (folder / "notes.txt").touch()
+    done = subprocess.run(check, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "popqa.tsv: FAILED" in done.stdout
+    what = r"1\.0\.0: not as it was released: LICENSE\.md is missing, popqa\.tsv is changed, notes\.txt is not listed"
+    with pytest.raises(LongtailError, match=what):
+        dataset.check_release(folder, ingest=releases.INGEST, threads=1)
+    with pytest.raises(LongtailError, match=what):  # nor is it what the next release is compared with
+        release(tmp_path / "data", tmp_path / "out")
+
+
+def test_a_row_tampered_with_and_summed_again_is_caught(tmp_path):
+    folder = release(write_data(tmp_path / "data"), tmp_path / "out")
+    changed = "SELECT * REPLACE (if(obj_id = 21, 'Who?', question) AS question)"
+    table = duckdb.sql(f"{changed} FROM '{folder}/popqa.parquet'").to_arrow_table()
+    pq.write_table(table, folder / "popqa.parquet")
+    sums.write(folder)
+    with pytest.raises(LongtailError, match=r"popqa\.parquet row 3 \(Q2-P106-Q21\): its question is Who\?"):
+        dataset.check_release(folder, ingest=releases.INGEST, threads=1)
+
+
+@pytest.mark.parametrize("stop", ["private.check", "shutil.copytree"])
+def test_a_release_that_fails_leaves_the_last_one_as_it_was(tmp_path, monkeypatch, stop):
+    out = tmp_path / "out"
+    release(write_data(tmp_path / "data"), out)
+    before = files_of(out)
+    write_data(tmp_path / "data", questions(views=VIEWS | {2: 100}))
+
+    def fail(*_):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(f"pipelines.release.dataset.{stop}", fail)
+    with pytest.raises(OSError, match="no space left"):
+        release(tmp_path / "data", out)
+    assert files_of(out) == before
+    assert not list((tmp_path / ".longtail/tmp").iterdir())
+
+
+def test_a_copy_cut_short_by_a_killed_process_is_no_release(tmp_path):
+    (tmp_path / "out/.1.0.0").mkdir(parents=True)
+    (tmp_path / "out/.1.0.0/half").touch()
+    folder = release(write_data(tmp_path / "data"), tmp_path / "out")
+    assert folder.name == "1.0.0"
+    assert "half" not in files_of(folder)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["1.0.0"]
+
+
+def test_the_published_popqa_is_released_and_loads(tmp_path, real, loaders, monkeypatch):
+    data = write_data(tmp_path / "data")
+    (data / "adaptive/thresholds.parquet").unlink()
+    build_popqa(
+        tmp_path / "none.parquet",
+        real / "popqa/popQA.tsv",
+        data / "popqa",
+        relations=RELATIONS,
+        popqa=params.PopQA(source="published", sampling="all", per_relation=100, train_share=0.0),
+        month="2021-10",
+        seed=0,
+        ingest=releases.INGEST,
+        threads=1,
+    )
+    folder = release(data, tmp_path / "out")
+    assert (folder / "popqa.tsv").read_bytes() == (real / "popqa/popQA.tsv").read_bytes()
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert "| questions | 14,267 about" in card
+    assert yaml.safe_load(card.split("---\n")[1])["license"] == ["mit", "cc0-1.0"]
+    assert "Copyright (c) 2023 Alex Mallen" in (folder / "LICENSE.md").read_text(encoding="utf-8")
+    check_loading(folder, loaders, monkeypatch, tmp_path)

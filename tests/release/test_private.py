@@ -1,0 +1,74 @@
+"""No secret and no path of the machine gets into a release: params leave them out, every text is looked through."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from releases import MADE_BY, release, write_data
+
+from pipelines import shards
+from pipelines.errors import LongtailError
+from pipelines.release import private
+
+
+@pytest.fixture(autouse=True)
+def _workplace(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_params_are_shown_without_the_machine():
+    given = {
+        "contact": "ada@example.org",
+        "compute": {"dask": "tcp://node7:8786", "threads": 2},
+        "fetch": {"root": "../real", "files": {"pile": ["pile/*.zst", "/data/x.zst", "https://example.org/a/b"]}},
+        "lm": {"big": {"path": "C:\\models\\big", "revision": None}, "hub": {"path": "openai/gpt2"}},
+        "retriever": {"path": "~/models/r"},
+    }
+    assert private.shown(given) == {
+        "compute": {"threads": 2},
+        "fetch": {
+            "root": "(outside the project)/real",
+            "files": {"pile": ["pile/*.zst", "(outside the project)/x.zst", "https://example.org/a/b"]},
+        },
+        "lm": {"big": {"path": "(outside the project)/big", "revision": None}, "hub": {"path": "openai/gpt2"}},
+        "retriever": {"path": "(outside the project)/r"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("see /home/ada/notes", "a path of a machine"),
+        (r"see C:\notes", "a path of a machine"),
+        ("https://ada:pass@example.org/", "an address with a password"),
+        ("hf_" + "a1" * 17, "a Hugging Face token"),
+        ("AKIA" + "A1" * 8, "an AWS key"),
+        ("-----BEGIN RSA PRIVATE KEY-----", "a private key"),
+        ("correct horse", r"\$MY_API_TOKEN"),
+        ("in /srv7/ada/longtail/data", "the folder longtail"),
+        ("in /srv7/ada/longtail.", "the folder longtail"),
+    ],
+)
+def test_what_gives_the_machine_away_is_found(tmp_path, text, what):
+    environment = {"MY_API_TOKEN": "correct horse", "TOKENIZERS_PARALLELISM": "false", "EDITOR": "vi"}
+    machine = private.of_machine(environment, [Path("/srv7/ada/longtail"), Path("/")])
+    shards.write_json("release/difference/some.json", ["fine", f"a\n{text}"])
+    with pytest.raises(LongtailError, match=rf"^difference/some\.json: {what} in line 3, expected nothing") as caught:
+        private.check(tmp_path / "release", machine)
+    assert text not in str(caught.value)
+    shards.write_json(
+        "release/difference/some.json",
+        ["fine", "https://example.org/home/ada", "and/or", "false", "/srv7/ada/longtails"],
+    )
+    private.check(tmp_path / "release", machine)
+
+
+def test_a_release_with_something_of_the_machine_is_refused(tmp_path):
+    data = write_data(tmp_path / "data")
+    made_by = MADE_BY | {"dvc": {"fetch": {"/home/ada/raw": "0"}}}
+    with pytest.raises(LongtailError, match=r"^provenance\.json: a path of a machine in line"):
+        release(data, tmp_path / "out", made_by=made_by)
+    with pytest.raises(LongtailError, match=r"^popqa\.tsv: \$API_KEY in line 5, expected nothing of the machine"):
+        release(data, tmp_path / "out", machine=private.of_machine({"API_KEY": "cleaner, first"}, []))
+    assert not (tmp_path / "out").exists()

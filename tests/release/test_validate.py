@@ -1,0 +1,130 @@
+"""Every kind of bad row is refused, with its file, its place, its key and the reason; good rows are not."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from releases import INGEST, WIKIDATA, links, questions, thresholds, write_data
+
+from pipelines import database
+from pipelines.errors import LongtailError
+from pipelines.release import contents, validate
+
+FACTS = [(s, o) for s in (1, 2, 3, 4) for o in (20, 21, 22)]
+CHANGES = {  # question -> (what is changed in it, why it is refused)
+    "Q1-P106-Q20": ({"prop": "job"}, "its relation P106 is called job, expected one of relations.yaml"),
+    "Q1-P106-Q21": ({"question": "Who?"}, "its question is Who?, expected What is Ada's occupation?"),
+    "Q1-P106-Q22": (
+        {"s_uri": f"{WIKIDATA}01"},
+        f"its addresses are {WIKIDATA}01 and {WIKIDATA}22, expected two of Wik",
+    ),
+    "Q2-P106-Q20": ({"s_pop": 98}, None),  # what the subject's other questions are compared with
+    "Q2-P106-Q21": ({}, "its popularity of the subject is not that of row 4"),
+    "Q2-P106-Q22": ({"s_pop": 98, "o_pop": -1}, "its object has -1 page views"),
+    "Q3-P106-Q20": ({"possible_answers": ["poet", " "]}, "one of its answers is blank"),
+    "Q3-P106-Q21": ({"possible_answers": ["poet", "poet"]}, "its object king is not among its answers"),
+    "Q3-P106-Q22": ({"obj": None, "month": "2021"}, "it has no obj"),
+    "Q4-P106-Q20": ({"split": "dev"}, "its split is dev, expected train or test"),
+    "Q4-P106-Q21": ({"origin": "guessed"}, "its origin is guessed, expected wikidata or published"),
+    "Q4-P106-Q22": ({"id": 2**52 + 421}, "its id is that of row 11"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _workplace(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def faults_of(tmp_path, *tables) -> tuple[list[tuple], str]:
+    """(all faults, the error), of datasets as the stages would leave them."""
+    folder = tmp_path / "release"
+    folder.mkdir()
+    with database.connect(INGEST.memory_gb, 1) as db:
+        contents.write_tables(db, write_data(tmp_path / "data", *tables), folder)
+        try:
+            validate.check_tables(db, folder)
+        except LongtailError as error:
+            return db.sql("FROM faults ORDER BY ALL").fetchall(), str(error)
+    return [], ""
+
+
+def test_good_rows_pass(tmp_path):
+    assert faults_of(tmp_path, questions(FACTS)) == ([], "")
+
+
+def test_bad_questions_are_named(tmp_path):
+    rows = [row | CHANGES[row["question_id"]][0] for row in questions(FACTS)]
+    faults, error = faults_of(tmp_path, rows)
+    for place, (question, (_, why)) in enumerate(CHANGES.items(), start=1):
+        found = [reason for file, row, key, reason in faults if (file, row, key) == ("popqa.parquet", place, question)]
+        assert found if why else not found
+        assert not why or any(reason.startswith(why) for reason in found)
+    first = "popqa.parquet row 1 (Q1-P106-Q20): its relation P106 is called job"
+    assert error.startswith(f"not fit for a release, {len(faults)} faults: {first}")
+    assert error.endswith(f"; and {len(faults) - validate.NAMED} more")
+
+
+def test_a_question_without_answers_is_named(tmp_path):
+    rows = questions()
+    rows[2]["possible_answers"] = []
+    _, error = faults_of(tmp_path, rows)
+    assert "popqa.parquet row 3 (Q2-P106-Q21): it has no answer" in error
+
+
+def test_a_triple_asked_about_twice_is_named(tmp_path):
+    rows = questions()
+    faults, _ = faults_of(tmp_path, [*rows, rows[1] | {"id": 1, "question_id": "another"}])
+    assert faults == [("popqa.parquet", 6, "another", "its relation, s_uri, o_uri is that of row 2")]
+
+
+def test_an_answer_twice_and_unknown_views_pass_in_published_rows_only(tmp_path):
+    strange = {"possible_answers": ["poet", "bard", "poet"], "o_pop": -2}
+    (tmp_path / "published").mkdir()
+    (tmp_path / "ours").mkdir()
+    first, *others = questions()
+    passing, _ = faults_of(tmp_path / "published", [first | strange | {"origin": "published"}, *others])
+    ours, _ = faults_of(tmp_path / "ours", [first | strange, *others])
+    assert passing == []
+    assert [why for *_, why in ours] == ["it names an answer twice", "its object has -2 page views"]
+
+
+def test_bad_links_and_thresholds_are_named(tmp_path):
+    linked, cuts = links(), thresholds()
+    linked[0]["link"] = "ambiguous"
+    linked[1] |= {"question_id": "P19-1", "s_pop": 3}
+    cuts[0]["threshold"] = -1.0
+    cuts[1] |= {"threshold_low": 9.0, "threshold_high": 8.0, "adaptive": 1.5, "closed_book": float("nan")}
+    faults, _ = faults_of(tmp_path, None, linked, cuts)
+    assert [(row, key, why) for file, row, key, why in faults if file.startswith("entity")] == [
+        (1, "P19-1", f"it is linked (ambiguous) to {WIKIDATA}1"),
+        (2, "P19-1", "its question_id is that of row 1"),
+        (2, "P19-1", "its subject has 3 page views"),
+    ]
+    assert [(row, key, why) for file, row, key, why in faults if file.startswith("thresholds")] == [
+        (1, "popqa tiny bm25 exact P106", "its threshold is -1.0, expected page views"),
+        (2, "popqa tiny bm25 shrunk P106", "its accuracies are not all from 0 to 1"),
+        (2, "popqa tiny bm25 shrunk P106", "its threshold lies from 9.0 to 8.0"),
+    ]
+
+
+def test_another_schema_is_refused(tmp_path):
+    data = write_data(tmp_path / "data")
+    table = pq.read_table(data / "popqa/popqa.parquet")
+    pq.write_table(table.set_column(13, "s_pop", table["s_pop"].cast(pa.float64())), data / "popqa/popqa.parquet")
+    with database.connect(INGEST.memory_gb, 1) as db:
+        contents.write_tables(db, data, tmp_path)
+        with pytest.raises(LongtailError, match=r"popqa\.parquet: its columns have s_pop DOUBLE where s_pop BIGINT is"):
+            validate.check_tables(db, tmp_path)
+        pq.write_table(table.drop_columns("month"), data / "popqa/popqa.parquet")
+        with pytest.raises(LongtailError, match=r"popqa/popqa\.parquet: no column month, expected id, subj"):
+            contents.write_tables(db, data, tmp_path)
+
+
+def test_a_tsv_that_is_not_the_table_is_refused(tmp_path):
+    with database.connect(INGEST.memory_gb, 1) as db:
+        contents.write_tables(db, write_data(tmp_path / "data"), tmp_path)
+        text = (tmp_path / "popqa.tsv").read_text(encoding="utf-8")
+        (tmp_path / "popqa.tsv").write_text(text.replace("bard", "minstrel"), encoding="utf-8")
+        with pytest.raises(LongtailError, match=r"popqa\.tsv: its column o_aliases is not that of popqa\.parquet"):
+            validate.check_tables(db, tmp_path)
