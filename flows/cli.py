@@ -266,17 +266,17 @@ def import_answers(
 
 @app.command()
 def ui(
-    port: Annotated[int, typer.Option(help="On 127.0.0.1.")] = 4200,
+    port: Annotated[int, typer.Option(help="Prefect's, on 127.0.0.1.")] = 4200,
+    mlflow_port: Annotated[int, typer.Option(help="MLflow's, likewise.")] = 5000,
 ) -> None:
-    """Serve Prefect's pages on all runs so far, until Ctrl-C; and say how to open MLflow's."""
+    """Serve Prefect's and MLflow's pages on all runs so far, until Ctrl-C."""
     import time
 
     from flows import server
 
     server.prepare(HOME)
-    with server.start(HOME.resolve(), port) as url:
-        print(f"Prefect: {url.removesuffix('/api')} (Ctrl-C ends it)")
-        print("MLflow:  .venv/bin/mlflow ui --backend-store-uri sqlite:///mlflow.db --host 127.0.0.1 --port 5000")
+    with server.mlflow_pages(HOME, mlflow_port) as pages, server.start(HOME.resolve(), port) as url:
+        print(f"Prefect: {url.removesuffix('/api')}\nMLflow:  {pages}\n(Ctrl-C ends both)", flush=True)
         try:
             while True:
                 time.sleep(3600)

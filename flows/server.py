@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from flows import processes
+from pipelines import tracking
 from pipelines.errors import LongtailError
 
 START_TIMEOUT = 180  # seconds; a fresh database takes 10 to 20
@@ -93,6 +95,28 @@ def start(home: Path, port: int = 0) -> Iterator[str]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+@contextmanager
+def mlflow_pages(home: Path, port: int) -> Iterator[str]:
+    """Serve MLflow's pages on the store of this folder; yields their address at once, before they are up."""
+    if not _is_free(port):
+        raise LongtailError(f"port {port} is taken; end what listens there, or choose another with --mlflow-port")
+    store = os.environ.get("MLFLOW_TRACKING_URI", tracking.STORE)
+    command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", store, "--host", "127.0.0.1"]
+    with (home / "mlflow.log").open("wb") as log:
+        process = subprocess.Popen(
+            [*command, "--port", str(port), "--workers", "1"],
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"},
+            start_new_session=True,
+        )
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        processes.stop([process.pid], patience=10)
+        process.wait()
 
 
 def flush() -> None:

@@ -9,8 +9,10 @@ import time
 
 import psutil
 import pytest
+import requests
 
 from flows import server
+from pipelines import tracking
 from pipelines.errors import LongtailError
 
 SCHEDULED = """
@@ -89,3 +91,28 @@ def test_a_server_that_can_not_start_is_one_line(clean, monkeypatch):
     monkeypatch.setenv("PREFECT_SERVER_DATABASE_CONNECTION_URL", "sqlite+aiosqlite:////nowhere/at/all.db")
     with pytest.raises(LongtailError, match=r"did not start, see .*server\.log"), server.running(clean):
         pass
+
+
+def test_mlflow_serves_the_runs_of_the_folder_and_ends(clean, tmp_path, monkeypatch):
+    import mlflow
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    clean.mkdir()
+    client = mlflow.MlflowClient(tracking_uri=tracking.STORE)
+    client.create_experiment("shown")
+    port = server._free_port()
+    with server.mlflow_pages(clean, port) as url:
+        asked = f"{url}/api/2.0/mlflow/experiments/get-by-name?experiment_name=shown"
+        deadline = time.monotonic() + 120
+        while True:
+            try:
+                assert requests.get(asked, timeout=5).json()["experiment"]["name"] == "shown"
+                break
+            except requests.ConnectionError:
+                assert time.monotonic() < deadline, (clean / "mlflow.log").read_text()
+                time.sleep(0.2)
+        with pytest.raises(LongtailError, match=f"port {port} is taken"), server.mlflow_pages(clean, port):
+            pass
+    with pytest.raises(requests.ConnectionError):
+        requests.get(asked, timeout=5)
