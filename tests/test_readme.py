@@ -1,10 +1,12 @@
-"""README.md names commands, files and folders that are there."""
+"""README.md, CONTRIBUTING.md and docs/ name commands, files and folders that are there."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -15,35 +17,52 @@ def readme(root) -> str:
     return (root / "README.md").read_text(encoding="utf-8")
 
 
-def test_links_lead_somewhere(readme, root):
-    links = re.findall(r"\]\((?!http)([^)]+)\)", readme)
-    assert links
-    assert [link for link in links if not (root / link).exists()] == []
+@pytest.fixture(scope="module")
+def pages(root) -> dict[Path, str]:
+    """The folder that links are relative to, and the text, of every page."""
+    files = [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").glob("*.md"))]
+    return {file: file.read_text(encoding="utf-8") for file in files}
+
+
+def test_links_lead_somewhere(pages):
+    links = [(file, link) for file, text in pages.items() for link in re.findall(r"\]\((?!http)([^)#]+)\)", text)]
+    assert len(links) > 30
+    assert [(file.name, link) for file, link in links if not (file.parent / link).exists()] == []
+
+
+def test_every_page_is_reached_from_the_index(root):
+    index = (root / "docs/README.md").read_text(encoding="utf-8")
+    assert [file.name for file in (root / "docs").glob("*.md") if f"({file.name})" not in index] == ["README.md"]
 
 
 def test_make_targets_are_there(readme, root):
     targets = re.findall(r"^make (\w+)", readme, re.MULTILINE)
-    assert targets == ["run", "test"]
+    assert targets == ["run", "test", "schedule"]
     for target in targets:
         done = subprocess.run(["make", "-n", target], cwd=root, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
 
 
-def test_commands_are_there_with_the_options_named(readme, root):
-    lines = re.findall(r"^\.venv/bin/(\w+) ([^#\n]+)", readme, re.MULTILINE)
-    assert len(lines) >= 8
-    modules = {"longtail": "flows.cli", "dvc": "dvc", "mlflow": "mlflow", "dask": "dask"}
-    for program, rest in lines:
-        if program == "longtail" and rest.startswith("--"):
-            continue
-        words = re.sub(r'"[^"]*"', "", rest).split()
-        command = [w for w in words if not w.startswith("-")][: 2 if program == "dvc" else 1]
-        options = [w for w in words if w.startswith("--")]
+def test_commands_are_there_with_the_options_named(pages, root):
+    modules = {"longtail": "flows.cli", "dvc": "dvc", "mlflow": "mlflow", "dask": "dask", "prefect": "prefect"}
+    named: dict[tuple[str, ...], set[str]] = {}  # command -> options
+    for text in pages.values():
+        for program, rest in re.findall(r"^(?:\.venv/bin/)?(longtail|dvc|mlflow|dask|prefect) ([^#\n]+)", text, re.M):
+            words = re.sub(r'"[^"]*"', "", rest).split()
+            nested = program == "dvc" and words[0] in ("remote", "exp", "metrics", "plots")
+            command = [word for word in words if not word.startswith("-")][: 2 if nested else 1]
+            named.setdefault((program, *command), set()).update(w for w in words if w.startswith("--"))
+    assert len(named) >= 15
+    for (program, *command), options in named.items():
         done = subprocess.run(
-            [sys.executable, "-m", modules[program], *command, "--help"], cwd=root, capture_output=True, text=True
+            [sys.executable, "-m", modules[program], *command, "--help"],
+            cwd=root,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "COLUMNS": "200"},
         )
-        assert done.returncode == 0, f"{program} {rest}: {done.stderr}"
-        assert [option for option in options if option not in done.stdout] == []
+        assert done.returncode == 0, f"{program} {command}: {done.stderr}"
+        assert [option for option in options - {"--help"} if option not in done.stdout] == [], (program, command)
 
 
 def test_every_stage_is_in_the_picture(readme, root):

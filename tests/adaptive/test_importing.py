@@ -196,9 +196,10 @@ def test_all_published_questions_with_simulated_predictions_in_the_layout_of_the
 ):
     """The set's own columns, an unnamed first one, is_correct, prompt (of several lines), pred; rows in any order."""
     monkeypatch.chdir(tmp_path)
-    csv.field_size_limit(1 << 20)
+    usual = csv.field_size_limit(1 << 20)
     with (real / "popqa/popQA.tsv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file, delimiter="\t"))
+    csv.field_size_limit(usual)
     draw, right = np.random.default_rng(0), {}
     for number, row in enumerate(rows):
         right[row["id"]] = bool(draw.random() < 0.4)

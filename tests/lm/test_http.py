@@ -178,9 +178,8 @@ def test_params_that_lack_something_are_refused(change: dict, message: str) -> N
         params.LM(**values | change | {"http": http if http is None else values["http"] | http})
 
 
-def test_the_readmes_example_is_valid(root: Path) -> None:
-    (example,) = re.findall(
-        r"^```yaml\n(lms: .*?)```", (root / "README.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
-    )
+def test_the_documented_example_is_valid(root: Path) -> None:
+    text = (root / "docs/language-models.md").read_text("utf-8")
+    (example,) = re.findall(r"^```yaml\n(lms: .*?)```", text, re.DOTALL | re.MULTILINE)
     (lm,) = yaml.safe_load(example)["lm"].values()
     assert params.LM(**lm).source == "http"
