@@ -25,6 +25,7 @@ class Stage:
     description: str
     needs: tuple[str, ...]  # the stages whose outputs it reads
     threads: str | None  # "all" or "inference": computes on compute.threads or compute.inference_threads; else on one
+    long: bool  # much longer than others that wait for the same: started first, so that no core idles at the end
     metrics: tuple[Path, ...]  # JSON files
 
 
@@ -78,7 +79,7 @@ def has_remote(root: Path) -> bool:
 
 
 def ready(stages: list[Stage], started: set[str], running: list[Stage], compute: params.Compute) -> list[Stage]:
-    """The stages to start now, those that most others wait for first.
+    """The stages to start now, long ones first, then those that most others wait for.
 
     Those that compute on several threads take no more than `compute.threads` together; the others are not counted.
     """
@@ -86,7 +87,7 @@ def ready(stages: list[Stage], started: set[str], running: list[Stage], compute:
     taken = sum(threads[stage.threads] for stage in running)
     unfinished = {stage.name for stage in running} | {stage.name for stage in stages if stage.name not in started}
     chosen: list[Stage] = []
-    for stage in sorted(stages, key=lambda stage: -len(_dependents(stages, stage.name))):
+    for stage in sorted(stages, key=lambda stage: (not stage.long, -len(_dependents(stages, stage.name)))):
         own = threads[stage.threads]
         fits = not own or not taken or taken + own <= compute.threads
         if stage.name not in started and fits and unfinished.isdisjoint(stage.needs):
@@ -111,6 +112,7 @@ def _stage(root: Path, graph, stage) -> Stage:
         description=stage.desc or "",
         needs=tuple(sorted(other.addressing for other in graph.successors(stage))),
         threads=(stage.meta or {}).get("threads"),
+        long=(stage.meta or {}).get("long", False),
         metrics=tuple(path.relative_to(root.resolve()) for path in metrics),
     )
 

@@ -100,9 +100,9 @@ def write(root: Path = ROOT) -> None:
         if set(entry["params"]) != wanted:
             kept = [name for name in entry["params"] if name in wanted]
             entry["params"][:] = kept + sorted(wanted.difference(kept))
-        entry.pop("meta", None)
+        kept = {key: value for key, value in entry.pop("meta", {}).items() if key != "threads"}
         if mark := threads(module, root):
-            entry.insert(list(entry).index("deps"), "meta", {"threads": mark})
+            entry.insert(list(entry).index("deps"), "meta", {"threads": mark} | kept)
     yaml.dump(document, root / "dvc.yaml")
 
 

@@ -9,9 +9,11 @@ from pipelines.errors import LongtailError
 from pipelines.params import Compute
 
 
-def stages(*marks: str | None) -> list[graph.Stage]:
+def stages(*marks: str | None, long: str = "") -> list[graph.Stage]:
+    """Stages named 0, 1 and so on; those in `long` take long."""
     return [
-        graph.Stage(name=str(i), description="", needs=(), threads=mark, metrics=()) for i, mark in enumerate(marks)
+        graph.Stage(name=str(i), description="", needs=(), threads=mark, long=str(i) in long, metrics=())
+        for i, mark in enumerate(marks)
     ]
 
 
@@ -33,6 +35,11 @@ def test_stages_share_the_threads(threads, inference, marks, together):
     waiting = stages(*marks)
     chosen = graph.ready(waiting, set(), [], compute(threads, inference))
     assert "".join(stage.name for stage in chosen) == together
+
+
+def test_a_long_stage_comes_first():
+    waiting = stages("inference", "inference", "inference", long="2")
+    assert [stage.name for stage in graph.ready(waiting, set(), [], compute(2, 1))] == ["2", "0"]
 
 
 def test_a_stage_that_takes_all_threads_waits_for_those_that_run():
