@@ -25,8 +25,8 @@ class Stage:
     description: str
     needs: tuple[str, ...]  # the stages whose outputs it reads
     threads: str | None  # "all" or "inference": computes on compute.threads or compute.inference_threads; else on one
-    long: bool  # much longer than others that wait for the same: started first, so that no core idles at the end
     metrics: tuple[Path, ...]  # JSON files
+    long: bool = False  # much longer than others that wait for the same: starts first, so that no core idles at the end
 
 
 def read(root: Path) -> tuple[list[Stage], dict[str, list[str]]]:
