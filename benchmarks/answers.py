@@ -107,7 +107,6 @@ def main() -> None:
     parser.add_argument("--price", type=float, default=0.02, help="of 1,000 tokens, for a local model's tokens")
     given = parser.parse_args()
     chosen = params_file.load("seed", "compute", "lm", "lms", "retriever", "replug", "answer")
-    chosen.compute = chosen.compute.model_copy(update={"threads": chosen.compute.inference_threads})
     chosen.answer = chosen.answer.model_copy(update={"max_questions": given.questions})
     os.environ["OMP_NUM_THREADS"] = str(chosen.compute.threads)
     folder = Path(tempfile.mkdtemp())

@@ -20,7 +20,7 @@ READ = """
 import json
 from pathlib import Path
 from pipelines import params_file
-from pipelines.release import findings, inputs
+from pipelines.report import findings, inputs
 p = params_file.load("lms", "thresholds", "replug")
 read = inputs.read(Path("data"), p.lms)
 found = findings.findings(read, p.thresholds.search, p.replug.top_k)

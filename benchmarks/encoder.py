@@ -111,7 +111,7 @@ def _ours(folder: Path, numerics: Numerics | None) -> Encoder:
 
 
 def _compute(cores: int) -> params.Compute:
-    return params.Compute(threads=1, inference_threads=1, workers=cores, executor="local", dask=None, device="cpu")
+    return params.Compute(threads=1, workers=cores, executor="local", dask=None, device="cpu")
 
 
 def ways(folder: Path) -> dict[str, Callable[[list[str]], np.ndarray]]:

@@ -26,7 +26,8 @@ from ruamel.yaml import YAML
 ROOT = Path(__file__).resolve().parents[1]
 VARIANTS = list(itertools.product(("q_p", "p_q"), ("mean_logprob", "sum_logprob", "prob")))
 SWEEP = (1, 2, 3, 5, 10)  # documents in the ensemble
-ANSWER, ANSWERS = "answer@popqa-{lm}-{method}", "data/predictions/popqa/{lm}/{method}.parquet"  # a stage and its output
+STAGES = {"dense": "answer@popqa-{}-dense", "lsr": "answer_lsr@popqa-{}-lsr"}  # by method
+ANSWERS = "data/predictions/popqa/{lm}/{method}.parquet"
 READ = """
 import json
 from pathlib import Path
@@ -90,11 +91,11 @@ def _figures(copy: Path, seed: int, kl: str, likelihood: str) -> str:
         if not errors or "uniform" not in errors[0]:
             raise SystemExit(trained.stdout + trained.stderr)
         return json.dumps({"stopped": errors[0].removeprefix("error: ")})
-    wanted = [f"score_lm@pile-{lm}", *(ANSWER.format(lm=lm, method=method) for method in ("dense", "lsr"))]
+    wanted = [f"score_lm@pile-{lm}", *(stage.format(lm) for stage in STAGES.values())]
     subprocess.run([python, "-m", "dvc", "repro", *wanted], cwd=copy, check=True, stdout=sys.stderr,
                    stderr=subprocess.DEVNULL)  # fmt: skip
     script = READ
-    for method in ("dense", "lsr"):
+    for method in STAGES:
         script = script.replace(f"{{{method}}}", ANSWERS.format(lm=lm, method=method))
     return subprocess.run([python, "-c", script], cwd=copy, check=True, stdout=subprocess.PIPE, text=True).stdout
 

@@ -60,7 +60,7 @@ def shown(hits: list[Hit], width: int) -> Iterator[str]:
 def attribute(query_id: str, retriever: str, page: Path) -> Iterator[str]:
     """What a scored text owes to memory and to each document; yields lines, and writes the text's page."""
     from pipelines import shards
-    from pipelines.release import attribution_page
+    from pipelines.report import attribution_page
 
     text = attribution_page.one_text(Path("data"), retriever, query_id, "The text")
     yield text["summary"]

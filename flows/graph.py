@@ -24,7 +24,7 @@ class Stage:
     name: str  # DVC's, matrix item included: chunk@pile
     description: str
     needs: tuple[str, ...]  # the stages whose outputs it reads
-    threads: str | None  # "all" or "inference": computes on compute.threads or compute.inference_threads; else on one
+    workers: str | None  # of compute.workers: "one", "all" for its shards, or none, where it hardly computes
     metrics: tuple[Path, ...]  # JSON files
     long: bool = False  # much longer than others that wait for the same: starts first, so that no core idles at the end
 
@@ -81,15 +81,16 @@ def has_remote(root: Path) -> bool:
 def ready(stages: list[Stage], started: set[str], running: list[Stage], compute: params.Compute) -> list[Stage]:
     """The stages to start now, long ones first, then those that most others wait for.
 
-    Those that compute on several threads take no more than `compute.threads` together; the others are not counted.
+    Together they take no more than `compute.workers`, and only one at a time the GPU.
     """
-    threads: Mapping[str | None, int] = {None: 0, "all": compute.threads, "inference": compute.inference_threads}
-    taken = sum(threads[stage.threads] for stage in running)
+    one = 1 if compute.device == "cpu" else compute.workers
+    workers: Mapping[str | None, int] = {None: 0, "one": one, "all": compute.workers}
+    taken = sum(workers[stage.workers] for stage in running)
     unfinished = {stage.name for stage in running} | {stage.name for stage in stages if stage.name not in started}
     chosen: list[Stage] = []
     for stage in sorted(stages, key=lambda stage: (not stage.long, -len(_dependents(stages, stage.name)))):
-        own = threads[stage.threads]
-        fits = not own or not taken or taken + own <= compute.threads
+        own = workers[stage.workers]
+        fits = not own or taken + own <= compute.workers
         if stage.name not in started and fits and unfinished.isdisjoint(stage.needs):
             chosen.append(stage)
             taken += own
@@ -111,7 +112,7 @@ def _stage(root: Path, graph, stage) -> Stage:
         name=stage.addressing,
         description=stage.desc or "",
         needs=tuple(sorted(other.addressing for other in graph.successors(stage))),
-        threads=(stage.meta or {}).get("threads"),
+        workers=(stage.meta or {}).get("workers"),
         long=(stage.meta or {}).get("long", False),
         metrics=tuple(path.relative_to(root.resolve()) for path in metrics),
     )

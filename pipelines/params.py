@@ -22,9 +22,8 @@ class Section(BaseModel):
 
 
 class Compute(Section):
-    threads: PositiveInt  # of torch, FAISS and DuckDB: trained weights depend on it, so never taken from the machine
-    inference_threads: PositiveInt = 1  # of stages that only run models: fewer than threads, and they run side by side
-    workers: PositiveInt  # processes on one machine, sharing its ingest.memory_gb; never part of the result
+    threads: PositiveInt  # a process's: weights depend on it, so it is never taken from the machine
+    workers: PositiveInt  # processes at once, of stages side by side or of one's shards; never part of the result
     executor: Literal["local", "dask"]  # whose processes shards are mapped over
     dask: Annotated[str, Field(pattern=r"^(\w+://)?[^\s/]+:\d+$")] | None  # the scheduler's address
     device: Literal["cpu", "cuda"]  # of torch; FAISS and DuckDB stay on the CPU

@@ -23,13 +23,11 @@ def run(
     *,
     out: str,
     metrics: Path | None = None,
-    inference: bool = False,
 ) -> None:
     """Check params.yaml, do `work(params)`, log its metrics as a stage's run, and print where the result (`out`) is.
 
     `sections` are the params the stage uses, the same that dvc.yaml names. A metric that is a list is a training curve;
-    the others are written to the file `metrics`, where the stage doesn't write a richer one itself. A stage of
-    `inference` runs models without training them: its `compute.threads` are `compute.inference_threads`.
+    the others are written to the file `metrics`, where the stage doesn't write a richer one itself.
     A LongtailError, or an interruption, ends the process with one line on standard error and exit code 1 or 130;
     a server that did not answer with os.EX_TEMPFAIL, for whoever can try later.
     """
@@ -38,8 +36,6 @@ def run(
     try:
         chosen = params_file.load(*sections)
         used = vars(chosen)
-        if inference:
-            chosen.compute = chosen.compute.model_copy(update={"threads": chosen.compute.inference_threads})
         if hasattr(chosen, "compute"):  # before torch or FAISS are imported: the number of threads decides bytes
             os.environ["OMP_NUM_THREADS"] = str(chosen.compute.threads)
             os.environ.setdefault("GOMP_SPINCOUNT", "1000000")  # wait actively for some milliseconds, then sleep

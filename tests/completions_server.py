@@ -54,15 +54,15 @@ class Completions(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}/v1"
 
     def complete(self, body: dict) -> dict:
-        choices, made = [], 0
-        for index, prompt in enumerate(body["prompt"]):
+        choices, made, prompts = [], 0, several(body["prompt"])
+        for index, prompt in enumerate(prompts):
             ids = prompt if isinstance(prompt, list) else self.tokenizer(prompt)["input_ids"]
             choice = self._echoed(ids) if body.get("echo") else self._continued(ids, body)
             made += 0 if body.get("echo") else len(choice["logprobs"]["tokens"])
             choices.insert(0, {"index": index, "finish_reason": "length", **choice})  # in no helpful order
             if not self.logprobs or (body.get("echo") and not self.echo):
                 choices[0]["logprobs"] = None
-        read = sum(len(p) if isinstance(p, list) else len(self.tokenizer(p)["input_ids"]) for p in body["prompt"])
+        read = sum(len(p) if isinstance(p, list) else len(self.tokenizer(p)["input_ids"]) for p in prompts)
         usage = {"prompt_tokens": read, "completion_tokens": made, "total_tokens": read + made}
         return {"object": "text_completion", "choices": choices} | ({"usage": usage} if self.usage else {})
 
@@ -104,6 +104,11 @@ class Completions(ThreadingHTTPServer):
         return [len(os.path.commonprefix([one, text])) for one in before]  # noqa: RUF071
 
 
+def several(prompt: str | list) -> list:
+    """The prompts of a request, which may say a single one, a text or token ids, without a list around it."""
+    return prompt if isinstance(prompt, list) and not isinstance(prompt[0], int) else [prompt]
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: Completions
     protocol_version = "HTTP/1.1"
@@ -129,7 +134,8 @@ class _Handler(BaseHTTPRequestHandler):
         with server.lock:
             server.now -= 1
             if fault.status == 200:
-                server.paid.update(json.dumps(body | {"prompt": prompt}, sort_keys=True) for prompt in body["prompt"])
+                prompts = several(body["prompt"])
+                server.paid.update(json.dumps(body | {"prompt": prompt}, sort_keys=True) for prompt in prompts)
         if fault.sent in (NOTHING, LATE):
             self.close_connection = fault.sent == NOTHING or server.go_on.wait()
             return

@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 
 ROOT = Path(__file__).resolve().parents[1]
 NEUTRAL = {f"pipelines/{name}.py" for name in ("stage", "tracking", "errors", "params", "params_file")}
-COMPUTES = {"torch", "transformers", "faiss"}  # libraries that take every thread they are given
+COMPUTES = {"torch", "transformers", "faiss"}  # libraries that keep a core busy
 
 
 def module_of(command: str) -> Path:
@@ -43,16 +43,15 @@ def closure(module: Path, root: Path = ROOT) -> tuple[list[str], set[str]]:
     return [first, *sorted(rest)], libraries
 
 
-def call(module: Path, root: Path = ROOT) -> tuple[set[str], bool]:
-    """The params that a stage's module hands to `stage.run`, and whether it is of `inference`."""
+def sections(module: Path, root: Path = ROOT) -> set[str]:
+    """The params that a stage's module hands to `stage.run`."""
     tree = ast.parse((root / module).read_text(encoding="utf-8"))
     assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
     constants = {node.targets[0].id: node.value for node in assigned if isinstance(node.targets[0], ast.Name)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("stage.run", "run"):
             value = node.args[1]
-            named = ast.literal_eval(constants[value.id] if isinstance(value, ast.Name) else value)
-            return set(named), any(keyword.arg == "inference" for keyword in node.keywords)
+            return set(ast.literal_eval(constants[value.id] if isinstance(value, ast.Name) else value))
     raise AssertionError(f"{module} does not call stage.run")
 
 
@@ -61,21 +60,16 @@ def followed(entry: dict, root: Path = ROOT) -> set[str]:
 
     Of the language models, its item's own or the main one; which that is, the path of the model's folder says.
     """
-    named, inference = call(module_of(entry["cmd"]), root)
-    keys = ("inference_threads" if inference else "threads", "device")
-    found = named - {"compute"} | {f"compute.{key}" for key in keys if "compute" in named}
+    named = sections(module_of(entry["cmd"]), root)
+    found = named - {"compute"} | {f"compute.{key}" for key in ("threads", "device") if "compute" in named}
     if "lm" in named:
         found = found - {"lm", "lms"} | {"lm.${item.lm}" if "lm" in entry.get("matrix", {}) else "lm.${lms[0]}"}
     return found
 
 
-def threads(module: Path, root: Path = ROOT) -> str | None:
-    """The mark of a stage that computes on compute.threads cores ("all") or compute.inference_threads ("inference");
-    one that takes no `compute` (base_lm) computes on one."""
-    named, inference = call(module, root)
-    if not closure(module, root)[1] & COMPUTES or "compute" not in named:
-        return None
-    return "inference" if inference else "all"
+def computes(module: Path, root: Path = ROOT) -> bool:
+    """Whether a stage takes its share of compute.workers: one, or all where its mark in dvc.yaml says so."""
+    return bool(closure(module, root)[1] & COMPUTES) and "compute" in sections(module, root)
 
 
 def stages(root: Path = ROOT) -> dict:
@@ -84,7 +78,7 @@ def stages(root: Path = ROOT) -> dict:
 
 
 def write(root: Path = ROOT) -> None:
-    """Bring the code dependencies, params and thread marks of dvc.yaml up to date; comments and order stay."""
+    """Bring the code dependencies, params and marks of dvc.yaml up to date; comments and order stay."""
     yaml = YAML()
     yaml.width = 120
     yaml.indent(mapping=2, sequence=4, offset=2)
@@ -100,9 +94,12 @@ def write(root: Path = ROOT) -> None:
         if set(entry["params"]) != wanted:
             kept = [name for name in entry["params"] if name in wanted]
             entry["params"][:] = kept + sorted(wanted.difference(kept))
-        kept = {key: value for key, value in entry.pop("meta", {}).items() if key != "threads"}
-        if mark := threads(module, root):
-            entry.insert(list(entry).index("deps"), "meta", {"threads": mark} | kept)
+        marks = entry.pop("meta", {})
+        kept = {key: value for key, value in marks.items() if key != "workers"}
+        if computes(module, root):
+            kept = {"workers": marks.get("workers", "one")} | kept
+        if kept:
+            entry.insert(list(entry).index("deps"), "meta", kept)
     yaml.dump(document, root / "dvc.yaml")
 
 

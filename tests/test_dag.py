@@ -29,8 +29,8 @@ def test_params_are_those_of_the_module_that_can_change_its_result(stage):
     assert set(stage["params"]) == dag.followed(stage), FIX
 
 
-def test_stages_that_compute_on_several_threads_say_so(stage):
-    assert stage.get("meta", {}).get("threads") == dag.threads(dag.module_of(stage["cmd"])), FIX
+def test_stages_that_compute_say_how_many_workers_they_take(stage):
+    assert (stage.get("meta", {}).get("workers") in ("one", "all")) == dag.computes(dag.module_of(stage["cmd"])), FIX
 
 
 def test_closure_follows_imports_in_functions_and_files_beside(tmp_path):

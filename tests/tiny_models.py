@@ -84,7 +84,7 @@ def retriever(**changes) -> params.Retriever:
 
 def compute(**changes) -> params.Compute:
     """One thread in one process, but for what is changed."""
-    plain = {"threads": 1, "inference_threads": 1, "workers": 1, "executor": "local", "dask": None, "device": "cpu"}
+    plain = {"threads": 1, "workers": 1, "executor": "local", "dask": None, "device": "cpu"}
     return params.Compute(**plain | changes)
 
 

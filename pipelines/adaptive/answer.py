@@ -1,4 +1,4 @@
-"""Stage answer: one LM's answers to a question set by one method (PopQA, sections 4-5; REPLUG, section 3.2).
+"""Stages `answer` and `answer_lsr`: one LM's answers to a question set by one method (PopQA, §4-5; REPLUG, §3.2).
 
 Closed-book; with the top passage of a retriever; with one that the LM writes itself (GenRead); with an ensemble over
 the k best documents (REPLUG), mixed token by token where the LM shows whole distributions, else by vote.
@@ -142,7 +142,8 @@ def forget(dataset: str, lm: str, method: str, key: str) -> None:
 
 
 def _names(dataset: str, lm: str, method: str) -> tuple[str, str]:
-    return f"answer@{dataset}-{lm}-{method}", f"passages@{dataset}-{lm}-{method}"
+    tuned = "_lsr" if INDEXES.get(method) == "lsr" else ""
+    return f"answer{tuned}@{dataset}-{lm}-{method}", f"passages@{dataset}-{lm}-{method}"
 
 
 def _slices(n: int, size: int) -> list[slice]:
@@ -248,7 +249,7 @@ def main() -> None:
         return _metrics(table, seconds) | lm.usage
 
     sections = ("seed", "compute", "lm", "retriever", "replug", "answer")
-    stage.run(name, sections, work, out=str(out), inference=True)
+    stage.run(name, sections, work, out=str(out))
 
 
 def _metrics(table: pa.Table, seconds: float) -> stage.Metrics:

@@ -2,8 +2,8 @@
 
 data/language_modelling/bpb.parquet has a row for each corpus, lm, retriever ("none" with k 0; dense@0.1 over that share
 of the documents), k and query: source_document, source, nats, bytes, tokens, words of its continuation.
-data/metrics/language_modelling.json has, for each corpus and language model, figures with 95 % bootstrap intervals over
-source documents; <label> is "none" or <retriever>_k<k>, `top` is replug.top_k:
+data/metrics/language_modelling.json has, for each corpus and language model, how many queries and source_documents, and
+figures with 95 % bootstrap intervals over source documents; <label> is "none" or <retriever>_k<k>, `top` replug.top_k:
   bpb_<label>                  bits per byte of all continuations together
   gain_<label>                 % fewer bits per byte than without documents, paired by query
   gain_over_random_<label>     % fewer than with as many random documents
@@ -11,7 +11,7 @@ source documents; <label> is "none" or <retriever>_k<k>, `top` is replug.top_k:
   perplexity_<label>           per token of the language model
   word_perplexity_<label>      per word as WikiText counts them: what stands between spaces, and line ends
   bpb_<retriever>_k<top>_t<temperature>    lambda sharpened
-  subsets.<source>             bpb and gain of none and of each retriever at k = top, for each subset of the corpus
+  subsets.<source>             the same two numbers, bpb and gain of none and each retriever at k = top, by subset
   datastore.<share>            bpb and gain at k = top with a share of the corpus, over the queries drawn for that
 """
 
@@ -119,6 +119,9 @@ def figures(measured: bits.Bits, texts: Texts, params: SimpleNamespace) -> dict:
     top = {(name, min(params.replug.top_k, max(k for other, k in whole if other == name))) for name, _ in whole}
     none, everything = nats["none", 0], np.ones(len(measured.ids), bool)
 
+    def counts(among: np.ndarray) -> dict[str, int]:
+        return {"queries": int(among.sum()), "source_documents": len(set(texts.source_documents[among]))}
+
     def all_of(asked: dict[str, Figure], among: np.ndarray) -> dict[str, dict]:
         """The figures `asked` for, over some of the queries; all over the same resamples, so that they compare."""
         columns = np.stack([column for figure in asked.values() for column in figure[1:]], axis=1)
@@ -150,9 +153,9 @@ def figures(measured: bits.Bits, texts: Texts, params: SimpleNamespace) -> dict:
     for (name, k, t), own in measured.nats.items():
         if t in bits.TEMPERATURES and k and (name, k) in top:
             asked[f"bpb_{name}_k{k}_t{t:g}"] = _bits_per_byte, own, measured.bytes
-    found = {"queries": len(measured.ids)} | all_of(asked, everything)
+    found = counts(everything) | all_of(asked, everything)
     found["subsets"] = {
-        source: {"queries": int((texts.sources == source).sum())}
+        source: counts(texts.sources == source)
         | both({name: nats[name, k] for name, k in top}, texts.sources == source)
         for source in sorted(set(texts.sources))
     }

@@ -158,7 +158,7 @@ def summarise(datasets: list[str], golds: list[set[int]], ranks: dict[str, np.nd
 
 
 def main() -> None:
-    stage.run("evaluate_retrieval", SECTIONS, evaluate, out=f"{OUT} and {METRICS}", inference=True)
+    stage.run("evaluate_retrieval", SECTIONS, evaluate, out=f"{OUT} and {METRICS}")
 
 
 if __name__ == "__main__":

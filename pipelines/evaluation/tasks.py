@@ -220,7 +220,7 @@ def main() -> None:
         return accuracies | lm.usage
 
     sections = ("seed", "compute", "ingest", "lm", "lms", "retriever", "replug", "tasks", "report")
-    stage.run("evaluate_tasks", sections, work, out=str(out), inference=True)
+    stage.run("evaluate_tasks", sections, work, out=str(out))
 
 
 def top_documents(retriever, docs: Path, k: int) -> Search:

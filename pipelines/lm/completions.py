@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,18 +20,35 @@ from pipelines.lm.ledger import Ledger, Tokens
 TIMEOUT = (30, 600)  # seconds to connect, and to answer
 ATTEMPTS = 8  # of one request: with the pauses doubling, four minutes
 PROBES = 3  # attempts while nothing is known of the server
+LOOK = 0.5  # seconds between two looks for what another process is asking for
 UNABLE = (400, 422, 501)  # how servers refuse what they can't do
 
 Result = TypeVar("Result")
 
 
+class Token(msgspec.Struct):
+    token: str
+    logprob: float
+    top_logprobs: list[Token] = []
+
+
 class LogProbs(msgspec.Struct):
-    """A list entry per token: its text, log p (None for a text's first), where it begins in characters, likeliest."""
+    """A list entry per token: its text, log p (None for a text's first), where it begins in characters, likeliest.
+
+    Some servers, llama.cpp's for one, say all but the third in the form of the chat interface, as `content`.
+    """
 
     tokens: list[str] | None = None
     token_logprobs: list[float | None] | None = None
     text_offset: list[int] | None = None
     top_logprobs: list[dict[str, float] | None] | None = None
+    content: list[Token] | None = None
+
+    def __post_init__(self) -> None:
+        if self.content and not self.tokens:
+            self.tokens = [one.token for one in self.content]
+            self.token_logprobs = [one.logprob for one in self.content]
+            self.top_logprobs = [{other.token: other.logprob for other in one.top_logprobs} for one in self.content]
 
 
 class Choice(msgspec.Struct):
@@ -80,14 +97,15 @@ class Completions(web.Client):
         prompts: Sequence[str | Sequence[int]],
         read: Callable[[int, Choice], Result],
         *,
-        attempts: int = ATTEMPTS,
+        probe: bool = False,
         **asked,
     ) -> list[Result]:
         """`read(i, choice)` of what the server makes of each prompt, text or token ids, in order.
 
-        A choice is kept once all its prompt's reads went well, and then never asked for again. `read` raises
-        LongtailError for one that isn't what was `asked`. Raises LongtailError with the server's own words on any
-        refusal (Unable, if it can't do this), and before a request that may pass `max_cost`.
+        A choice is kept once all its prompt's reads went well, and then never asked for again; what another process is
+        asking for at the moment is waited for. `read` raises LongtailError for one that isn't what was `asked`. Raises
+        LongtailError with the server's own words on any refusal (Unable, if it can't do this; of a `probe` also where
+        it fails each time), and before a request that may pass `max_cost`.
         """
         places: dict[str, list[int]] = {}
         for i, prompt in enumerate(prompts):
@@ -98,26 +116,39 @@ class Completions(web.Client):
             choice = _decoded(raw, Choice, self.url)
             results.update((i, read(i, choice)) for i in places[name])
 
-        def request(names: list[str]) -> None:
-            raws = self._request([prompts[places[name][0]] for name in names], attempts, asked)
-            good = {}
-            try:
-                for name, raw in zip(names, raws, strict=True):
+        def missing(names: Iterable[str]) -> list[str]:
+            """Those of which no answer is kept; the others are read."""
+            left = []
+            for name in names:
+                found, raw = self._ledger.get(name)
+                if found:
                     accept(name, raw)
-                    good[name] = raw
-            finally:  # those before a bad one are paid for
-                self._ledger.put(good)
+                else:
+                    left.append(name)
+            return left
 
-        missing = []
-        for name in places:
-            found, raw = self._ledger.get(name)
-            if found:
-                accept(name, raw)
-            else:
-                missing.append(name)
-        batches = [missing[start : start + self._batch] for start in range(0, len(missing), self._batch)]
+        def request(names: list[str]) -> list[str]:
+            """Ask for all but what another process asks for: its names."""
+            with self._ledger.claimed(names) as own:
+                if asking := missing(own):  # it may have come since it was looked for
+                    raws = self._request([prompts[places[name][0]] for name in asking], probe, asked)
+                    good = {}
+                    try:
+                        for name, raw in zip(asking, raws, strict=True):
+                            accept(name, raw)
+                            good[name] = raw
+                    finally:  # those before a bad one are paid for
+                        self._ledger.put(good)
+                return [name for name in names if name not in own]
+
         try:
-            deque(self.map(request, batches, self._name if len(batches) > 1 else None), maxlen=0)
+            left = missing(places)
+            while left:
+                batches = [left[start : start + self._batch] for start in range(0, len(left), self._batch)]
+                done = self.map(request, batches, self._name if len(batches) > 1 else None)
+                if left := list(chain.from_iterable(done)):
+                    self.pause(LOOK)
+                    left = missing(left)
         except LongtailError:
             self.restart()
             raise
@@ -135,20 +166,29 @@ class Completions(web.Client):
     def _body(self, prompt, asked: dict) -> dict:
         return {"model": self._model, "prompt": prompt, "temperature": 0, **asked}
 
-    def _request(self, prompts: list, attempts: int, asked: dict) -> list[bytes]:
+    def _request(self, prompts: list, probe: bool, asked: dict) -> list[bytes]:
         """The choice, as JSON, for each prompt."""
+        statuses: list[int] = []
         try:
-            answer = self.send("POST", self.url, json=self._body(prompts, asked), check=self._check, attempts=attempts)
+            answer = self.send(
+                "POST",
+                self.url,
+                json=self._body(prompts if len(prompts) > 1 else prompts[0], asked),  # some take no list of one
+                check=self._check,
+                attempts=PROBES if probe else ATTEMPTS,
+                hooks={"response": lambda answer, **_: statuses.append(answer.status_code)},
+            )
             if answer.status_code != 200:
                 kind = Unable if answer.status_code in UNABLE else LongtailError
                 hint = "; set LONGTAIL_API_KEY" if answer.status_code in (401, 403) else ""
                 raise kind(f"{web.refusal(answer, self.url)}{hint}")
         except LongtailError as error:  # a server may say the key in its refusal
-            said = str(error)
-            raise type(error)(said.replace(self._key, "...") if self._key else said) from None
+            said = str(error).replace(self._key, "...") if self._key else str(error)
+            kind = Unable if probe and statuses[-1:] == [500] else type(error)  # servers' other way to say they can't
+            raise kind(said) from None
         choices = _decoded(answer.content, _Choices, self.url).choices
         if len(choices) != len(prompts):
-            raise LongtailError(f"{self.url}: {len(choices)} choices for {len(prompts)} prompts, expected one each")
+            raise Unable(f"{self.url}: {len(choices)} choices for {len(prompts)} prompts, expected one each")
         return sorted(map(bytes, choices), key=lambda raw: _decoded(raw, _Place, self.url).index)
 
     def _check(self, body: bytes) -> None:
@@ -162,7 +202,8 @@ class Completions(web.Client):
     def _once(self, method: str, url: str, **request) -> requests.Response:
         """One attempt, entered in the ledger at the most that it may cost, and then at what it cost."""
         body = request["json"]
-        most = Tokens(sum(map(most_tokens, body["prompt"])), body["max_tokens"] * len(body["prompt"]))
+        prompts = _several(body["prompt"])
+        most = Tokens(sum(map(most_tokens, prompts)), body["max_tokens"] * len(prompts))
         number, wait = self._ledger.enter(most)
         while number is None:
             self.pause(wait)
@@ -182,6 +223,11 @@ class Completions(web.Client):
         if self._key:
             request.headers["Authorization"] = f"Bearer {self._key}"
         return request
+
+
+def _several(prompt: str | Sequence) -> Sequence[str | Sequence[int]]:
+    """The prompts of a request, which says a single one without a list around it."""
+    return prompt if isinstance(prompt, list) and not isinstance(prompt[0], int) else [prompt]
 
 
 def most_tokens(prompt: str | Sequence[int]) -> int:

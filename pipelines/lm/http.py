@@ -7,6 +7,7 @@ What the server can do is tried out before any work: scoring needs the log-proba
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
@@ -14,14 +15,17 @@ import numpy as np
 
 from pipelines import params
 from pipelines.errors import LongtailError
-from pipelines.lm.completions import PROBES, Choice, Completions, Unable, most_tokens
+from pipelines.lm.completions import Choice, Completions, Unable, most_tokens
 from pipelines.lm.prompts import PromptTokenizer
 from pipelines.lm.protocol import Generation, Prompt, Scores
 from pipelines.lm.tokens import Ragged, byte_counts, joined
 
-PROBE = "one two three"
+PROBE, ANOTHER = "one two three", "one two"
+SAME = 0.5  # nats: how far two passes of a server, in whatever number format, may be apart at one token
 ABILITIES = {"score": "score texts", "choose": "choose between options", "generate": "generate answers (and vote)"}
+NEXT = {"max_tokens": 1, "logprobs": 1}
 ECHO = {"max_tokens": 0, "echo": True, "logprobs": 1}
+ECHO_AND_ONE = ECHO | {"max_tokens": 1}  # for servers that refuse 0, or take it for no limit
 
 
 class HttpModel:
@@ -41,7 +45,9 @@ class HttpModel:
 
             own = AutoTokenizer.from_pretrained(folder)
             self._prompts = PromptTokenizer(own, folder, self.name, self.max_tokens)
-        tried = {"score": self._try_scoring, "choose": self._try_choosing}
+        first = self._try_prompts()
+        self._echo = ECHO
+        tried = {"score": lambda: self._try_scoring(first), "choose": self._try_choosing}
         self._lacks = {ability: lack for ability, probe in tried.items() if (lack := _lack(probe))}
         self.scores, self.mixes = "score" not in self._lacks, False
 
@@ -70,7 +76,7 @@ class HttpModel:
             return self._log_probs(choice, len(sent[i]), own)
 
         log_probs = [np.empty(0, np.float32)] * len(prompts)
-        for row, found in zip(some, self._server.ask(sent, read, **ECHO), strict=True):
+        for row, found in zip(some, self._server.ask(sent, read, **self._echo), strict=True):
             log_probs[row] = found
         return Scores(log_probs, counts.split(counts.values.astype(np.int32)))
 
@@ -143,20 +149,61 @@ class HttpModel:
     def _abilities(self) -> str:
         return " and ".join(said for ability, said in ABILITIES.items() if ability not in self._lacks)
 
-    def _try_scoring(self) -> None:
+    def _try_prompts(self) -> Choice:
+        """What comes after PROBE. Raises LongtailError where prompts can't be sent as they are to be sent."""
+        name, several = f"lm.{self.name}.http", [PROBE, ANOTHER][: self._settings.batch_size]
+
+        def ask(prompts: list[str] | list[list[int]]) -> Choice:
+            return self._server.ask(prompts, lambda _, choice: choice, probe=True, **NEXT)[0]
+
+        asked = list(map(self._sent, several))
+        try:
+            return ask(asked)
+        except Unable as error:
+            plainer = {f"one prompt in a request; set {name}.batch_size to 1": [self._sent(PROBE)]}
+            plainer |= {f"texts, but no token ids; set {name}.tokenizer to null": several}
+            plainer |= {f"one text in a request; set {name}.batch_size to 1 and {name}.tokenizer to null": [PROBE]}
+            for takes, prompts in plainer.items():
+                if prompts != asked:
+                    with suppress(Unable):
+                        ask(prompts)
+                        raise LongtailError(f"{error}: it takes {takes}") from None
+            raise
+
+    def _try_scoring(self, first: Choice) -> None:
+        """`first` is what comes after PROBE: PROBE with it is scored, and its log-probability must be the same."""
+        shown = first.logprobs.tokens if first.logprobs else None  # of pieces of characters there is no text
+        after = shown[0] if shown and "\ufffd" not in shown[0] and not shown[0].startswith("bytes:") else ""
+
         def read(_: int, choice: Choice) -> None:
-            shown = choice.logprobs.tokens or [] if choice.logprobs else []
-            count = len(sent) if self._prompts else len(shown)
-            self._log_probs(choice, count, np.arange(1, max(count, 2)))
-            text = "".join(filter(str.isalpha, "".join(shown)))
-            if self._prompts and not text.endswith(PROBE.replace(" ", "")):
+            tokens = choice.logprobs.tokens or [] if choice.logprobs else []
+            count = len(sent) if self._prompts else self._count(choice, sent)
+            values = self._log_probs(choice, count, np.arange(1, max(count, 2)))
+            text = "".join(filter(str.isalpha, "".join(tokens[:count])))
+            if self._prompts and PROBE.replace(" ", "") not in text:
                 raise LongtailError(
                     f"params.yaml: lm.{self.name}.http.tokenizer is {self._settings.tokenizer}, whose {PROBE!r} is "
-                    f"{''.join(shown)!r} to {self._server.url}; expected the tokenizer of the model there"
+                    f"{''.join(tokens)!r} to {self._server.url}; expected the tokenizer of the model there"
+                )
+            if not self._prompts:
+                self._begins(choice, sent, count)
+            known = (first.logprobs.token_logprobs or [None])[0] if after else None
+            if known is not None and tokens[:count][-1:] == [after] and abs(values[-1] - known) > SAME:
+                raise Unable(
+                    f"{self._server.url}: gives {after!r} after {PROBE!r} the log-probability {values[-1]:.2f} as a "
+                    f"prompt's token (echo with logprobs), {known:.2f} as an answer's"
                 )
 
-        sent = self._probe()
-        self._server.ask([sent], read, attempts=PROBES, **ECHO)
+        sent = self._sent(PROBE + after)
+        refusals = []
+        for self._echo in (ECHO, ECHO_AND_ONE):
+            try:
+                self._server.ask([sent], read, probe=True, **self._echo)
+            except Unable as error:
+                refusals.append(error)
+            else:
+                return
+        raise refusals[-1]
 
     def _try_choosing(self) -> None:
         def read(_: int, choice: Choice) -> None:
@@ -166,10 +213,10 @@ class HttpModel:
 
         if not self._prompts:
             raise Unable(f"params.yaml: lm.{self.name}.http.tokenizer is null")
-        self._server.ask([self._probe()], read, attempts=PROBES, **self._one_token)
+        self._server.ask([self._sent(PROBE)], read, probe=True, **self._one_token)
 
-    def _probe(self) -> str | list[int]:
-        return _lists(self._prompts.prompts([Prompt(PROBE)], np.ones(1, np.int64)))[0] if self._prompts else PROBE
+    def _sent(self, text: str) -> str | list[int]:
+        return _lists(self._prompts.prompts([Prompt(text)], np.ones(1, np.int64)))[0] if self._prompts else text
 
     @property
     def _one_token(self) -> dict[str, int]:
@@ -182,40 +229,50 @@ class HttpModel:
         sent = [text + continuation for text, continuation in zip(shown, continuations, strict=True)]
 
         def read(i: int, choice: Choice) -> tuple[np.ndarray, np.ndarray]:
-            begins = self._begins(choice, sent[i])
+            begins = self._begins(choice, sent[i], self._count(choice, sent[i]))
             own = np.flatnonzero(begins >= len(shown[i])) if continuations[i] else np.empty(0, np.int64)
             after = np.searchsorted(begins, begins[own], side="right")  # pieces of a character end where it does
             ends = np.append(begins, len(sent[i]))[after] - len(shown[i])
             return self._log_probs(choice, len(begins), own), ends
 
-        found = self._server.ask(sent, read, **ECHO)
+        found = self._server.ask(sent, read, **self._echo)
         ends = Ragged.of([ends for _, ends in found])
         return Scores([log_probs for log_probs, _ in found], ends.split(byte_counts(continuations, ends)))
+
+    def _count(self, choice: Choice, text: str) -> int:
+        """How many of the tokens are those of `text`: not the one that is asked for after it, if any is."""
+        shown, said = (choice.logprobs.tokens or [], choice.logprobs.text_offset) if choice.logprobs else ([], None)
+        if self._echo is ECHO or not shown or (said and said[-1] < len(text)):
+            return len(shown)
+        return len(shown) - 1
 
     def _log_probs(self, choice: Choice, tokens: int, own: np.ndarray) -> np.ndarray:
         """Those of the tokens at the places `own`, float32. Raises Unable where there are not as many as `tokens`."""
         values = np.array((choice.logprobs and choice.logprobs.token_logprobs) or [], np.float32)
+        if self._echo is not ECHO and len(values) == tokens + 1:
+            values = values[:-1]
         if not len(values) or len(values) != tokens or not np.isfinite(values[own]).all():
-            given, wanted = np.count_nonzero(np.isfinite(values[1:])), max(tokens - 1, 0)
-            raise Unable(
-                f"{self._server.url}: gives {given} log-probabilities where a prompt's tokens have {wanted} (echo with "
-                "logprobs)"
-            )
+            given = np.count_nonzero(np.isfinite(values[1:]))
+            said = f"{given} log-probabilities where a prompt's tokens have {tokens - 1}" if given else "no log-probs"
+            raise Unable(f"{self._server.url}: gives {said} (echo with logprobs)")
         return values[own]
 
-    def _begins(self, choice: Choice, text: str) -> np.ndarray:
-        """The character of `text` at which each token begins; the server may put tokens of its own before the first."""
-        shown, said = choice.logprobs.tokens or [], choice.logprobs.text_offset or []
+    def _begins(self, choice: Choice, text: str, count: int) -> np.ndarray:
+        """The character of `text` at which each of the first `count` tokens begins; the server may put one of its own
+        before them. Raises Unable where that does not show."""
+        shown, said = (choice.logprobs.tokens or [])[:count], (choice.logprobs.text_offset or [])[:count]
         begins = np.cumsum([0, *map(len, shown)])
-        if "".join(shown).endswith(text):
+        if text in ("".join(shown), "".join(shown[1:])):
             return begins[:-1] - (begins[-1] - len(text))
         widths = np.diff(said, append=len(text))  # 0: a token that stands for no text, or begins inside a character
-        if len(said) == len(shown) and all(  # servers write a piece of a character in ways of their own
-            not width or "\ufffd" in token or token.startswith("bytes:") or text.startswith(token, begin)
-            for token, begin, width in zip(shown, said, widths, strict=True)
-        ):
-            return np.array(said, np.int64)
-        raise LongtailError(
+        if len(said) == len(shown) and (widths >= 0).all():
+            placed = zip(shown, said, widths, strict=True)  # servers write a piece of a character in ways of their own
+            if all(
+                not width or "\ufffd" in token or token.startswith("bytes:") or text.startswith(token, begin)
+                for token, begin, width in placed
+            ):
+                return np.array(said, np.int64)
+        raise Unable(
             f"{self._server.url}: which of the tokens are the continuation's does not show; set "
             f"lm.{self.name}.http.tokenizer to the model's own"
         )

@@ -7,8 +7,11 @@ stays entered at the most.
 
 from __future__ import annotations
 
+import fcntl
 import math
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +38,7 @@ class Ledger(Kept):
     def __init__(self, folder: Path, name: str, model: str, server: params.LMServer) -> None:
         super().__init__(folder, math.inf)
         self._name, self._model, self._server = name, f"{server.url} {model}", server
+        self._claims = (folder / "claims").open("wb")
         for table in TABLES:
             self._db.execute(table)
         self._db.execute("INSERT OR IGNORE INTO spent VALUES (?, 0, 0, 0.0)", (self._model,))
@@ -66,6 +70,31 @@ class Ledger(Kept):
         with self._writing():
             self._add(Tokens(used.prompt - most.prompt, used.completion - most.completion), 0)
             self._db.execute("UPDATE recent SET tokens = ? WHERE id = ?", (sum(used), number))
+
+    @contextmanager
+    def claimed(self, keys: Sequence[str]) -> Iterator[list[str]]:
+        """Those of `keys` that no other process holds, held until the end: of two that would ask the same, one does.
+
+        A key is held by locking a byte of a file, so what a killed process held is free at once.
+        """
+        places = {key: int(key[:15], 16) for key in keys}
+        held = [key for key in keys if self._locked(places[key])]
+        try:
+            yield held
+        finally:
+            for key in held:
+                fcntl.lockf(self._claims, fcntl.LOCK_UN, 1, places[key])
+
+    def close(self) -> None:
+        super().close()
+        self._claims.close()
+
+    def _locked(self, place: int) -> bool:
+        try:
+            fcntl.lockf(self._claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
+        except (BlockingIOError, PermissionError):  # either, by the system
+            return False
+        return True
 
     def _check(self, most: Tokens) -> None:
         limit = self._server.max_cost

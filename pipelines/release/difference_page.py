@@ -9,8 +9,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from pipelines.release import figures
-from pipelines.release.page import NONE, Figure, Section, Table, named, render
+from pipelines.report import figures
+from pipelines.report.page import NONE, Figure, Section, Table, named, render
 
 SHOWN = 30  # rows of a table of examples
 NAMES = 8  # answers named in a cell

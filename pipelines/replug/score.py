@@ -58,7 +58,7 @@ def main() -> None:
         return score(params, asked.corpus, asked.lm)
 
     out = str(OUT / asked.corpus / asked.lm)
-    stage.run(f"score_lm@{asked.corpus}-{asked.lm}", SECTIONS, work, out=out, inference=True)
+    stage.run(f"score_lm@{asked.corpus}-{asked.lm}", SECTIONS, work, out=out)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import tiny_models
 
-from pipelines import params
+from pipelines import draws, params
 from pipelines.evaluation import language_modelling
 from pipelines.lm.local import LocalModel
 from pipelines.lm.protocol import Prompt
@@ -87,7 +87,9 @@ def test_the_figures_are_sums_over_the_corpus_for_every_language_model(evaluated
 
 def test_subsets_and_shares_of_the_corpus_have_figures_of_their_own(evaluated):
     subsets, curve = (evaluated.figures["tiny"][name] for name in ("subsets", "datastore"))
-    assert {name: own["queries"] for name, own in subsets.items()} == {"CC": 5, "Hub": 5}
+    counts = {name: (own["queries"], own["source_documents"]) for name, own in subsets.items()}
+    assert counts == {"CC": (5, 5), "Hub": (5, 5)}  # a source document's two queries are of different subsets
+    assert (evaluated.figures["tiny"]["queries"], evaluated.figures["tiny"]["source_documents"]) == (10, 5)
     own, none = (rows(evaluated, "tiny", *one, source="Hub") for one in (("lsr", 3), ("none", 0)))
     assert subsets["Hub"]["lsr"]["bpb"]["value"] == pytest.approx(own.nats.sum() / math.log(2) / own.bytes.sum())
     assert subsets["Hub"]["lsr"]["gain"]["value"] == pytest.approx(100 * (1 - own.nats.sum() / none.nats.sum()))
@@ -96,6 +98,21 @@ def test_subsets_and_shares_of_the_corpus_have_figures_of_their_own(evaluated):
     for share, name, k in (("0", "none", 0), ("0.5", "dense@0.5", 3), ("1", "dense@1", 3)):
         own = rows(evaluated, "tiny", name, k).sort_values("query_id")[: logprob_tables.DRAWN]
         assert curve[share]["bpb"]["value"] == pytest.approx(own.nats.sum() / math.log(2) / own.bytes.sum())
+
+
+def test_intervals_resample_source_documents_the_same_for_every_figure(evaluated):
+    """A loop over resamples: a document's queries stay together, and a query with itself, whatever it was given."""
+    own = {name: rows(evaluated, "second", name, k).set_index("query_id") for name, k in (("none", 0), ("lsr", 2))}
+    of_documents = own["none"].assign(lsr=own["lsr"].nats).groupby("source_document")[["nats", "lsr", "bytes"]].sum()
+    n = len(of_documents)
+    values = {"bpb_lsr_k2": [], "gain_lsr_k2": []}
+    for picks in draws.generator(PARAMS.seed, "language modelling").integers(0, n, (PARAMS.report.bootstrap, n)):
+        none, lsr, n_bytes = of_documents.iloc[picks].sum()
+        values["bpb_lsr_k2"].append(lsr / math.log(2) / n_bytes)
+        values["gain_lsr_k2"].append(100 * (1 - lsr / none))
+    for name, drawn in values.items():
+        figure = evaluated.figures["second"][name]
+        assert (figure["low"], figure["high"]) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])))
 
 
 def test_the_table_has_one_row_for_each_setting_and_query_in_order(evaluated):

@@ -13,7 +13,7 @@ import yaml
 from pipelines import params_file
 from pipelines.errors import LongtailError
 from pipelines.evaluation import retrieval
-from pipelines.release.retrieval_section import retrieval as section
+from pipelines.report.retrieval_section import retrieval as section
 
 NAMES = ["Velm", "Tosh", "Ostra", "Hegg", "Ulm"]
 

@@ -21,7 +21,7 @@ stages:
   b:
     matrix: {{n: [1, 2]}}
     cmd: {python} work.py b${{item.n}}
-    meta: {{threads: all}}
+    meta: {{workers: all}}
     deps: [work.py, data/a]
     outs: ["data/b${{item.n}}"]
   c:

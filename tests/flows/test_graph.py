@@ -1,4 +1,4 @@
-"""Which stages a flow runs, and which side by side: those that take several threads take no more than there are."""
+"""Which stages a flow runs, and which side by side: together they take no more workers than there are."""
 
 from __future__ import annotations
 
@@ -12,39 +12,38 @@ from pipelines.params import Compute
 def stages(*marks: str | None, long: str = "") -> list[graph.Stage]:
     """Stages named 0, 1 and so on; those in `long` take long."""
     return [
-        graph.Stage(name=str(i), description="", needs=(), threads=mark, long=str(i) in long, metrics=())
+        graph.Stage(name=str(i), description="", needs=(), workers=mark, long=str(i) in long, metrics=())
         for i, mark in enumerate(marks)
     ]
 
 
-def compute(threads: int, inference: int) -> Compute:
-    return Compute(threads=threads, inference_threads=inference, workers=1, executor="local", dask=None, device="cpu")
+def compute(workers: int, device: str = "cpu") -> Compute:
+    return Compute(threads=1, workers=workers, executor="local", dask=None, device=device)
 
 
 @pytest.mark.parametrize(
-    ("threads", "inference", "marks", "together"),
+    ("given", "marks", "together"),
     [
-        (2, 1, ["all", "all", None], "02"),
-        (2, 1, ["inference"] * 3, "01"),
-        (4, 2, ["inference", "inference", "inference", None], "013"),
-        (2, 1, ["inference", "all", "inference"], "02"),
-        (2, 8, ["inference", "inference"], "0"),  # asks for more than there are: alone, but not never
+        (compute(2), ["all", "all", None], "02"),
+        (compute(2), ["one"] * 3, "01"),
+        (compute(3), ["one", "all", "one", None], "023"),
+        (compute(1), ["one", "one"], "0"),
+        (compute(4, "cuda"), ["one", "one", None], "02"),
     ],
 )
-def test_stages_share_the_threads(threads, inference, marks, together):
-    waiting = stages(*marks)
-    chosen = graph.ready(waiting, set(), [], compute(threads, inference))
+def test_stages_share_the_workers(given, marks, together):
+    chosen = graph.ready(stages(*marks), set(), [], given)
     assert "".join(stage.name for stage in chosen) == together
 
 
 def test_a_long_stage_comes_first():
-    waiting = stages("inference", "inference", "inference", long="2")
-    assert [stage.name for stage in graph.ready(waiting, set(), [], compute(2, 1))] == ["2", "0"]
+    waiting = stages("one", "one", "one", long="2")
+    assert [stage.name for stage in graph.ready(waiting, set(), [], compute(2))] == ["2", "0"]
 
 
-def test_a_stage_that_takes_all_threads_waits_for_those_that_run():
-    running, waiting = stages("inference", "all")
-    assert graph.ready([running, waiting], {"0"}, [running], compute(2, 1)) == []
+def test_a_stage_that_takes_all_workers_waits_for_those_that_run():
+    running, waiting = stages("one", "all")
+    assert graph.ready([running, waiting], {"0"}, [running], compute(2)) == []
 
 
 @pytest.fixture(scope="module")

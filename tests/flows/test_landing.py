@@ -7,10 +7,10 @@ import os
 import re
 import subprocess
 import sys
-from importlib import util
 from pathlib import Path
 
 import pytest
+import releases
 
 from flows import landing, workspace
 from pipelines.errors import LongtailError
@@ -33,16 +33,7 @@ def git(*words: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def made(root):
-    """tests/release/releases.py: datasets as the stages leave them."""
-    spec = util.spec_from_file_location("releases_of_tests", root / "tests/release/releases.py")
-    module = util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def built(root, made, tmp_path_factory) -> Path:
+def built(root, tmp_path_factory) -> Path:
     """A project in git whose one stage has made the datasets."""
     from flows import profiles
 
@@ -54,7 +45,7 @@ def built(root, made, tmp_path_factory) -> Path:
     (folder / ".gitignore").write_text("/.longtail\n/release\n/data\n/made\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        made.write_data(folder / "made")
+        releases.write_data(folder / "made")
         git("init", "-q")
         subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], check=True)
         reproduce()
@@ -142,11 +133,11 @@ def test_a_release_does_not_read_what_a_run_is_writing(project):
     assert done.stderr.startswith("error: another run is at work in this folder")
 
 
-def test_what_a_run_writes_need_not_be_committed(project, made):  # the last one: it leaves other datasets behind
+def test_what_a_run_writes_need_not_be_committed(project):  # the last one: it leaves other datasets behind
     landing.land()
     changed = Path("params.yaml").read_text(encoding="utf-8").replace("seed: 0", "seed: 1")
     Path("params.yaml").write_text(changed, encoding="utf-8")
-    made.write_data(project / "made", made.questions(views=made.VIEWS | {2: 100}))
+    releases.write_data(project / "made", releases.questions(views=releases.VIEWS | {2: 100}))
     with pytest.raises(LongtailError, match=r"^build_popqa: 1 of 1 stages are not up to date, expected none"):
         landing.land()
     reproduce()

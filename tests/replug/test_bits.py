@@ -1,6 +1,7 @@
 """Nats per query are what the ensemble's formula (REPLUG §3.2) says of the table, for every k."""
 
 import math
+import sys
 
 import logprob_tables
 import numpy as np
@@ -65,3 +66,20 @@ def test_fewer_documents_than_scored_are_enough_for_what_is_measured_at_one_k(fo
     assert ("dense", 3, 1.0) in measured.nats
     assert ("dense", 2, 0.1) in measured.nats
     assert ("dense@1", 2, 1.0) in measured.nats
+
+
+@pytest.mark.parametrize(("k", "temperature"), [(1, 0.004), (2, 0.037), (3, 40.0)])
+@pytest.mark.parametrize("mixture", ["token_mixture", "sequence_mixture"])
+def test_any_k_and_temperature_are_queries_over_the_table_where_no_language_model_can_be_asked(
+    folder, monkeypatch, k, temperature, mixture
+):
+    for name in ("torch", "transformers", "requests", *(f"pipelines.lm.{own}" for own in ("open", "local", "http"))):
+        monkeypatch.setitem(sys.modules, name, None)  # importing it fails
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    measured = bits.measure(folder, params.Replug(top_k=k, temperature=temperature, mixture=mixture))
+    rows = {name: pq.read_table(folder / f"{name}.parquet").to_pylist() for name in ("logprobs", "retrieved")}
+    for name in ("bm25", "dense", "lsr", "random"):
+        found = measured.nats[name, k, temperature]
+        expected = [by_formula(rows, query, name, k, temperature, mixture) for query in measured.ids]
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before

@@ -1,12 +1,18 @@
 """What a query may be given: random documents by its own hash, and the exact best of nested shares of the corpus."""
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipelines import draws
 from pipelines.replug import candidates, table
+from pipelines.replug.queries import language_modelling
+from pipelines.retrieval import index
 from pipelines.retrieval.embeddings import Embeddings
+from pipelines.retrieval.open import open_retriever
 
 NOTHING = np.zeros((3, 2), np.int64)
 
@@ -56,12 +62,38 @@ def test_the_best_of_a_share_are_those_of_all_its_documents_compared(corpus):
         best = [p for p in np.lexsort((np.arange(60), -scores[row])) if not own[row, 0] <= p < own[row, 1]]
         assert found[1.0][0][row].tolist() == best[:7]
     # whoever is best in a larger share and is in the smaller one is best there too
-    drawn = candidates.draws.uniforms(0, "datastore", [f"d{i}" for i in range(60)])
+    drawn = draws.uniforms(0, "datastore", [f"d{i}" for i in range(60)])
     for small, large in ((0.2, 0.6), (0.6, 1.0)):
         for row in (0, 1):
             kept = [p for p in found[large][0][row].tolist() if p != table.NONE and drawn[p] < small]
             assert found[small][0][row].tolist()[: len(kept)] == kept
             assert all(drawn[p] < small for p in found[small][0][row].tolist() if p != table.NONE)
+
+
+def test_a_shares_best_are_what_an_index_built_of_its_documents_alone_finds(project):
+    folder, encoder, given = Path("data/corpus/pile"), candidates.RETRIEVERS["dense"], project.params
+    curve = given.logprobs.datastore.model_copy(update={"shares": [0.1, 0.5]})
+    given.logprobs = given.logprobs.model_copy(update={"datastore": curve})
+    queries, sources, _ = language_modelling(folder, "test", given.seed, given.logprobs.max_queries)
+    docs, k = pq.read_table(folder / "docs.parquet"), given.logprobs.top_k
+    every = np.array(docs["id"].to_pylist(), object)
+    inside = draws.uniforms(given.seed, "datastore", every.tolist())
+    found = {own.retriever: own for own in candidates.find("pile", queries, sources, given) if "@" in own.retriever}
+    assert list(found) == ["dense@0.1", "dense@0.5", "dense@1"]
+    for share, own in zip((0.1, 0.5, 1.0), found.values(), strict=True):
+        part, built = Path(f"part{share}.parquet"), Path(f"index{share}")
+        pq.write_table(docs.filter(inside < share), part)
+        index.index_dense(part, encoder, built, given, "index@part")
+        retriever = open_retriever(built, part, encoder, given.retriever, given.compute)
+        texts, without = (column[own.queries].tolist() for column in (queries.texts, sources))
+        positions, scores = retriever.search(texts, k, without=without)
+        few = positions.shape[1]  # the smallest share has fewer than k documents
+        expected = np.where(positions < 0, "", every[inside < share][positions])
+        ids = np.where(own.positions == table.NONE, "", every[own.positions])
+        assert ids[:, :few].tolist() == expected.tolist()
+        assert (ids[:, few:] == "").all()
+        np.testing.assert_allclose(own.similarities[:, :few], scores, atol=2e-5)
+    assert 0 < (inside < 0.1).sum() < k < (inside < 0.5).sum() < len(docs)
 
 
 def test_the_union_has_each_pair_once_and_every_query_alone():

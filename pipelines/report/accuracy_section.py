@@ -1,0 +1,128 @@
+"""The report's sections on accuracy by method, popularity and relation, and a check on memory (PopQA, section 4)."""
+
+from __future__ import annotations
+
+import math
+
+from pipelines.report import by_popularity
+from pipelines.report.by_popularity import RULES
+from pipelines.report.inputs import Inputs
+from pipelines.report.page import Percent, Section, Table, label, named
+
+ENOUGH = 100  # questions with a known popularity, to show anything by it
+RULES_SAID = (
+    "Substring is the published rule: a gold answer anywhere in the prediction; short aliases get credit by chance "
+    "there (“W” is in “New York”). Word asks for whole words."
+)
+
+
+def accuracy(inputs: Inputs) -> Section:
+    """The main language model's accuracy by method and rule, by popularity and by relation."""
+    title = "Accuracy and popularity"
+    if not inputs.asked:
+        return Section("accuracy", title, missing="There were no questions to answer.")
+    blocks: list = [
+        f"Answers of {inputs.models[0]}, the main language model; those of all models, methods and question sets are "
+        "in data/analyses/*.parquet, with what is left out here for brevity.",
+        Table(
+            "accuracy",
+            f"Accuracy in per cent, with Wilson's intervals. {RULES_SAID} Correlation: of being right (substring) "
+            "with log popularity.",
+            ["questions of", "answered", "questions", *RULES, "correlation"],
+            [
+                [label(dataset), label(row["method"]), row["questions"], *_by_rules(row), row["correlation"]]
+                for dataset in inputs.asked
+                for row in inputs.rows("accuracy", dataset=dataset)
+            ],
+        ),
+    ]
+    missing = []
+    for dataset in inputs.asked:
+        row = inputs.rows("accuracy", dataset=dataset)[0]
+        if row["popularity_known"] >= ENOUGH:
+            blocks += by_popularity.popularity(dataset, inputs)
+            blocks += by_popularity.relative_popularity(inputs) if dataset == "popqa" else []
+        else:
+            missing.append(
+                f"The subject's popularity is known for {row['popularity_known']:,} of {row['questions']:,} questions "
+                f"of {label(dataset)}, too few to show accuracy by popularity."
+            )
+        blocks += _by_relation(dataset, inputs)
+    return Section("accuracy", title, blocks, " ".join(missing))
+
+
+def _by_relation(dataset: str, inputs: Inputs) -> list:
+    """Accuracy and its correlation with log popularity by relation (Figure 4)."""
+    rows, methods = inputs.rows("accuracy_by_relation", dataset=dataset), inputs.methods(dataset)
+    of = {(row["method"], row["relation"]): row for row in rows}
+    relations = [row for row in rows if row["method"] == methods[0]]
+    blocks: list = [
+        Table(
+            f"accuracy-by-relation-{dataset}",
+            f"{label(dataset)}: accuracy in per cent by relation, by both rules.",
+            ["relation", "questions", "match", *map(label, methods)],
+            [
+                [named(row["relation"]), row["questions"], rule]
+                + [Percent(of[m, row["relation"]][rule]) for m in methods]
+                for row in relations
+                for rule in RULES
+            ],
+        )
+    ]
+    if any(math.isfinite(row["correlation"].value) for row in relations):
+        blocks.append(
+            Table(
+                f"correlation-by-relation-{dataset}",
+                f"{label(dataset)}: correlation of being right (substring) with log popularity, by relation.",
+                ["relation", "questions", *map(label, methods)],
+                [
+                    [
+                        named(row["relation"]),
+                        row["questions"],
+                        *(of[m, row["relation"]]["correlation"] for m in methods),
+                    ]
+                    for row in relations
+                ],
+            )
+        )
+        blocks += by_popularity.relation_and_popularity(relations, inputs) if dataset == "popqa" else []
+    return blocks
+
+
+def halves(inputs: Inputs) -> Section:
+    """The offline world's check that closed-book answers are knowledge, not memorised questions."""
+    return Section(
+        "halves",
+        "Knowledge or memorised questions?",
+        [
+            "The sample's language model is trained on text that asks about half of the world's entities in the very "
+            "wording of the evaluation, and about the other half in other wordings only. Alike figures on both "
+            "halves mean that closed-book answers are recalled facts, not recalled questions.",
+            Table(
+                "halves",
+                "PopQA by what the language model's training text asked about the subject.",
+                [
+                    "subjects",
+                    "questions",
+                    "closed-book, substring, %",
+                    "closed-book, word, %",
+                    "correlation with log popularity",
+                    "dense minus closed-book in the tail, points",
+                ],
+                [
+                    [
+                        row["subjects"],
+                        row["questions"],
+                        *_by_rules(row),
+                        row["correlation"],
+                        Percent(row["tail_gain"], signed=True),
+                    ]
+                    for row in inputs.rows("halves")
+                ],
+            ),
+        ],
+    )
+
+
+def _by_rules(row: dict) -> list[Percent]:
+    return [Percent(row[rule]) for rule in RULES]

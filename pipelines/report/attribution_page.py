@@ -1,0 +1,199 @@
+"""The page that shows texts by whose knowledge they are, token by token, and the rare-entity analysis (REPLUG, B)."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from textwrap import shorten
+
+import duckdb
+import numpy as np
+
+from pipelines.errors import LongtailError
+from pipelines.report import figures
+from pipelines.report.inputs import Inputs, interval
+from pipelines.report.page import Link, Section, Table, environment, inline, label, show
+
+RETRIEVER = "lsr"  # whose documents the page shows
+EACH = 3  # texts of each kind
+FULL = 3.0  # bits that shade a token fully
+CLEAR = 0.1  # bits from which on a token is underlined
+NAME = "attribution.html"
+TITLE = "Whose knowledge: memory or documents"
+FOOTER = (
+    "Made by Longtail from data/attribution, which has the same of all scored texts and all retrievers. The texts were "
+    "chosen by rule, not by hand."
+)
+
+
+def rarity(inputs: Inputs) -> Section:
+    """The section of the report: bits saved by how rare a word is, memory's share, and where the page is."""
+    found, title = inputs.metrics.get("attribution", {}), "Whose knowledge, and which words gain"
+    retrievers = [name for name in ("random", "bm25", "dense", "lsr") if name in found]
+    if not retrievers or not found[RETRIEVER]["by_frequency"]:
+        return Section("attribution", title, missing="No text was attributed to memory and documents.")
+    rows = found[RETRIEVER]["by_frequency"]
+    groups = [_range(row) for row in rows]
+    gains = {name: [interval(row["gain"]) for row in found[name]["by_frequency"]] for name in retrievers}
+    rarest, commonest = gains[RETRIEVER][0].value, gains[RETRIEVER][-1].value
+    blocks = [
+        "A token's probability with documents is shared out: what the model gives it without them is memory's, what a "
+        "document gives beyond that is the document's. The corpus says how rare the token's word is: the paper's "
+        "example is a rare name, which the documents spell out and the model does not know.",
+        Link(f"Texts of the test set, token by token, with each document's share ({NAME})", NAME),
+        figures.bars(
+            "gain-by-frequency",
+            groups,
+            gains,
+            y="bits saved per token",
+            caption="Bits that documents save per token, by how often the corpus has the token's word.",
+            alt=f"Bar chart of bits saved per token by the frequency of its word: with {label(RETRIEVER)} "
+            f"{rarest:.2f} on the rarest and {commonest:.2f} on the commonest words.",
+        ),
+        Table(
+            "gain-by-frequency",
+            f"Tokens by how often the corpus has their word: bits without documents, bits saved, and memory's share "
+            f"of the probability with the documents of {label(RETRIEVER)}.",
+            [
+                "word's frequency",
+                "tokens",
+                "bits without documents",
+                *(f"saved, {label(r)}" for r in retrievers),
+                "memory",
+            ],
+            [
+                [
+                    _range(row),
+                    row["tokens"],
+                    interval(row["none"]),
+                    *(gains[name][i] for name in retrievers),
+                    interval(row["memory"]),
+                ]
+                for i, row in enumerate(rows)
+            ],
+        ),
+    ]
+    return Section("attribution", title, blocks)
+
+
+def _range(row: dict) -> str:
+    return f"{row['least']:,} to {row['most']:,}" if row["most"] else "never"
+
+
+def chosen(data: Path) -> list[tuple[str, str]]:
+    """(query_id, why) of the texts shown: where documents save most bits, the median, where they cost most."""
+    ids = [
+        query_id
+        for (query_id,) in duckdb.execute(
+            "SELECT query_id FROM read_parquet(?) WHERE retriever = ? ORDER BY nats_none - nats DESC, query_id",
+            [str(data / "attribution/texts.parquet"), RETRIEVER],
+        ).fetchall()
+    ]
+    n, middle = len(ids), max(0, (len(ids) - EACH) // 2)
+    places = {
+        **{place: "Helped most" for place in range(min(EACH, n))},
+        **{place: "In the middle" for place in range(middle, min(middle + EACH, n)) if place >= EACH},
+    }
+    places |= {place: "Helped least" for place in range(max(n - EACH, 0), n) if place not in places}
+    return [(ids[place], places[place]) for place in sorted(places)]
+
+
+def write(data: Path, path: Path) -> None:
+    """The page on the texts that `chosen` names."""
+    texts = chosen(data)
+    intro = (
+        f"{len(texts)} texts of the test set: the {EACH} on which the retrieved documents save most bits, {EACH} "
+        f"in the middle, and the {EACH} on which they save least or cost most. Documents by {label(RETRIEVER)}."
+    )
+    path.write_text(render([one_text(data, RETRIEVER, *one) for one in texts], intro), encoding="utf-8")
+
+
+def render(texts: list[dict], intro: str) -> str:
+    """The whole page, self-contained."""
+    css = inline("report.css") + inline("attribution.css")
+    template = environment().get_template("attribution.html.j2")
+    return template.render(
+        title=TITLE, intro=intro, texts=texts, full=f"{FULL:g}", footer=FOOTER, css=css, script=inline("page.js")
+    )
+
+
+def one_text(data: Path, retriever: str, query_id: str, why: str) -> dict:
+    """What the template shows of a text. Raises LongtailError where it was not scored."""
+    folder, corpus = data / "attribution", data / "corpus/pile"
+
+    def rows(query: str, *values: object) -> list[dict]:
+        found = duckdb.execute(query, values)
+        names = [column[0] for column in found.description]
+        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+    table = f"{folder}/texts.parquet"
+    if not Path(table).is_file():
+        raise LongtailError(f"{table}: no such file; `longtail run` writes it")
+    known = rows("SELECT * FROM read_parquet(?) WHERE retriever = ? AND query_id = ?", table, retriever, query_id)
+    if not known:
+        (example,) = duckdb.execute("SELECT min(query_id) FROM read_parquet(?)", [table]).fetchone()
+        raise LongtailError(
+            f"{table}: no text {query_id!r} with documents by {retriever}, expected the id of a test query of "
+            f"{corpus}/queries.parquet that was scored, as {example}"
+        )
+    (text,) = known
+    tokens = rows(
+        "SELECT * FROM read_parquet(?) WHERE retriever = ? AND query_id = ? ORDER BY token",
+        f"{folder}/tokens.parquet", retriever, query_id,
+    )  # fmt: skip
+    (query,) = rows("SELECT * FROM read_parquet(?) WHERE id = ?", f"{corpus}/queries.parquet", query_id)
+    documents = {
+        row["id"]: row
+        for row in rows(
+            "SELECT * FROM read_parquet(?) WHERE list_contains(?, id)", f"{corpus}/docs.parquet", text["doc_ids"]
+        )
+    }
+    ranks = [rank for rank, doc_id in enumerate(text["doc_ids"], start=1) if doc_id]
+    found = [documents[text["doc_ids"][rank - 1]] for rank in ranks]
+    beginnings = [shorten(document["title"] or document["text"], 40, placeholder=" …") for document in found]
+    saved, before = (text["nats_none"] - text["nats"]) / math.log(2), text["nats_none"] / math.log(2)
+    change = "save {:.1f} of them" if saved >= 0 else "cost {:.1f} more"
+    return {
+        "heading": f"{why}: {saved:+.1f} bits".replace("-", "\N{MINUS SIGN}"),
+        "summary": f"Query {query_id} ({query['source']}). Without documents the continuation takes {before:.1f} bits; "
+        f"the documents {change.format(abs(saved))}, {100 * abs(saved) / before:.0f} %.",
+        "context": query["context"],
+        "tokens": [_token(token, ranks) for token in tokens],
+        "memory": _percent(text["memory"]),
+        "names": ["memory", *(f"{rank}. {words}" for rank, words in zip(ranks, beginnings, strict=True))],
+        "documents": [
+            {
+                "rank": rank,
+                "id": document["id"],
+                "beginning": words,
+                "text": document["text"],
+                "weight": _percent(text["weights"][rank - 1]),
+                "share": _percent(text["documents"][rank - 1]),
+            }
+            for rank, words, document in zip(ranks, beginnings, found, strict=True)
+        ],
+    }
+
+
+def _token(token: dict, ranks: list[int]) -> dict:
+    gain = (token["log_prob"] - token["log_prob_none"]) / math.log(2)
+    shares = [(token["memory"], "")]
+    shares += [(token["documents"][rank - 1], _percent(token["responsibilities"][rank - 1])) for rank in ranks]
+    seen = token["frequency"]
+    return {
+        "text": token["text"],
+        "kind": ("gain" if gain > 0 else "loss") + " clear" * (abs(gain) >= CLEAR),
+        "level": round(min(1.0, abs(gain) / FULL), 2),
+        "bits": round(gain, 3),
+        "gain": f"{round(gain, 2) + 0.0:+.2f}".replace("-", "\N{MINUS SIGN}"),
+        "none": _percent(math.exp(token["log_prob_none"])),
+        "mixed": _percent(math.exp(token["log_prob"])),
+        "frequency": show(seen),
+        "word": "" if seen is None else f"The corpus has its word {seen:,} times.",
+        "shares": [(round(share, 4), _percent(share), posterior) for share, posterior in shares],
+    }
+
+
+def _percent(share: float) -> str:
+    digits = np.clip(1 - math.floor(math.log10(100 * share)), 0, 4) if share > 0 else 0
+    return f"{100 * share:.{digits}f} %" if share <= 0 or share >= 5e-7 else "under 0.0001 %"

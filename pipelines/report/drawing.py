@@ -1,0 +1,194 @@
+"""What figures are made of: scales with round ticks, and a canvas that becomes SVG.
+
+Drawn here, not by a plotting library, so that every mark says its own number (to a pointer, a keyboard, a screen
+reader), colours follow the page's theme, and a figure for wide and for narrow screens together take a few kilobytes.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+WIDE, NARROW = 760, 350  # pixels; the page shows one of the two, at its own size
+SIZE = {WIDE: 13.0, NARROW: 12.0}  # of the letters, pixels
+INK, SOFT, GRID = "var(--ink,#1d2430)", "var(--soft,#5a6473)", "var(--line,#dcdfe4)"
+PALETTE = (  # apart for the colour-blind and 3:1 or more against the ground; the page sets others on dark
+    "var(--c0,#6b7480)",
+    "var(--c1,#b8690a)",
+    "var(--c2,#2475b8)",
+    "var(--c3,#1b7f65)",
+    "var(--c4,#9a4f8d)",
+    "var(--c5,#c2413a)",
+    "var(--c6,#0d7f93)",
+    "var(--c7,#77700f)",
+)
+NARROWEST, WIDEST = set("fijlrt.,:;'|!()[] -"), set("mwMW%@")  # letters
+DASHES = ("", "7 3", "8 3 2 3", "", "2 3", "5 2", "10 3 2 3 2 3", "3 2")
+MARKERS = (  # paths around 0, 0
+    "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0",
+    "m-3.5-3.5h7v7h-7z",
+    "m0-4.6l4.4 8h-8.8z",
+    "m0-5l4.5 5-4.5 5-4.5-5z",
+    "m0 4.6l4.4-8h-8.8z",
+    "m-1.5-4.5h3v3h3v3h-3v3h-3v-3h-3v-3h3z",
+    "m-4.5-2.6l4.5-2.6 4.5 2.6v5.2l-4.5 2.6-4.5-2.6z",
+    "m-4.5-3h9v6h-9z",
+)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Maps values from `low` to `high` onto pixels from `start` to `end`; `ticks` are (value, text).
+
+    On a log scale a value below `low`, as 0, lies at the start.
+    """
+
+    low: float
+    high: float
+    start: float
+    end: float
+    ticks: list[tuple[float, str]]
+    log: bool = False
+
+    def __call__(self, value: float) -> float:
+        low, high = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
+        at = math.log(max(value, self.low)) if self.log else value
+        return self.start + (at - low) / (high - low) * (self.end - self.start)
+
+
+def linear(values: Sequence[float], start: float, end: float, *, zero: bool = False, tight: bool = False) -> Scale:
+    """A scale over all finite values, on round bounds (its own where `tight`); with zero where near it, or `zero`."""
+    known = [value for value in values if math.isfinite(value)] or [0.0]
+    low, high = min(known), max(known)
+    if zero or 0 < low <= 0.4 * high:
+        low = min(low, 0.0)
+    if zero or 0.4 * low <= high < 0:
+        high = max(high, 0.0)
+    if high == low:
+        low, high = low - abs(low or 1) / 2, high + abs(high or 1) / 2
+    step = _step((high - low) / max(3, abs(end - start) / 45))
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    if tight:
+        first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    ticks = [(n * step, number(n * step, step)) for n in range(first, last + 1)]
+    return Scale(low if tight else first * step, high if tight else last * step, start, end, ticks)
+
+
+def logarithmic(values: Sequence[float], start: float, end: float) -> Scale:
+    """A scale over all positive values; ticks at powers of ten, or at 1, 2 and 5 times these on a short one."""
+    known = [value for value in values if 0 < value < math.inf] or [1.0]
+    low, high = min(known) / 1.15, max(known) * 1.15
+    if high < 4 * low:
+        low, high = low / 1.6, high * 1.6
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    room = abs(end - start) / 55
+    factors = (1, 2, 5) if 3 * len(decades) <= room + 3 or math.log10(high / low) < 2 else (1,)
+    ticks = [10.0**power * factor for power in decades for factor in factors]
+    ticks = [tick for tick in ticks if low <= tick <= high]
+    every = max(1, math.ceil(len(ticks) / max(2, room)))
+    return Scale(low, high, start, end, [(tick, number(tick, tick)) for tick in ticks[::every]], log=True)
+
+
+def number(value: float, step: float) -> str:
+    """A tick's text: as many digits as the step between ticks needs, thousands apart, millions as 1M."""
+    for unit, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
+        if abs(value) >= unit:
+            return number(value / unit, step / unit) + letter
+    digits = max(0, -math.floor(math.log10(step) + 1e-9))
+    return f"{value + 0.0:,.{digits}f}".replace("-", "\N{MINUS SIGN}")
+
+
+def _step(least: float) -> float:
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least * (1 - 1e-9))
+
+
+class Canvas:
+    """SVG in the making, `width` pixels wide and as high as what is put on it."""
+
+    def __init__(self, width: int) -> None:
+        self.width, self.size = width, SIZE[width]
+        self.parts: list[str] = []
+
+    def length(self, text: str) -> float:
+        """About how many pixels the text takes: fonts differ, so rather too many."""
+        return self.size * sum(0.38 if c in NARROWEST else 0.98 if c in WIDEST else 0.66 for c in text)
+
+    def lines(self, text: str, width: float) -> list[str]:
+        return textwrap.wrap(text, max(12, int(width / (0.54 * self.size)))) or [""]
+
+    def text(self, x: float, y: float, text: str, anchor: str = "start", fill: str = INK, weight: str = "") -> None:
+        more = f' font-weight="{weight}"' if weight else ""
+        self.parts.append(
+            f'<text x="{_n(x)}" y="{_n(y)}" text-anchor="{anchor}" fill="{fill}"{more}>{escape(text)}</text>'
+        )
+
+    def tick(self, x: float, y: float, text: str) -> None:
+        """The text of a tick below a plot, moved where it would stand out of the drawing."""
+        half = self.length(text) / 2
+        self.text(min(max(x, half), self.width - half), y, text, "middle", SOFT)
+
+    def line(self, x1: float, y1: float, x2: float, y2: float, stroke: str = GRID, width: float = 1) -> None:
+        self.parts.append(
+            f'<path d="M{_n(x1)} {_n(y1)}L{_n(x2)} {_n(y2)}" stroke="{stroke}" stroke-width="{width:g}" fill="none"/>'
+        )
+
+    def path(self, points: Sequence[tuple[float, float]], colour: str, dash: str = "") -> None:
+        dashed = f' stroke-dasharray="{dash}"' if dash else ""
+        self.parts.append(f'<path d="{_d(points)}" fill="none" stroke="{colour}" stroke-width="2"{dashed}/>')
+
+    def area(self, points: Sequence[tuple[float, float]], colour: str, opacity: float) -> None:
+        self.parts.append(f'<path d="{_d(points)}z" fill="{colour}" fill-opacity="{opacity:g}"/>')
+
+    def marker(self, x: float, y: float, slot: int, said: Sequence[str] = ()) -> None:
+        """One of MARKERS; `said` are series, place and value, which the page shows on hover."""
+        self._mark(f"M{_n(x)} {_n(y)}{MARKERS[slot]}", PALETTE[slot], said)
+
+    def box(self, x: float, y: float, width: float, height: float, colour: str, said: Sequence[str] = ()) -> None:
+        if height < 0:
+            y, height = y + height, -height
+        if width < 0:
+            x, width = x + width, -width
+        self._mark(f"M{_n(x)} {_n(y)}h{_n(width)}v{_n(height)}h{_n(-width)}z", colour, said)
+
+    def _mark(self, d: str, fill: str, said: Sequence[str]) -> None:
+        if said:
+            title = escape("\n".join(said))
+            self.parts.append(f'<path class="mark" d="{d}" fill="{fill}"><title>{title}</title></path>')
+        else:
+            self.parts.append(f'<path d="{d}" fill="{fill}"/>')
+
+    def legend(self, names: Sequence[tuple[str, int]], top: float, swatch: bool = False) -> float:
+        """(label, slot) of each series in rows from `top` on; returns where they end."""
+        x, y = 2.0, top + self.size
+        for name, slot in names:
+            needed = 28 + self.length(name)
+            if x > 2 and x + needed > self.width:
+                x, y = 2.0, y + 1.6 * self.size
+            if swatch:
+                self.box(x, y - 10, 18, 11, PALETTE[slot])
+            else:
+                self.path([(x, y - 4), (x + 22, y - 4)], PALETTE[slot], DASHES[slot])
+                self.marker(x + 11, y - 4, slot)
+            self.text(x + 28, y, name)
+            x += needed + 14
+        return y + 0.6 * self.size
+
+    def svg(self, height: float, alt: str, x: str) -> str:
+        """The whole drawing; `x` says what the places of its marks are."""
+        box = f'viewBox="0 0 {self.width} {math.ceil(height)}" width="{self.width}" height="{math.ceil(height)}"'
+        kind = "wide" if self.width == WIDE else "narrow"
+        head = f'<svg xmlns="http://www.w3.org/2000/svg" class="{kind}" {box} font-size="{self.size:g}" role="img"'
+        said = f'aria-label="{escape(alt)}" data-x="{escape(x)}"'
+        return f"{head} {said}>{''.join(self.parts)}</svg>"
+
+
+def _n(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0") if abs(value) >= 0.05 else "0"
+
+
+def _d(points: Sequence[tuple[float, float]]) -> str:
+    return "M" + "L".join(f"{_n(x)} {_n(y)}" for x, y in points)

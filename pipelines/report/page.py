@@ -1,0 +1,256 @@
+"""What the report's page is made of: sections of text, tables and figures, and how they become HTML and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from pipelines.evaluation.intervals import Interval
+from pipelines.popqa.relations import RELATIONS
+
+NONE = "\N{EN DASH}"
+TEMPLATES = Path(__file__).parent / "templates"
+LABELS = {
+    "closed_book": "closed-book",
+    "bm25": "BM25",
+    "dense": "dense",
+    "lsr": "LSR",
+    "none": "no document",
+    "random": "random documents",
+    "genread": "GenRead",
+    "replug": "REPLUG",
+    "replug_lsr": "REPLUG LSR",
+    "popqa": "PopQA",
+    "entityquestions": "EntityQuestions",
+    "mmlu": "MMLU",
+    "nq": "Natural Questions",
+    "triviaqa": "TriviaQA",
+    "wikipedia": "Wikipedia",
+    "pile": "Pile",
+    "wikitext": "WikiText",
+}
+
+
+@dataclass(frozen=True)
+class Percent:
+    """An Interval of shares, shown in per cent; `signed` for differences, shown in points."""
+
+    of: Interval
+    signed: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """`rows` hold text, numbers, Intervals and Percents; `name` is the CSV file's."""
+
+    name: str
+    caption: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+
+    @property
+    def numeric(self) -> list[bool]:
+        """Of each column, whether what it has are numbers: they stand to the right."""
+        columns = ([cell for cell in column if cell is not None] for column in zip(*self.rows, strict=True))
+        return [bool(cells) and all(map(numeric, cells)) for cells in columns] or [False] * len(self.head)
+
+    @property
+    def digits(self) -> list[int]:
+        """Of each column, the digits that its Intervals are shown with, alike below each other."""
+        columns = ([cell for cell in column if isinstance(cell, Interval)] for column in zip(*self.rows, strict=True))
+        return [_digits(cells) for cells in columns] or [0] * len(self.head)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """An SVG drawing; `alt` says in words what it shows, `narrow` is the same for a phone.
+
+    `choices` are the same figure of parts, as one of each relation, by what the reader chooses from (`by`).
+    """
+
+    name: str
+    svg: str
+    caption: str
+    alt: str
+    narrow: str = ""
+    by: str = ""
+    choices: dict[str, Figure] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Link:
+    """A paragraph that leads to a file beside the page."""
+
+    text: str
+    href: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A claim of the papers held against the numbers: `expected` is the sign of a figure that bears it out."""
+
+    id: str
+    claim: str  # a sentence that holds where the figure has the expected sign
+    measured: str  # the figure in a sentence
+    figure: Interval
+    expected: int
+
+    @property
+    def verdict(self) -> str:
+        if not math.isfinite(self.figure.value):
+            return "not measured"
+        if self.figure.sign == 0:
+            return "no clear effect"
+        return "shown" if self.figure.sign == self.expected else "the opposite"
+
+    @property
+    def remark(self) -> str:
+        """What a reader must be told where the claim does not hold."""
+        return {
+            "no clear effect": "The interval touches zero, so this run does not bear the claim out.",
+            "the opposite": "This run shows the opposite of the claim.",
+        }.get(self.verdict, "")
+
+
+@dataclass(frozen=True)
+class Section:
+    """Blocks are paragraphs (str, Link), Tables and Figures; `missing` says what there is no data for, if anything."""
+
+    id: str
+    title: str
+    blocks: list[str | Link | Table | Figure] = field(default_factory=list)
+    missing: str = ""
+
+
+def label(name: str) -> str:
+    return LABELS.get(name, name)
+
+
+def named(relation: str) -> str:
+    """A relation as a reader knows it: "place of birth (P19)"; the bare id where only EntityQuestions has it."""
+    return f"{RELATIONS[relation].name} ({relation})" if relation in RELATIONS else relation
+
+
+def show(value: Any, signed: bool = False, digits: int | None = None) -> str:
+    """A table cell as text: intervals as `value [low, high]`, unknown figures as a dash."""
+    if isinstance(value, Percent):
+        return show(value.of.times(100), value.signed, 1)
+    if isinstance(value, Interval):
+        if not math.isfinite(value.value):
+            return NONE
+        if digits is None:
+            digits = _digits([value])
+        form = f"{{:{'+' if signed else ''},.{digits}f}}".format
+        return _minus(f"{form(value.value)} [{form(value.low)}, {form(value.high)}]")
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        if math.isnan(value):
+            return NONE
+        return "∞" if math.isinf(value) else _minus(f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}")
+    return NONE if value is None or value == "" else str(value)
+
+
+def percent(share: float, digits: int = 0) -> str:
+    return f"{100 * share:.{digits}f} %"
+
+
+def numeric(value: Any) -> bool:
+    return isinstance(value, (Interval, Percent, int, float)) and not isinstance(value, bool)
+
+
+def to_csv(table: Table) -> str:
+    """The table with plain numbers, shares as such: an Interval takes three columns, name, name_low and name_high."""
+    wide = [any(isinstance(row[i], (Interval, Percent)) for row in table.rows) for i in range(len(table.head))]
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(
+        [
+            name
+            for i, head in enumerate(table.head)
+            for name in ((head, f"{head}_low", f"{head}_high") if wide[i] else (head,))
+        ]
+    )
+    writer.writerows(
+        [cell for i, value in enumerate(row) for cell in (_three(value) if wide[i] else (_plain(value),))]
+        for row in table.rows
+    )
+    return out.getvalue()
+
+
+def standalone(figure: Figure) -> str:
+    """The figure as a file of its own: in set colours, on a light ground."""
+    style = '<svg style="background: #fcfcfa; font-family: system-ui, sans-serif" '
+    return re.sub(r"var\(--\w+,(#\w+)\)", r"\1", figure.svg).replace("<svg ", style, 1) + "\n"
+
+
+def as_json(finding: Finding) -> dict[str, Any]:
+    """A row of findings.json; `shown` is true where the figure's whole interval has the expected sign."""
+    row = {"id": finding.id, "claim": finding.claim, "measured": finding.measured, "expected_sign": finding.expected}
+    return row | finding.figure.as_json() | {"verdict": finding.verdict, "shown": finding.verdict == "shown"}
+
+
+def environment() -> jinja2.Environment:
+    """The templates, with what all pages use."""
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+    made.tests |= {kind.__name__.lower(): lambda x, kind=kind: isinstance(x, kind) for kind in (Table, Figure, Link)}
+    made.filters["show"] = show
+    return made
+
+
+def inline(name: str) -> str:
+    """A stylesheet or a script, to stand in the page: it needs no other file."""
+    return (TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def render(title: str, intro: str, findings: Sequence[Finding], sections: Sequence[Section], footer: str) -> str:
+    """The whole page, self-contained; where there are no findings it has no section of them."""
+    template, verdicts = environment().get_template("report.html.j2"), Counter(one.verdict for one in findings)
+    return template.render(
+        title=title,
+        intro=intro,
+        findings=findings,
+        verdicts=verdicts,
+        sections=sections,
+        footer=footer,
+        css=inline("report.css"),
+        script=inline("page.js"),
+    )
+
+
+def _digits(intervals: Sequence[Interval]) -> int:
+    """How many of the digits after the point the largest of some numbers leaves room for."""
+    numbers = [abs(value) for one in intervals for value in (one.value, one.low, one.high) if math.isfinite(value)]
+    most = max(numbers, default=0.0)
+    return 3 if most < 2 else 2 if most < 10 else 1 if most < 1000 else 0
+
+
+def _minus(text: str) -> str:
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def _three(value: Any) -> tuple[str, str, str]:
+    interval = value.of if isinstance(value, Percent) else value
+    if not isinstance(interval, Interval):
+        return _plain(value), "", ""
+    return _plain(interval.value), _plain(interval.low), _plain(interval.high)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, float):
+        return "" if math.isnan(value) else f"{value:.10g}"
+    return "" if value is None else str(value)

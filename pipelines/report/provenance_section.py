@@ -1,0 +1,163 @@
+"""The report's section on how it was made: the stages before it, the state of what it read, and where runs are kept."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from pipelines.report.drawing import NARROW, SOFT, WIDE, Canvas
+from pipelines.report.page import Figure, Link, Section, Table
+
+STAGE = "report"
+PREFECT, MLFLOW = "http://127.0.0.1:4200", "http://127.0.0.1:5000"
+DIGITS = 12  # of a hash, as many as tell files apart
+
+
+def provenance(data: Path, manifest: Sequence[dict], lms: Sequence[str]) -> Section:
+    """The stages by dvc.yaml beside `data`, the hashes of what the report read, and of the source files.
+
+    DVC takes neither dvc.yaml nor dvc.lock as a dependency. So the page says that the stages are as dvc.yaml had them
+    when it was made, and of dvc.lock shows only the hashes of the report's inputs: where those change, the stage runs.
+    """
+    title, project = "How this page was made", data.parent
+    sources = Table(
+        "source-files",
+        f"Source files, with the first {DIGITS} digits of their SHA-256.",
+        ["file", "bytes", "SHA-256", "from"],
+        [[row["path"], row["bytes"], row["sha256"][:DIGITS], row["source"]] for row in manifest],
+    )
+    if not (project / "dvc.yaml").is_file():
+        return Section("provenance", title, [sources], "No dvc.yaml lies beside data/, so its stages are unknown.")
+    stages = yaml.safe_load((project / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
+    made = {
+        name: _paths(stage, [*stage.get("outs", []), *stage.get("metrics", [])], lms) for name, stage in stages.items()
+    }
+    read = {name: _paths(stage, stage["deps"], lms) for name, stage in stages.items()}
+    needs = {name: [other for other in stages if other != name and _meet(made[other], read[name])] for name in stages}
+    times = {name: len(_items(stage, lms)) for name, stage in stages.items()}
+    before = _before(STAGE, needs)
+    runs = sum(times[name] for name in before)
+    return Section(
+        "provenance",
+        title,
+        [
+            f"DVC makes this page last, when the {len(before)} stages before it ({runs} runs) are up to date: one "
+            "whose code, inputs or parameters changed has run again, the others were kept. All figures here are thus "
+            "of one state of the code, the parameters (params.yaml) and the sources.",
+            _graph(stages, needs, times),
+            Table(
+                "stages",
+                "The stages as dvc.yaml had them when this page was made, how often each runs (for every corpus, "
+                "language model or method), and after which.",
+                ["stage", "what it makes", "runs", "after", "under"],
+                [
+                    [name, stage.get("desc"), times[name], ", ".join(needs[name]), _under(stage)]
+                    for name, stage in stages.items()
+                ],
+            ),
+            *_state(project / "dvc.lock", stages, lms),
+            sources,
+            "Who ran when, for how long, and with which logs, is not on this page, which is the same for the same "
+            "inputs, but in Prefect and MLflow on the machine that made it, which `longtail ui` opens there:",
+            Link(f"Prefect, runs and logs ({PREFECT})", PREFECT),
+            Link(f"MLflow, parameters, metrics and the registry of retrievers ({MLFLOW})", MLFLOW),
+        ],
+    )
+
+
+def _items(stage: dict, lms: Sequence[str]) -> list[dict[str, str]]:
+    """The runs of a stage: a value of each key of its matrix, or one without."""
+    matrix = {key: lms if values == "${lms}" else values for key, values in stage.get("matrix", {}).items()}
+    return [dict(zip(matrix, values, strict=True)) for values in itertools.product(*matrix.values())]
+
+
+def _paths(stage: dict, entries: list[str | dict], lms: Sequence[str]) -> set[str]:
+    """The paths that all runs of a stage name, without placeholders."""
+    paths = [entry if isinstance(entry, str) else next(iter(entry)) for entry in entries]
+    return {
+        re.sub(r"\$\{item\.(\w+)\}", lambda found, item=item: item[found[1]], path).replace("${lms[0]}", lms[0])
+        for path in paths
+        for item in _items(stage, lms)
+    }
+
+
+def _meet(made: set[str], read: set[str]) -> bool:
+    """Whether a path of one lies within one of the other."""
+    return any(f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/") for one in made for other in read)
+
+
+def _under(stage: dict) -> str:
+    outs = [out if isinstance(out, str) else next(iter(out)) for out in stage.get("outs", [])]
+    return re.sub(r"\$\{item\.(\w+)\}", r"<\1>", ", ".join(outs))
+
+
+def _before(name: str, needs: dict[str, list[str]]) -> set[str]:
+    """All stages that one depends on, directly or through others."""
+    found, pending = set(), list(needs[name])
+    while pending:
+        if (one := pending.pop()) not in found:
+            found.add(one)
+            pending += needs[one]
+    return found
+
+
+def _state(lock: Path, stages: dict, lms: Sequence[str]) -> list[Table]:
+    """What the report read, by dvc.lock, which keeps stages that are no more; its own hash, also there, no page can
+    hold."""
+    if not lock.is_file():
+        return []
+    read, locked = set(stages[STAGE]["deps"]), yaml.safe_load(lock.read_text(encoding="utf-8"))["stages"]
+    names = ["@".join(filter(None, (name, "-".join(i.values())))) for name in stages for i in _items(stages[name], lms)]
+    outs = {
+        out["path"]: out for name in names for out in locked.get(name, {}).get("outs", []) if _meet({out["path"]}, read)
+    }
+    return [
+        Table(
+            "state",
+            f"What this page was made from, with the first {DIGITS} digits of DVC's MD5 (in dvc.lock): the same hash "
+            "is the same data.",
+            ["output", "files", "bytes", "MD5"],
+            [
+                [path, out.get("nfiles", 1), out["size"], out["md5"].removesuffix(".dir")[:DIGITS]]
+                for path, out in sorted(outs.items())
+            ],
+        )
+    ]
+
+
+def _graph(stages: dict, needs: dict[str, list[str]], times: dict[str, int]) -> Figure:
+    """The stages below each other, as dvc.yaml has them; an arc leads from each to those that read its outputs."""
+    rows = {name: number for number, name in enumerate(stages)}
+    alt = (
+        f"The {len(stages)} stages from {next(iter(stages))} to {STAGE}, each joined by an arc to those whose outputs "
+        "it reads; the table below names them."
+    )
+
+    def draw(width: int) -> str:
+        canvas, height = Canvas(width), 26
+        left = 150 if width == WIDE else 96
+        at = [14 + height * row for row in rows.values()]
+        for name, own in needs.items():
+            for other in own:
+                start, end = sorted((at[rows[other]], at[rows[name]]))
+                reach = (left - 12) * math.sqrt((end - start) / (at[-1] - at[0]))
+                bend = left - 1.33 * reach
+                d = f"M{left} {start}C{bend:.0f} {start} {bend:.0f} {end} {left} {end}"
+                canvas.parts.append(f'<path d="{d}" fill="none" stroke="{SOFT}" stroke-opacity=".45"/>')
+        for name, y in zip(rows, at, strict=True):
+            canvas.marker(left, y, 0 if times[name] == 1 else 2, ("after", name, ", ".join(needs[name]) or "nothing"))
+            several = f" \N{MULTIPLICATION SIGN} {times[name]}" if times[name] > 1 else ""
+            canvas.text(left + 12, y + 4.5, name + several, weight="600")
+            if width == WIDE:
+                words = textwrap.shorten(stages[name].get("desc", ""), 56, placeholder=" …")
+                canvas.text(left + 185, y + 4.5, words, fill=SOFT)
+        return canvas.svg(at[-1] + 16, alt, "")
+
+    caption = "The stages, in the order of dvc.yaml; blue triangles run several times, as often as the number says."
+    return Figure("stages", draw(WIDE), caption, alt, draw(NARROW))

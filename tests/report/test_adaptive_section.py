@@ -1,0 +1,140 @@
+"""The report on adaptive retrieval: what the tables say is what was measured, and what is not known is left out."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from adaptive_pairs import CHOSEN, made_pairs
+
+from pipelines.adaptive import thresholds
+from pipelines.report import adaptive_section
+from pipelines.report.page import Figure, Table
+
+NAMES = ("policies", "thresholds", "prices", "deciding")
+
+
+def evaluate(**columns):
+    return thresholds.evaluate(made_pairs(**columns), CHOSEN, 0, 30)
+
+
+@pytest.fixture(scope="module")
+def found():
+    """(lm, method) -> evaluated: the main model, a larger one, and an imported one that told neither costs nor
+    probabilities.
+    """
+    nothing = {"confidence": np.full(600, np.nan), "augmented_cost": np.full(600, np.nan)}
+    return {
+        ("small", "dense"): evaluate(),
+        ("small", "genread"): evaluate(seed=1),
+        ("large", "dense"): evaluate(crossing=300.0),
+        ("elsewhere", "bm25"): evaluate(**nothing),
+    }
+
+
+def section(found, folder, models=("small", "large")):
+    """The section of these models' results on PopQA."""
+    metrics: dict = {}
+    rows, curve = [], []
+    for (lm, method), one in found.items():
+        key = {"dataset": "popqa", "lm": lm, "method": method}
+        metrics.setdefault(lm, {"questions": 600})[method] = one.figures
+        rows += [key | row for row in one.relations]
+        curve += [key | row for row in one.curve]
+    (folder / "adaptive").mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(curve, thresholds.COSTS), folder / "adaptive/costs.parquet")
+    inputs = SimpleNamespace(
+        data=folder,
+        metrics={"adaptive": {"popqa": metrics}},
+        models=list(models),
+        sizes={"small": 1_000_000, "large": 50_000_000, "elsewhere": None},
+        thresholds=pa.Table.from_pylist(rows, thresholds.THRESHOLDS).to_pylist(),
+    )
+    made = adaptive_section.adaptive(inputs, "shrunk")
+    tables = {block.name: block for block in made.blocks if isinstance(block, Table)}
+    return made, tables, {block.name: block for block in made.blocks if isinstance(block, Figure)}
+
+
+def rows_of(table, **wanted):
+    """The table's rows as dicts, those with the wanted cells."""
+    rows = [dict(zip(table.head, row, strict=True)) for row in table.rows]
+    return [row for row in rows if all(row[name.replace("_", " ")] == value for name, value in wanted.items())]
+
+
+def test_every_search_of_every_model_is_shown_with_its_policies(found, tmp_path):
+    _, tables, drawn = section(found, tmp_path)
+    table = tables["adaptive-popqa"]
+    assert len(table.rows) == 4 * 3
+    (row,) = rows_of(table, language_model="large", search="exact")
+    figures = found["large", "dense"].figures["exact"]
+    for name in ("adaptive", "always", "never", "oracle", "gain"):
+        assert row[name].of.value == figures[name]["value"]
+    assert row["over splits"].of.low == figures["adaptive"]["splits_low"]
+    assert row["training"] == 100 * figures["train_adaptive"]["value"]
+    assert "small" in drawn["policies-popqa"].caption
+    adaptive = 100 * found["small", "dense"].figures["shrunk"]["adaptive"]["value"]
+    assert f"adaptive {adaptive:.1f} %" in drawn["policies-popqa"].alt
+
+
+def test_thresholds_are_shown_by_relation_with_both_intervals(found, tmp_path):
+    _, tables, drawn = section(found, tmp_path)
+    rows = rows_of(tables["thresholds-popqa"], language_model="small", retriever="dense", relation="P1")
+    (own,) = [r for r in found["small", "dense"].relations if (r["search"], r["relation"]) == ("shrunk", "P1")]
+    assert [rows[0][name] for name in ("threshold", "from", "to")] == [
+        own[name] for name in ("threshold", "threshold_low", "threshold_high")
+    ]
+    assert rows[0]["splits from"] == own["threshold_splits_low"]
+    assert rows[0]["retrieves"].of.high == own["retrieved_high"]
+    assert rows[0]["adaptive, over splits"].of.value == own["adaptive_splits"]
+    assert {row["own threshold"] for row in rows_of(tables["thresholds-popqa"], relation="rare")} == {False}
+    assert "GenRead" not in drawn["thresholds-popqa"].alt  # the figure has retrievers alone
+
+
+def test_costs_and_doubt_are_shown_where_they_are_known(found, tmp_path):
+    _, tables, _ = section(found, tmp_path)
+    prices, deciding = tables["prices-popqa"], tables["deciding-popqa"]
+    assert {row[0] for row in prices.rows} == {row[0] for row in deciding.rows} == {"small", "large"}
+    last = rows_of(prices, language_model="small", retriever="dense")[-1]
+    assert (last["must earn"], last["retrieves"].of.value) == (100, 0)
+    assert last["cost"].value == pytest.approx(1)
+    figures = found["large", "dense"].figures["uncertainty"]
+    (row,) = rows_of(deciding, language_model="large")
+    assert row["uncertainty"].of.value == figures["uncertainty"]["value"]
+    assert row["uncertainty less popularity"].of.low == figures["difference"]["low"]
+    assert row["cost, both"].value == figures["cost_both"]["value"]
+
+
+def test_models_are_compared_by_size_where_there_are_several(found, tmp_path):
+    _, tables, drawn = section(found, tmp_path)
+    table = tables["adaptive-by-lm-popqa"]
+    assert [row[0] for row in table.rows] == ["small", "small", "large", "elsewhere"]
+    (row,) = rows_of(table, language_model="large")
+    cuts = [r["threshold"] for r in found["large", "dense"].relations if r["search"] == "shrunk"]
+    assert row["median threshold"] == np.median(cuts)
+    assert "dense" in drawn["retrieves-by-lm-popqa"].alt
+    assert "GenRead" not in drawn["retrieves-by-lm-popqa"].alt  # known of one size alone
+    alone = {key: one for key, one in found.items() if key[0] == "small"}
+    _, tables, drawn = section(alone, tmp_path / "alone")
+    assert "adaptive-by-lm-popqa" not in tables
+    assert "retrieves-by-lm-popqa" not in drawn
+
+
+def test_a_model_of_another_place_stands_alone_where_no_other_was_tuned(found, tmp_path):
+    elsewhere = {("elsewhere", "bm25"): found["elsewhere", "bm25"]}
+    made, tables, drawn = section(elsewhere, tmp_path)
+    assert set(tables) == {"adaptive-popqa", "thresholds-popqa"}
+    assert set(drawn) == {"policies-popqa", "thresholds-popqa"}
+    assert "EntityQuestions" in made.missing
+
+
+def test_without_thresholds_the_section_says_why(tmp_path):
+    made, tables, drawn = section({}, tmp_path)
+    assert (made.blocks, tables, drawn) == ([], {}, {})
+    assert made.missing.startswith("Too few questions of PopQA and EntityQuestions")
+
+
+def test_no_name_of_a_table_or_figure_is_there_twice(found, tmp_path):
+    made, tables, drawn = section(found, tmp_path)
+    assert len(tables) + len(drawn) == sum(not isinstance(block, str) for block in made.blocks)
+    assert {f"{name}-popqa" for name in NAMES} <= set(drawn)

@@ -1,0 +1,146 @@
+"""The page shows texts chosen by rule, each token with its numbers, in one file that needs nothing else."""
+
+import json
+import math
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import scored_texts
+
+from flows import explore
+from pipelines.errors import LongtailError
+from pipelines.replug import attribute
+from pipelines.report import attribution_page, page
+
+DATA = Path("data")
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    params, _ = scored_texts.write(tmp_path)
+    attribute.attribute(params)
+    attribution_page.write(DATA, tmp_path / "page.html")
+    return SimpleNamespace(html=(tmp_path / "page.html").read_text(), folder=tmp_path)
+
+
+class Page(HTMLParser):
+    """Tags in use, ids, the texts of tokens, and the JSON of each text; fails on a tag that is not closed."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.open, self.tags, self.attributes, self.data, self.tokens = [], [], [], [], [[]]
+        self.feed(html)
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.handle_startendtag(tag, attrs)
+        self.open.append((tag, dict(attrs)))
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop()[0] == tag
+
+    def handle_data(self, data):
+        attrs = self.open[-1][1] if self.open else {}
+        if attrs.get("type") == "application/json":
+            self.data.append(json.loads(data))
+            self.tokens.append([])
+        elif "token" in attrs.get("class", "").split() and any(a.get("role") == "group" for _, a in self.open):
+            self.tokens[-1].append(data)
+
+
+def test_texts_are_those_helped_most_the_median_and_those_helped_least(tmp_path):
+    (tmp_path / "attribution").mkdir()
+    rows = [{"retriever": "lsr", "query_id": f"q{i:02}", "nats_none": 50.0, "nats": 40.0 + i} for i in range(20)]
+    rows += [{"retriever": "dense", "query_id": "other", "nats_none": 50.0, "nats": 0.0}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "attribution/texts.parquet")
+    chosen = attribution_page.chosen(tmp_path)
+    assert [query for query, _ in chosen] == ["q00", "q01", "q02", "q08", "q09", "q10", "q17", "q18", "q19"]
+    assert [why.split()[-1] for _, why in chosen] == ["most"] * 3 + ["middle"] * 3 + ["least"] * 3
+
+
+def test_the_page_holds_every_token_with_its_numbers(project):
+    shown = Page(project.html)
+    texts = {
+        t["query_id"]: t for t in pq.read_table("data/attribution/texts.parquet").to_pylist() if t["retriever"] == "lsr"
+    }
+    order = sorted(texts, key=lambda q: texts[q]["nats"] - texts[q]["nats_none"])
+    assert ["".join(tokens) for tokens in shown.tokens[:-1]] == [scored_texts.CONTINUATIONS[q] for q in order]
+    rows = [r for r in pq.read_table("data/attribution/tokens.parquet").to_pylist() if r["retriever"] == "lsr"]
+    for query, data in zip(order, shown.data, strict=True):
+        own = [r for r in rows if r["query_id"] == query]
+        assert len(data["names"]) == 1 + sum(bool(doc) for doc in texts[query]["doc_ids"])
+        for token, row in zip(data["tokens"], own, strict=True):
+            assert token["text"] == row["text"]
+            assert token["bits"] == pytest.approx((row["log_prob"] - row["log_prob_none"]) / math.log(2), abs=1e-3)
+            assert token["kind"].startswith("gain" if token["bits"] > 0 else "loss")
+            assert token["level"] == pytest.approx(min(1, abs(token["bits"]) / 3), abs=0.01)
+            assert sum(share for share, *_ in token["shares"]) == pytest.approx(1, abs=1e-3)
+            assert token["shares"][0][0] == pytest.approx(row["memory"], abs=1e-4)
+
+
+def test_the_page_needs_nothing_else_and_takes_texts_as_texts(project):
+    shown = Page(project.html)
+    assert not {"link", "img", "iframe"} & set(shown.tags)
+    assert not [attrs for _, attrs in shown.attributes if {"src", "srcset"} & set(attrs)]
+    assert not re.search(r"https?://|url\(|@import", project.html)
+    assert "b" not in shown.tags, "a text's markup became the page's"
+    assert "&lt;b&gt;Norland&lt;/b&gt;" in project.html
+    ids = [attrs["id"] for _, attrs in shown.attributes if "id" in attrs]
+    assert len(set(ids)) == len(ids)
+    named = {attrs["aria-labelledby"] for _, attrs in shown.attributes if "aria-labelledby" in attrs}
+    assert named <= set(ids)
+
+
+@pytest.mark.parametrize(
+    ("share", "shown"),
+    [
+        (1, "100 %"),
+        (0.99996, "100 %"),
+        (0.4567, "46 %"),
+        (0.0456, "4.6 %"),
+        (0.000456, "0.046 %"),
+        (1e-9, "under 0.0001 %"),
+        (0, "0 %"),
+    ],
+)
+def test_shares_of_any_size_are_readable(share, shown):
+    assert attribution_page._percent(share) == shown
+
+
+def test_a_text_that_was_not_scored_is_named(project):
+    with pytest.raises(LongtailError, match=r"no text 'q9' with documents by lsr.* as q0"):
+        attribution_page.one_text(DATA, "lsr", "q9", "The text")
+
+
+def test_the_command_tells_a_texts_tokens_and_shares_and_writes_its_page(project):
+    *lines, last = explore.attribute("q1", "lsr", project.folder / "one.html")
+    assert [line.split("  ")[-1] for line in lines if line.endswith("'")] == ["' Oslo,'", "' they'", "' say'"]
+    (memory,) = [line for line in lines if line.startswith("memory: ")]
+    (document,) = [line for line in lines if "document 1, d0" in line]
+    shares = [float(number) for line in (memory, document) for number in re.findall(r"([\d.]+) %", line)]
+    assert sum(shares) == pytest.approx(100, abs=1)
+    assert last == f"the page: {project.folder / 'one.html'}"
+    assert len(Page((project.folder / "one.html").read_text()).data) == 1
+
+
+def test_the_section_shows_each_retriever_and_links_to_the_page(project):
+    metrics = {"attribution": json.loads(attribute.METRICS.read_text())}
+    section = attribution_page.rarity(SimpleNamespace(metrics=metrics))
+    (link,) = [block for block in section.blocks if isinstance(block, page.Link)]
+    assert link.href == "attribution.html"
+    (table,) = [block for block in section.blocks if isinstance(block, page.Table)]
+    assert [row[0] for row in table.rows] == ["never", "1 to 9"]
+    assert table.head[3:-1] == ["saved, dense", "saved, LSR"]
+    html = page.render("Report", "", [], [section], "")
+    assert '<a href="attribution.html">' in html
+    assert attribution_page.rarity(SimpleNamespace(metrics={})).missing

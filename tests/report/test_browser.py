@@ -1,0 +1,256 @@
+"""The pages in a real browser, headless Chromium: nothing but the page is asked for, it fits every screen, it works."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import releases
+import scored_texts
+import small_results
+
+from pipelines.release.difference import write_difference
+from pipelines.replug import attribute
+from pipelines.report import attribution_page, build
+
+PHONE, DESK = {"width": 390, "height": 844}, {"width": 1440, "height": 900}
+ACCURACY, GAIN = "#figure-accuracy-by-popularity-popqa", "#figure-gain-by-popularity-popqa"
+CONTRAST = """() => {
+    const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+    const rgba = (colour) => {
+        canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
+        return [...canvas.getImageData(0, 0, 1, 1).data];
+    };
+    const luminance = ([r, g, b]) => [r, g, b].map((part) => part / 255)
+        .map((part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, part, i) => sum + part * [0.2126, 0.7152, 0.0722][i], 0);
+    const ground = (element) => {
+        for (let one = element; one; one = one.parentElement) {
+            const colour = rgba(getComputedStyle(one).backgroundColor);
+            if (colour[3] === 255) return colour;
+        }
+        return [255, 255, 255];
+    };
+    const low = [];
+    for (const element of document.querySelectorAll("body *")) {
+        const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+        if (!own || !element.checkVisibility() || ["SCRIPT", "title"].includes(element.tagName)) continue;
+        const style = getComputedStyle(element), svg = element instanceof SVGElement;
+        const [a, b] = [luminance(rgba(svg ? style.fill : style.color)), luminance(ground(element))];
+        const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+        if (ratio < 4.5) low.push(`${element.tagName} ${element.textContent.slice(0, 30)}: ${ratio.toFixed(2)}`);
+    }
+    return low;
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if path is None:
+        pytest.skip("no chromium, chromium-browser or google-chrome on the PATH")
+    with sync_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def files(root, tmp_path_factory):
+    """The pages, by name, made by the code that makes them from small tables."""
+    home = tmp_path_factory.mktemp("pages")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        small_results.write_data(home / "data")
+        shutil.copy(root / "dvc.yaml", home)
+        build.write_report(home / "data", home / "report", small_results.SETTINGS)
+        patch.chdir(tmp_path_factory.mktemp("attribution"))
+        params, _ = scored_texts.write(Path())
+        attribute.attribute(params)
+        attribution_page.write(Path("data"), home / "attribution.html")
+        popqa = {"old": releases.questions([(1, 20), (2, 21)], {1: 900, 2: 40})}
+        popqa["new"] = releases.questions([(1, 20), (2, 21), (3, 20)], {1: 9, 2: 4000, 3: 5}, "2022-10")
+        old, new = (releases.write_data(home / name, rows) / "popqa" for name, rows in popqa.items())
+        write_difference(old, new, home / "difference", ingest=releases.INGEST, threads=1)
+    return {
+        "report": home / "report/index.html",
+        "attribution": home / "attribution.html",
+        "difference": home / "difference/index.html",
+    }
+
+
+@pytest.fixture
+def opened(browser, files):
+    """Opens a page: what it said and asked for is in `noise`, which must stay empty."""
+    contexts, noise = [], []
+
+    def open_page(name="report", viewport=DESK, **more):
+        contexts.append(browser.new_context(viewport=viewport, **more))
+        page = contexts[-1].new_page()
+        page.set_default_timeout(10_000)
+        url = files[name].as_uri()
+        page.on("console", lambda message: noise.append(message.text))
+        page.on("pageerror", lambda error: noise.append(str(error)))
+        page.on("request", lambda request: request.url.split("#")[0] == url or noise.append(request.url))
+        page.goto(url)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert noise == []
+
+
+@pytest.mark.parametrize("viewport", [PHONE, DESK], ids=["phone", "desk"])
+@pytest.mark.parametrize("name", ["report", "attribution", "difference"])
+def test_a_page_fits_the_screen_and_its_figures_are_seen_at_their_size(opened, name, viewport):
+    page = opened(name, viewport)
+    assert page.evaluate("document.documentElement.scrollWidth") == viewport["width"]
+    shown = page.evaluate("""[...document.querySelectorAll("figure svg")].filter((svg) => svg.checkVisibility())
+        .map((svg) => [svg.closest("figure").id, svg.getBoundingClientRect(), svg.viewBox.baseVal.width])
+        .map(([id, box, width]) => [id, box.left, box.right, box.height, box.width / width])""")
+    figures = page.locator("figure").count()
+    assert [row[0] for row in shown] == page.locator("figure").evaluate_all("all => all.map((one) => one.id)")
+    assert figures > 10 or name != "report"
+    for figure, left, right, height, scale in shown:
+        assert 0 <= left < right <= viewport["width"], figure
+        assert height > 60, figure
+        assert scale == pytest.approx(1, abs=0.03), f"{figure}: its letters are not of the size they were made for"
+    cut = page.evaluate("""[...document.querySelectorAll("figure svg text")].filter((text) => text.checkVisibility())
+        .map((text) => [text.getBoundingClientRect(), text.closest("svg").getBoundingClientRect(), text.textContent])
+        .filter(([own, all]) => own.left < all.left - 1 || own.right > all.right + 1).map(([, , words]) => words)""")
+    assert cut == [], "texts that stand out of their figures"
+
+
+def test_a_click_on_a_relation_changes_the_figures_that_have_it(opened):
+    page = opened()
+    figure, chosen = page.locator(ACCURACY), page.locator(f"{ACCURACY} select")
+    whole = figure.locator("svg:visible").inner_html()
+    page.locator("#table-accuracy-by-relation-popqa tbody button", has_text="director (P57)").first.click()
+    assert chosen.input_value() == "director (P57)"
+    assert figure.locator("svg:visible").count() == 1
+    assert figure.locator("svg:visible").inner_html() != whole
+    assert "director (P57)" in figure.locator("figcaption:visible").inner_text()
+    assert page.locator(f"{GAIN} select").input_value() == "director (P57)"
+    assert figure.evaluate("one => Math.abs(one.getBoundingClientRect().top)") < 50, (
+        "they are not where the reader looks"
+    )
+    chosen.select_option("")
+    assert figure.locator("svg:visible").inner_html() == whole
+
+
+def test_pointer_and_keyboard_make_a_mark_say_its_value_and_interval(opened):
+    for viewport in (DESK, PHONE):
+        page = opened(viewport=viewport)
+        plot = page.locator(f"{ACCURACY} .plot:visible")
+        title = plot.locator("svg:visible .mark title").nth(1).text_content()
+        name, place, value = title.split("\n")
+        assert re.fullmatch(r"[\d.]+ \[[\d.]+, [\d.]+\]", value)
+        plot.scroll_into_view_if_needed()
+        box = plot.locator("svg:visible .mark").nth(1).bounding_box()
+        page.mouse.move(box["x"] + 4, box["y"] + 4)
+        tip = plot.locator(".tip")
+        assert tip.locator(".here").inner_text().split("\t") == [name, value]
+        assert tip.locator("b").inner_text() == place
+        assert tip.locator("tr").count() == 5, "the other methods at the same place"
+        page.mouse.move(0, 0)
+        assert tip.is_hidden()
+        plot.focus()
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowRight")
+        assert tip.locator(".here").inner_text().split("\t") == [name, value]
+        assert tip.evaluate("""one => {
+            const box = one.getBoundingClientRect();
+            return box.left >= 0 && box.right <= innerWidth;
+        }""")
+        page.keyboard.press("Escape")
+        assert tip.is_hidden()
+
+
+def test_tables_sort_filter_and_unfold(opened):
+    page = opened()
+    frame = page.locator("#table-stages")
+    rows, column = frame.locator("tbody tr:visible"), frame.locator("tbody tr:visible td:nth-child(3)")
+    total = frame.locator("tbody tr").count()
+    assert rows.count() == 12 < total
+    frame.locator(".tools button").click()
+    assert rows.count() == total
+    head = frame.locator("thead th").nth(2)
+    for order, expected in (("ascending", False), ("descending", True)):
+        head.locator("button").click()
+        assert head.get_attribute("aria-sort") == order
+        runs = [int(text) for text in column.all_inner_texts()]
+        assert runs == sorted(runs, reverse=expected)
+    frame.locator("input").fill("BM25")
+    found = rows.all_inner_texts()
+    assert 0 < len(found) < total
+    assert all("bm25" in text.lower() for text in found)
+
+
+def test_a_table_fades_where_its_columns_go_on(opened):
+    page = opened(viewport=PHONE)
+    scroll = page.locator("#table-stages .scroll")
+    assert scroll.evaluate("one => one.scrollWidth > one.clientWidth && one.classList.contains('more')")
+    scroll.evaluate("one => { one.scrollLeft = one.scrollWidth; }")
+    page.locator("#table-stages .scroll:not(.more)").wait_for()
+
+
+@pytest.mark.parametrize("name", ["report", "attribution", "difference"])
+def test_every_text_can_be_read_on_light_and_on_dark(opened, name):
+    page = opened(name, color_scheme="dark")
+    ground = "getComputedStyle(document.body).backgroundColor"
+    assert page.evaluate(ground) == "rgb(20, 24, 30)"
+    assert page.evaluate(CONTRAST) == []
+    page.locator(".theme").click()
+    assert page.evaluate(ground) == "rgb(252, 252, 250)"
+    assert page.evaluate(CONTRAST) == []
+    page.locator(".theme").click()
+    assert page.evaluate(ground) == "rgb(20, 24, 30)"
+
+
+def test_the_contents_follow_the_reader_and_open_on_a_phone(opened):
+    page = opened()
+    page.evaluate("document.querySelector('#provenance').scrollIntoView()")
+    page.locator(".contents a[aria-current]", has_text="How this page was made").wait_for()
+    assert page.locator(".contents a").first.is_visible()
+    page = opened(viewport=PHONE)
+    link = page.locator(".contents a", has_text="How this page was made")
+    assert link.is_hidden()
+    page.locator(".contents summary").click()
+    link.click()
+    assert link.is_hidden(), "what was chosen is covered"
+    top, bar = (page.locator(one).bounding_box() for one in ("#provenance h2", ".contents"))
+    assert bar["y"] == 0
+    assert top["y"] >= bar["height"] - 1
+
+
+def test_print_shows_every_row_in_ink_on_paper_without_controls(opened):
+    page = opened(color_scheme="dark")
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.locator("tbody tr:visible").count() == page.locator("main table tbody tr").count()
+    assert page.locator("nav:visible, .tools:visible, .theme:visible").count() == 0
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.evaluate("getComputedStyle(document.body).color") == "rgb(29, 36, 48)"
+    assert page.pdf(format="A4").startswith(b"%PDF")
+
+
+def test_without_scripts_everything_can_be_read(opened):
+    page = opened(viewport=PHONE, java_script_enabled=False)
+    assert page.locator("nav").evaluate("one => getComputedStyle(one).position") == "static", "it covers the page"
+    assert page.locator("tbody tr:visible").count() == page.locator("tbody tr").count()
+    assert page.locator("button:visible, select:visible, input:visible").count() == 0
+    page.locator(f"{ACCURACY} summary").click()
+    assert page.locator(f"{ACCURACY} svg:visible").count() == 1 + page.locator(f"{ACCURACY} .choice").count() > 2
+
+
+def test_names_say_what_things_are(opened):
+    for name in ("report", "attribution", "difference"):
+        page = opened(name)
+        unnamed = page.evaluate("""[...document.querySelectorAll("svg, select, input, button, [role=region], nav")]
+            .filter((one) => !(one.getAttribute("aria-label") || one.textContent.trim() || one.labels?.length))
+            .map((one) => one.outerHTML.slice(0, 80))""")
+        assert unnamed == []
+        repeated = page.evaluate("""[...document.querySelectorAll("[id]")].map((one) => one.id)
+            .filter((id, i, all) => all.indexOf(id) !== i)""")
+        assert repeated == []

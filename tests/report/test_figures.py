@@ -1,0 +1,169 @@
+"""Figures say their numbers, keep their colours, draw only what is known, and are the same bytes every time."""
+
+import math
+import re
+from itertools import pairwise
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.evaluation.intervals import NOTHING, Interval
+from pipelines.report import drawing, figures, page
+
+SVG = "{http://www.w3.org/2000/svg}"
+AT = [10, 100, 1000]
+
+
+def interval(value: float, width: float = 5.0) -> Interval:
+    return Interval(value, value - width, value + width)
+
+
+def lines(series=None, **more) -> page.Figure:
+    series = series or {"dense": (AT, [interval(10.0), NOTHING, interval(30.0)])}
+    words = {"x": "page views", "y": "accuracy, %", "caption": "A caption.", "alt": "Goes <up> & up."}
+    return figures.lines("figure", series, **(words | more))
+
+
+def titles(svg: str) -> list[list[str]]:
+    return [mark.find(f"{SVG}title").text.split("\n") for mark in marks(svg)]
+
+
+def marks(svg: str) -> list[ElementTree.Element]:
+    return ElementTree.fromstring(svg).findall(f".//{SVG}path[@class='mark']")
+
+
+def test_every_known_figure_is_a_mark_that_says_series_place_value_and_interval():
+    figure = lines(log_x=True)
+    for svg in (figure.svg, figure.narrow):
+        assert titles(svg) == [["dense", "10", "10.0 [5.0, 15.0]"], ["dense", "1,000", "30.0 [25.0, 35.0]"]]
+        assert ElementTree.fromstring(svg).get("aria-label") == "Goes <up> & up."
+
+
+@pytest.mark.parametrize("kind", ["upright", "lying"])
+def test_bars_have_a_mark_each_and_lie_down_where_names_do_not_fit(kind):
+    groups = ["a", "b"] if kind == "upright" else [f"a relation with a long name {i}" for i in range(8)]
+    series = {"dense": [interval(10.0)] * len(groups), "lsr": [NOTHING, *[interval(-20.0)] * (len(groups) - 1)]}
+    figure = figures.bars("bars", groups, series, y="points", caption="", alt="")
+    assert len(titles(figure.svg)) == 2 * len(groups) - 1
+    widths, heights = np.array([_size(mark) for mark in marks(figure.svg)]).T
+    assert np.ptp(widths if kind == "upright" else heights) == 0
+    assert ["LSR", groups[1], "\N{MINUS SIGN}20.0 [\N{MINUS SIGN}25.0, \N{MINUS SIGN}15.0]"] in titles(figure.svg)
+
+
+def _size(mark: ElementTree.Element) -> tuple[float, float]:
+    width, height = re.search(r"h(-?[\d.]+)v(-?[\d.]+)h", mark.get("d")).groups()
+    return float(width), float(height)
+
+
+def test_a_threshold_of_never_and_one_of_always_lie_on_the_two_edges():
+    points = {"dense": [(0.0, 0.0, 50.0), (math.inf, 50.0, math.inf), (100.0, 100.0, 100.0)]}
+    figure = figures.ranges("ranges", ["never", "always", "some"], points, (50, 200), x="", caption="", alt="")
+    never, always, some = (float(re.match(r"M([\d.]+)", mark.get("d"))[1]) for mark in marks(figure.svg))
+    assert never < some < always
+    assert some == pytest.approx((never + always) / 2, abs=0.2)  # in the middle on a log scale
+    assert titles(figure.svg)[1] == ["dense", "always", "∞ [50, ∞]"]
+
+
+def test_histograms_are_shares_of_each_set_that_add_up():
+    values = {"popqa": np.array([0, 5, 5, 900]), "nq": np.array([7] * 10)}
+    figure = figures.histogram("histogram", values, x="", caption="", alt="")
+    for name, own in values.items():
+        shares = [float(share.split()[0]) for series, _, share in titles(figure.svg) if series == page.label(name)]
+        assert sum(shares) == pytest.approx(100)
+        assert len(shares) == len(set(own.tolist()))
+
+
+def test_long_curves_have_a_limited_number_of_marks_and_gaps_are_left_out():
+    values = [math.nan, *np.linspace(1, 2, 5000)]
+    figure = figures.curves("curves", [("loss", range(5001), {"kl": values})], x="step", caption="", alt="")
+    assert 30 < len(titles(figure.svg)) <= figures.MARKS
+    assert titles(figure.svg)[0] == ["kl", "step 1", "1"]
+    assert "nan" not in figure.svg
+
+
+def test_a_method_has_its_colour_everywhere_and_no_two_series_share_one():
+    def colours(*names):
+        figure = lines({name: (AT, [interval(1.0)] * 3) for name in names})
+        found = {title[0]: mark.get("fill") for title, mark in zip(titles(figure.svg), marks(figure.svg), strict=True)}
+        assert len(set(found.values())) == len(names)
+        return found
+
+    assert colours("dense", "lsr")["LSR"] == colours("lsr", "a model")["LSR"]
+    colours("tiny", "gpt2", "gpt2-xl", "lsr")
+    colours("closed_book", "bm25", "dense", "lsr", "genread", "replug", "replug_lsr")
+
+
+@given(
+    st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=5),
+    st.sampled_from(["linear", "tight", "zero"]),
+    st.sampled_from([200, 700]),
+)
+def test_a_linear_scale_holds_all_values_and_has_few_round_ticks(values, kind, room):
+    values = [round(value, 3) for value in values]
+    scale = drawing.linear(values, 0, room, zero=kind == "zero", tight=kind == "tight")
+    assert all(-1e-6 <= scale(value) <= room + 1e-6 for value in values)
+    assert 1 <= len(scale.ticks) <= room / 10
+    if kind == "zero":
+        assert 0 <= scale(0) <= room
+    texts = [text for _, text in scale.ticks]
+    assert len(set(texts)) == len(texts)
+    assert max(map(len, texts)) <= 9
+
+
+@given(st.lists(st.floats(1e-3, 1e12), min_size=1, max_size=5), st.sampled_from([200, 700]))
+def test_a_log_scale_holds_all_values_and_its_ticks_do_not_touch(values, room):
+    scale = drawing.logarithmic(values, 0, room)
+    assert all(0 <= scale(value) <= room for value in values)
+    at = [scale(tick) for tick, _ in scale.ticks]
+    assert at
+    assert all(right - left > 25 for left, right in pairwise(at))
+
+
+@pytest.mark.parametrize(
+    ("value", "step", "text"),
+    [
+        (0.25, 0.05, "0.25"),
+        (1000, 500, "1,000"),
+        (2.5e6, 5e5, "2.5M"),
+        (-20, 10, "\N{MINUS SIGN}20"),
+        (0, 0.5, "0.0"),
+        (3e9, 1e9, "3B"),
+    ],
+)
+def test_ticks_have_the_digits_that_tell_them_apart(value, step, text):
+    assert drawing.number(value, step) == text
+
+
+def test_a_figure_as_a_file_needs_no_page():
+    alone = page.standalone(lines())
+    ElementTree.fromstring(alone)
+    assert "var(" not in alone
+    assert "#2475b8" in alone
+
+
+def test_colours_stand_out_on_light_and_on_dark():
+    css = page.inline("report.css")
+    pairs = dict(re.findall(r"--(\w+): light-dark\((#\w+, #\w+)\)", css))
+    for side in (0, 1):
+        own = {name: pair.split(", ")[side] for name, pair in pairs.items()}
+        for name in ("ink", "soft", "link", "good", "none", "bad"):
+            assert min(contrast(own[name], own[ground]) for ground in ("paper", "panel", "stripe")) >= 4.5, name
+        for slot in range(len(drawing.PALETTE)):
+            assert contrast(own[f"c{slot}"], own["paper"]) >= 3, slot
+            if side == 0:
+                assert own[f"c{slot}"] in drawing.PALETTE[slot], "a file's colour is not the page's"
+
+
+def contrast(one: str, other: str) -> float:
+    """WCAG's contrast ratio of two colours as #rrggbb."""
+    light, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

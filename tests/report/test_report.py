@@ -1,0 +1,263 @@
+"""The report: built from tables, it states their numbers, says when an effect is absent, and repeats to the byte."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from small_results import QUESTIONS, SETTINGS, write, write_data
+
+from pipelines import shards
+from pipelines.adaptive.answers import METHODS
+from pipelines.evaluation import analyses
+from pipelines.popqa.entityquestions import LINKS
+from pipelines.report import build, popularity_section
+
+
+def table_of(folder: Path, name: str) -> list[dict[str, str]]:
+    with (folder / f"tables/{name}.csv").open() as rows:
+        return list(csv.DictReader(rows))
+
+
+def findings_of(folder: Path) -> dict:
+    return {row["id"]: row for row in json.loads((folder / "findings.json").read_text())}
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """The tables of a world with every effect: (data folder, what was right by method)."""
+    home = tmp_path_factory.mktemp("present")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        return home / "data", write_data(home / "data")
+
+
+@pytest.fixture(scope="module")
+def made(written):
+    """The report on them: (folder, what was right by method)."""
+    data, right = written
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(data.parent)
+        build.write_report(data, data.parent / "report", SETTINGS)
+    return data.parent / "report", right
+
+
+@pytest.fixture
+def data(written, tmp_path, monkeypatch):
+    """A copy of these tables, to change."""
+    monkeypatch.chdir(tmp_path)
+    return shutil.copytree(written[0], tmp_path / "data")
+
+
+def test_the_page_holds_the_computed_numbers(made):
+    folder, right = made
+    page = (folder / "index.html").read_text()
+    text = " ".join("".join(ElementTree.fromstring(page).itertext()).split())
+    assert f"{100 * right['closed_book'].mean():.1f} [" in text
+    assert "321" in text
+    assert "no label" in text
+    assert "dump.json, row 7" in text
+    tail = right["dense"][:480].mean() - right["closed_book"][:480].mean()
+    assert findings_of(folder)["tail"]["value"] == pytest.approx(tail)
+    first = table_of(folder, "accuracy")[0]
+    assert float(first["substring"]) == pytest.approx(right["closed_book"].mean())
+    assert float(first["substring_low"]) < float(first["substring"]) < float(first["substring_high"])
+
+
+def test_what_was_read_for_each_corpus_and_what_became_of_it_is_counted(made):
+    folder, _ = made
+    tables = {name: table_of(folder, name) for name in ("documents", "queries", "subsets")}
+    wikipedia, pile, wikitext = tables["documents"]
+    assert (wikipedia["read"], wikipedia["redirects"], wikipedia["tokens"]) == ("5617", "1728", "2467")
+    assert (wikipedia["other namespaces"], wikipedia["exact duplicates"]) == ("1309", "0")
+    assert (pile["redirects"], pile["exact duplicates"]) == ("0", "1041")
+    assert (wikitext["corpus"], wikitext["read"]) == ("WikiText", "120")
+    assert "subsets without weight" not in pile
+    assert tables["queries"][1]["sources removed as near-duplicates"] == "1377"
+    assert tables["queries"][1]["test"] == "1888"
+    assert [tuple(row.values()) for row in tables["subsets"]][3] == ("Pile", "Set1", "12", "24")
+
+
+def test_effects_in_the_data_are_shown(made):
+    found = findings_of(made[0])
+    for name in ("memory", "tail", "tail-most", "namesakes", "replug", "random", "lsr", "recall", "adaptive-dense"):
+        assert found[name]["verdict"] == "shown", (name, found[name])
+
+
+def test_accuracy_stands_side_by_side_by_both_rules(made):
+    folder, right = made
+    word = right["dense"] & (np.arange(QUESTIONS) % 50 > 0)
+    row = table_of(folder, "accuracy")[2]
+    assert (row["answered"], float(row["substring"])) == ("dense", pytest.approx(right["dense"].mean()))
+    assert float(row["word"]) == pytest.approx(word.mean())
+    for name, rows in (("accuracy-by-popularity-popqa", 20), ("accuracy-by-relation-popqa", 8)):
+        found = table_of(folder, name)
+        assert [one["match"] for one in found] == ["substring", "word"] * (rows // 2), name
+        assert {"closed-book", "dense_low", "LSR_high"} <= set(found[0])
+    last = table_of(folder, "accuracy-by-popularity-popqa")[-1]
+    assert float(last["dense"]) == pytest.approx(word[-80:].mean())
+    assert {row["match"] for row in table_of(folder, "accuracy-by-relation-and-popularity")} == {"substring", "word"}
+    effect = table_of(folder, "retrieval-effect-popqa")
+    tail = next(row for row in effect if (row["answered"], row["questions where"]) == ("dense", "tail"))
+    assert float(tail["augmented, word"]) == pytest.approx(word[:480].mean())
+
+
+def test_every_relation_has_its_own_charts_by_popularity(made):
+    folder, _ = made
+    drawn = {path.stem for path in (folder / "figures").iterdir()}
+    for relation in ("P19", "P22", "P36", "P57"):
+        assert {f"accuracy-by-popularity-popqa-{relation}", f"gain-by-popularity-popqa-{relation}"} <= drawn
+    assert "accuracy-by-relation-and-popularity" in drawn
+    assert 'data-choice="place of birth (P19)"' in (folder / "index.html").read_text()
+
+
+def test_retrievers_are_compared_by_every_measure(made):
+    folder, right = made
+    rows = {row["retriever"]: row for row in table_of(folder, "retrievers")}
+    assert list(rows) == ["random documents", "BM25", "dense", "LSR"]
+    assert (rows["dense"]["bits per byte"], rows["LSR"]["saved, %"]) == ("0.9", "14")
+    assert float(rows["LSR"]["PopQA, recall@1"]) == pytest.approx(right["lsr"].mean())
+    assert not any("real questions" in name for name in rows["dense"])  # this run has none
+    recall = {(row["answered"], row["questions"]): row for row in table_of(folder, "recall-popqa")}
+    assert recall["dense", "only augmented right"]["recall"] == "1"
+
+
+def test_language_models_stand_beside_each_other(made):
+    folder, _ = made
+    rows = table_of(folder, "models-popqa")
+    assert [row["language model"] for row in rows] == ["tiny"] * len(METHODS) + ["davinci"] * 2
+    assert [row["word"] for row in rows][-1] == ""  # a file from elsewhere need not say
+    assert {row["language model"] for row in table_of(folder, "models-by-popularity-popqa")} == {"tiny", "davinci"}
+    drawing = (folder / "figures/models-by-popularity-popqa.svg").read_text()
+    assert all(lm in drawing for lm in ("tiny", "davinci"))
+
+
+def test_what_answers_cost_and_thresholds_save(made):
+    folder, _ = made
+    dense = {row["answered"]: row for row in table_of(folder, "cost-of-answers-popqa")}["dense"]
+    assert (dense["prompts"], dense["tokens read"], dense["cost of 1,000 questions"]) == ("1", "74", "0")
+    for row in table_of(folder, "savings-popqa"):
+        share = float(row["retrieves, %"]) / 100
+        assert float(row["tokens saved"]) == pytest.approx(100 * (1 - share) * (74 - 12) / 77)
+
+
+def test_methods_that_were_not_run_have_no_rows(data, tmp_path):
+    for file in (data / "predictions").glob("*/*/*.parquet"):
+        if file.stem in ("genread", "replug", "replug_lsr"):
+            file.unlink()
+    for file in (data / "imported").glob("*/*/*.parquet"):
+        file.unlink()
+    analyses.analyse(data, data / "analyses", data / "metrics/analyses.json", SETTINGS)
+    build.write_report(data, tmp_path / "report", SETTINGS)
+    assert [row["answered"] for row in table_of(tmp_path / "report", "accuracy")] == [
+        "closed-book",
+        "BM25",
+        "dense",
+        "LSR",
+    ]
+    assert "genread" not in findings_of(tmp_path / "report")
+    page = " ".join((tmp_path / "report/index.html").read_text().split())
+    assert "asked 800 questions, each answered 4 ways (closed-book, BM25, dense, LSR)" in page
+    assert "Only one language model answered questions in this run." in page
+
+
+def test_language_models_corpora_subsets_and_sizes_each_have_their_rows(made):
+    names = ("bits-per-byte", "wikitext-perplexity", "bits-per-byte-by-subset", "bits-per-byte-by-datastore")
+    tables = {name: table_of(made[0], name) for name in (*names, "bits-per-byte-by-k")}
+    lms = [row["language model"] for row in tables["bits-per-byte"]]
+    assert lms == ["tiny"] * 5 + ["big"] * 5
+    assert [row["bits per byte"] for row in tables["bits-per-byte"]][::5] == ["1", "0.5"]
+    assert [row["by word"] for row in tables["wikitext-perplexity"]][:5] == ["90", "90", "85.5", "81", "77.4"]
+    assert [row["subset"] for row in tables["bits-per-byte-by-subset"]] == ["Hub", "CC"]
+    assert [row["share of the documents, %"] for row in tables["bits-per-byte-by-datastore"]] == ["0", "1", "10", "100"]
+    assert [(row["k"], row["dense"]) for row in tables["bits-per-byte-by-k"]] == [("1", "0.9"), ("10", "0.9")]
+    assert tables["bits-per-byte-by-k"][1]["dense against random, %"] == "10"
+    drawn = {path.stem for path in (made[0] / "figures").iterdir()}
+    assert {"bits-per-byte-by-k", "saved-by-subset", "bits-per-byte-by-datastore", "wikitext-perplexity"} <= drawn
+
+
+def test_absent_effects_are_said_to_be_absent(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_data(tmp_path / "data", effect=0.0)
+    build.write_report(tmp_path / "data", tmp_path / "report", SETTINGS)
+    found = findings_of(tmp_path / "report")
+    for name in ("replug", "lsr", "nq"):
+        assert found[name]["verdict"] == "no clear effect", (name, found[name])
+    assert not any(
+        row["shown"] for row in found.values() if row["id"] in ("memory", "namesakes", "adaptive-dense", "tail")
+    )
+    assert "no clear effect" in (tmp_path / "report/index.html").read_text()
+
+
+def test_missing_parts_are_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_data(tmp_path / "data", popularity_known=False)
+    build.write_report(tmp_path / "data", tmp_path / "report", SETTINGS)
+    page = (tmp_path / "report/index.html").read_text()
+    assert "No entity of PopQA or EntityQuestions or Natural Questions has a known popularity here." in page
+    assert "popularity is known for 0 of 800 questions of PopQA, too few" in page
+    assert "This profile has no questions of MMLU or TriviaQA." in page
+    assert findings_of(tmp_path / "report")["memory"]["verdict"] == "not measured"
+
+
+def test_popularity_is_drawn_for_every_question_set_that_has_some(made):
+    svg = (made[0] / "figures/popularity.svg").read_text()
+    assert [name in svg for name in ("PopQA", "EntityQuestions", "Natural Questions")] == [True, False, True]
+    nq = table_of(made[0], "popularity")[-1]
+    assert (nq["questions of"], nq["popularity known"], nq["median"]) == ("Natural Questions", "3", "50000")
+    assert "in 3 of 12 questions (25 %)" in " ".join((made[0] / "index.html").read_text().split())
+
+
+def test_what_became_of_entityquestions_subjects_is_counted_by_relation(data, tmp_path):
+    assert set(popularity_section.HEADS) == set(LINKS)
+    file = data / "entityquestions/entityquestions.parquet"
+    links = {"P112": [*LINKS, "not_found", "label"], "P19": ["not_found"] * 2}
+    rows = [
+        {"question_id": f"{relation}-{i}", "relation": relation, "link": link, "split": "test"}
+        | {"s_pop": 7 if link in ("label", "alias") else None, "possible_answers": ["London"]}
+        for relation, own in links.items()
+        for i, link in enumerate(own)
+    ]
+    write(file, pa.Table.from_pylist(rows, schema=pq.read_schema(file)))
+    shards.write_json(data / "metrics/entityquestions.json", {"label.answer_agrees": 0.96})
+    build.write_report(data, tmp_path / "report", SETTINGS)
+    found = [list(row.values()) for row in table_of(tmp_path / "report", "linking")]
+    assert found == [
+        ["all", "10", "30", "2", "1", "1", "1", "1", "4"],
+        ["place of birth (P19)", "2", "0", "0", "0", "0", "0", "0", "2"],
+        ["P112", "8", "37.5", "2", "1", "1", "1", "1", "2"],
+    ]
+    page = " ".join((tmp_path / "report/index.html").read_text().split())
+    assert "30.0 % of 10 questions have exactly one (the paper: 82 %), and 40.0 % name nothing that was read." in page
+    assert "an object of that statement for 96 % of those linked by label." in page
+
+
+def test_the_same_tables_give_the_same_bytes(made, data, tmp_path):
+    build.write_report(data, tmp_path / "report", SETTINGS)
+    files = sorted(path.relative_to(made[0]) for path in made[0].rglob("*") if path.is_file())
+    assert len(files) > 10
+    for file in files:
+        assert (tmp_path / "report" / file).read_bytes() == (made[0] / file).read_bytes(), file
+
+
+def test_the_page_stands_alone_and_is_accessible(made):
+    page = (made[0] / "index.html").read_text()
+    tree = ElementTree.fromstring(page)  # well-formed, too
+    assert not {"link", "img", "iframe"} & {element.tag for element in tree.iter()}
+    assert tree.get("lang") == "en"
+    drawings = list(tree.iterfind(".//figure//{http://www.w3.org/2000/svg}svg"))
+    assert len(drawings) > 5
+    assert all(len(svg.get("aria-label")) > 30 for svg in drawings)
+    for table in tree.iterfind(".//table"):
+        assert "".join(table.find("caption").itertext()).strip()
+        heads = table.findall("thead/tr/th[@scope='col']")
+        assert {len(row) for row in table.iterfind("tbody/tr")} == {len(heads)}
+    ids = [element.get("id") for element in tree.iter() if element.get("id")]
+    assert len(ids) == len(set(ids))
+    assert "<b>x</b>" not in page  # a model's output is text, never markup
+    assert {link.get("href")[1:] for link in tree.iterfind(".//nav//a")} <= set(ids)
