@@ -36,7 +36,6 @@ EIGENVALUES = {1: 18.2, 2: 14.6, 5: 6.5, 10: 4.24, 20: 3.04, 50: 1.93, 100: 1.2,
 TOPICS, PAGE, SHARES, LIKENESS = 1000, 10, (0.25, 0.35, 0.4), 0.65
 SHARD = 10_000  # embeddings in a file
 BATCH, SINGLE = 500, 100  # queries at once; queries one by one
-ITERATIONS = 10  # of FAISS's k-means for lists
 SETTINGS = {"kind": "auto", "memory_gb": 24.0, "recall_target": 0.95, "bm25_k1": 1.5, "bm25_b": 0.75}
 SETTINGS |= dict.fromkeys(("training_sample", "nlist", "nprobe", "refine"))
 SCALES = [(count, dim) for count in (36_000_000, 367_000_000) for dim in (384, 768)]
@@ -221,7 +220,7 @@ def scaled(count: int, dim: int, ours: Speed) -> str:
 
 
 def _work(there: plan.Plan) -> float:
-    return there.nlist * there.dim * (ITERATIONS * float(there.sample) + there.count)
+    return there.nlist * there.dim * (lists.ITERATIONS * float(there.sample) + there.count)
 
 
 def main() -> None:

@@ -35,9 +35,9 @@ from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer, BertCon
 from pipelines import params_file
 from pipelines.lm.open import main_lm
 from pipelines.replug import lsr, sides
-from pipelines.replug.checkpoint import Checkpoints
 from pipelines.replug.gradients import Gradients
 from pipelines.replug.refresh import RETRIEVER, Refresher
+from pipelines.replug.rounds import Rounds
 from pipelines.replug.tuning import Tuner
 from pipelines.retrieval.encoder import Encoder, has_bf16
 
@@ -204,7 +204,7 @@ def compare(given: SimpleNamespace, steps: int) -> None:
     given.lsr = given.lsr.model_copy(update={"refresh": "sync", "refresh_steps": steps})
     both = sides.read(given)
     order = sides.Order(both, given.lsr, given.seed)
-    refresher = Refresher(given, both, order, Checkpoints("benchmark"))
+    refresher = Refresher(given, both, order, Rounds("benchmark"))
     lm, encoder = refresher.lm, refresher.encoder
     calls, score = Counter(), lm.score
 

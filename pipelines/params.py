@@ -180,11 +180,12 @@ class LMServer(Section):
     """A server with OpenAI's completions interface; its key, if it wants one, is $LONGTAIL_API_KEY."""
 
     url: Annotated[str, Field(pattern=r"^https?://[^\s@]+$")]  # base address, as https://host/v1; without a password
-    max_tokens: PositiveInt  # of prompt and continuation together: what the model reads at once
+    max_tokens: PositiveInt  # of prompt and continuation together; vLLM and llama.cpp: one less than their context
     tokenizer: str | None  # the model's: local folder or Hub name (at lm's revision); null: prompts go as texts, uncut
     batch_size: PositiveInt  # prompts in a request
     concurrency: PositiveInt  # requests at the same time, of each stage
     logprobs: PositiveInt  # likeliest next tokens to ask for, where one is to be chosen
+    extra: dict[str, bool | int | float | str]  # more fields of each request: what the server has beyond the interface
     requests_per_minute: PositiveInt | None  # this and the next: of all stages together; null: no limit
     tokens_per_minute: PositiveInt | None
     prompt_price: Annotated[float, Field(ge=0)]  # of 1,000 tokens, in any currency

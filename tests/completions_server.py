@@ -19,6 +19,10 @@ NOTHING = -1  # a fault's `sent`: the connection is closed without even a status
 LATE = -2  # likewise: nothing comes until `go_on`
 
 
+class Failing(Exception):
+    """What a request does to a server that can't do it and doesn't say so."""
+
+
 class Completions(ThreadingHTTPServer):
     """The model in `folder`, which takes texts and token ids, one forward pass per prompt and token.
 
@@ -45,6 +49,17 @@ class Completions(ThreadingHTTPServer):
         self.shown = 20  # of the likeliest tokens, at most
         self.lost = 0  # log-probabilities of a prompt that are left out
         self.logprobs = self.usage = True
+        # ways of real servers, seen in llama-cpp-python (all but the last two), llama.cpp and transformers
+        self.texts_only = False  # token ids make it fail
+        self.at_once: int | None = None  # prompts in a request: more make it fail
+        self.least = 0  # tokens to make: fewer make it fail
+        self.endless = 0  # tokens that are made where none are asked for
+        self.hides_first = False  # a text begins with <s>, which is not shown
+        self.shifted = False  # log-probabilities of prompts are those of the place after
+        self.penalty = 0.0  # nats, of a token that the text has already, when one is chosen
+        self.quiet = False  # pieces of characters are shown as no text
+        self.echo_fails = False
+        self.chat = False  # log-probabilities come in the form of the chat interface
         self.stalls_after: int | None = None  # requests, after which none is answered until `go_on`
         self.go_on = threading.Event()
         self.lock = threading.Lock()
@@ -54,11 +69,21 @@ class Completions(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}/v1"
 
     def complete(self, body: dict) -> dict:
+        """Raises Failing where the request makes it fail."""
         choices, made, prompts = [], 0, several(body["prompt"])
+        ids_given = any(isinstance(prompt, list) for prompt in prompts)
+        too_many = self.at_once is not None and len(prompts) > self.at_once
+        if (ids_given and self.texts_only) or too_many or body["max_tokens"] < self.least:
+            raise Failing("could not broadcast input array")
+        if body.get("echo") and self.echo_fails:
+            raise Failing("Only no echo is supported")
         for index, prompt in enumerate(prompts):
             ids = prompt if isinstance(prompt, list) else self.tokenizer(prompt)["input_ids"]
-            choice = self._echoed(ids) if body.get("echo") else self._continued(ids, body)
-            made += 0 if body.get("echo") else len(choice["logprobs"]["tokens"])
+            choice = self._continued(ids, body | {"max_tokens": body["max_tokens"] or self.endless})
+            made += len(choice["logprobs"]["tokens"])
+            choice = self._echoed(ids, choice) if body.get("echo") else choice
+            if self.chat:
+                choice["logprobs"] = {"content": _as_chat(choice["logprobs"])}
             choices.insert(0, {"index": index, "finish_reason": "length", **choice})  # in no helpful order
             if not self.logprobs or (body.get("echo") and not self.echo):
                 choices[0]["logprobs"] = None
@@ -70,17 +95,27 @@ class Completions(ThreadingHTTPServer):
         with self.lock, torch.inference_mode():
             return torch.log_softmax(self.model(input_ids=torch.tensor([ids])).logits[0], -1)
 
-    def _echoed(self, ids: list[int]) -> dict:
+    def _echoed(self, ids: list[int], choice: dict) -> dict:
         rows = self._log_probs(ids)
-        values = [None, *rows[range(len(ids) - 1), ids[1:]].tolist()][: len(ids) - self.lost]
-        shown = {"tokens": self._texts(ids), "token_logprobs": values, "text_offset": self._offsets(ids)}
-        return {"text": self.tokenizer.decode(ids), "logprobs": shown | {"top_logprobs": [None] * len(values)}}
+        places = range(len(ids))
+        values = [None, *rows[places[1:] if self.shifted else places[:-1], ids[1:]].tolist()][: len(ids) - self.lost]
+        own = {"tokens": self._texts(ids), "token_logprobs": values, "text_offset": self._offsets(ids)}
+        own["top_logprobs"] = [None] * len(values)
+        if self.hides_first:
+            own = {name: some[1:] for name, some in own.items()}
+            own["token_logprobs"][:1] = [None]
+        text, after = self.tokenizer.decode(ids), choice["logprobs"]
+        width = len(self.tokenizer.decode(ids, skip_special_tokens=True))
+        after["text_offset"] = [width + offset for offset in after["text_offset"]]
+        return {"text": text + choice["text"], "logprobs": {name: own[name] + after[name] for name in own}}
 
     def _continued(self, ids: list[int], body: dict) -> dict:
         made, values, likeliest, text, stop = [], [], [], "", (body.get("stop") or ["\0"])[0]
         for _ in range(body["max_tokens"]):
             row = self._log_probs(ids + made)[-1]
-            token = int(row.argmax())
+            penalised = row.clone()
+            penalised[ids + made] -= body.get("penalty", self.penalty)
+            token = int(penalised.argmax())
             if token == self.tokenizer.eos_token_id and body.get("stop"):
                 break
             made.append(token)
@@ -94,9 +129,10 @@ class Completions(ThreadingHTTPServer):
         return {"text": text.split(stop)[0], "logprobs": shown | {"top_logprobs": likeliest}}
 
     def _texts(self, ids: list[int]) -> list[str]:
-        texts = self.tokenizer.batch_decode([[i] for i in ids])
+        texts = [self.tokenizer.decode([i]) for i in ids]
         pieces = self.tokenizer.convert_ids_to_tokens(ids)
-        return [f"bytes:{piece}" if "\ufffd" in text else text for text, piece in zip(texts, pieces, strict=True)]
+        written = ["" if self.quiet else f"bytes:{piece}" for piece in pieces]
+        return [piece if "\ufffd" in text else text for text, piece in zip(texts, written, strict=True)]
 
     def _offsets(self, ids: list[int]) -> list[int]:
         *before, text = (self.tokenizer.decode(ids[:i], skip_special_tokens=True) for i in range(len(ids) + 1))
@@ -107,6 +143,15 @@ class Completions(ThreadingHTTPServer):
 def several(prompt: str | list) -> list:
     """The prompts of a request, which may say a single one, a text or token ids, without a list around it."""
     return prompt if isinstance(prompt, list) and not isinstance(prompt[0], int) else [prompt]
+
+
+def _as_chat(logprobs: dict) -> list[dict]:
+    rows = zip(logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"], strict=True)
+    return [
+        {"id": 0, "token": token, "bytes": [], "logprob": value}
+        | {"top_logprobs": [{"id": 0, "token": other, "logprob": most} for other, most in likeliest.items()]}
+        for token, value, likeliest in rows
+    ]
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -129,7 +174,10 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if server.hold:
             threading.Event().wait(server.hold)
-        answer = b"" if fault.status != 200 else json.dumps(server.complete(body)).encode()
+        try:
+            answer = b"" if fault.status != 200 else json.dumps(server.complete(body)).encode()
+        except Failing as error:
+            fault = Fault(500, json.dumps({"error": {"message": str(error)}}).encode())
         answer = answer if fault.body is None else fault.body
         with server.lock:
             server.now -= 1
@@ -174,6 +222,7 @@ def settings(url: str, tokenizer: Path | None = None, **change) -> params.LM:
             "batch_size": 8,
             "concurrency": 4,
             "logprobs": 5,
+            "extra": {},
             "requests_per_minute": None,
             "tokens_per_minute": None,
             "prompt_price": 0.0,

@@ -69,7 +69,8 @@ def language_modelling(effect: float, bits: float = 1.0) -> dict:
     found["lsr_gain_k10"] = gain(0.04)
     both = {"bpb": figure(bits), "gain": gain(0.1)}
     found["subsets"] = {
-        one: {"queries": n} | dict.fromkeys(("none", *savings), both) for one, n in (("CC", 20), ("Hub", 40))
+        one: {"queries": n, "source_documents": n // 4} | dict.fromkeys(("none", *savings), both)
+        for one, n in (("CC", 20), ("Hub", 40))
     }
     found["datastore"] = {"queries": 30} | {share: both for share in ("0", "0.01", "0.1", "1")}
     return found

@@ -16,7 +16,7 @@ MEDIA = re.compile(r"\s*(file|image|media|category)\s*:", re.IGNORECASE)
 INTERWIKI = re.compile(r"[a-z]{2,3}(-[a-z]+)*:\S")  # [[de:Titel]]: a link to another language's article, not shown
 HEADING = "\x00"  # stands before a section title, repeated by its level, until empty sections are dropped
 MAGIC_WORD = re.compile(r"__[A-Z]+__")
-TABLE_LINE = re.compile(r"^[^\S\n]*(\{\||\|[}\-+|]|\||!).*$", re.MULTILINE)  # where a table's markup is unbalanced
+TABLE_LINE = re.compile(r"\n[^\S\n]*(?:\{\||\||!).*")  # where a table's markup is unbalanced
 EMPTY_BRACKETS = re.compile(r"\((?:[\s,;:/]|or|and)*\)")  # "(; )": what a dropped pronunciation leaves
 OPEN_BRACKET = re.compile(r"\(\s*[,;:]+\s*")
 OTHER_SPACE = re.compile(r"[\t\u00a0\u2000-\u200a\u202f\u3000]")
@@ -134,7 +134,7 @@ SHOWN: dict[type, Callable[[tokens.Token, Fields], str]] = {
 
 def _lines(text: str) -> list[str]:
     """Lines that hold something, with whitespace normalised and the remains of dropped markup removed."""
-    text = OTHER_SPACE.sub(" ", OPEN_BRACKET.sub("(", _without_empty_brackets(TABLE_LINE.sub("", text))))
+    text = OTHER_SPACE.sub(" ", OPEN_BRACKET.sub("(", _without_empty_brackets(TABLE_LINE.sub("\n", f"\n{text}"))))
     while "  " in text:
         text = text.replace("  ", " ")
     lines = map(str.strip, text.splitlines())

@@ -52,14 +52,15 @@ INLINE_TAGS = frozenset(
 LINE, GAP, LESS = "\x01", "\x02", "\x03"
 DEEPEST = 100  # constructs within one another: the parser gives up there, and real pages have some 20
 UNCLOSED = 100  # of a page; each may cost the parser a look at the whole page
-MARK = re.compile(  # every alternative begins with a character of its own, no group: that makes the search fast
-    r"""\{\{+ | \}\}+ | \[\[(?:[^][{}<\n]*\]\])? | \]\] | \[(?=[a-zA-Z]+:|//) | \] |
-    \n[ :\t]*\{\| | \n[ \t]*\|\}(?!\}) | \n |
-    <(/?)([a-zA-Z][a-zA-Z0-9]*)(?:[\s/][^<>]*)?(>?)""",
-    re.VERBOSE,
-)
-LIST_MARKS = re.compile(r"^[*#:;]+", re.MULTILINE)
-TABLE = re.compile(r"^[^\S\n]*\{\|", re.MULTILINE)  # one never closed
+MARKS = r"""  # every alternative begins with a character of its own, no group: that makes the search fast
+    \{\{+ | \}\}+ | \[\[(?:LINK(?:[^][{}<\n]*+\[\[LINK)*+)? | \]\] | \[(?=[a-zA-Z]+:|//) | \] |
+    \n[ :\t]*\{\| | \n[ \t]*\|\}(?!\}) |
+    <(/?)([a-zA-Z][a-zA-Z0-9]*)(?:[\s/][^<>]*)?(>?)""".replace("LINK", r"[^][{}<\n]*+\]\]")
+MARK = re.compile(MARKS, re.VERBOSE)
+MARK_OR_LINE = re.compile(MARKS + r" | \n", re.VERBOSE)
+# "^" would be tried at every character; a line break is searched for, and stands before the first line too.
+LIST_MARKS = re.compile(r"\n[*#:;]+")
+TABLE = re.compile(r"\n[^\S\n]*\{\|")  # one never closed
 
 
 class BadWikitext(ValueError):
@@ -75,7 +76,7 @@ def without_dropped(wikitext: str) -> str:
     for mark in (LINE, GAP, LESS):
         wikitext = wikitext.replace(mark, "")
     text = _Look(_without_comments(wikitext)).prose()
-    return TABLE.sub("|", LIST_MARKS.sub("", text))
+    return TABLE.sub("\n|", LIST_MARKS.sub("\n", text))
 
 
 def restored(text: str) -> str:
@@ -96,7 +97,8 @@ class _Look:
 
     def prose(self) -> str:
         at = 0
-        while match := MARK.search(self._text, at):
+        # The end of a line says something within a web address only, and every third mark would be one.
+        while match := (MARK_OR_LINE if self._stack and self._stack[-1][0] == "[" else MARK).search(self._text, at):
             at = self._mark(match)
         while self._stack:
             self._give_up()
@@ -120,7 +122,7 @@ class _Look:
             self._close_braces(begin, end)
         elif mark[0] == "[":
             if mark[-1] == "]" and self._depth < DEEPEST:
-                return end  # a link with no mark in it, as nearly all are
+                return end  # links with no mark in them, as nearly all are
             end = begin + len(mark[:2])
             self._push(mark[:2], begin, end)
         elif mark[0] == "]":

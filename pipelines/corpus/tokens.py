@@ -109,6 +109,10 @@ class _Bytes:
 
 class _Offsets:
     def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
+        from tokenizers.processors import ByteLevel
+
+        # RoBERTa's offsets leave out the space that a token begins with: one that is nothing else would have no bytes.
+        tokenizer.post_processor = ByteLevel(trim_offsets=False)
         self._tokenizer = tokenizer
 
     def __call__(self, texts: Sequence[str]) -> Tokens:

@@ -18,7 +18,7 @@ import duckdb
 from pipelines import shards, stage
 from pipelines.adaptive import DATASETS, answers
 from pipelines.evaluation import costs, effects, popqa, replug_tables, tables
-from pipelines.lm.size import parameters
+from pipelines.lm.size import family, parameters
 
 OUT = Path("data/analyses")
 METRICS = Path("data/metrics/analyses.json")
@@ -120,9 +120,12 @@ def popularity(data: Path) -> list[dict]:
 
 
 def models(lms: list[str], files: dict[str, dict], folder: Path) -> list[dict]:
-    """The language models that answered, the main one first, and how many parameters they have where that is known."""
+    """The language models that answered, the main one first; their parameters and families, where these are known."""
     answered = {lm: None for lm in lms} | {lm: None for of_lms in files.values() for lm in of_lms}
-    return [{"lm": lm, "parameters": parameters(folder / lm), "imported": lm not in lms} for lm in answered]
+    return [
+        {"lm": lm, "parameters": parameters(folder / lm), "family": family(folder / lm), "imported": lm not in lms}
+        for lm in answered
+    ]
 
 
 def plotted(rows: list[dict], lm: str) -> list[dict]:

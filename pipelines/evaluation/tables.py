@@ -19,7 +19,7 @@ _TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_
 _ANSWERS = {"dataset": str, "lm": str, "method": str}
 _BOTH = {"questions": int, "substring": Interval, "word": Interval}  # accuracy by both rules of being right
 TABLES: dict[str, dict[str, type]] = {
-    "models": {"lm": str, "parameters": int, "imported": bool},
+    "models": {"lm": str, "parameters": int, "family": str, "imported": bool},
     "popularity": {"dataset": str, "least": float, "below": float, "questions": int},
     "accuracy": _ANSWERS | _BOTH | {"popularity_known": int, "correlation": Interval},
     "accuracy_by_relation": _ANSWERS | {"relation": str} | _BOTH | {"correlation": Interval},

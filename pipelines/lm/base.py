@@ -59,6 +59,7 @@ def train_on_text(c4: Path, corpus: Path, tokenizer: Path, out: Path, seed: int,
     """
     import torch
 
+    from pipelines import checkpoint
     from pipelines.lm import tiny
 
     if lm.training is None:
@@ -66,7 +67,9 @@ def train_on_text(c4: Path, corpus: Path, tokenizer: Path, out: Path, seed: int,
     torch.set_num_threads(1)  # steps are so small that a second thread costs more in waiting than it does in work
     documents = read_c4(c4) if lm.training.text == "c4" else read_corpora(corpus)
     with shards.atomic(out) as folder:
-        return tiny.train(documents, tokenizer, folder, seed, lm.training)
+        metrics = tiny.train(documents, tokenizer, folder, seed, lm.training, f"base_lm@{out.name}")
+    checkpoint.forget(f"base_lm@{out.name}")
+    return metrics
 
 
 def name_served(lm: params.LM, out: Path) -> stage.Metrics:

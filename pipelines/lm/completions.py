@@ -15,6 +15,7 @@ from urllib3.exceptions import NewConnectionError
 
 from pipelines import params, web
 from pipelines.errors import LongtailError
+from pipelines.lm.choice import Choice, Unable
 from pipelines.lm.ledger import Ledger, Tokens
 
 TIMEOUT = (30, 600)  # seconds to connect, and to answer
@@ -24,40 +25,6 @@ LOOK = 0.5  # seconds between two looks for what another process is asking for
 UNABLE = (400, 422, 501)  # how servers refuse what they can't do
 
 Result = TypeVar("Result")
-
-
-class Token(msgspec.Struct):
-    token: str
-    logprob: float
-    top_logprobs: list[Token] = []
-
-
-class LogProbs(msgspec.Struct):
-    """A list entry per token: its text, log p (None for a text's first), where it begins in characters, likeliest.
-
-    Some servers, llama.cpp's for one, say all but the third in the form of the chat interface, as `content`.
-    """
-
-    tokens: list[str] | None = None
-    token_logprobs: list[float | None] | None = None
-    text_offset: list[int] | None = None
-    top_logprobs: list[dict[str, float] | None] | None = None
-    content: list[Token] | None = None
-
-    def __post_init__(self) -> None:
-        if self.content and not self.tokens:
-            self.tokens = [one.token for one in self.content]
-            self.token_logprobs = [one.logprob for one in self.content]
-            self.top_logprobs = [{other.token: other.logprob for other in one.top_logprobs} for one in self.content]
-
-
-class Choice(msgspec.Struct):
-    text: str
-    logprobs: LogProbs | None = None
-
-
-class Unable(LongtailError):
-    """The server refused a request as one that it can't do."""
 
 
 class _Place(msgspec.Struct):
@@ -84,6 +51,7 @@ class Completions(web.Client):
         super().__init__(server.concurrency, TIMEOUT)
         self.url = server.url.rstrip("/") + "/completions"
         self._name, self._model, self._batch, self._key = name, model, server.batch_size, key
+        self._extra, self._reads = server.extra, server.max_tokens
         self.session.auth = self._sign  # set even without a key: requests would look for one in ~/.netrc
         self._ledger = Ledger(cache, name, model, server)
 
@@ -103,7 +71,7 @@ class Completions(web.Client):
         """`read(i, choice)` of what the server makes of each prompt, text or token ids, in order.
 
         A choice is kept once all its prompt's reads went well, and then never asked for again; what another process is
-        asking for at the moment is waited for. `read` raises LongtailError for one that isn't what was `asked`. Raises
+        asking for at the moment is waited for. `read` raises Unable for one that isn't what was `asked`. Raises
         LongtailError with the server's own words on any refusal (Unable, if it can't do this; of a `probe` also where
         it fails each time), and before a request that may pass `max_cost`.
         """
@@ -114,7 +82,10 @@ class Completions(web.Client):
 
         def accept(name: str, raw: bytes) -> None:
             choice = _decoded(raw, Choice, self.url)
-            results.update((i, read(i, choice)) for i in places[name])
+            try:
+                results.update((i, read(i, choice)) for i in places[name])
+            except Unable as error:
+                raise Unable(f"{self.url}: {error}") from None
 
         def missing(names: Iterable[str]) -> list[str]:
             """Those of which no answer is kept; the others are read."""
@@ -164,7 +135,7 @@ class Completions(web.Client):
         return hashlib.blake2b(body.encode(), digest_size=16).hexdigest()
 
     def _body(self, prompt, asked: dict) -> dict:
-        return {"model": self._model, "prompt": prompt, "temperature": 0, **asked}
+        return {"model": self._model, "prompt": prompt, "temperature": 0, **self._extra, **asked}
 
     def _request(self, prompts: list, probe: bool, asked: dict) -> list[bytes]:
         """The choice, as JSON, for each prompt."""
@@ -187,6 +158,12 @@ class Completions(web.Client):
             kind = Unable if probe and statuses[-1:] == [500] else type(error)  # servers' other way to say they can't
             raise kind(said) from None
         choices = _decoded(answer.content, _Choices, self.url).choices
+        used = _used(answer, Tokens(0, 0)).prompt
+        if used > self._reads * len(prompts):  # some servers go on beyond what the model has learnt to read
+            raise LongtailError(
+                f"{self.url}: {used} tokens in {len(prompts)} prompts, where lm.{self._name}.http.max_tokens is "
+                f"{self._reads}; with its tokenizer set, prompts are cut"
+            )
         if len(choices) != len(prompts):
             raise Unable(f"{self.url}: {len(choices)} choices for {len(prompts)} prompts, expected one each")
         return sorted(map(bytes, choices), key=lambda raw: _decoded(raw, _Place, self.url).index)

@@ -15,13 +15,13 @@ import numpy as np
 
 from pipelines import params
 from pipelines.errors import LongtailError
-from pipelines.lm.completions import Choice, Completions, Unable, most_tokens
+from pipelines.lm.choice import SAME, Choice, Unable, answer, begins, likeliest, piece, prompt_log_probs, prompt_tokens
+from pipelines.lm.completions import Completions, most_tokens
 from pipelines.lm.prompts import PromptTokenizer
 from pipelines.lm.protocol import Generation, Prompt, Scores
 from pipelines.lm.tokens import Ragged, byte_counts, joined
 
 PROBE, ANOTHER = "one two three", "one two"
-SAME = 0.5  # nats: how far two passes of a server, in whatever number format, may be apart at one token
 ABILITIES = {"score": "score texts", "choose": "choose between options", "generate": "generate answers (and vote)"}
 NEXT = {"max_tokens": 1, "logprobs": 1}
 ECHO = {"max_tokens": 0, "echo": True, "logprobs": 1}
@@ -73,7 +73,7 @@ class HttpModel:
 
         def read(i: int, choice: Choice) -> np.ndarray:
             own = np.arange(len(sent[i]) - tokens.lengths[some[i]], len(sent[i]))
-            return self._log_probs(choice, len(sent[i]), own)
+            return prompt_log_probs(choice, len(sent[i]), own, self._echo["max_tokens"])
 
         log_probs = [np.empty(0, np.float32)] * len(prompts)
         for row, found in zip(some, self._server.ask(sent, read, **self._echo), strict=True):
@@ -96,10 +96,10 @@ class HttpModel:
         """
         self.require("choose")
         sent = _lists(self._prompts.prompts(prompts, np.ones(len(prompts), np.int64)))
-        found = self._server.ask(sent, lambda _, choice: _likeliest(choice), **self._one_token)
+        found = self._server.ask(sent, lambda _, choice: likeliest(choice), **self._one_token)
         result = np.full((len(prompts), len(self._prompts.tokenizer)), -np.inf, np.float32)
-        for row, likeliest in zip(result, found, strict=True):
-            for text, log_prob in likeliest.items():
+        for row, shown in zip(result, found, strict=True):
+            for text, log_prob in shown.items():
                 row[self._ids.get(text, [])] = log_prob
         return result
 
@@ -126,7 +126,7 @@ class HttpModel:
 
         def read(i: int, choice: Choice) -> Generation:
             shown = (choice.logprobs.tokens or []) if choice.logprobs else []
-            return Generation(*self._answer(choice, stop), int(lengths[i]), len(shown))
+            return Generation(*answer(choice, stop), int(lengths[i]), len(shown))
 
         return self._server.ask(sent, read, max_tokens=max_tokens, stop=[stop], logprobs=1)
 
@@ -172,13 +172,14 @@ class HttpModel:
 
     def _try_scoring(self, first: Choice) -> None:
         """`first` is what comes after PROBE: PROBE with it is scored, and its log-probability must be the same."""
-        shown = first.logprobs.tokens if first.logprobs else None  # of pieces of characters there is no text
-        after = shown[0] if shown and "\ufffd" not in shown[0] and not shown[0].startswith("bytes:") else ""
+        shown = first.logprobs.tokens if first.logprobs else None
+        after = shown[0] if shown and not piece(shown[0]) else ""
 
         def read(_: int, choice: Choice) -> None:
             tokens = choice.logprobs.tokens or [] if choice.logprobs else []
-            count = len(sent) if self._prompts else self._count(choice, sent)
-            values = self._log_probs(choice, count, np.arange(1, max(count, 2)))
+            more = self._echo["max_tokens"]
+            count = len(sent) if self._prompts else prompt_tokens(choice, sent, more)
+            values = prompt_log_probs(choice, count, np.arange(1, max(count, 2)), more)
             text = "".join(filter(str.isalpha, "".join(tokens[:count])))
             if self._prompts and PROBE.replace(" ", "") not in text:
                 raise LongtailError(
@@ -186,15 +187,17 @@ class HttpModel:
                     f"{''.join(tokens)!r} to {self._server.url}; expected the tokenizer of the model there"
                 )
             if not self._prompts:
-                self._begins(choice, sent, count)
+                begins(choice, sent, count)
             known = (first.logprobs.token_logprobs or [None])[0] if after else None
             if known is not None and tokens[:count][-1:] == [after] and abs(values[-1] - known) > SAME:
                 raise Unable(
-                    f"{self._server.url}: gives {after!r} after {PROBE!r} the log-probability {values[-1]:.2f} as a "
+                    f"gives {after!r} after {PROBE!r} the log-probability {values[-1]:.2f} as a "
                     f"prompt's token (echo with logprobs), {known:.2f} as an answer's"
                 )
 
         sent = self._sent(PROBE + after)
+        if self._prompts and len(token := self._prompts.tokens([after])[0].values) == 1:
+            sent = [*self._sent(PROBE), *token.tolist()]  # the text might be other tokens
         refusals = []
         for self._echo in (ECHO, ECHO_AND_ONE):
             try:
@@ -207,9 +210,9 @@ class HttpModel:
 
     def _try_choosing(self) -> None:
         def read(_: int, choice: Choice) -> None:
-            shown, asked = len(_likeliest(choice)), self._settings.logprobs
+            shown, asked = len(likeliest(choice)), self._settings.logprobs
             if shown < asked:
-                raise Unable(f"{self._server.url}: shows {shown} of the likeliest next tokens, {asked} are asked for")
+                raise Unable(f"shows {shown} of the likeliest next tokens, {asked} are asked for")
 
         if not self._prompts:
             raise Unable(f"params.yaml: lm.{self.name}.http.tokenizer is null")
@@ -229,64 +232,16 @@ class HttpModel:
         sent = [text + continuation for text, continuation in zip(shown, continuations, strict=True)]
 
         def read(i: int, choice: Choice) -> tuple[np.ndarray, np.ndarray]:
-            begins = self._begins(choice, sent[i], self._count(choice, sent[i]))
-            own = np.flatnonzero(begins >= len(shown[i])) if continuations[i] else np.empty(0, np.int64)
-            after = np.searchsorted(begins, begins[own], side="right")  # pieces of a character end where it does
-            ends = np.append(begins, len(sent[i]))[after] - len(shown[i])
-            return self._log_probs(choice, len(begins), own), ends
+            more = self._echo["max_tokens"]
+            places = begins(choice, sent[i], prompt_tokens(choice, sent[i], more))
+            own = np.flatnonzero(places >= len(shown[i])) if continuations[i] else np.empty(0, np.int64)
+            after = np.searchsorted(places, places[own], side="right")  # pieces of a character end where it does
+            ends = np.append(places, len(sent[i]))[after] - len(shown[i])
+            return prompt_log_probs(choice, len(places), own, more), ends
 
         found = self._server.ask(sent, read, **self._echo)
         ends = Ragged.of([ends for _, ends in found])
         return Scores([log_probs for log_probs, _ in found], ends.split(byte_counts(continuations, ends)))
-
-    def _count(self, choice: Choice, text: str) -> int:
-        """How many of the tokens are those of `text`: not the one that is asked for after it, if any is."""
-        shown, said = (choice.logprobs.tokens or [], choice.logprobs.text_offset) if choice.logprobs else ([], None)
-        if self._echo is ECHO or not shown or (said and said[-1] < len(text)):
-            return len(shown)
-        return len(shown) - 1
-
-    def _log_probs(self, choice: Choice, tokens: int, own: np.ndarray) -> np.ndarray:
-        """Those of the tokens at the places `own`, float32. Raises Unable where there are not as many as `tokens`."""
-        values = np.array((choice.logprobs and choice.logprobs.token_logprobs) or [], np.float32)
-        if self._echo is not ECHO and len(values) == tokens + 1:
-            values = values[:-1]
-        if not len(values) or len(values) != tokens or not np.isfinite(values[own]).all():
-            given = np.count_nonzero(np.isfinite(values[1:]))
-            said = f"{given} log-probabilities where a prompt's tokens have {tokens - 1}" if given else "no log-probs"
-            raise Unable(f"{self._server.url}: gives {said} (echo with logprobs)")
-        return values[own]
-
-    def _begins(self, choice: Choice, text: str, count: int) -> np.ndarray:
-        """The character of `text` at which each of the first `count` tokens begins; the server may put one of its own
-        before them. Raises Unable where that does not show."""
-        shown, said = (choice.logprobs.tokens or [])[:count], (choice.logprobs.text_offset or [])[:count]
-        begins = np.cumsum([0, *map(len, shown)])
-        if text in ("".join(shown), "".join(shown[1:])):
-            return begins[:-1] - (begins[-1] - len(text))
-        widths = np.diff(said, append=len(text))  # 0: a token that stands for no text, or begins inside a character
-        if len(said) == len(shown) and (widths >= 0).all():
-            placed = zip(shown, said, widths, strict=True)  # servers write a piece of a character in ways of their own
-            if all(
-                not width or "\ufffd" in token or token.startswith("bytes:") or text.startswith(token, begin)
-                for token, begin, width in placed
-            ):
-                return np.array(said, np.int64)
-        raise Unable(
-            f"{self._server.url}: which of the tokens are the continuation's does not show; set "
-            f"lm.{self.name}.http.tokenizer to the model's own"
-        )
-
-    def _answer(self, choice: Choice, stop: str) -> tuple[str, float]:
-        """The text up to the stop string, and the mean log-prob of its tokens; nan where the server doesn't show it."""
-        text, logprobs = choice.text.split(stop, 1)[0], choice.logprobs
-        if not text:
-            return text, float("-inf")
-        if not (logprobs and logprobs.tokens and logprobs.token_logprobs):
-            return text, float("nan")
-        begins = logprobs.text_offset or np.cumsum([0, *map(len, logprobs.tokens)])[:-1]
-        own = np.asarray(begins) - begins[0] < len(text)
-        return text, float(np.mean(np.array(logprobs.token_logprobs, np.float64)[own]))
 
     @cached_property
     def _ids(self) -> dict[str, list[int]]:
@@ -295,7 +250,7 @@ class HttpModel:
         texts = self._prompts.tokenizer.batch_decode(np.arange(size)[:, None], clean_up_tokenization_spaces=False)
         ids: dict[str, list[int]] = {}
         for id_, text in enumerate(texts):
-            if "\ufffd" not in text:
+            if text and "\ufffd" not in text:
                 ids.setdefault(text, []).append(id_)
         return ids
 
@@ -311,9 +266,3 @@ def _lack(probe: Callable[[], None]) -> str | None:
 
 def _lists(rows: Ragged) -> list[list[int]]:
     return [row.tolist() for row in rows.split(rows.values)]
-
-
-def _likeliest(choice: Choice) -> dict[str, float]:
-    """Text and log p of the tokens shown for the first place."""
-    shown = choice.logprobs.top_logprobs if choice.logprobs else None
-    return (shown[0] if shown else None) or {}

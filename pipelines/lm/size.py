@@ -1,4 +1,4 @@
-"""How large a language model is, without loading it."""
+"""How large a language model is, and of which family, without loading it."""
 
 from __future__ import annotations
 
@@ -20,3 +20,9 @@ def parameters(folder: Path) -> int | None:
         shapes |= {name: tensor["shape"] for name, tensor in header.items() if name != "__metadata__"}
     counted = [shape for name, shape in shapes.items() if not (name.endswith(".bias") and len(shape) > 1)]
     return sum(map(math.prod, counted)) if counted else None
+
+
+def family(folder: Path) -> str | None:
+    """The architecture that config.json in `folder` names, as gpt2, opt or bloom; None where it names none."""
+    file = folder / "config.json"
+    return json.loads(file.read_text(encoding="utf-8")).get("model_type") if file.is_file() else None

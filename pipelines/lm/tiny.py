@@ -23,6 +23,7 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 from transformers.models.llama.modeling_llama import LlamaAttention
 
 from pipelines import draws, params
+from pipelines.checkpoint import Checkpoints, digest
 from pipelines.errors import LongtailError
 from pipelines.lm.tokenizer import encode, open_tokenizer
 from pipelines.lm.tokens import first_tokens
@@ -37,17 +38,22 @@ CURVE = 50  # points of the loss curve
 
 
 def train(
-    documents: Iterable[tuple[str, str]], tokenizer: Path, folder: Path, seed: int, settings: params.LMTraining
+    documents: Iterable[tuple[str, str]],
+    tokenizer: Path,
+    folder: Path,
+    seed: int,
+    settings: params.LMTraining,
+    stage: str,
 ) -> dict[str, float | list[float]]:
     """Train on (kind, text) documents, kinds mixed as `settings.phases` say, and save to `folder` as Hugging Face does.
 
     Returns the loss (nats per token, answers not weighted) at the end and as a curve of CURVE means. The same
-    arguments, machine and number of threads give the same bytes. Raises LongtailError where a phase asks for a kind
-    that no document is of.
+    arguments, machine and number of threads give the same bytes; so does going on from the checkpoints of `stage` that
+    a killed training left. Raises LongtailError where a phase asks for a kind that no document is of.
     """
     model = make_model(AutoTokenizer.from_pretrained(tokenizer), seed, settings)
     tokens, weights, places = batches(documents, tokenizer, seed, settings)
-    curve = optimise(model, tokens, weights, places, settings)
+    curve = optimise(model, tokens, weights, places, seed, settings, stage)
     model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(tokenizer, model_max_length=settings.positions).save_pretrained(folder)
     means = [float(part.mean()) for part in np.array_split(curve, min(CURVE, len(curve)))]
@@ -156,7 +162,8 @@ def _pieces(
         for answer in ANSWER.finditer(text):
             weights[(spans[:, 0] < answer.end(1)) & (spans[:, 1] > answer.start(1))] = settings.answer_weight
         for i in range(0, len(ids), size):
-            found.append((np.r_[first, ids[i : i + size]], np.r_[unweighted, weights[i : i + size]]))
+            span = slice(i, i + size)
+            found.append((np.concatenate([first, ids[span]]), np.concatenate([unweighted, weights[span]])))
     return found
 
 
@@ -199,7 +206,13 @@ def _pack(pieces: Iterable[tuple[np.ndarray, np.ndarray]], rows: int, positions:
 
 
 def optimise(
-    model: LlamaForCausalLM, tokens: np.ndarray, weights: np.ndarray, places: np.ndarray, settings: params.LMTraining
+    model: LlamaForCausalLM,
+    tokens: np.ndarray,
+    weights: np.ndarray,
+    places: np.ndarray,
+    seed: int,
+    settings: params.LMTraining,
+    stage: str,
 ) -> np.ndarray:
     """AdamW over the batches in their order; returns the loss of each step, (steps,) nats per token.
 
@@ -210,11 +223,15 @@ def optimise(
     vectors = [weight for weight in model.parameters() if weight.ndim == 1]
     groups = [{"params": matrices, "weight_decay": 0.05}, {"params": vectors, "weight_decay": 0.0}]
     optimiser = torch.optim.AdamW(groups, lr=settings.learning_rate, betas=(0.9, 0.98), fused=True)
-    size, losses = settings.batch_size, np.empty(settings.steps, np.float32)
+    learnt, size = list(model.parameters()), settings.batch_size
+    seen = digest([*(weight.detach().numpy() for weight in learnt), tokens, weights, places])
+    checkpoints = Checkpoints(stage, seed, settings, seen, Path(__file__))
+    done = checkpoints.load(learnt, optimiser).get("losses", [])
+    losses = np.r_[done, np.zeros(settings.steps - len(done))].astype(np.float32)
     dtype = torch.bfloat16 if settings.dtype == "bf16" else torch.float32
     model.train()
-    with tqdm(total=settings.steps, desc="language model", unit="step", mininterval=2) as bar:
-        for step in range(settings.steps):
+    with tqdm(total=settings.steps, initial=len(done), desc="language model", unit="step", mininterval=2) as bar:
+        for step in range(len(done), settings.steps):
             rows = slice(step * size, (step + 1) * size)
             ids, weight = torch.from_numpy(tokens[rows]), torch.from_numpy(weights[rows])
             mask = own_document(places[rows], dtype)
@@ -222,7 +239,7 @@ def optimise(
                 logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits
             losses[step], gradient = loss_and_gradient(logits.detach(), ids, weight)
             logits.backward(gradient)
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            torch.nn.utils.clip_grad_norm_(learnt, 1.0)
             for group in optimiser.param_groups:
                 group["lr"] = settings.learning_rate * schedule(step, settings.steps)
             optimiser.step()
@@ -231,6 +248,8 @@ def optimise(
                 raise LongtailError(
                     f"language model: the loss is {losses[step]} at step {step}; lower lm.training.learning_rate"
                 )
+            if checkpoints.due():
+                checkpoints.save({"step": step + 1, "losses": losses[: step + 1].tolist()}, learnt, optimiser)
             bar.update()
             if step % 20 == 0:
                 bar.set_postfix(loss=f"{losses[max(0, step - 19) : step + 1].mean():.3f}", refresh=False)

@@ -1,8 +1,8 @@
 """A release: the run's tables, with all that others need to load, judge and cite them, in a folder named by version.
 
 release/<version>/ holds each table as Parquet and TSV, README.md (a dataset card), LICENSE.md, croissant.json,
-provenance.json, changes.json, difference/ (to the release before), and SHA256SUMS. The same data, params, commit and
-last release give the same bytes. A release that fails leaves nothing behind.
+schema.json, provenance.json, changes.json, difference/ (to the release before), and SHA256SUMS. The same data, params,
+commit and last release give the same bytes. A release that fails leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import duckdb
 
 from pipelines import database, params, shards
 from pipelines.errors import LongtailError
-from pipelines.release import card, contents, croissant, private, sums, validate, versions
+from pipelines.release import card, contents, croissant, private, schema, sums, validate, versions
+from pipelines.release.difference import write_difference
 from pipelines.sources.fetch import DATASETS, GENERATED
 
 MANIFEST = Path("raw/manifest.json")
@@ -55,6 +56,7 @@ def write_release(
             sums.check(previous)
         with database.connect(ingest.memory_gb, threads) as db:
             contents.write_tables(db, data, folder)
+            schema.write(folder)
             validate.check_tables(db, folder)
             changes = versions.changes(db, previous, folder)
             if previous and not changes["level"]:
@@ -63,8 +65,6 @@ def write_release(
             folder = folder.rename(folder.with_name(version))
             _describe(db, folder, changes, made_by, manifest)
         if previous:
-            from pipelines.release.difference import write_difference  # loads Matplotlib
-
             write_difference(previous, folder, folder / "difference", ingest=ingest, threads=threads)
         private.check(folder, machine)
         sums.write(folder)

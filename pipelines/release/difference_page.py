@@ -67,7 +67,7 @@ def _distribution(db: duckdb.DuckDBPyConnection) -> Figure:
     return figures.curves(
         "ratio",
         [("share of the questions in both releases", places, {"share": values / values.sum()})],
-        x="log2 of the ratio of popularity, new to old (1: twice the views, -1: half)",
+        x="log2 of the ratio of popularity, new to old (1: twice the views, \N{MINUS SIGN}1: half)",
         caption="How popularity moved, in steps of a quarter; the two ends hold all that lies beyond.",
         alt="The distribution of the logarithm of the ratio of new to old popularity, over questions in both releases.",
     )

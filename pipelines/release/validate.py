@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import zip_longest
 from pathlib import Path
 
@@ -14,18 +15,12 @@ from pipelines import database
 from pipelines.errors import LongtailError
 from pipelines.popqa import published
 from pipelines.popqa.entityquestions import LINKS
-from pipelines.popqa.relations import RELATIONS
-from pipelines.release import contents
+from pipelines.release import contents, schema
 from pipelines.sources.rejects import Rejects
 
 NAMED = 5  # faults that the error names; the others are counted
 URI = r"http://www\.wikidata\.org/entity/Q[1-9]\d*"
 LINKED = "link IN ('label', 'alias')"
-NULLABLE = {
-    "popqa": {"s_wiki_title", "o_wiki_title"},
-    "entityquestions_links": {"s_uri", "s_pop"},
-    "thresholds": {"threshold_low", "threshold_high", "adaptive", "adaptive_low", "adaptive_high", "retrieved"},
-}
 
 # table -> checks: (what holds of a bad row, why it is bad; both SQL over the table's columns)
 ROWS = {
@@ -105,17 +100,25 @@ UNIQUE = {"popqa": ["id", "question_id", "relation, s_uri, o_uri"]}  # others: b
 def check_tables(db: duckdb.DuckDBPyConnection, folder: Path) -> None:
     """Check the tables of a release's folder; they stay in `db` as tables of their names, with the column `row`.
 
+    Columns and relations are those of the release's own schema; of the checks below those count whose columns it has.
     Raises LongtailError that names the first bad rows, each with its place in the file and its key, and counts all.
     """
+    held_to = schema.read(folder)
+    relations = held_to.relations
+    known = [[*relations], [one.name for one in relations.values()], [one.template for one in relations.values()]]
+    names = [(name, pa.string()) for name in ("pid", "name", "template")]
+    db.register("relations", pa.table(known, schema=pa.schema(names)))
     db.execute("CREATE TEMP TABLE faults (file VARCHAR, row BIGINT, key VARCHAR, why VARCHAR)")
-    for table in contents.present(folder):
-        _check_schema(folder, table)
-        db.execute(
-            f"""CREATE TEMP TABLE {table.name} AS SELECT *, file_row_number + 1 AS row
-            FROM read_parquet($1, file_row_number = true)""",
-            [str(folder / table.parquet)],
-        )
-        _check_rows(db, table)
+    for name, table in held_to.tables.items():
+        file = folder / f"{name}.parquet"
+        if file.is_file():
+            _check_schema(file, table)
+            db.execute(
+                f"""CREATE TEMP TABLE {name} AS SELECT *, file_row_number + 1 AS row
+                FROM read_parquet($1, file_row_number = true)""",
+                [str(file)],
+            )
+            _check_rows(db, name, table)
     (count,) = database.row(db, "SELECT count(*) FROM faults")
     if count:
         named = "; ".join(
@@ -128,43 +131,50 @@ def check_tables(db: duckdb.DuckDBPyConnection, folder: Path) -> None:
     _check_tsv(folder)
 
 
-def _check_schema(folder: Path, table: contents.Table) -> None:
+def _check_schema(file: Path, table: schema.Table) -> None:
     """Raise LongtailError where a file's columns are others, or of another type."""
-    file = folder / table.parquet
     described = duckdb.execute("DESCRIBE FROM read_parquet($1)", [str(file)]).fetchall()
     found = [f"{name} {kind}" for name, kind, *_ in described]
-    expected = [f"{name} {kind}" for name, (kind, _) in table.columns.items()]
+    expected = [f"{name} {kind}" for name, kind in table.types.items()]
     for one, other in zip_longest(found, expected, fillvalue="nothing"):
         if one != other:
-            raise LongtailError(
-                f"{table.parquet}: its columns have {one} where {other} is expected, as in all releases"
+            raise LongtailError(f"{file.name}: its columns have {one} where {other} is expected")
+
+
+def _check_rows(db: duckdb.DuckDBPyConnection, name: str, table: schema.Table) -> None:
+    """Put the bad rows of a table of `db` into table faults."""
+    file = f"{name}.parquet"
+    key = "question_id" if "question_id" in table.types else f"concat_ws(' ', {', '.join(table.key)})"
+    rows = f"{name} LEFT JOIN relations ON pid = relation" if "relation" in table.types else name
+    checks = [(f"{one.name} IS NULL", f"'it has no {one.name}'") for one in table.columns if not one.nullable]
+    checks += [check for check in ROWS.get(name, []) if _applies(name, table, *check)]
+    for bad, why in checks:
+        db.execute(  # a reason is null where a value in it is, and that is a fault of its own
+            f"""INSERT INTO faults SELECT '{file}', row, {key}, {why}
+            FROM {rows} WHERE ({bad}) AND ({why}) IS NOT NULL"""
+        )
+    for columns in UNIQUE.get(name, [", ".join(table.key)]):
+        if _applies(name, table, columns):
+            db.execute(
+                f"""INSERT INTO faults SELECT '{file}', row, {key}, 'its {columns} is that of row ' || first
+                FROM (SELECT *, min(row) OVER (PARTITION BY {columns}) AS first FROM {name}) WHERE row > first"""
+            )
+    for columns, same, what in AGREEING.get(name, []):
+        if _applies(name, table, columns, same, "s_uri"):
+            db.execute(
+                f"""INSERT INTO faults SELECT '{file}', row, {key}, 'its {what} is not that of row ' || first
+                FROM (SELECT *, {same} AS value, first_value({same}) OVER other AS expected,
+                    min(row) OVER other AS first
+                    FROM {name} WHERE s_uri IS NOT NULL WINDOW other AS (PARTITION BY {columns} ORDER BY row))
+                WHERE value IS DISTINCT FROM expected"""
             )
 
 
-def _check_rows(db: duckdb.DuckDBPyConnection, table: contents.Table) -> None:
-    """Put the bad rows of a table of `db` into table faults."""
-    key = "question_id" if "question_id" in table.columns else f"concat_ws(' ', {', '.join(table.key)})"
-    known = [(pid, relation.name, relation.template) for pid, relation in RELATIONS.items()]
-    db.register("relations", pa.table(dict(zip(("pid", "name", "template"), zip(*known, strict=True), strict=True))))
-    rows = f"{table.name} LEFT JOIN relations ON pid = relation"
-    nulls = [(f"{name} IS NULL", f"'it has no {name}'") for name in table.columns if name not in NULLABLE[table.name]]
-    for bad, why in [*nulls, *ROWS[table.name]]:
-        db.execute(  # a reason is null where a value in it is, and that is a fault of its own
-            f"""INSERT INTO faults SELECT '{table.parquet}', row, {key}, {why}
-            FROM {rows} WHERE ({bad}) AND ({why}) IS NOT NULL"""
-        )
-    for columns in UNIQUE.get(table.name, [", ".join(table.key)]):
-        db.execute(
-            f"""INSERT INTO faults SELECT '{table.parquet}', row, {key}, 'its {columns} is that of row ' || first
-            FROM (SELECT *, min(row) OVER (PARTITION BY {columns}) AS first FROM {table.name}) WHERE row > first"""
-        )
-    for columns, same, what in AGREEING.get(table.name, []):
-        db.execute(
-            f"""INSERT INTO faults SELECT '{table.parquet}', row, {key}, 'its {what} is not that of row ' || first
-            FROM (SELECT *, {same} AS value, first_value({same}) OVER other AS expected, min(row) OVER other AS first
-                FROM {table.name} WHERE s_uri IS NOT NULL WINDOW other AS (PARTITION BY {columns} ORDER BY row))
-            WHERE value IS DISTINCT FROM expected"""
-        )
+def _applies(name: str, table: schema.Table, *sql: str) -> bool:
+    """Whether a release's table has the columns that a check is about, of the types that it was written for."""
+    ours = next((one.columns for one in contents.TABLES if one.name == name), {})
+    words = set(re.findall(r"\w+", " ".join(sql)))
+    return all(table.types.get(column) == kind for column, (kind, _) in ours.items() if column in words)
 
 
 def _check_tsv(folder: Path) -> None:

@@ -12,15 +12,15 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipelines import shards, stage
 from pipelines.errors import LongtailError
 
 if TYPE_CHECKING:
     from pipelines.params import LSR
-    from pipelines.replug.checkpoint import Checkpoints, Progress
     from pipelines.replug.refresh import Make
+    from pipelines.replug.rounds import Progress, Rounds
     from pipelines.replug.sides import Side
     from pipelines.replug.tuning import Tuner
 
@@ -38,8 +38,10 @@ def train(params: SimpleNamespace) -> stage.Metrics:
     where the language model's distribution over the documents is uniform, so that there is nothing to learn, and where
     a server's answers may cost more than `lsr.max_cost`.
     """
-    from pipelines.replug import checkpoint, refresh, sides
+    from pipelines import checkpoint
+    from pipelines.replug import refresh, sides
     from pipelines.replug.gradients import Gradients
+    from pipelines.replug.rounds import Progress, Rounds
     from pipelines.replug.tuning import Tuner
     from pipelines.retrieval.encoder import EXACT, Encoder
 
@@ -50,10 +52,8 @@ def train(params: SimpleNamespace) -> stage.Metrics:
     computes = [params.compute.model_copy(update={"device": device}) for device in devices]
     encoder, *copies = [Encoder.open(refresh.RETRIEVER, params.retriever, one, EXACT) for one in computes]
     tuner = Tuner(Gradients(encoder, copies, params.lsr), both, order, params.lsr)
-    kept = checkpoint.Checkpoints(_key(params, both, devices))
-    progress = kept.load(encoder, tuner.optimizer)
-    if progress.step:
-        print(f"train_lsr: goes on from step {progress.step}", flush=True)
+    kept = Rounds("train_lsr", *_parts(params, both, devices))
+    progress = Progress(**kept.load(encoder.parameters(), tuner.optimizer))
     with refresh.rounds(params, both, order, kept) as begin:
         asked = _learn(tuner, kept, progress, begin)
 
@@ -64,14 +64,14 @@ def train(params: SimpleNamespace) -> stage.Metrics:
     figures = _figures(progress, best) | counts
     rows = {"curve": _thinned(progress.curve), "validation": progress.validation}
     shards.write_json(METRICS, figures | rows)
-    checkpoint.forget()
+    checkpoint.forget("train_lsr")
     refresh.forget(params, both)
     curves = {name: [row[name] for row in progress.curve] for name in progress.curve[0] if name != "step"}
     judged = {name: [row[name] for row in progress.validation] for name in progress.validation[0] if name != "step"}
     return figures | asked | curves | {f"validation_{name}": curve for name, curve in judged.items()}
 
 
-def _learn(tuner: Tuner, kept: Checkpoints, progress: Progress, begin: Callable[[int], Make]) -> dict[str, float]:
+def _learn(tuner: Tuner, kept: Rounds, progress: Progress, begin: Callable[[int], Make]) -> dict[str, float]:
     """Round by round to the end, or until validation has not improved for `patience` refreshes.
 
     Every round's last encoder is judged, with an index of its own: before the next round, or where that is prepared a
@@ -86,7 +86,7 @@ def _learn(tuner: Tuner, kept: Checkpoints, progress: Progress, begin: Callable[
     def save() -> None:
         best = [_best(progress.validation)] if len(progress.validation) > 1 else []
         models = {order.encoder(number) for number in range(progress.round + 1, order.rounds)}
-        kept.save(progress, tuner.encoder, tuner.optimizer, models.union(best))
+        kept.keep(progress, tuner.encoder, tuner.optimizer, models.union(best))
 
     make = begin(progress.round)
     with tqdm(total=lsr.steps, initial=progress.step, desc="train_lsr", unit="step", mininterval=2) as bar:
@@ -126,15 +126,16 @@ def _in_vain(validation: list[dict], patience: int | None) -> bool:
     return sum(row["step"] > _best(validation) for row in validation) >= patience
 
 
-def _key(params: SimpleNamespace, both: list[Side], devices: list[str]) -> str:
-    """Of all that the result depends on; the indexes' meta.json name documents, encoder and embeddings."""
+def _parts(params: SimpleNamespace, both: list[Side], devices: list[str]) -> tuple[Any, ...]:
+    """All that the result depends on; the indexes' meta.json name documents, encoder and embeddings."""
     from pipelines.replug import refresh, scores
 
     metas = [refresh.INDEXES / side.name / "dense" / "meta.json" for side in both]
     learnt = [(side.name, side.train, scores.hashes(side.queries).tobytes()) for side in both]
     pages = [side.pages if side.pages is None else side.pages.tolist() for side in both]
     settings = (params.seed, devices, params.compute.threads, params.retriever, params.index, params.lsr)
-    return shards.key_of(*settings, refresh.key_of_scores(params), learnt, pages, *metas)
+    code = sorted(file for room in ("replug", "retrieval") for file in Path(__file__).parents[1].glob(f"{room}/*.py"))
+    return *settings, refresh.key_of_scores(params), learnt, pages, *metas, *code
 
 
 def _informative(curve: list[dict], epoch: int, lsr: LSR) -> None:

@@ -24,7 +24,7 @@ from pipelines import params, shards
 from pipelines.lm.open import main_lm, open_lm
 from pipelines.pool import processes
 from pipelines.replug import cost, ensemble, objective, scores, table
-from pipelines.replug.checkpoint import Candidates, Checkpoints
+from pipelines.replug.rounds import Candidates, Rounds
 from pipelines.replug.sides import Order, Side, read
 from pipelines.retrieval import dense, documents
 from pipelines.retrieval.embeddings import embed_corpus
@@ -42,7 +42,7 @@ Make = Callable[[], dict[str, float]]  # waits for a round; what the language mo
 
 @contextmanager
 def rounds(
-    given: SimpleNamespace, sides: Sequence[Side], order: Order, kept: Checkpoints
+    given: SimpleNamespace, sides: Sequence[Side], order: Order, kept: Rounds
 ) -> Iterator[Callable[[int], Make]]:
     """Yield what begins a round: it returns a function that waits until the round is there, in `kept`.
 
@@ -74,7 +74,7 @@ def rounds(
 _opened: list[Refresher] = []  # in the second process
 
 
-def _elsewhere(given: SimpleNamespace, kept: Checkpoints, number: int, environment: dict[str, str]) -> dict[str, float]:
+def _elsewhere(given: SimpleNamespace, kept: Rounds, number: int, environment: dict[str, str]) -> dict[str, float]:
     if not _opened:
         os.environ |= environment
         both = read(given)
@@ -91,7 +91,7 @@ def gpus(given: SimpleNamespace) -> int:
 class Refresher:
     """What an encoder's documents are now: their indexes, and what the language model says of those found in them."""
 
-    def __init__(self, given: SimpleNamespace, sides: Sequence[Side], order: Order, kept: Checkpoints) -> None:
+    def __init__(self, given: SimpleNamespace, sides: Sequence[Side], order: Order, kept: Rounds) -> None:
         """Raises LongtailError where the models can't be opened, or an index is missing or belongs to others."""
         reproducible()
         self._given, self.sides, self.order, self._kept = given, sides, order, kept

@@ -10,8 +10,8 @@ import torch
 
 from pipelines import params
 from pipelines.replug import objective
-from pipelines.replug.checkpoint import Candidates
 from pipelines.replug.gradients import Gradients
+from pipelines.replug.rounds import Candidates
 from pipelines.replug.sides import Order, Side
 from pipelines.retrieval import documents
 

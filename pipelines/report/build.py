@@ -101,10 +101,12 @@ def _intro(read: Inputs) -> str:
     methods = list(dict.fromkeys(label(row["method"]) for rows in asked.values() for row in rows))
     ways = f", each answered {len(methods)} ways ({', '.join(methods)})" if methods else ""
     rejected = sum(row["rows"] for row in read.rejects)
+    several = len(read.models) > 1
+    main = f" Where none is named, figures are of {read.models[0]}, the main language model." if several else ""
     return (
         "When does retrieving a passage help a language model answer, and when does it mislead? This run searched "
         f"{', '.join(others)} and {last} documents, asked {questions:,} questions{ways}, and rejected {rejected:,} "
-        f"input row{'' if rejected == 1 else 's'}."
+        f"input row{'' if rejected == 1 else 's'}.{main}"
     )
 
 

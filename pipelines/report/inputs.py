@@ -37,6 +37,11 @@ class Inputs:
         return {row["lm"]: row["parameters"] for row in self.tables["models"]}
 
     @property
+    def families(self) -> dict[str, str | None]:
+        """Likewise its architecture, as gpt2."""
+        return {row["lm"]: row["family"] for row in self.tables["models"]}
+
+    @property
     def asked(self) -> list[str]:
         """The question sets that the main language model answered."""
         return [dataset for dataset in DATASETS if self.rows("accuracy", dataset=dataset)]

@@ -64,7 +64,7 @@ def provenance(data: Path, manifest: Sequence[dict], lms: Sequence[str]) -> Sect
             *_state(project / "dvc.lock", stages, lms),
             sources,
             "Who ran when, for how long, and with which logs, is not on this page, which is the same for the same "
-            "inputs, but in Prefect and MLflow on the machine that made it, which `longtail ui` opens there:",
+            "inputs, but in Prefect and MLflow on the machine that made it, which longtail ui opens there:",
             Link(f"Prefect, runs and logs ({PREFECT})", PREFECT),
             Link(f"MLflow, parameters, metrics and the registry of retrievers ({MLFLOW})", MLFLOW),
         ],

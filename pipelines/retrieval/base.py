@@ -12,6 +12,7 @@ from pipelines.errors import LongtailError
 CORPUS = Path("data/corpus")
 TOKENIZER = Path("data/models/tokenizer")
 OUT = Path("data/models/retriever")
+STAGE = "base_retriever"
 METRICS = Path("data/metrics/base_retriever.json")
 
 
@@ -25,6 +26,7 @@ def train_on_corpora(
     import pyarrow.parquet as pq
     import torch
 
+    from pipelines import checkpoint
     from pipelines.retrieval import layout, tiny
 
     if retriever.training is None:
@@ -35,8 +37,9 @@ def train_on_corpora(
     torch.set_num_threads(threads)
     texts = [text for file in files for text in pq.read_table(file, columns=["text"])["text"].to_pylist()]
     with shards.atomic(out) as folder:
-        metrics = tiny.train(texts, tokenizer, folder, seed, retriever.training, retriever.max_tokens)
+        metrics = tiny.train(texts, tokenizer, folder, seed, retriever.training, retriever.max_tokens, STAGE)
         layout.write(folder, retriever, retriever.training.hidden_size, retriever.max_tokens)
+    checkpoint.forget(STAGE)
     return metrics
 
 
@@ -68,7 +71,7 @@ def work(chosen: SimpleNamespace) -> stage.Metrics:
 
 
 def main() -> None:
-    stage.run("base_retriever", ("seed", "compute", "retriever"), work, out=str(OUT), metrics=METRICS)
+    stage.run(STAGE, ("seed", "compute", "retriever"), work, out=str(OUT), metrics=METRICS)
 
 
 if __name__ == "__main__":

@@ -81,12 +81,11 @@ class Index:
         whole = there >= np.minimum(k, left)
         if self.lists is None:  # the last of the candidates may have equals that are none
             whole &= scores[np.arange(len(scores)), there - 1] < scores[:, k - 1]
-        everything = reach == self.count and (self.lists is None or probe == self.count)
-        return positions[:, :k], scores[:, :k], whole | everything
+        return positions[:, :k], scores[:, :k], whole | (reach == self.count)
 
     def candidates(self, queries: np.ndarray, k: int, reach: int, probe: int) -> np.ndarray:
         """Positions (n, `reach` or more) int64 of documents that may be the best, the likeliest first; -1 for none."""
-        if self.lists is None:
+        if self.lists is None or reach == self.count:  # a graph can have islands, and codes would spare nothing
             heap = faiss.ResultHeap(len(queries), reach, keep_max=True)
             for start in range(0, self.count, BLOCK):
                 block = self.embeddings.rows(start, start + BLOCK)

@@ -6,7 +6,7 @@ goes on from its last whole shard, and ends with the same bytes.
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 
 import faiss
@@ -16,10 +16,11 @@ from pipelines import draws, params, shards
 from pipelines.pool import processes
 from pipelines.retrieval.embeddings import Embeddings
 from pipelines.retrieval.meta import fingerprint
-from pipelines.retrieval.plan import BITS, BLOCK, NEIGHBOURS, Plan
+from pipelines.retrieval.plan import BITS, BLOCK, Plan
 
 SHARD = 131_072  # documents encoded between two points that a killed run goes on from
 GROUP = 256 << 20  # bytes of codes put into their lists at once
+ITERATIONS = 10  # of k-means for the lists
 
 
 def build(plan: Plan, folder: Path, seed: int, compute: params.Compute, most: int, name: str) -> None:
@@ -27,14 +28,9 @@ def build(plan: Plan, folder: Path, seed: int, compute: params.Compute, most: in
 
     Shards are made by at most `most` processes, and kept under `name` until the whole is written.
     """
-    if plan.kind == "flat":
-        return
-    if plan.kind == "hnsw":
-        faiss.write_index(_graph(Embeddings(folder / "embeddings")), str(folder / "faiss.index"))
-        return
     key = shards.key_of(plan, seed, compute.threads, fingerprint(folder / "embeddings"))
-    learn = partial(_learn, folder / "embeddings", seed, compute.threads)
-    (learnt,) = shards.map_shards(f"{name}.learn", key, learn, [plan])
+    faiss.omp_set_num_threads(compute.threads)
+    learnt = _learn(folder / "embeddings", plan, seed, f"{name}.learn", key)
     stretches = [(start, min(start + SHARD, plan.count)) for start in range(0, plan.count, SHARD)]
     with processes(compute, min(most, len(stretches))) as executor:
         encode = partial(_encode, folder / "embeddings", learnt, plan)
@@ -46,32 +42,57 @@ def build(plan: Plan, folder: Path, seed: int, compute: params.Compute, most: in
         shards.forget(f"{name}.{part}", key)
 
 
-def _graph(embeddings: Embeddings) -> faiss.Index:
-    """One thread: several put the documents into the graph in the order in which they happen to come."""
-    faiss.omp_set_num_threads(1)
-    fp16 = faiss.ScalarQuantizer.QT_fp16
-    index = faiss.IndexHNSWSQ(embeddings.dim, fp16, NEIGHBOURS, faiss.METRIC_INNER_PRODUCT)
-    index.train(embeddings.rows(0, 1))  # fp16 has nothing to learn, but FAISS wants to be asked
-    for start in range(0, embeddings.count, BLOCK):
-        index.add(embeddings.rows(start, start + BLOCK))
-    return index
+def _learn(embeddings: Path, plan: Plan, seed: int, name: str, key: str) -> Path:
+    """Centroids and codes from a drawn sample: an index without documents, and each dimension's least and step.
+
+    An iteration of k-means at a time, each kept: together they can take hours.
+    """
+    folder = shards.SCRATCH / "shards" / f"{name}-{key}"
+
+    @cache
+    def sample() -> np.ndarray:
+        drawn = draws.generator(seed, "index sample").choice(plan.count, plan.sample, replace=False, shuffle=False)
+        return Embeddings(embeddings).take(np.sort(drawn))
+
+    def step(number: int, path: Path) -> None:
+        index, centroids = _untrained(plan), None
+        if number:
+            centroids = np.fromfile(folder / f"{number - 1:06d}", np.float32)
+        if number < ITERATIONS:
+            _iteration(sample(), index, centroids).tofile(path)
+        else:
+            _finish(sample(), index, centroids, path)
+
+    return shards.map_shards(name, key, step, range(ITERATIONS + 1))[-1]
 
 
-def _learn(embeddings: Path, seed: int, threads: int, plan: Plan, path: Path) -> None:
-    """Centroids and codes from a drawn sample: an index without documents, and each dimension's least and step."""
-    faiss.omp_set_num_threads(threads)
-    drawn = draws.generator(seed, "index sample").choice(plan.count, plan.sample, replace=False, shuffle=False)
-    sample = Embeddings(embeddings).take(np.sort(drawn))
+def _untrained(plan: Plan) -> faiss.IndexIVF:
     quantizer = faiss.IndexFlatIP(plan.dim)
     if plan.codes:
         shape = (plan.dim, plan.nlist, plan.codes, BITS[plan.kind])
         index = faiss.IndexIVFPQ(quantizer, *shape, faiss.METRIC_INNER_PRODUCT)
+        index.pq.cp.min_points_per_centroid = 1
     else:
         fp16 = faiss.ScalarQuantizer.QT_fp16
         index = faiss.IndexIVFScalarQuantizer(quantizer, plan.dim, plan.nlist, fp16, faiss.METRIC_INNER_PRODUCT)
     index.by_residual = False  # one table of partial scores serves all lists of a query; the recall is the same
     index.cp.min_points_per_centroid = 1  # no warning where a few documents are asked for lists
-    index.train(sample)
+    index.cp.niter = 1
+    return index
+
+
+def _iteration(sample: np.ndarray, index: faiss.IndexIVF, centroids: np.ndarray | None) -> np.ndarray:
+    """The lists' centroids (nlist * dim,) after one more iteration of k-means; None before the first."""
+    clustering = faiss.Clustering(index.d, index.nlist, index.cp)
+    if centroids is not None:
+        faiss.copy_array_to_vector(centroids, clustering.centroids)
+    clustering.train(sample, faiss.IndexFlatIP(index.d))
+    return faiss.vector_to_array(clustering.centroids)
+
+
+def _finish(sample: np.ndarray, index: faiss.IndexIVF, centroids: np.ndarray, path: Path) -> None:
+    index.quantizer.add(centroids.reshape(index.nlist, index.d))
+    index.train(sample)  # the codes alone: the lists have their centroids
     path.mkdir()
     faiss.write_index(index, str(path / "faiss.index"))
     least, most = sample.min(0), sample.max(0)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from tqdm import tqdm
 from transformers import AutoTokenizer, BertConfig, BertModel
 
 from pipelines import draws, params
+from pipelines.checkpoint import Checkpoints, digest
 from pipelines.errors import LongtailError
 from pipelines.lm.tokenizer import encode, open_tokenizer
 from pipelines.lm.tokens import Ragged, padded
@@ -22,12 +24,19 @@ SHORTEST, LONGEST = 0.2, 0.6  # of a document, that a crop may be
 
 
 def train(
-    texts: Sequence[str], tokenizer: Path, folder: Path, seed: int, settings: params.RetrieverTraining, max_tokens: int
+    texts: Sequence[str],
+    tokenizer: Path,
+    folder: Path,
+    seed: int,
+    settings: params.RetrieverTraining,
+    max_tokens: int,
+    stage: str,
 ) -> dict[str, float | list[float]]:
     """Train on the documents' texts by InfoNCE, the other documents of a batch as negatives; save to `folder`.
 
     Hugging Face's layout; embeddings are the mean of the last hidden states, compared by their cosine. The same
-    arguments, machine and number of threads give the same bytes. Raises LongtailError for fewer than two documents.
+    arguments, machine and number of threads give the same bytes; so does going on from the checkpoints of `stage` that
+    a killed training left. Raises LongtailError for fewer than two documents.
     """
     saved = AutoTokenizer.from_pretrained(tokenizer, model_max_length=max_tokens)
     ids = Ragged.of([ids[:max_tokens] for ids, _ in encode(open_tokenizer(tokenizer), texts) if len(ids)])
@@ -35,22 +44,23 @@ def train(
         raise LongtailError(f"data/corpus: {len(ids.lengths)} documents, expected at least 2 to train a retriever on")
     model = make_model(saved, seed, settings, max_tokens)
     optimiser = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate)
-    rng = draws.generator(seed, "retriever/crops")
-    order = np.empty(0, np.int64)
-    losses = []
+    learnt = list(model.parameters())
+    seen = digest([*(weight.detach().numpy() for weight in learnt), ids.values, ids.bounds])
+    kept = Checkpoints(stage, seed, settings, seen, *sorted(Path(__file__).parent.glob("*.py")))
+    losses = kept.load(learnt, optimiser).get("losses", [])
+    done = len(losses)
     model.train()
-    for _ in tqdm(range(settings.steps), desc="retriever", unit="step", mininterval=2):
-        size = min(settings.batch_size, len(ids.lengths))
-        if len(order) < size:
-            order = rng.permutation(len(ids.lengths))
-        rows, order = order[:size], order[size:]
-        left, right = (_embed(model, _crops(ids, rows, rng), saved.pad_token_id) for _ in range(2))
-        scores = left @ right.T / settings.temperature
-        loss = (cross_entropy(scores, torch.arange(size)) + cross_entropy(scores.T, torch.arange(size))) / 2
+    pairs = islice(_pairs(ids, settings.batch_size, draws.generator(seed, "retriever/crops")), done, settings.steps)
+    for pair in tqdm(pairs, total=settings.steps, initial=done, desc="retriever", unit="step", mininterval=2):
+        left, right = (_embed(model, crops, saved.pad_token_id) for crops in pair)
+        own, scores = torch.arange(len(left)), left @ right.T / settings.temperature
+        loss = (cross_entropy(scores, own) + cross_entropy(scores.T, own)) / 2
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         optimiser.step()
         losses.append(float(loss.detach()))
+        if kept.due():
+            kept.save({"step": len(losses), "losses": losses}, learnt, optimiser)
     model.eval().save_pretrained(folder)
     saved.save_pretrained(folder)
     return {"loss": float(np.mean(losses[-10:])), "documents": float(len(ids.lengths)), "loss_curve": losses}
@@ -73,6 +83,16 @@ def make_model(tokenizer, seed: int, settings: params.RetrieverTraining, max_tok
     model = BertModel(config, add_pooling_layer=False)
     torch.nn.init.normal_(model.embeddings.word_embeddings.weight, std=0.5)
     return model
+
+
+def _pairs(ids: Ragged, batch_size: int, rng: np.random.Generator) -> Iterator[tuple[Ragged, Ragged]]:
+    """Endlessly, two crops of each document of a batch; every document once before any again."""
+    size, order = min(batch_size, len(ids.lengths)), np.empty(0, np.int64)
+    while True:
+        if len(order) < size:
+            order = rng.permutation(len(ids.lengths))
+        rows, order = order[:size], order[size:]
+        yield _crops(ids, rows, rng), _crops(ids, rows, rng)
 
 
 def _crops(ids: Ragged, rows: np.ndarray, rng: np.random.Generator) -> Ragged:

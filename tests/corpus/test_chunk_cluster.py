@@ -1,10 +1,12 @@
-"""The `chunk` stage on a Dask cluster writes the bytes that one process writes, also where a worker is killed."""
+"""The `chunk` stage writes the bytes of one process on a Dask cluster and in a pool, also where a worker is killed."""
 
+import multiprocessing
 import os
 import platform
 import signal
 import threading
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,35 +26,45 @@ def on(cluster) -> SimpleNamespace:
     return settings
 
 
-def kill_one_at_work(workers: list[int], killed: list[int], over: threading.Event) -> None:
+def kill_one_at_work(workers: Callable[[], list[int]], killed: list[int], over: threading.Event) -> None:
     """Kill the first worker that is seen cutting a shard after the third, and make sure that it was still at it."""
     while not (killed or over.is_set()):
         for holder in Path(".longtail/tmp").glob(f"{platform.node()}.*-*"):
             pid = int(holder.name.removeprefix(f"{platform.node()}.").split("-")[0])
             with suppress(FileNotFoundError):
-                if pid in workers and not killed and max(os.listdir(holder), default="") > "000002":
+                if pid in workers() and not killed and max(os.listdir(holder), default="") > "000002":
                     os.kill(pid, signal.SIGSTOP)
                     if holder.exists():
                         killed.append(pid)
                     os.kill(pid, signal.SIGKILL if killed else signal.SIGCONT)
 
 
-def test_a_cluster_that_loses_a_worker_writes_the_same_bytes(tokenizer: Path, cluster) -> None:
-    write_pile([text_of(i) for i in range(600)], "00.jsonl.zst")
-    write_pile([text_of(i) for i in range(590, 700)], "01.jsonl.zst")
-    here = make(tokenizer, chosen(), out="here")
-    workers, killed, over = [nanny.pid for nanny in cluster.workers.values()], [], threading.Event()
+@contextmanager
+def one_killed(workers: Callable[[], list[int]]) -> Iterator[None]:
+    killed, over = [], threading.Event()
     killer = threading.Thread(target=kill_one_at_work, args=(workers, killed, over))
     killer.start()
     try:
-        there = make(tokenizer, on(cluster), out="there")
+        yield
     finally:
         over.set()
         killer.join()
-    assert len(workers) == 3
     assert killed
-    assert there == here
+
+
+def test_losing_a_worker_changes_no_byte(tokenizer: Path, cluster) -> None:
+    write_pile([text_of(i) for i in range(600)], "00.jsonl.zst")
+    write_pile([text_of(i) for i in range(590, 700)], "01.jsonl.zst")
+    here = make(tokenizer, chosen(), out="here")
+    workers = [nanny.pid for nanny in cluster.workers.values()]
+    assert len(workers) == 3
+    with one_killed(lambda: workers):
+        there = make(tokenizer, on(cluster), out="there")
+    with one_killed(lambda: [process.pid for process in multiprocessing.active_children()]):
+        pool = make(tokenizer, chosen(2), out="pool")
+    assert there == here == pool
     assert_same_bytes("here", "there")
+    assert_same_bytes("here", "pool")
     assert not list(Path(".longtail/shards").iterdir())
 
 

@@ -1,7 +1,8 @@
 """Whatever the texts: nothing is lost in cutting, no source is on two sides, four workers write the same bytes."""
 
 import shutil
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from corpora import assert_same_bytes, chosen, joined, make, sides_of, text_of, 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines import params
+from pipelines import params, pool
+from pipelines.corpus import chunk
 from pipelines.errors import LongtailError
 from pipelines.sources.pile import text_id
 
@@ -44,10 +46,18 @@ def suppress_empty():
             raise
 
 
-@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.fixture
+def one_or_four(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One pool of four workers for all texts: to start it for each would be all that the test does."""
+    with pool.processes(chosen(4).compute) as four:
+        monkeypatch.setattr(chunk, "processes", lambda compute, _: nullcontext(four if compute.workers == 4 else None))
+        yield
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=TEXTS, more=st.integers(0, 1000))
 def test_any_texts_give_disjoint_sides_and_the_same_bytes_with_four_workers(
-    tokenizer: Path, texts: list[str], more: int
+    tokenizer: Path, one_or_four, texts: list[str], more: int
 ) -> None:
     texts += [text_of(i) for i in range(more, more + 100)]
     shutil.rmtree("raw", ignore_errors=True)

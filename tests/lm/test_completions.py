@@ -119,23 +119,27 @@ sys.stdout.write("|".join(one.text for one in found))
 """
 
 
-def test_killed_and_restarted_no_request_is_paid_twice(
+def test_killed_and_restarted_twice_at_once_no_request_is_paid_twice(
     server: Completions, local: LocalModel, tmp_path: Path, root: Path
 ) -> None:
     texts = [p.context for p in SHORT]
     served = settings(server.url, batch_size=2, concurrency=3).model_dump_json()
     command = [sys.executable, "-c", SCRIPT, served, str(tmp_path / "cache"), *texts]
-    server.stalls_after = 1 + 7  # the probe, then so many batches
+    probes = 2  # of prompts, two of them, and of scoring
+    server.stalls_after = probes + 7  # then so many batches
     with subprocess.Popen(command, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        while len(server.requests) < 1 + 7 + 3:  # once all three wait, the answers before are kept
+        while len(server.requests) < probes + 7 + 3:  # once all three wait, the answers before are kept
             assert process.poll() is None
             time.sleep(0.01)
         os.kill(process.pid, signal.SIGKILL)
     server.stalls_after = None
-    assert len(server.paid) == 1 + 14
-    again = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
-    assert again.stdout.split("|") == [one.text for one in local.generate(SHORT, 3)]
-    assert len(server.paid) == 1 + len(set(texts))
+    assert len(server.paid) == 3 + 14
+    server.hold = 0.2  # so that both ask at once
+    both = [subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    for process in both:
+        said, _ = process.communicate()
+        assert said.split("|") == [one.text for one in local.generate(SHORT, 3)]
+    assert len(server.paid) == 3 + len(set(texts))
     assert set(server.paid.values()) == {1}
 
 

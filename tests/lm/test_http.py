@@ -28,13 +28,22 @@ CONTINUATIONS = [f" {text}" for text in tiny_models.words(28, 6, at_most=10)] + 
 Open = Callable[..., HttpModel]
 
 
-@pytest.mark.parametrize("by", ["token ids", "texts"])
-def test_scores_and_answers_are_the_local_models(opened: Open, local: LocalModel, tiny: Path, by: str) -> None:
+LLAMA_CPP_PYTHON = {"texts_only": True, "at_once": 1, "least": 1, "hides_first": True, "quiet": True}
+BY = ["token ids", "token ids, with 0 as no limit", "texts", "texts, with 0 as no limit", "texts, as llama-cpp-python"]
+
+
+@pytest.mark.parametrize("by", BY)
+def test_scores_and_answers_are_the_local_models(
+    opened: Open, server: Completions, local: LocalModel, tiny: Path, by: str
+) -> None:
+    odd, by_ids = "llama" in by, by.startswith("token ids")
+    vars(server).update(LLAMA_CPP_PYTHON if odd else {"endless": 3 if "no limit" in by else 0})
     prompts = [Prompt(c, f"{d}\n" if i % 2 else "") for i, (c, d) in enumerate(zip(CONTEXTS, DOCUMENTS, strict=True))]
-    prompts[5] = Prompt("")
-    lm = opened(tiny if by == "token ids" else None)
-    prompts = prompts if by == "token ids" else [Prompt(p.context, p.document[:60]) for p in prompts]
+    prompts[5] = Prompt("a" if odd else "")
+    lm = opened(tiny if by_ids else None, **{"batch_size": 1} if odd else {})
+    prompts = prompts if by_ids else [Prompt(p.context, p.document[:60]) for p in prompts]
     expected, found = local.score(prompts, CONTINUATIONS), lm.score(prompts, CONTINUATIONS)
+    assert server.requests[-1]["max_tokens"] == (1 if odd or "no limit" in by else 0)
     for mine, theirs in zip(expected.log_probs, found.log_probs, strict=True):
         np.testing.assert_allclose(theirs, mine, atol=1e-4)
         assert theirs.dtype == np.float32
@@ -43,7 +52,7 @@ def test_scores_and_answers_are_the_local_models(opened: Open, local: LocalModel
     for mine, theirs in zip(local.generate(prompts, 12, "e"), lm.generate(prompts, 12, "e"), strict=True):
         assert theirs.text == mine.text
         assert theirs.mean_log_prob == pytest.approx(mine.mean_log_prob, abs=1e-4)
-        assert theirs.prompt_tokens == (mine.prompt_tokens if by == "token ids" else 0)
+        assert theirs.prompt_tokens == (mine.prompt_tokens if by_ids else 0)
 
 
 def test_next_tokens_are_the_local_models_where_shown(opened: Open, local: LocalModel) -> None:
@@ -101,16 +110,18 @@ def test_a_wrong_number_of_log_probs_is_refused_and_not_kept(opened: Open, serve
 @pytest.mark.parametrize(
     ("change", "fault", "message"),
     [
-        ({"echo": False}, None, r"gives 0 log-probabilities where a prompt's tokens have \d+ \(echo with logprobs\)"),
+        ({"echo": False}, None, r"gives no log-probabilities \(echo with logprobs\)"),
         ({"lost": 1}, None, r"gives \d+ log-probabilities where"),
         ({}, Fault(400, b"echo is not \n supported"), "the server answers 400 Bad Request: echo is not supported"),
+        ({"echo_fails": True}, None, "the server answers 500 .*Only no echo is supported"),
+        ({"shifted": True}, None, "gives '.*' after 'one two three' the log-probability .* as an answer's"),
     ],
 )
 def test_a_server_that_cannot_score_says_so_when_opened_and_still_generates(
     opened: Open, server: Completions, change: dict, fault: Fault | None, message: str
 ) -> None:
     vars(server).update(change)
-    server.faults = [fault]
+    server.faults = [None, fault, fault]
     lm = opened()
     assert not lm.scores
     asked = len(server.requests)
@@ -118,8 +129,54 @@ def test_a_server_that_cannot_score_says_so_when_opened_and_still_generates(
         lm.score(SHORT, CONTINUATIONS)
     assert len(server.requests) == asked, "refused before any request"
     assert len(lm.generate(SHORT, 3)) == len(SHORT)
-    server.echo, server.lost = True, 0
+    server.echo, server.lost, server.echo_fails, server.shifted = True, 0, False, False
     assert opened().scores, "what a server could not do is tried again"
+
+
+@pytest.mark.parametrize(
+    ("change", "advice"),
+    [
+        ({"texts_only": True}, "it takes texts, but no token ids; set lm.tiny.http.tokenizer to null"),
+        ({"at_once": 1}, "it takes one prompt in a request; set lm.tiny.http.batch_size to 1"),
+        ({"at_once": 1, "texts_only": True}, "set lm.tiny.http.batch_size to 1 and lm.tiny.http.tokenizer to null"),
+        ({"at_once": 0}, "could not broadcast input array.*gave up"),
+    ],
+)
+def test_a_server_that_takes_prompts_in_another_form_says_so_when_opened(
+    opened: Open, server: Completions, change: dict, advice: str
+) -> None:
+    vars(server).update(change)
+    with pytest.raises(LongtailError, match=advice):
+        opened()
+
+
+def test_without_a_prompt_and_a_first_log_prob_nothing_is_scored(opened: Open, server: Completions) -> None:
+    server.hides_first = True
+    with pytest.raises(LongtailError, match="no log-probability of a text's first token; set the tokenizer in http"):
+        opened(None).score([Prompt("")], ["The"])
+
+
+def test_a_text_of_more_tokens_than_the_model_reads_is_refused(opened: Open) -> None:
+    with pytest.raises(LongtailError, match=r"\d+ tokens in 1 prompts, where lm\.tiny\.http\.max_tokens is 128; with"):
+        opened(None).generate([Prompt("a b " * 50)], 1)
+
+
+def test_answers_that_are_not_the_likeliest_are_refused(opened: Open, server: Completions, local: LocalModel) -> None:
+    server.penalty = 9.0
+    with pytest.raises(LongtailError, match=r"where another token is likelier by \d.*in http\.extra"):
+        opened().generate(SHORT, 12)
+    found = opened(extra={"penalty": 0}).generate(SHORT, 12)
+    assert [one.text for one in found] == [one.text for one in local.generate(SHORT, 12)]
+
+
+def test_log_probs_in_the_form_of_the_chat_interface_are_the_same(opened: Open, server: Completions) -> None:
+    server.quiet = server.chat = server.echo_fails = True
+    lm = opened()
+    found = lm.generate(SHORT, 4), lm.next_token(SHORT)
+    server.chat = False
+    other = opened(extra={"another": 1})  # else the answers kept
+    assert (lm.generate(SHORT, 4), found[0]) == (found[0], other.generate(SHORT, 4))
+    np.testing.assert_array_equal(found[1], other.next_token(SHORT))
 
 
 def test_a_server_that_shows_too_few_tokens_cannot_choose_but_score(opened: Open, server: Completions) -> None:

@@ -67,18 +67,20 @@ def test_no_minute_sees_more_than_the_limit(
         requests, tokens = np.sum([one[1:] for one in entered if start <= one[0] < start + ledger.MINUTE], axis=0)
         assert requests <= limit.get("requests_per_minute", 1000)
         assert tokens <= limit.get("tokens_per_minute", 1000) or requests == 1
-    assert len(entered) == 2 + len(set(SHORT))
+    assert len(entered) == 3 + len(set(SHORT))
     assert clock[0] > 1000 + 3 * ledger.MINUTE
 
 
 def test_stages_share_the_limits_and_the_cap(opened: Open) -> None:
-    of_one, of_another = (opened(requests_per_minute=5)._server._ledger for _ in range(2))
-    numbers = [one.enter(ledger.Tokens(1, 0))[0] for one in (of_one, of_another) * 2]  # after the first's two probes
+    of_one, of_another = (opened(requests_per_minute=6)._server._ledger for _ in range(2))
+    numbers = [one.enter(ledger.Tokens(1, 0))[0] for one in (of_one, of_another) * 2]  # after the first's three probes
     assert [number is None for number in numbers] == [False] * 3 + [True]
 
 
 def test_the_limit_is_of_the_tokens_used_not_of_the_most(opened: Open) -> None:
-    entries = opened(tokens_per_minute=150)._server._ledger
+    probed = opened().usage
+    used = int(probed["lm_prompt_tokens"] + probed["lm_completion_tokens"])
+    entries = opened(tokens_per_minute=used + 150)._server._ledger
     most = ledger.Tokens(100, 0)
     number, _ = entries.enter(most)
     assert entries.enter(most)[0] is None

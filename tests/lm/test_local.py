@@ -1,12 +1,16 @@
 """The local language model equals what a loop over pairs computes with transformers itself."""
 
+import re
 from contextlib import contextmanager
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import tiny_models
 import torch
+from tokenizers import processors
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import (
@@ -25,6 +29,7 @@ from transformers import (
 
 from pipelines.errors import LongtailError
 from pipelines.lm.local import LOGITS, LocalModel
+from pipelines.lm.prompts import PromptTokenizer
 from pipelines.lm.protocol import Prompt
 
 
@@ -109,6 +114,27 @@ def test_an_empty_prompt_begins_with_the_models_own_first_token(folder, tmp_path
     found = without.score([Prompt(""), Prompt("Q")], ["The Velm"] * 2).log_probs
     np.testing.assert_allclose(found[0], naive(without, [0, *tail], len(tail)), atol=1e-4)
     np.testing.assert_allclose(found[1], naive(without, [*encode(without, "Q"), *tail], len(tail)), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("like", "template", "bos", "eos", "first", "empty"),
+    [
+        ("GPT-2", "$A", "</s>", "</s>", [], [1]),
+        ("OPT", "</s> $A", "</s>", "</s>", [1], [1]),
+        ("BLOOM", "$A", "<s>", "</s>", [], [0]),
+        ("LLaMA", "<s> $A", "<s>", "</s>", [0], [0]),
+        ("T5", "$A </s>", None, "</s>", [], [1]),  # what it puts after a text is no part of a prompt
+    ],
+)
+def test_a_text_begins_as_the_tokenizer_begins_it(like, template, bos, eos, first, empty):
+    own = tiny_models.tokenizer()
+    specials = [("<s>", 0), ("</s>", 1)]
+    own.backend_tokenizer.post_processor = processors.TemplateProcessing(template, special_tokens=specials)
+    own.bos_token, own.eos_token = bos, eos
+    texts = PromptTokenizer(own, Path(like), like, 128)
+    plain = own("Mira Tosh", add_special_tokens=False)["input_ids"]
+    found = texts.prompts([Prompt("Mira Tosh"), Prompt("")], np.ones(2, np.int64))
+    assert [row.tolist() for row in found.split(found.values)] == [first + plain, empty]
 
 
 def test_too_long_a_prompt_loses_the_far_end_of_the_context(lm):
@@ -287,6 +313,7 @@ def test_texts_that_share_little_are_read_in_one_pass(lm):
 
 
 def test_memory_is_bounded_whatever_the_vocabulary(tmp_path):
+    """Logits of all 40 pairs' continuations at once would be 40 * 26 * 250,000 * 4 bytes: 1 GB."""
     own = tiny_models.tokenizer()
     size = 250_000
     torch.manual_seed(0)
@@ -298,6 +325,12 @@ def test_memory_is_bounded_whatever_the_vocabulary(tmp_path):
         lm.score(prompts, [text * 3 for text in continuations])
     weights = size * 32
     assert weights <= seen[0] <= LOGITS
+    if (peak := Path("/proc/self/clear_refs")).exists():
+        before = psutil.Process().memory_info().rss
+        peak.write_text("5")  # the peak counts from now
+        lm.score(prompts, [text * 3 for text in continuations])
+        (most,) = re.findall(r"^VmHWM:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
+        assert int(most) * 1024 - before < 8 * 4 * LOGITS, "some arrays of so many logits, and no more"
 
 
 @contextmanager

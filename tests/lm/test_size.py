@@ -1,15 +1,16 @@
-"""How large a language model is, by the headers of its weights."""
+"""How large a language model is, by the headers of its weights, and of which family."""
 
 import numpy as np
 from safetensors.numpy import save_file
 
-from pipelines.lm.size import parameters
+from pipelines.lm.size import family, parameters
 
 
 def test_parameters_are_those_of_the_weights(tiny):
     from transformers import AutoModelForCausalLM
 
     assert parameters(tiny) == AutoModelForCausalLM.from_pretrained(tiny).num_parameters()
+    assert family(tiny) == "llama"
 
 
 def test_shards_add_up_and_attention_masks_are_no_parameters(tmp_path):
@@ -24,3 +25,4 @@ def test_a_model_without_weights_here_has_no_known_size(tmp_path):
     (tmp_path / "served.json").write_text("{}")
     assert parameters(tmp_path) is None
     assert parameters(tmp_path / "absent") is None
+    assert family(tmp_path) is None

@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from pipelines import params
+from pipelines import params, shards
 from pipelines.errors import LongtailError
 from pipelines.lm import tiny, tokenizer
 
@@ -43,6 +43,13 @@ def one_thread():
     torch.set_num_threads(before)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def scratch(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shards, "SCRATCH", tmp_path_factory.mktemp("scratch"))
+        yield
+
+
 @pytest.fixture(scope="module")
 def words(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("tokenizer")
@@ -53,7 +60,7 @@ def words(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def trained(words, tmp_path_factory):
     folder = tmp_path_factory.mktemp("lm")
-    return folder, tiny.train(DOCUMENTS, words, folder, 0, SETTINGS)
+    return folder, tiny.train(DOCUMENTS, words, folder, 0, SETTINGS, "lm")
 
 
 def test_the_loss_falls_and_the_model_answers_in_form(trained):
@@ -68,8 +75,8 @@ def test_the_loss_falls_and_the_model_answers_in_form(trained):
 
 
 def test_same_seed_same_bytes(trained, words, tmp_path):
-    tiny.train(DOCUMENTS, words, tmp_path / "again", 0, SETTINGS)
-    tiny.train(DOCUMENTS, words, tmp_path / "other", 1, SETTINGS)
+    tiny.train(DOCUMENTS, words, tmp_path / "again", 0, SETTINGS, "lm")
+    tiny.train(DOCUMENTS, words, tmp_path / "other", 1, SETTINGS, "lm")
     for path in trained[0].iterdir():
         assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes()
     assert (tmp_path / "other/model.safetensors").read_bytes() != (trained[0] / "model.safetensors").read_bytes()
@@ -157,4 +164,4 @@ def test_the_learning_rate_warms_up_and_falls_to_nothing():
 def test_a_kind_that_no_document_is_of_is_named(words, tmp_path):
     phases = [params.Phase(until=1.0, weights={"fiction": 1.0})]
     with pytest.raises(LongtailError, match=r"fiction.*expected reading, world"):
-        tiny.train(DOCUMENTS, words, tmp_path / "lm", 0, SETTINGS.model_copy(update={"phases": phases}))
+        tiny.train(DOCUMENTS, words, tmp_path / "lm", 0, SETTINGS.model_copy(update={"phases": phases}), "lm")

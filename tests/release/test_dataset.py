@@ -79,9 +79,8 @@ def check_loading(folder, loaders, monkeypatch, tmp_path) -> None:
 def test_a_release_has_every_file(first):
     assert first.name == "1.0.0"
     tables = [f"{table.name}.{kind}" for table in contents.TABLES for kind in ("parquet", "tsv")]
-    assert sorted(files_of(first)) == sorted(
-        [*tables, "README.md", "LICENSE.md", "croissant.json", "provenance.json", "changes.json", "SHA256SUMS"]
-    )
+    others = [f"{name}.json" for name in ("croissant", "schema", "provenance", "changes")]
+    assert sorted(files_of(first)) == sorted([*tables, *others, "README.md", "LICENSE.md", "SHA256SUMS"])
 
 
 def test_every_loader_reads_it(first, loaders, monkeypatch, tmp_path):
@@ -181,7 +180,7 @@ def test_a_tampered_file_is_caught(tmp_path):
     folder = release(write_data(tmp_path / "data"), tmp_path / "out")
     check = ["sha256sum", "--check", "--strict", "SHA256SUMS"]
     assert subprocess.run(check, cwd=folder, capture_output=True).returncode == 0
-    assert dataset.check_release(folder, ingest=releases.INGEST, threads=1) == 11
+    assert dataset.check_release(folder, ingest=releases.INGEST, threads=1) == 12
     text = (folder / "popqa.tsv").read_text(encoding="utf-8")
     (folder / "popqa.tsv").write_text(text.replace("poet", "pope"), encoding="utf-8")
     (folder / "LICENSE.md").unlink()

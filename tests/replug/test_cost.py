@@ -34,5 +34,5 @@ def test_too_dear_is_an_error_before_any_request_but_the_probes(project, server)
     project.params.lsr = project.params.lsr.model_copy(update={"max_cost": 0.5})
     with pytest.raises(LongtailError, match=r"lsr\.max_cost is 0\.5, but .* may cost .*raise it, or lower"):
         lsr.train(project.params)
-    assert len(server.requests) == 2
+    assert len(server.requests) == 3
     assert not lsr.METRICS.exists()

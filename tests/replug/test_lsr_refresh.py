@@ -17,8 +17,10 @@ import pytest
 import torch
 import yaml
 
-from pipelines.replug import checkpoint, lsr, refresh, sides
+from pipelines import checkpoint
+from pipelines.replug import lsr, refresh, sides
 from pipelines.replug.refresh import Refresher
+from pipelines.replug.rounds import Rounds
 from pipelines.replug.sides import Order
 from pipelines.replug.tuning import Tuner
 from pipelines.retrieval.encoder import Encoder
@@ -136,7 +138,7 @@ def test_slow_fast_or_killed_it_ends_with_the_same_bytes(project, root, monkeypa
     """Round 2 is begun before step 2, and needed at step 4: the second process makes it after step 3, then before."""
 
     def made():
-        return any(checkpoint.FOLDER.glob("*/round-000002"))
+        return any(checkpoint.folder("train_lsr").glob("*/round-000002"))
 
     def reading(_, number):
         if number == 1:  # round 2 is begun next
@@ -149,7 +151,7 @@ def test_slow_fast_or_killed_it_ends_with_the_same_bytes(project, root, monkeypa
 
     change(project, **ASYNC)
     with monkeypatch.context() as patch:
-        watched(patch, checkpoint.Checkpoints, "read", reading)
+        watched(patch, Rounds, "read", reading)
         watched(patch, Tuner, "step", slow)
         lsr.train(project.params)
     whole = written()
@@ -162,7 +164,7 @@ def test_slow_fast_or_killed_it_ends_with_the_same_bytes(project, root, monkeypa
     environment = os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
     code = KILLED.format(sections=lsr.SECTIONS)
     assert subprocess.run([sys.executable, "-c", code], env=environment).returncode == -signal.SIGKILL
-    (saved,) = checkpoint.FOLDER.glob("*/saved-*/progress.json")
+    (saved,) = checkpoint.folder("train_lsr").glob("*/saved-*/progress.json")
     assert json.loads(saved.read_text())["step"] == 2
     until(lambda: not psutil.pid_exists(int(Path("second").read_text())))
 
@@ -177,7 +179,7 @@ def test_slow_fast_or_killed_it_ends_with_the_same_bytes(project, root, monkeypa
     lsr.train(project.params)
     assert steps == [2, 3, 4]
     assert written() == whole
-    assert not checkpoint.FOLDER.exists()
+    assert not checkpoint.folder("train_lsr").exists()
 
 
 def second() -> list[multiprocessing.process.BaseProcess]:
@@ -202,7 +204,7 @@ def test_an_error_in_training_ends_the_second_process(project):
     order = Order(both, project.params.lsr, seed=0)
 
     def fail():
-        with refresh.rounds(project.params, both, order, checkpoint.Checkpoints("key")) as begin:
+        with refresh.rounds(project.params, both, order, Rounds("train_lsr")) as begin:
             begin(0)
             until(second)
             raise ZeroDivisionError
@@ -210,7 +212,7 @@ def test_an_error_in_training_ends_the_second_process(project):
     with pytest.raises(ZeroDivisionError):
         fail()
     assert not second()
-    assert not checkpoint.FOLDER.exists()
+    assert not checkpoint.folder("train_lsr").exists()
 
 
 def test_of_several_gpus_the_second_process_has_the_last(project, monkeypatch):

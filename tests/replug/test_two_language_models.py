@@ -49,7 +49,7 @@ def run(built, settings, tmp_path_factory):
         language_modelling.evaluate(chosen)
         metrics = {"language_modelling": json.loads(language_modelling.METRICS.read_text())}
         sizes = {lm: parameters(models / lm) for lm in LMS}
-        inputs = SimpleNamespace(metrics=metrics, models=LMS, sizes=sizes)
+        inputs = SimpleNamespace(metrics=metrics, models=LMS, sizes=sizes, families=dict.fromkeys(LMS, "llama"))
         section = lm_section.language_modelling(inputs, chosen.replug.top_k)
         tables = {block.name: block for block in section.blocks if isinstance(block, Table)}
         figures = metrics["language_modelling"]["pile"]

@@ -113,6 +113,17 @@ def test_a_linear_scale_holds_all_values_and_has_few_round_ticks(values, kind, r
     assert max(map(len, texts)) <= 9
 
 
+def test_the_numbers_of_an_axis_stay_within_the_figure():
+    places, level = [20.0, 600.0, 4_000.0, 100_000.0], Interval(0.5, 0.4, 0.6)
+    drawn = figures.lines("x", {"lsr": (places, [level] * 4)}, x="views", y="right", caption="", alt="", log_x=True)
+    canvas = drawing.Canvas(drawing.NARROW)
+    texts = [one for one in ElementTree.fromstring(drawn.narrow).iter() if one.get("text-anchor") == "middle"]
+    assert texts[-2].text == "100,000"
+    for one in texts:
+        half = canvas.length(one.text) / 2
+        assert half - 0.1 <= float(one.get("x")) <= drawing.NARROW - half + 0.1, one.text
+
+
 @given(st.lists(st.floats(1e-3, 1e12), min_size=1, max_size=5), st.sampled_from([200, 700]))
 def test_a_log_scale_holds_all_values_and_its_ticks_do_not_touch(values, room):
     scale = drawing.logarithmic(values, 0, room)

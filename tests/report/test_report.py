@@ -163,6 +163,7 @@ def test_methods_that_were_not_run_have_no_rows(data, tmp_path):
     assert "genread" not in findings_of(tmp_path / "report")
     page = " ".join((tmp_path / "report/index.html").read_text().split())
     assert "asked 800 questions, each answered 4 ways (closed-book, BM25, dense, LSR)" in page
+    assert "Where none is named, figures are of tiny, the main language model." in page
     assert "Only one language model answered questions in this run." in page
 
 
@@ -173,12 +174,16 @@ def test_language_models_corpora_subsets_and_sizes_each_have_their_rows(made):
     assert lms == ["tiny"] * 5 + ["big"] * 5
     assert [row["bits per byte"] for row in tables["bits-per-byte"]][::5] == ["1", "0.5"]
     assert [row["by word"] for row in tables["wikitext-perplexity"]][:5] == ["90", "90", "85.5", "81", "77.4"]
-    assert [row["subset"] for row in tables["bits-per-byte-by-subset"]] == ["Hub", "CC"]
-    assert [row["share of the documents, %"] for row in tables["bits-per-byte-by-datastore"]] == ["0", "1", "10", "100"]
-    assert [(row["k"], row["dense"]) for row in tables["bits-per-byte-by-k"]] == [("1", "0.9"), ("10", "0.9")]
+    subsets, shares, by_k = (tables[f"bits-per-byte-by-{name}"] for name in ("subset", "datastore", "k"))
+    of_both = [(lm, subset) for lm in ("tiny", "big") for subset in ("Hub", "CC")]
+    assert [(row["language model"], row["subset"]) for row in subsets] == of_both
+    assert [row["source documents"] for row in subsets[:2]] == ["10", "5"]
+    assert [row["share of the documents, %"] for row in shares] == ["0", "1", "10", "100"] * 2
+    assert [(row["k"], row["dense"]) for row in by_k] == [("1", "0.9"), ("10", "0.9"), ("1", "0.45"), ("10", "0.45")]
     assert tables["bits-per-byte-by-k"][1]["dense against random, %"] == "10"
     drawn = {path.stem for path in (made[0] / "figures").iterdir()}
-    assert {"bits-per-byte-by-k", "saved-by-subset", "bits-per-byte-by-datastore", "wikitext-perplexity"} <= drawn
+    assert {"saved-by-lm", "bits-per-byte-by-k", "saved-by-subset"} <= drawn
+    assert {"bits-per-byte-by-datastore", "wikitext-perplexity"} <= drawn
 
 
 def test_absent_effects_are_said_to_be_absent(tmp_path, monkeypatch):

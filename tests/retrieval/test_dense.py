@@ -43,7 +43,7 @@ def brute_force(queries, k, hidden=None):
 @pytest.mark.parametrize("kind", [*KINDS, "sq8"])
 def test_each_kind_reaches_the_recall_that_was_asked_for_and_says_so(indexes, kind):
     index, facts = indexes[kind]
-    asked = QUERIES[150:]  # those that chose nothing
+    asked = QUERIES[1::2]  # those that chose nothing
     positions, scores = index.search(asked, 10)
     best = brute_force(asked, 10)[1]
     reached = (scores >= best[:, -1:] - 2 * 10**-dense.DECIMALS).mean()
@@ -60,7 +60,7 @@ def test_each_kind_reaches_the_recall_that_was_asked_for_and_says_so(indexes, ki
     k=st.one_of(st.integers(1, 60), st.sampled_from([COUNT - 1, COUNT, COUNT + 7])),
     rows=st.lists(st.integers(0, 299), max_size=5),
     first=st.integers(0, COUNT),
-    size=st.integers(0, 100),
+    size=st.one_of(st.integers(0, 100), st.sampled_from([COUNT // 2, COUNT - 3, COUNT])),
 )
 def test_any_k_any_queries_any_range_left_out(indexes, kind, k, rows, first, size):
     index, _ = indexes[kind]
@@ -80,6 +80,27 @@ def test_any_k_any_queries_any_range_left_out(indexes, kind, k, rows, first, siz
     if kind == "flat":
         expected = brute_force(queries, min(k, COUNT), hidden)
         np.testing.assert_allclose(scores, expected[1], atol=2e-5)
+
+
+def test_no_document_is_lost_where_a_graph_has_islands(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    copies = DOCUMENTS[:1500].copy()
+    copies[300:1200] = copies[0]  # neighbours of one another, and of hardly anything else
+    folder = vectors.write(tmp_path / "copies", copies)
+    index, _ = tune.make(folder, lambda: QUERIES[:20], vectors.settings("hnsw"), 0, vectors.compute(), "copies")
+    assert len(set(index.lists.search(QUERIES[:1].astype(np.float32), 1500)[1][0])) < 1000
+    assert (np.sort(index.search(QUERIES[:3], 1500)[0]) == np.arange(1500)).all()
+    found, scores = index.search(QUERIES[:3], 10, np.tile([0, 1493], (3, 1)))
+    assert (np.sort(found) == [-1, -1, -1, *range(1493, 1500)]).all()
+    assert np.isneginf(scores[:, 7:]).all()
+
+
+def test_queries_that_choose_and_those_that_judge_are_alike(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    easy, hard = DOCUMENTS[:300:2], np.random.default_rng(2).normal(size=(150, vectors.DIM))
+    folder, asked = vectors.write(tmp_path / "a", DOCUMENTS), np.concatenate([easy, hard])
+    _, facts = tune.make(folder, lambda: asked, vectors.settings("ivf_flat"), 0, vectors.compute(), "a")
+    assert facts["recall_at_10"] >= 0.95
 
 
 def test_equal_documents_go_by_position_however_many_they_are(indexes):

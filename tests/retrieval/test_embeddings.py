@@ -17,7 +17,7 @@ from pipelines import shards
 from pipelines.errors import LongtailError
 from pipelines.retrieval import embeddings
 from pipelines.retrieval.embeddings import Embeddings, embed_corpus
-from pipelines.retrieval.encoder import Encoder
+from pipelines.retrieval.encoder import Encoder, Numerics
 
 COMPUTE = tiny_models.compute()
 PARAMS = SimpleNamespace(compute=COMPUTE, retriever=tiny_models.retriever())
@@ -128,10 +128,13 @@ def test_shards_are_kept_until_they_are_forgotten(docs, model, tmp_path, monkeyp
     assert read(tmp_path / "out") == kept
 
 
-def test_other_params_or_documents_are_embedded_anew(docs, model, tmp_path):
+def test_other_numerics_params_or_documents_are_embedded_anew(docs, model, tmp_path, monkeypatch):
     one = embed_corpus(docs, model, tmp_path / "one", PARAMS, "index").rows(0, 90)
     prefixed = SimpleNamespace(compute=COMPUTE, retriever=tiny_models.retriever(document_prefix="passage: "))
     assert not np.allclose(embed_corpus(docs, model, tmp_path / "two", prefixed, "index").rows(0, 90), one)
+    with monkeypatch.context() as patch:  # as on another machine
+        patch.setattr(Encoder, "_fastest", lambda *_: Numerics("bf16", "highest"))
+        assert not np.array_equal(embed_corpus(docs, model, tmp_path / "bf16", PARAMS, "index").rows(0, 90), one)
     pq.write_table(pa.table({"text": TEXTS[::-1]}), docs)
     turned = embed_corpus(docs, model, tmp_path / "three", PARAMS, "index").rows(0, 90)
     np.testing.assert_allclose(turned[::-1], one, atol=1e-3)

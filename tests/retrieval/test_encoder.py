@@ -142,6 +142,21 @@ def test_bf16_that_is_worse_is_left_with_a_line(tmp_path, capsys):
     np.testing.assert_array_equal(half.embed(TEXTS), whole.embed(TEXTS))
 
 
+def test_faster_fp32_is_used_where_it_is_as_good_as_exact_and_else_left_with_a_line(folder, monkeypatch, capsys):
+    errors = []
+    monkeypatch.setattr(Encoder, "_error", lambda self, numerics: errors.append(numerics) or 2e-6)
+    monkeypatch.setattr(encoder, "CLOSER", 3e-6)
+    assert open_encoder(folder).numerics == Numerics("fp32", "medium")
+    assert capsys.readouterr().out == ""
+    monkeypatch.setattr(encoder, "CLOSER", 1e-6)
+    assert open_encoder(folder).numerics == encoder.EXACT
+    assert capsys.readouterr().out == (
+        "retriever: faster fp32 (matmul precision medium) is off by 1 - cosine 2.0e-06, expected less than 1e-06; "
+        "exact fp32 is used\n"
+    )
+    assert errors == [Numerics("fp32", "medium")] * 2
+
+
 def test_the_precision_of_other_models_products_stays_as_it_was(folder):
     assert torch.get_float32_matmul_precision() == "highest"
     fast = Encoder.open(folder, tiny_models.retriever(), COMPUTE, Numerics("fp32", "medium"))

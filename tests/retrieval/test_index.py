@@ -70,7 +70,7 @@ def every_score(made, settings, queries):
 
 
 def test_search_equals_brute_force_and_ties_go_by_position(made, settings):
-    queries = tiny_models.words(13, 1) + made.texts[:5]
+    queries = ["", "Velm " * 10_000, *tiny_models.words(13, 1), *made.texts[:5]]
     positions, scores = made.opened().search(queries, 7)
     every = every_score(made, settings, queries)
     expected = np.argsort(-every, axis=1, kind="stable")[:, :7]
@@ -127,6 +127,13 @@ def test_parts_that_do_not_go_together_are_refused(made, harm, named):
     harm(made)
     with pytest.raises(LongtailError, match=rf"{named}.*run the stage `index`"):
         made.opened()
+
+
+@pytest.mark.parametrize("changed", [{"pooling": "cls"}, {"similarity": "dot"}, {"document_prefix": "passage: "}])
+def test_an_index_whose_documents_were_embedded_otherwise_is_refused(made, settings, changed):
+    other = tiny_models.retriever(**settings.retriever.model_dump() | {"source": "pretrained"} | changed)
+    with pytest.raises(LongtailError, match=rf"another {next(iter(changed))} .*run the stage `index`"):
+        open_retriever(made.out, made.docs, made.model, other, settings.compute)
 
 
 def test_an_empty_corpus_and_a_kind_that_does_not_fit_are_errors_before_any_work(made, settings):

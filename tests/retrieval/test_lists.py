@@ -47,7 +47,12 @@ def test_lists_are_those_that_faiss_builds_at_once(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(lists, "GROUP", 20_000)  # several groups of lists
     folder = vectors.write(tmp_path / "index", DOCUMENTS)
     learn, learnt = lists._learn, []
-    keep = lambda *given: (learn(*given), learnt.append(faiss.read_index(str(given[-1] / "faiss.index"))))  # noqa: E731
+
+    def keep(*given):
+        path = learn(*given)
+        learnt.append(faiss.read_index(str(path / "faiss.index")))
+        return path
+
     monkeypatch.setattr(lists, "_learn", keep)
     build(folder, kind, nlist=300)  # more than a byte numbers
     found = faiss.read_index(str(folder / "faiss.index"))
@@ -91,6 +96,27 @@ def test_a_killed_build_goes_on_and_ends_with_the_same_bytes(tmp_path, monkeypat
     assert 3 <= len(_encoded(tmp_path / "killed")) < 30
     assert subprocess.run(command, cwd=tmp_path / "killed", env=environment, capture_output=True).returncode == 0
     assert (tmp_path / "killed/faiss.index").read_bytes() == whole
+
+
+def test_learning_that_is_killed_goes_on_from_its_last_iteration(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    whole = build(vectors.write(tmp_path / "whole", DOCUMENTS), "ivf")
+    folder = vectors.write(tmp_path / "killed", DOCUMENTS)
+    iterations = []
+
+    class Dying(faiss.Clustering):
+        def train(self, *given):
+            iterations.append(faiss.vector_to_array(self.centroids).any())
+            if len(iterations) == 4:
+                raise KeyboardInterrupt
+            super().train(*given)
+
+    monkeypatch.setattr(lists.faiss, "Clustering", Dying)
+    with pytest.raises(KeyboardInterrupt):
+        build(folder, "ivf")
+    assert build(folder, "ivf") == whole
+    assert iterations == [False, *[True] * 10]  # ten, of which the fourth twice; only the first finds its own start
+    assert not list(Path(".longtail/shards").glob("*"))
 
 
 def _encoded(folder):

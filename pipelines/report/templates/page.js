@@ -46,7 +46,7 @@ if (contents) {
 for (const scroll of all(".scroll")) {
   const caption = scroll.querySelector("caption");
   const more = () => {
-    scroll.classList.toggle("more", scroll.scrollWidth - scroll.clientWidth - scroll.scrollLeft > 1);
+    scroll.classList.toggle("more", scroll.scrollWidth - scroll.clientWidth - scroll.scrollLeft > 4);
     scroll.style.setProperty("--caption", `${caption ? caption.offsetHeight : 0}px`);
   };
   const resized = new ResizeObserver(more);

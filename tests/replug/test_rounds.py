@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines.replug import checkpoint, lsr
+from pipelines import checkpoint
+from pipelines.replug import lsr
 
 KILLED = """
 import os, signal, sys
@@ -63,15 +64,15 @@ def test_killed_anywhere_it_ends_with_the_same_bytes(project, root, monkeypatch)
     environment = os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
     subprocess.run([sys.executable, "-c", code, "scoring", "embedding", "step"], env=environment, check=True)
     assert not lsr.OUT.exists()
-    (saved,) = checkpoint.FOLDER.glob("*/saved-*")
+    (saved,) = checkpoint.folder("train_lsr").glob("*/saved-*")
     assert '"step": 4' in (saved / "progress.json").read_text()
-    assert not [path for path in checkpoint.FOLDER.rglob("*") if path.suffix in (".pt", ".pkl", ".bin")]
+    assert not [path for path in checkpoint.folder("train_lsr").rglob("*") if path.suffix in (".pt", ".pkl", ".bin")]
     steps = []
     step = lsr_step(monkeypatch, steps)
     assert lsr.train(project.params)["best_step"] in (3, 6)
     assert steps == [4, 5], step
     assert written() == whole
-    assert not checkpoint.FOLDER.exists()
+    assert not checkpoint.folder("train_lsr").exists()
     assert not list(Path(".longtail/shards").iterdir())
 
 

@@ -1,0 +1,133 @@
+"""Whatever kind of tokenizer a language model has, a text's pieces are that text, and no character is split."""
+
+import json
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+
+from pipelines.corpus.cut import cut_texts
+from pipelines.corpus.tokens import Encoder, open_encoder
+
+LEARNT = ["the cat sat on the mat and the dog sat too, é 北", "they're 1234 -- don't\n\n  stop!!"] * 30
+BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
+# Spaces, marks that join the letter before, letters that a normalizer makes longer, and names of bytes.
+ODD = "ab é北🙂\n\r\t\x00\x85\u3000\u200d▁e\u0301\u0345ﬁŉİ\u1100\u1161<0xE9>"
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=80) | st.text(alphabet=ODD, max_size=60)
+
+
+def learnt(tokenizer: Tokenizer, trainer: Callable, **given) -> Tokenizer:
+    tokenizer.train_from_iterator(LEARNT, trainer(show_progress=False, **given))
+    return tokenizer
+
+
+def changed(tokenizer: Tokenizer, change: Callable[[dict], None]) -> Tokenizer:
+    parts = json.loads(tokenizer.to_str())
+    change(parts)
+    return Tokenizer.from_str(json.dumps(parts))
+
+
+def llama(normalized: bool) -> Tokenizer:
+    """SentencePiece's BPE: a space is "▁", one stands in front, unknown characters are spelt in bytes."""
+    tokenizer = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
+    if normalized:
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    else:
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    learnt(tokenizer, trainers.BpeTrainer, vocab_size=420, special_tokens=["<unk>", *BYTES])
+    return changed(tokenizer, lambda parts: parts.update(added_tokens=parts["added_tokens"][:1]))
+
+
+def llama3(normalizer: normalizers.Normalizer | None) -> Tokenizer:
+    """Byte-level BPE behind a pattern of its own; Qwen's composes characters first."""
+    tokenizer = Tokenizer(models.BPE(ignore_merges=True))
+    if normalizer:
+        tokenizer.normalizer = normalizer
+    split = pre_tokenizers.Split(Regex(r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+|\s+"), "isolated")
+    level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, level])
+    return learnt(tokenizer, trainers.BpeTrainer, vocab_size=330, initial_alphabet=ALPHABET)
+
+
+def roberta() -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 1), ("<s>", 0), trim_offsets=True)
+    special = ["<s>", "</s>"]
+    return learnt(tokenizer, trainers.BpeTrainer, vocab_size=330, initial_alphabet=ALPHABET, special_tokens=special)
+
+
+def bert() -> Tokenizer:
+    """WordPiece, which doesn't spell its text: case, accents, spaces and unknown words are lost in its tokens."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return learnt(tokenizer, trainers.WordPieceTrainer, vocab_size=120, special_tokens=["[UNK]"])
+
+
+def unigram(byte_fallback: bool) -> Tokenizer:
+    """SentencePiece's other model, as T5's and XLM-R's: compatible characters are one, spaces too."""
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    learnt(tokenizer, trainers.UnigramTrainer, vocab_size=60, special_tokens=["<unk>"], unk_token="<unk>")
+    if not byte_fallback:
+        return tokenizer
+
+    def change(parts: dict) -> None:
+        parts["model"]["byte_fallback"] = True
+        parts["model"]["vocab"] += [[byte, -10.0] for byte in BYTES]
+
+    return changed(tokenizer, change)
+
+
+KINDS: dict[str, Callable[[], Tokenizer]] = {
+    "LLaMA, as first converted": partial(llama, True),
+    "LLaMA": partial(llama, False),
+    "Llama 3": partial(llama3, None),
+    "Qwen": partial(llama3, normalizers.NFC()),
+    "RoBERTa": roberta,
+    "BERT": bert,
+    "T5": partial(unigram, False),
+    "unigram with bytes": partial(unigram, True),
+}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Encoder:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    KINDS[request.param]().save(str(folder / "tokenizer.json"))
+    return open_encoder(folder)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    texts=st.lists(TEXT, max_size=3),
+    size=st.integers(1, 12),
+    least=st.integers(1, 12),
+    short=st.sampled_from(["merge", "drop"]),
+)
+@example(texts=["a" + " " * 40 + "\n" * 40 + "b"], size=1, least=1, short="merge")
+@example(texts=[ODD * 3], size=5, least=3, short="merge")
+def test_pieces_join_to_the_text_and_none_is_empty(
+    encoder: Encoder, texts: list[str], size: int, least: int, short: str
+) -> None:
+    least = min(least, size)
+    tokens = encoder(texts)
+    pieces = cut_texts(tokens, np.ones(len(texts), dtype=bool), size, least, short)
+    parts = [tokens.data[begin:end].decode() for begin, end in zip(pieces.begin, pieces.end, strict=True)]
+    assert all(parts), "two documents would have the same id"
+    for i, text in enumerate(texts):
+        own = "".join(part for part, of in zip(parts, pieces.text, strict=True) if of == i)
+        if tokens.counts[i] < least:
+            assert own == ""
+        elif short == "merge":
+            assert own == text
+            assert pieces.tokens[pieces.text == i].sum() == tokens.counts[i]
+        else:
+            assert text.startswith(own)

@@ -1,0 +1,185 @@
+"""A killed training of a language model or an encoder goes on to the same bytes, from a checkpoint of its very own."""
+
+import gzip
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tiny_models
+import torch
+
+from pipelines import checkpoint, params, shards
+
+TEXTS = [f"The town number {i} lies by the {('sea', 'lake', 'river')[i % 3]}." for i in range(60)]
+LM = params.LM(
+    source="train",
+    path=None,
+    revision=None,
+    dtype="fp32",
+    batch_tokens=1024,
+    http=None,
+    training=params.LMTraining(
+        text="c4",
+        hidden_size=16,
+        layers=2,
+        heads=2,
+        intermediate_size=16,
+        positions=16,
+        steps=12,
+        batch_size=2,
+        learning_rate=0.01,
+        attention_dropout=0.2,
+        answer_weight=5.0,
+        dtype="bf16",
+        phases=[params.Phase(until=1.0, weights={})],
+    ),
+)
+RETRIEVER = tiny_models.retriever(
+    source="train",
+    training=params.RetrieverTraining(
+        hidden_size=16, layers=1, heads=2, steps=12, batch_size=16, learning_rate=0.005, temperature=0.05
+    ),
+)
+
+
+def train_lm(seed: int = 0) -> dict:
+    from pipelines.lm import base
+
+    return base.train_on_text(Path("c4"), Path("corpus"), Path("words"), Path("made/lm"), seed, LM)
+
+
+def train_retriever(seed: int = 0) -> dict:
+    from pipelines.retrieval import base
+
+    return base.train_on_corpora(Path("corpus"), Path("words"), Path("made/retriever"), seed, RETRIEVER, 1)
+
+
+STAGES = {"base_lm@lm": train_lm, "base_retriever": train_retriever}
+
+
+def kill_each() -> None:
+    """In a process of its own: train, saving each step, until a save is half written; go on, as far as another."""
+    for room in ("lm", "retrieval"):
+        import_module(f"pipelines.{room}.tiny")  # before the fork, not in each child
+    checkpoint.EVERY, checkpoint.SHARE = 0.0, float("inf")
+    for train in STAGES.values():
+        for saves, written in ((2, 0.5), (3, 0.0)):
+            if child := os.fork():
+                assert os.waitpid(child, 0)[1] == signal.SIGKILL
+            else:
+                kill_after(saves, written)
+                train()
+                os._exit(1)
+
+
+def kill_after(saves: int, written: float) -> None:
+    """Die in the save after so many, with that share of it written."""
+    real, calls = checkpoint.save_file, []
+
+    def save(tensors, path):
+        real(tensors, path)
+        calls.append(path)
+        if len(calls) > saves:
+            os.truncate(path, int(path.stat().st_size * written))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    checkpoint.save_file = save
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory) -> Path:
+    from pipelines.lm import tokenizer
+
+    folder = tmp_path_factory.mktemp("inputs")
+    (folder / "c4").mkdir()
+    with gzip.open(folder / "c4/c4-train.00000-of-00001.json.gz", "wt") as out:
+        out.writelines(json.dumps({"text": text, "url": "https://a.example"}) + "\n" for text in TEXTS)
+    for name in ("pile", "wikipedia"):
+        (folder / "corpus" / name).mkdir(parents=True)
+        pq.write_table(pa.table({"text": TEXTS}), folder / "corpus" / name / "docs.parquet")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        tokenizer.train(TEXTS, 300, folder / "words")
+    return folder
+
+
+@pytest.fixture
+def there(inputs, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(shutil.copytree(inputs, tmp_path / "there"))
+
+
+def trained(train, seed: int) -> dict[str, bytes]:
+    metrics = train(seed)
+    made = {path.name: path.read_bytes() for path in Path("made").rglob("*.*")}
+    shutil.rmtree("made")
+    return made | {"metrics": repr(metrics).encode()}
+
+
+def test_killed_again_and_again_it_ends_with_the_same_bytes(there, root, monkeypatch, capsys):
+    whole = {stage: [trained(train, seed) for seed in (0, 1)] for stage, train in STAGES.items()}
+    paths = f"{root}{os.pathsep}{root / 'tests'}"
+    code = "import test_checkpoint; test_checkpoint.kill_each()"
+    subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": paths}, check=True)
+    assert not Path("made").exists()
+    assert len(list(Path(".longtail/tmp").rglob("state.safetensors"))) == 4  # what the killed ones half wrote
+    capsys.readouterr()
+    for stage, train in STAGES.items():
+        (saved,) = checkpoint.folder(stage).glob("*/*")
+        assert {path.name for path in saved.iterdir()} == {"state.safetensors", "progress.json"}
+        with monkeypatch.context() as patch:
+            patch.setattr(checkpoint, "forget", lambda stage: None)
+            assert trained(train, 1) == whole[stage][1]
+            assert "goes on" not in capsys.readouterr().out
+        assert trained(train, 0) == whole[stage][0]
+        assert capsys.readouterr().out == f"{stage}: goes on from step 5\n"
+        assert not checkpoint.folder(stage).exists()
+
+
+def test_a_checkpoint_of_other_params_inputs_or_code_is_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(shards, "SCRATCH", tmp_path)
+    weights = [torch.nn.Parameter(torch.zeros(2))]
+    adam = torch.optim.Adam(weights)
+    data, code = np.arange(6), tmp_path / "code.py"
+    code.write_text("a = 1\n")
+
+    def opened(rate: float, array: np.ndarray) -> checkpoint.Checkpoints:
+        return checkpoint.Checkpoints("training", rate, checkpoint.digest([array]), code)
+
+    opened(0.1, data).save({"step": 3}, weights, adam)
+    drawn = torch.rand(3)
+    assert opened(0.1, data).load(weights, adam) == {"step": 3}
+    assert torch.equal(torch.rand(3), drawn)
+    assert opened(0.2, data).load(weights, adam) == {}
+    assert opened(0.1, data[::-1]).load(weights, adam) == {}
+    code.write_text("a = 2\n")
+    assert opened(0.1, data).load(weights, adam) == {}
+
+
+def test_saving_takes_no_more_than_its_share_of_the_time(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(shards, "SCRATCH", tmp_path)
+    monkeypatch.setattr(checkpoint.time, "monotonic", lambda: now[0])
+    weights = [torch.nn.Parameter(torch.zeros(2))]
+    kept = checkpoint.Checkpoints("training")
+    due = []
+    for now[0] in (checkpoint.EVERY - 1, checkpoint.EVERY):
+        due.append(kept.due())
+
+    def slow(tensors, path):
+        now[0] += 10.0
+
+    monkeypatch.setattr(checkpoint, "save_file", slow)
+    kept.save({"step": 1}, weights, torch.optim.Adam(weights))
+    saved = now[0]
+    for now[0] in (saved + 10.0 / checkpoint.SHARE - 1, saved + 10.0 / checkpoint.SHARE):
+        due.append(kept.due())
+    assert due == [False, True] * 2
