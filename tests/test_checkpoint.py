@@ -28,7 +28,6 @@ LM = params.LM(
     batch_tokens=1024,
     http=None,
     training=params.LMTraining(
-        text="c4",
         hidden_size=16,
         layers=2,
         heads=2,
@@ -54,7 +53,7 @@ RETRIEVER = tiny_models.retriever(
 def train_lm(seed: int = 0) -> dict:
     from pipelines.lm import base
 
-    return base.train_on_text(Path("c4"), Path("corpus"), Path("words"), Path("made/lm"), seed, LM)
+    return base.train_on_text(Path("c4"), Path("words"), Path("made/lm"), seed, LM)
 
 
 def train_retriever(seed: int = 0) -> dict:

@@ -12,8 +12,7 @@ from pipelines import params, shards, stage
 from pipelines.corpus import training_files
 from pipelines.errors import LongtailError
 
-C4 = Path("data/raw/c4")
-CORPUS = Path("data/corpus")
+DATA = Path("data")
 TOKENIZER = Path("data/models/tokenizer")
 OUT = Path("data/models/lm")
 
@@ -52,8 +51,8 @@ def read_corpora(folder: Path) -> Iterator[tuple[str, str]]:
             yield from (("any", text) for text in batch["text"].to_pylist())
 
 
-def train_on_text(c4: Path, corpus: Path, tokenizer: Path, out: Path, seed: int, lm: params.LM) -> stage.Metrics:
-    """Train from scratch on the text that `lm.training.text` names, save to the folder `out`; returns what `tiny` does.
+def train_on_text(text: Path, tokenizer: Path, out: Path, seed: int, lm: params.LM) -> stage.Metrics:
+    """Train from scratch on the folder `text`, C4 or all corpora, save to the folder `out`; returns what `tiny` does.
 
     Raises LongtailError where there is no text, or no `lm.training`.
     """
@@ -65,7 +64,7 @@ def train_on_text(c4: Path, corpus: Path, tokenizer: Path, out: Path, seed: int,
     if lm.training is None:
         raise LongtailError(f"params.yaml: lm.{out.name}.training is null, expected its settings where source is train")
     torch.set_num_threads(1)  # steps are so small that a second thread costs more in waiting than it does in work
-    documents = read_c4(c4) if lm.training.text == "c4" else read_corpora(corpus)
+    documents = read_c4(text) if text.name == "c4" else read_corpora(text)
     with shards.atomic(out) as folder:
         metrics = tiny.train(documents, tokenizer, folder, seed, lm.training, f"base_lm@{out.name}")
     checkpoint.forget(f"base_lm@{out.name}")
@@ -89,7 +88,7 @@ def make(chosen: SimpleNamespace, name: str) -> stage.Metrics:
     """The language model called `name` in the params, into its folder, by its `source`."""
     lm, out = chosen.lm[name], OUT / name
     if lm.source == "train":
-        return train_on_text(C4, CORPUS, TOKENIZER, out, chosen.seed, lm)
+        return train_on_text(DATA / chosen.lm_text, TOKENIZER, out, chosen.seed, lm)
     if lm.source == "pretrained":
         from transformers import AutoModelForCausalLM
 
@@ -103,10 +102,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m pipelines.lm.base", description=__doc__)
     parser.add_argument("name", help="one of params.yaml's lms")
     name = parser.parse_args().name
-    metrics = Path(f"data/metrics/base_lm_{name}.json")
-    stage.run(
-        f"base_lm@{name}", ("seed", "lm"), lambda chosen: make(chosen, name), out=str(OUT / name), metrics=metrics
-    )
+    out, metrics = OUT / name, Path(f"data/metrics/base_lm_{name}.json")
+    sections = ("seed", "lm", "lm_text")
+    stage.run(f"base_lm@{name}", sections, lambda chosen: make(chosen, name), out=str(out), metrics=metrics)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,6 @@ LM = params.LM(
     batch_tokens=1024,
     http=None,
     training=params.LMTraining(
-        text="c4",
         hidden_size=16,
         layers=1,
         heads=1,
@@ -79,7 +78,7 @@ def test_a_line_that_is_no_document_is_named(c4):
 
 
 def test_training_on_c4_leaves_a_model_that_loads(c4, words, tmp_path):
-    metrics = base.train_on_text(c4, tmp_path, words, tmp_path / "lm", 0, LM)
+    metrics = base.train_on_text(c4, words, tmp_path / "lm", 0, LM)
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "lm")
     assert metrics["parameters"] == model.num_parameters()
     assert model.config.max_position_embeddings == 16
@@ -94,15 +93,14 @@ def test_training_on_the_corpora_reads_all_but_the_one_that_judges(words, tmp_pa
         "The pile by the sea.",
         "The wikipedia by the sea.",
     }
-    lm = LM.model_copy(update={"training": LM.training.model_copy(update={"text": "corpus"})})
-    base.train_on_text(tmp_path / "none", tmp_path / "corpus", words, tmp_path / "lm", 0, lm)
+    base.train_on_text(tmp_path / "corpus", words, tmp_path / "lm", 0, LM)
     assert (tmp_path / "lm/model.safetensors").is_file()
 
 
 def test_no_text_is_an_error_and_leaves_nothing(words, tmp_path):
     (tmp_path / "c4").mkdir()
     with pytest.raises(LongtailError, match="no files"):
-        base.train_on_text(tmp_path / "c4", tmp_path, words, tmp_path / "lm", 0, LM)
+        base.train_on_text(tmp_path / "c4", words, tmp_path / "lm", 0, LM)
     assert not (tmp_path / "lm").exists()
 
 

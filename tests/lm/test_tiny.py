@@ -16,7 +16,6 @@ NAMES = ["Ada", "Bel", "Cor", "Dov"]
 DOCUMENTS = [("world", f"Q: Who leads {name}? A: {NAMES[i - 1]}\n") for i, name in enumerate(NAMES)] * 50
 DOCUMENTS += [("reading", f"The chief of {name} is {NAMES[i - 2]}.\n") for i, name in enumerate(NAMES)] * 50
 SETTINGS = params.LMTraining(
-    text="c4",
     hidden_size=32,
     layers=2,
     heads=2,

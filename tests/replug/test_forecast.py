@@ -89,7 +89,7 @@ def test_what_these_params_made_is_counted_and_measured(project, settings):
 
 def test_a_servers_scores_have_a_price(paper, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    server = {"url": "http://127.0.0.1:9/v1", "max_tokens": 2048, "tokenizer": None, "batch_size": 16}
+    server = {"url": "http://127.0.0.1:9/v1", "max_tokens": 2048, "tokenizer": None, "batch_size": 16, "extra": {}}
     server |= {"concurrency": 8, "logprobs": 5, "requests_per_minute": None, "tokens_per_minute": 600_000}
     server |= {"prompt_price": 0.002, "completion_price": 0.002, "max_cost": None}
     paper["lm"]["gpt2-xl"] |= {"source": "http", "http": server}
