@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -162,7 +163,7 @@ def search(
         print(json.dumps([asdict(hit) for hit in hits], ensure_ascii=False, indent=1))
         return
     for line in explore.shown(hits, max(40, min(get_terminal_size().columns, 100))):
-        print(line)
+        _show(line)
 
 
 @app.command()
@@ -181,7 +182,11 @@ def ask(
 
     chosen = params_file.load("seed", "lm", "lms", "compute", "retriever", "answer")
     asked = ask.ask(question, lm or chosen.lms[0], retriever.value, chosen, subject=subject, data=Path("data"))
-    print(json.dumps(asdict(asked), ensure_ascii=False, indent=1) if as_json else "\n".join(ask.lines(asked)))
+    if as_json:
+        print(json.dumps(asdict(asked), ensure_ascii=False, indent=1))
+        return
+    for line in ask.lines(asked):
+        _show(line)
 
 
 @app.command()
@@ -193,7 +198,7 @@ def attribute(
     from flows import explore
 
     for line in explore.attribute(query, retriever, ATTRIBUTION):
-        print(line)
+        _show(line)
 
 
 @app.command()
@@ -282,6 +287,11 @@ def ui(
                 time.sleep(3600)
         except KeyboardInterrupt:
             print("closed")
+
+
+def _show(line: str) -> None:
+    """Print what has texts from elsewhere in it: their control characters would steer the terminal."""
+    print(re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "\ufffd", line))
 
 
 def _compose(name: str) -> None:

@@ -12,7 +12,7 @@ from flows import cli
 from pipelines import params
 from pipelines.retrieval import bm25_build
 
-TEXTS = ["Velm is the capital of Norland. " * 20, "Mira Tosh was born in Velm.", "A harbour in the north, 港."]
+TEXTS = ["Velm is the capital of Norland. " * 20, "Mira Tosh was born in Velm.", "A harbour in the north, 港, \x1b[2J."]
 
 
 @pytest.fixture
@@ -56,6 +56,11 @@ def test_the_best_documents_with_scores_and_titles_on_80_columns(longtail):
     assert float(lines[0].split()[1]) > float(lines[3].split()[1]) > 0
     assert said.endswith(" …\n")  # of a long text, the beginning
     assert len(lines) == 8  # the third document has none of the words
+
+
+def test_control_characters_of_a_document_do_not_reach_the_terminal(longtail):
+    _, said, _ = longtail("search", "harbour", "--retriever", "bm25")
+    assert "A harbour in the north, 港, \ufffd[2J." in said
 
 
 def test_json_for_scripts(longtail):
