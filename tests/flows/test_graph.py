@@ -26,7 +26,7 @@ def compute(workers: int, device: str = "cpu") -> Compute:
     [
         (compute(2), ["all", "all", None], "02"),
         (compute(2), ["one"] * 3, "01"),
-        (compute(3), ["one", "all", "one", None], "023"),
+        (compute(3), ["one", "all", "one", None], "03"),  # what is behind the second would keep it waiting
         (compute(1), ["one", "one"], "0"),
         (compute(4, "cuda"), ["one", "one", None], "02"),
     ],

@@ -138,6 +138,33 @@ def test_a_document_learns_nothing_from_those_packed_before_it(words):
     assert torch.allclose(packed[:, begin : end + 1], alone, atol=1e-4)
 
 
+def test_attention_is_transformers_own_but_that_its_dropout_is_given(words):
+    model = tiny.make_model(AutoTokenizer.from_pretrained(words), 0, SETTINGS)
+    tokens, _, places = tiny.batches(DOCUMENTS, words, 0, SETTINGS)
+    ids, mask = torch.from_numpy(tokens[:4]), tiny.own_document(places[:4], torch.float32)
+
+    def logits(**kept) -> torch.Tensor:
+        with torch.inference_mode():
+            return model(ids, attention_mask=mask, **kept).logits
+
+    own = logits()
+    model.set_attn_implementation("given_dropout")
+    assert torch.equal(logits(kept=tiny.dropout(0, 0, SETTINGS, torch.float32)), own)  # their rate is 0
+    some = SETTINGS.model_copy(update={"attention_dropout": 0.3})
+    assert not torch.allclose(logits(kept=tiny.dropout(0, 0, some, torch.float32)), own, atol=0.01)
+
+
+def test_dropout_drops_its_share_and_makes_up_for_it():
+    settings = SETTINGS.model_copy(update={"attention_dropout": 0.15, "positions": 65})
+    kept = [tiny.dropout(seed, step, settings, torch.float32) for seed, step in ((0, 7), (0, 7), (0, 8), (1, 7))]
+    assert kept[0].shape == (2, 4, 2, 65, 65)
+    assert kept[0].unique().tolist() == [0.0, pytest.approx(1 / 0.85)]
+    assert float(kept[0].mean()) == pytest.approx(1.0, abs=0.01)
+    assert torch.equal(kept[0], kept[1])
+    for other in kept[2:]:
+        assert float(((kept[0] == 0) & (other == 0)).float().mean()) == pytest.approx(0.15**2, abs=0.004)
+
+
 def test_the_written_out_gradient_is_autograds():
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(2, 6, 9, generator=generator, requires_grad=True)
