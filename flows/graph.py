@@ -81,21 +81,18 @@ def has_remote(root: Path) -> bool:
 def ready(stages: list[Stage], started: set[str], running: list[Stage], compute: params.Compute) -> list[Stage]:
     """The stages to start now, long ones first, then those that most others wait for.
 
-    Together they take no more than `compute.workers`, and only one at a time the GPU. One that needs more workers than
-    are free gets the next: none behind it that computes starts before.
+    One that computes starts while `compute.workers` are not all taken, and on a GPU alone. One that takes them all
+    needs only one to be free: it would wait for long, or the others for it; none starts beside it.
     """
     one = 1 if compute.device == "cpu" else compute.workers
     workers: Mapping[str | None, int] = {None: 0, "one": one, "all": compute.workers}
     taken = sum(workers[stage.workers] for stage in running)
     unfinished = {stage.name for stage in running} | {stage.name for stage in stages if stage.name not in started}
     chosen: list[Stage] = []
-    full = False
     for stage in sorted(stages, key=lambda stage: (not stage.long, -len(_dependents(stages, stage.name)))):
-        if stage.name in started or not unfinished.isdisjoint(stage.needs):
-            continue
         own = workers[stage.workers]
-        full = full or (bool(own) and taken + own > compute.workers)
-        if not (own and full):
+        fits = not own or taken < compute.workers
+        if stage.name not in started and fits and unfinished.isdisjoint(stage.needs):
             chosen.append(stage)
             taken += own
     return chosen

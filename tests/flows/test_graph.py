@@ -26,7 +26,7 @@ def compute(workers: int, device: str = "cpu") -> Compute:
     [
         (compute(2), ["all", "all", None], "02"),
         (compute(2), ["one"] * 3, "01"),
-        (compute(3), ["one", "all", "one", None], "03"),  # what is behind the second would keep it waiting
+        (compute(3), ["one", "all", "one", None], "013"),  # no more beside one that takes all
         (compute(1), ["one", "one"], "0"),
         (compute(4, "cuda"), ["one", "one", None], "02"),
     ],
@@ -41,9 +41,11 @@ def test_a_long_stage_comes_first():
     assert [stage.name for stage in graph.ready(waiting, set(), [], compute(2))] == ["2", "0"]
 
 
-def test_a_stage_that_takes_all_workers_waits_for_those_that_run():
-    running, waiting = stages("one", "all")
-    assert graph.ready([running, waiting], {"0"}, [running], compute(2)) == []
+@pytest.mark.parametrize(("given", "mark", "starts"), [(compute(2), "one", True), (compute(2), "all", False),
+                                                       (compute(2, "cuda"), "one", False)])  # fmt: skip
+def test_a_stage_that_takes_all_workers_starts_when_one_is_free(given, mark, starts):
+    running, waiting = stages(mark, "all")
+    assert bool(graph.ready([running, waiting], {"0"}, [running], given)) == starts
 
 
 @pytest.fixture(scope="module")
