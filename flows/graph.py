@@ -30,7 +30,7 @@ class Stage:
 
 
 def read(root: Path) -> tuple[list[Stage], dict[str, list[str]]]:
-    """The stages, every one after those it needs, and by name what changed (nothing where a stage is up to date).
+    """The stages as dvc.yaml has them, but each after those it needs, and by name what changed, if anything.
 
     A stage counts as changed only by its own state now: it may turn out changed later, by what an earlier stage writes.
     Raises LongtailError on a dvc.yaml or dvc.lock that DVC can't read.
@@ -46,8 +46,9 @@ def read(root: Path) -> tuple[list[Stage], dict[str, list[str]]]:
     try:
         with Repo(str(root), _wait_for_lock=True) as repo:
             graph = repo.index.graph  # edges point from a stage to those it needs
+            places = {stage.addressing: place for place, stage in enumerate(repo.index.stages)}
             order = networkx.lexicographical_topological_sort(
-                graph.reverse(copy=True), key=lambda stage: stage.addressing
+                graph.reverse(copy=True), key=lambda stage: places[stage.addressing]
             )
             stages = [_stage(root, graph, stage) for stage in order]
             changed = {name: _reasons(entries) for name, entries in repo.status().items()}
@@ -79,7 +80,7 @@ def has_remote(root: Path) -> bool:
 
 
 def ready(stages: list[Stage], started: set[str], running: list[Stage], compute: params.Compute) -> list[Stage]:
-    """The stages to start now, long ones first, then those that most others wait for.
+    """The stages to start now, long ones first, then those that most others wait for, then as dvc.yaml has them.
 
     One that computes starts while `compute.workers` are not all taken, and on a GPU alone. One that takes them all
     needs only one to be free: it would wait for long, or the others for it; none starts beside it.

@@ -20,28 +20,7 @@ import torch
 from pipelines import checkpoint, params, shards
 
 TEXTS = [f"The town number {i} lies by the {('sea', 'lake', 'river')[i % 3]}." for i in range(60)]
-LM = params.LM(
-    source="train",
-    path=None,
-    revision=None,
-    dtype="fp32",
-    batch_tokens=1024,
-    http=None,
-    training=params.LMTraining(
-        hidden_size=16,
-        layers=2,
-        heads=2,
-        intermediate_size=16,
-        positions=16,
-        steps=12,
-        batch_size=2,
-        learning_rate=0.01,
-        attention_dropout=0.2,
-        answer_weight=5.0,
-        dtype="bf16",
-        phases=[params.Phase(until=1.0, weights={})],
-    ),
-)
+LM = tiny_models.trained_lm(layers=2, heads=2, steps=12, learning_rate=0.01, attention_dropout=0.2, dtype="bf16")
 RETRIEVER = tiny_models.retriever(
     source="train",
     training=params.RetrieverTraining(

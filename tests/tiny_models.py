@@ -82,6 +82,18 @@ def retriever(**changes) -> params.Retriever:
     return params.Retriever(**plain | changes)
 
 
+def trained_lm(**changes) -> params.LM:
+    """A language model trained from scratch, as small as can be but for what is changed of its training."""
+    plain = {
+        "hidden_size": 16, "layers": 1, "heads": 1, "intermediate_size": 16, "positions": 16, "steps": 4,
+        "batch_size": 2, "learning_rate": 0.001, "attention_dropout": 0.0, "answer_weight": 5.0, "dtype": "fp32",
+        "phases": [params.Phase(until=1.0, weights={})],
+    }  # fmt: skip
+    training = params.LMTraining(**plain | changes)
+    other = {"source": "train", "path": None, "revision": None, "http": None, "dtype": "fp32", "batch_tokens": 1024}
+    return params.LM(**other, training=training)
+
+
 def compute(**changes) -> params.Compute:
     """One thread in one process, but for what is changed."""
     plain = {"threads": 1, "workers": 1, "executor": "local", "dask": None, "device": "cpu"}

@@ -37,13 +37,6 @@ def unique_pairs(queries: np.ndarray, found: np.ndarray) -> np.ndarray:
     return np.unique(pairs, axis=0)
 
 
-def score_pairs(stage: str, key: str, lm: LanguageModel, queries: Queries, docs: Path, pairs: np.ndarray) -> pa.Table:
-    """All of `score_parts` in one table, where the pairs are few."""
-    parts = [pairs[start : start + SHARD] for start in range(0, len(pairs), SHARD)]
-    files = score_parts(stage, key, lm, queries, docs, parts)
-    return pa.concat_tables([pq.read_table(file) for file in files]) if files else COLUMNS.empty_table()
-
-
 def score_parts(
     stage: str, key: str, lm: LanguageModel, queries: Queries, docs: Path, parts: Sequence[np.ndarray]
 ) -> list[Path]:

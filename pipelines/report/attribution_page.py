@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from pathlib import Path
 from textwrap import shorten
 
@@ -98,13 +99,17 @@ def chosen(data: Path) -> list[tuple[str, str]]:
     return [(ids[place], places[place]) for place in sorted(places)]
 
 
-def write(data: Path, path: Path) -> None:
-    """The page on the texts that `chosen` names."""
+def write(data: Path, lm: str, path: Path) -> None:
+    """The page on the texts that `chosen` names, as the language model `lm` reads them."""
     texts = chosen(data)
-    intro = (
-        f"{len(texts)} texts of the test set: the {EACH} on which the retrieved documents save most bits, {EACH} "
-        f"in the middle, and the {EACH} on which they save least or cost most. Documents by {label(RETRIEVER)}."
-    )
+    said = {
+        "Helped most": "on which the retrieved documents save most bits",
+        "In the middle": "in the middle",
+        "Helped least": "on which they save least or cost most",
+    }
+    counts = Counter(why for _, why in texts)
+    parts = ", ".join(f"{counts[why]} {where}" for why, where in said.items() if counts[why])
+    intro = f"Texts of the test set as {lm} reads them: {parts}. Documents by {label(RETRIEVER)}."
     path.write_text(render([one_text(data, RETRIEVER, *one) for one in texts], intro), encoding="utf-8")
 
 

@@ -69,7 +69,7 @@ def write_report(data: Path, out: Path, params: SimpleNamespace) -> stage.Metric
             elif isinstance(block, page.Table):
                 (folder / f"tables/{block.name}.csv").write_text(page.to_csv(block), encoding="utf-8")
         if "attribution" in read.metrics:
-            attribution_page.write(data, folder / attribution_page.NAME)
+            attribution_page.write(data, read.models[0], folder / attribution_page.NAME)
         shards.write_json(folder / "findings.json", [page.as_json(finding) for finding in found])
         html = page.render(f"Longtail report: {params.profile}", _intro(read), found, shown, FOOTER)
         (folder / "index.html").write_text(html, encoding="utf-8")

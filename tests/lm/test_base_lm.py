@@ -8,35 +8,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from completions_server import settings
-from tiny_models import language_model
+from tiny_models import language_model, trained_lm
 from transformers import AutoModelForCausalLM
 
-from pipelines import params, shards
+from pipelines import shards
 from pipelines.errors import LongtailError
 from pipelines.lm import base, pretrained, tokenizer
 
-LM = params.LM(
-    source="train",
-    path=None,
-    revision=None,
-    dtype="fp32",
-    batch_tokens=1024,
-    http=None,
-    training=params.LMTraining(
-        hidden_size=16,
-        layers=1,
-        heads=1,
-        intermediate_size=16,
-        positions=16,
-        steps=4,
-        batch_size=2,
-        learning_rate=0.001,
-        attention_dropout=0.0,
-        answer_weight=5.0,
-        dtype="fp32",
-        phases=[params.Phase(until=1.0, weights={})],
-    ),
-)
+LM = trained_lm()
 
 
 @pytest.fixture(autouse=True)

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tiny_models import trained_lm
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -15,7 +16,7 @@ from pipelines.lm import tiny, tokenizer
 NAMES = ["Ada", "Bel", "Cor", "Dov"]
 DOCUMENTS = [("world", f"Q: Who leads {name}? A: {NAMES[i - 1]}\n") for i, name in enumerate(NAMES)] * 50
 DOCUMENTS += [("reading", f"The chief of {name} is {NAMES[i - 2]}.\n") for i, name in enumerate(NAMES)] * 50
-SETTINGS = params.LMTraining(
+SETTINGS = trained_lm(
     hidden_size=32,
     layers=2,
     heads=2,
@@ -24,14 +25,11 @@ SETTINGS = params.LMTraining(
     steps=150,
     batch_size=4,
     learning_rate=0.005,
-    attention_dropout=0.0,
-    answer_weight=5.0,
-    dtype="fp32",
     phases=[
         params.Phase(until=0.5, weights={"world": 0.25, "reading": 0.75}),
         params.Phase(until=1.0, weights={"world": 1.0}),
     ],
-)
+).training
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -25,7 +25,7 @@ def project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     params, _ = scored_texts.write(tmp_path)
     attribute.attribute(params)
-    attribution_page.write(DATA, tmp_path / "page.html")
+    attribution_page.write(DATA, "tiny", tmp_path / "page.html")
     return SimpleNamespace(html=(tmp_path / "page.html").read_text(), folder=tmp_path)
 
 
@@ -56,6 +56,11 @@ class Page(HTMLParser):
             self.tokens.append([])
         elif "token" in attrs.get("class", "").split() and any(a.get("role") == "group" for _, a in self.open):
             self.tokens[-1].append(data)
+
+
+def test_the_page_says_who_reads_how_many_texts_of_each_kind(project):
+    said = re.search(r"Texts of the test set as tiny reads them: ([^.]*)\.", project.html)[1]
+    assert sum(map(int, re.findall(r"\d+", said))) == len(attribution_page.chosen(DATA)) > 0
 
 
 def test_texts_are_those_helped_most_the_median_and_those_helped_least(tmp_path):

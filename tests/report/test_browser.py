@@ -68,7 +68,7 @@ def files(root, tmp_path_factory):
         patch.chdir(tmp_path_factory.mktemp("attribution"))
         params, _ = scored_texts.write(Path())
         attribute.attribute(params)
-        attribution_page.write(Path("data"), home / "attribution.html")
+        attribution_page.write(Path("data"), "tiny", home / "attribution.html")
         popqa = {"old": releases.questions([(1, 20), (2, 21)], {1: 900, 2: 40})}
         popqa["new"] = releases.questions([(1, 20), (2, 21), (3, 20)], {1: 9, 2: 4000, 3: 5}, "2022-10")
         old, new = (releases.write_data(home / name, rows) / "popqa" for name, rows in popqa.items())
