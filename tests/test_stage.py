@@ -48,12 +48,14 @@ def test_params_are_checked_before_any_work(here, capsys):
     assert "params.yaml: seed is 'x'" in capsys.readouterr().err
 
 
-def test_the_number_of_threads_is_the_params_one(monkeypatch):
+def test_the_number_of_threads_is_the_params_one(here, monkeypatch):
     import os
 
+    text = (here / "params.yaml").read_text(encoding="utf-8")
+    (here / "params.yaml").write_text(text.replace("threads: 1", "threads: 3"), encoding="utf-8")
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     stage.run("x", ("compute",), lambda params: {"threads": int(os.environ["OMP_NUM_THREADS"])}, out="x")
-    assert os.environ["OMP_NUM_THREADS"] == "2"
+    assert os.environ["OMP_NUM_THREADS"] == "3"
 
 
 def test_a_stage_run_by_hand_leaves_no_record(here):
