@@ -360,7 +360,7 @@ class Params(Section):
     queries: Queries
     lm: dict[LMName, LM]
     lms: Annotated[list[LMName], Field(min_length=1)]  # those that run; the first is the main one (lm/open.py)
-    lm_text: Literal["raw/c4", "corpus"]  # what trained ones learn from; corpus: The Pile's and Wikipedia's documents
+    lm_text: Literal["raw/c4", "corpus"]  # read by trained language models; corpus: the Pile's, Wikipedia's documents
     retriever: Retriever
     index: Index
     lsr: LSR
