@@ -54,6 +54,21 @@ def every(root) -> list[graph.Stage]:
     return graph.read(root)[0]
 
 
+def test_of_stages_that_as_many_wait_for_those_first_in_dvc_yaml_start_first(every):
+    names = [stage.name for stage in every]
+    answers = [name for name in names if name.startswith("answer@popqa")]
+    assert answers == [f"answer@popqa-tiny-{m}" for m in ("replug", "genread", "dense", "bm25", "closed_book")]
+    started = set(names) - set(answers)
+    assert [stage.name for stage in graph.ready(every, started, [], compute(2))] == answers[:2]
+
+
+def test_stages_wait_only_for_what_they_read(every):
+    needs = {stage.name: set(stage.needs) for stage in every}
+    assert needs["base_lm@tiny"] == {"fetch", "tokenizer"}  # lm_text is C4
+    assert not needs["answer@popqa-tiny-replug"] & {"train_lsr", "index_lsr@wikipedia"}
+    assert {"train_lsr", "index_lsr@wikipedia"} <= needs["answer_lsr@popqa-tiny-replug_lsr"]
+
+
 def test_a_part_is_its_stages_in_every_item_and_all_that_they_need(every):
     names = [stage.name for stage in graph.part(every, graph.PARTS["retriever"])]
     assert {"fetch", "chunk@pile", "base_retriever", "index@pile-bm25", "train_lsr", "index_lsr@wikipedia"} <= set(
