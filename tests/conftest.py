@@ -30,6 +30,12 @@ def real() -> Path:
 
 
 @pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test works in its own folder."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
 def wikimedia(monkeypatch: pytest.MonkeyPatch) -> Iterator[wikimedia_server.Wikimedia]:
     """A server on loopback that plays Wikimedia; the client doesn't wait between its attempts."""
     monkeypatch.setattr(web, "BACKOFF", 0.0)

@@ -44,7 +44,7 @@ class Interval:
 NOTHING = Interval(math.nan, math.nan, math.nan)
 
 
-def from_json(figure: dict | None) -> Interval:
+def interval(figure: dict | None) -> Interval:
     """What `Interval.as_json` wrote; NOTHING where there is none, or it is null."""
     if not figure or figure["value"] is None:
         return NOTHING

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 
-from pipelines.evaluation.intervals import NOTHING
-from pipelines.evaluation.intervals import from_json as interval
+from pipelines.evaluation.intervals import NOTHING, interval
 
 RETRIEVERS = ("random", "bm25", "dense", "lsr")
 

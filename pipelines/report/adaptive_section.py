@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 from pipelines.adaptive import DATASETS
 from pipelines.adaptive.answers import METHODS
 from pipelines.adaptive.searches import SEARCHES
-from pipelines.evaluation.intervals import Interval
+from pipelines.evaluation.intervals import Interval, interval
 from pipelines.report import deciding_section, figures
-from pipelines.report.inputs import Inputs, interval
+from pipelines.report.inputs import Inputs
 from pipelines.report.page import Figure, Percent, Section, Table, label, named
 
 POLICIES = ("never", "always", "adaptive", "oracle")

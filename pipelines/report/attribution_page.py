@@ -11,8 +11,9 @@ import duckdb
 import numpy as np
 
 from pipelines.errors import LongtailError
+from pipelines.evaluation.intervals import interval
 from pipelines.report import figures
-from pipelines.report.inputs import Inputs, interval
+from pipelines.report.inputs import Inputs
 from pipelines.report.page import Link, Section, Table, environment, inline, label, show
 
 RETRIEVER = "lsr"  # whose documents the page shows

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from pipelines.adaptive.answers import METHODS
-from pipelines.evaluation.intervals import Interval
+from pipelines.evaluation.intervals import Interval, interval
 from pipelines.report import figures
-from pipelines.report.inputs import interval
 from pipelines.report.page import Figure, Percent, Table, label
 
 SIGNALS = ("popularity", "uncertainty", "both")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from pipelines.evaluation import effects, popqa
-from pipelines.evaluation.intervals import Interval
-from pipelines.report.inputs import Inputs, interval
+from pipelines.evaluation.intervals import Interval, interval
+from pipelines.report.inputs import Inputs
 from pipelines.report.page import Finding, percent, show
 
 

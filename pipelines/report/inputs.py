@@ -14,7 +14,6 @@ from pipelines.adaptive import DATASETS
 from pipelines.corpus import CORPORA
 from pipelines.errors import LongtailError
 from pipelines.evaluation import tables
-from pipelines.evaluation.intervals import from_json as interval  # noqa: F401 - a metrics file's figure, to all sections
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ import math
 import re
 from collections.abc import Callable, Sequence
 
-from pipelines.evaluation.intervals import NOTHING, Interval
+from pipelines.evaluation.intervals import NOTHING, Interval, interval
 from pipelines.evaluation.replug_tables import RETRIEVERS
 from pipelines.report import figures, wikitext
-from pipelines.report.inputs import Inputs, interval
+from pipelines.report.inputs import Inputs
 from pipelines.report.page import Figure, Section, Table, label
 
 ORDER = ("none", *RETRIEVERS)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pipelines.report.inputs import Inputs, interval
+from pipelines.evaluation.intervals import interval
+from pipelines.report.inputs import Inputs
 from pipelines.report.page import Percent, Section, Table, label
 
 METHODS = ("closed_book", "replug", "replug_lsr")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pipelines.evaluation.intervals import Interval
+from pipelines.evaluation.intervals import Interval, interval
 from pipelines.evaluation.replug_tables import RETRIEVERS
 from pipelines.report import figures
-from pipelines.report.inputs import interval
 from pipelines.report.page import Figure, Table, label
 
 ORDER = ("none", *RETRIEVERS)

@@ -15,6 +15,8 @@ from pipelines.lm.http import HttpModel
 from pipelines.lm.local import LocalModel
 from pipelines.lm.protocol import Generation
 
+pytestmark = pytest.mark.usefixtures("workplace")
+
 CHOSEN = params.Answer(max_questions=30, n_shots=3, new_tokens=5, passage_tokens=8, replug_k=2)
 GOLDEN = Path(__file__).with_name("prompts.txt")
 K = 2
@@ -77,11 +79,6 @@ def questions() -> pa.Table:
             "split": ["train" if i % 3 == 0 else "test" for i in range(n)],
         }
     )
-
-
-@pytest.fixture(autouse=True)
-def _workplace(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def source(method, lm, at_once=256):

@@ -83,8 +83,8 @@ def test_pearson_of_sums_is_the_correlation_and_unknown_for_a_constant():
 
 
 def test_an_interval_comes_back_from_json():
-    assert intervals.from_json(Interval(0.5, 0.1, 0.9).as_json()) == Interval(0.5, 0.1, 0.9)
-    assert intervals.from_json(intervals.NOTHING.as_json()) is intervals.from_json(None) is intervals.NOTHING
+    assert intervals.interval(Interval(0.5, 0.1, 0.9).as_json()) == Interval(0.5, 0.1, 0.9)
+    assert intervals.interval(intervals.NOTHING.as_json()) is intervals.interval(None) is intervals.NOTHING
 
 
 def test_sign_is_zero_where_the_interval_touches_zero():

@@ -20,6 +20,8 @@ from pipelines.lm.local import LocalModel
 from pipelines.popqa.entityquestions import read_questions
 from pipelines.sources.rejects import Rejects
 
+pytestmark = pytest.mark.usefixtures("workplace")
+
 CHOSEN = params.Tasks(max_questions=20_000, mmlu_shots=5, qa_shots=16, new_tokens=4)
 LONG, SHORT = 8_192, 2_048  # tokens that the models read at once
 
@@ -46,11 +48,6 @@ def read(real: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, task
         (raw / name).mkdir()
         (raw / name / file).symlink_to(real / "qa" / file)
     return {of.name: of for of in tasks.read_tasks(raw, CHOSEN, 0, Rejects(0))}
-
-
-@pytest.fixture(autouse=True)
-def _workplace(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def search(queries):

@@ -143,11 +143,6 @@ def test_lambda_is_a_softmax_over_the_documents():
     assert np.exp(task.log_weights([None], found, 0.5))[0] == pytest.approx(expected)
 
 
-@pytest.fixture
-def _workplace(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 def search(queries):
     """Three documents a query; the best two end in the letter or word that is right for 3 of 4 items."""
     hints = [q.split()[-1].rstrip("?") for q in queries]
@@ -161,7 +156,7 @@ def count(text):
     return len(text.split())
 
 
-@pytest.mark.usefixtures("_workplace")
+@pytest.mark.usefixtures("workplace")
 def test_documents_that_hold_the_answer_raise_accuracy_whatever_the_shards(raw, monkeypatch):
     of = read(raw)["mmlu"]
     closed = tasks.evaluate(of, "closed_book", FakeLM(), None, count, CHOSEN, 1.0, "c")
@@ -173,7 +168,7 @@ def test_documents_that_hold_the_answer_raise_accuracy_whatever_the_shards(raw, 
     assert tasks.evaluate(of, "replug", FakeLM(), search, count, CHOSEN, 1.0, "again").equals(whole)
 
 
-@pytest.mark.usefixtures("_workplace")
+@pytest.mark.usefixtures("workplace")
 def test_demonstrations_without_room_are_an_error_that_says_how_many_fit(raw):
     class Small(FakeLM):
         max_tokens = 60

@@ -16,6 +16,8 @@ from pipelines.popqa.relations import RELATIONS, Relation
 from pipelines.popqa.split import ENTITY, split_of
 from pipelines.sources.rejects import Rejects
 
+pytestmark = pytest.mark.usefixtures("workplace")
+
 TRIPLES = pa.schema(
     [(c, pa.string()) for c in ("s_qid", "p_pid", "o_qid", "s_label", "o_label")]
     + [(c, pa.list_(pa.string())) for c in ("s_aliases", "o_aliases")]
@@ -65,11 +67,6 @@ def build(
         threads=threads,
     )
     return pq.read_table(tmp_path / "out/popqa.parquet").to_pylist(), counts
-
-
-@pytest.fixture(autouse=True)
-def _workplace(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def test_the_probability_to_keep_a_triple_is_the_papers():

@@ -15,6 +15,8 @@ from pipelines.popqa.split import split_of
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.text import open_text
 
+pytestmark = pytest.mark.usefixtures("workplace")
+
 TEMPLATES = {"P19": "Where was [X] born?", "P40": "Who is [X]'s child?"}
 ENTITIES = [
     ("Q1", "Ada", ["Countess"], "Ada", 70),
@@ -75,11 +77,6 @@ def build(
 
 def born(*names: str) -> list[dict]:
     return [question(f"Where was {name} born?") for name in names]
-
-
-@pytest.fixture(autouse=True)
-def _workplace(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def test_a_name_that_one_entity_with_the_relation_bears_is_linked(tmp_path):

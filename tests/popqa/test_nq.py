@@ -13,6 +13,8 @@ from pipelines import params
 from pipelines.errors import LongtailError
 from pipelines.popqa.nq import build_nq
 
+pytestmark = pytest.mark.usefixtures("workplace")
+
 ENTITIES = [
     ("Q1", "India", ["IN", "in", "Bharat"], "India", 1_000),
     ("Q2", "Lord's Prayer", [], "Lord's Prayer", 50),
@@ -58,11 +60,6 @@ def mentions(folder: Path, *questions: str, **more) -> list[str | None]:
     rows, _ = build(folder, *questions, **more)
     found = {row["question_id"]: row["mention"] for row in rows}
     return [found.get(f"dev/{number}") for number in range(1, len(questions) + 1)]
-
-
-@pytest.fixture(autouse=True)
-def _workplace(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def test_the_least_viewed_entity_of_a_question_counts(tmp_path):

@@ -13,6 +13,8 @@ from pipelines.errors import LongtailError
 from pipelines.popqa import term_frequency
 from pipelines.popqa.term_frequency import build_term_frequency
 
+pytestmark = pytest.mark.usefixtures("workplace")
+
 WORLD = [  # qid, label, aliases
     (10, "Ada", ["Ada L.", "Ada"]),
     (11, "Bob", []),
@@ -25,11 +27,6 @@ WORLD = [  # qid, label, aliases
 CLAIMS = [(10, 106, 20), (11, 106, 20), (11, 19, 20), (12, 106, 20), (13, 19, 20), (14, 1000, 20), (15, 106, 20)]
 TEXTS = ["Ada met Ada L. and Bob.", "Dora, a poet, is Nobody; Bobby isn't Bob"]
 LINES = [json.dumps(text) for text in TEXTS]
-
-
-@pytest.fixture(autouse=True)
-def _workplace(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def tables(folder: Path, entities=WORLD, claims=CLAIMS, lines=LINES) -> None:

@@ -9,6 +9,8 @@ import pytest
 from pipelines import params
 from pipelines.popqa.triples import build_triples
 
+pytestmark = pytest.mark.usefixtures("workplace")
+
 ENTITIES = pa.schema(
     {"qid": pa.int64(), "label": pa.string(), "aliases": pa.list_(pa.string()), "wiki_title": pa.string()}
 )
@@ -23,11 +25,6 @@ WORLD = [
 ]
 CLAIMS = [(10, 19, 30), (10, 22, 40), (10, 22, 41), (10, 106, 20), (10, 106, 21), (11, 106, 20), (12, 106, 20)]
 CLAIMS += [(10, 1000, 20)]  # of a relation that is not asked about
-
-
-@pytest.fixture(autouse=True)
-def _workplace(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def build(folder: Path, entities: list[tuple], claims: list[tuple], threads: int = 1, memory_gb: float = 1.0):

@@ -22,12 +22,9 @@ from pipelines.popqa.relations import RELATIONS
 from pipelines.release import contents, dataset, sums
 from pipelines.sources.rejects import Rejects
 
+pytestmark = pytest.mark.usefixtures("workplace")
+
 CROISSANTS = 500  # records
-
-
-@pytest.fixture(autouse=True)
-def _workplace(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -18,14 +18,11 @@ from pipelines.popqa.relations import RELATIONS
 from pipelines.release.difference import write_difference
 from pipelines.sources.rejects import Rejects
 
+pytestmark = pytest.mark.usefixtures("workplace")
+
 INGEST = params.Ingest(max_reject_share=0.05, memory_gb=1.0)
 PEOPLE = {1: "Ada", 2: "Bob", 3: "Cleo", 4: "Dora"}
 JOBS = {20: ["poet", "bard"], 21: ["king"], 22: ["<script>alert(1)</script>"]}
-
-
-@pytest.fixture(autouse=True)
-def _workplace(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def release(folder: Path, month: str, facts: list[tuple[int, int]], views: dict[int, int], people=PEOPLE) -> Path:

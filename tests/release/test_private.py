@@ -11,10 +11,7 @@ from pipelines import shards
 from pipelines.errors import LongtailError
 from pipelines.release import private
 
-
-@pytest.fixture(autouse=True)
-def _workplace(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("workplace")
 
 
 def test_params_are_shown_without_the_machine():

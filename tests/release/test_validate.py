@@ -11,6 +11,8 @@ from pipelines import database
 from pipelines.errors import LongtailError
 from pipelines.release import contents, validate
 
+pytestmark = pytest.mark.usefixtures("workplace")
+
 FACTS = [(s, o) for s in (1, 2, 3, 4) for o in (20, 21, 22)]
 CHANGES = {  # question -> (what is changed in it, why it is refused)
     "Q1-P106-Q20": ({"prop": "job"}, "its relation P106 is called job, expected one of relations.yaml"),
@@ -29,11 +31,6 @@ CHANGES = {  # question -> (what is changed in it, why it is refused)
     "Q4-P106-Q21": ({"origin": "guessed"}, "its origin is guessed, expected wikidata or published"),
     "Q4-P106-Q22": ({"id": 2**52 + 421}, "its id is that of row 11"),
 }
-
-
-@pytest.fixture(autouse=True)
-def _workplace(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def faults_of(tmp_path, *tables) -> tuple[list[tuple], str]:

@@ -10,10 +10,7 @@ from pipelines import database
 from pipelines.errors import LongtailError
 from pipelines.release import contents, sums, versions
 
-
-@pytest.fixture(autouse=True)
-def _workplace(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("workplace")
 
 
 @pytest.fixture
