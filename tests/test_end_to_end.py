@@ -275,7 +275,7 @@ def scheduled(checkout) -> dict:
 
 def until(checkout: Checkout, process: subprocess.Popen, state: str, since: dict) -> dict[str, list[str]]:
     """Wait for one more scheduled run to end so."""
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 900  # some 40 s on two idle cores
     while time.monotonic() < deadline:
         with sqlite3.connect(checkout.folder / ".longtail/prefect/prefect.db") as database:
             rows = database.execute(

@@ -63,7 +63,7 @@ class Schedules:
     def write(self, text: str) -> None:
         (self.folder / "input.txt").write_text(text)
 
-    def until(self, holds: Callable[[], bool], seconds: float = 90) -> None:
+    def until(self, holds: Callable[[], bool], seconds: float = 300) -> None:
         deadline = time.monotonic() + seconds
         while not holds():
             assert time.monotonic() < deadline, (self.folder / ".longtail/prefect/worker.log").read_text()[-3000:]
@@ -151,6 +151,6 @@ def test_ctrl_c_ends_all_of_it_the_run_at_work_too(schedules):
     schedules.until((schedules.folder / "asleep").exists)
     family = schedules.family()
     os.kill(schedules.process.pid, signal.SIGINT)
-    assert schedules.process.communicate(timeout=90) == ("closed\n", "")
+    assert schedules.process.communicate(timeout=300) == ("closed\n", "")
     assert schedules.process.returncode == 0
     assert psutil.wait_procs(family, timeout=10)[1] == []
