@@ -26,6 +26,7 @@ HOME = Path(".longtail/prefect")
 REPORT = Path("data/report/index.html")
 DIFFERENCE = Path(".longtail/difference")
 ATTRIBUTION = Path(".longtail/attribution.html")
+PORTS = {"min": 1, "max": 65535}
 CALLED_FROM = Path.cwd()  # what a path on the command line is relative to: `main` goes to the project's root
 
 
@@ -45,7 +46,7 @@ def run(
     profile: Annotated[str | None, typer.Option(help="Compose params.yaml from this profile first.")] = None,
     push: Annotated[bool, typer.Option("--push", help="Send what came out to DVC's default remote.")] = False,
 ) -> None:
-    """Bring everything up to date: run the stages whose inputs, code or params changed; print where the report is."""
+    """Bring everything up to date. Runs the stages whose inputs, code or params changed; says where the report is."""
     from flows import graph, workspace
 
     if profile:
@@ -76,9 +77,9 @@ def run(
 
 @app.command()
 def schedule(
-    port: Annotated[int, typer.Option(help="Of Prefect's pages, on 127.0.0.1.")] = 4200,
+    port: Annotated[int, typer.Option(help="Of Prefect's pages, on 127.0.0.1.", **PORTS)] = 4200,
 ) -> None:
-    """Run what prefect.yaml schedules, on this machine, until Ctrl-C: Prefect's server, a worker and the schedules."""
+    """Run what prefect.yaml schedules, until Ctrl-C. Starts Prefect's server, a worker and the schedules here."""
     from flows import schedules
 
     try:
@@ -89,14 +90,17 @@ def schedule(
 
 @app.command()
 def status() -> None:
-    """Show each stage as up to date, changed (and what changed), or waiting for a changed one."""
+    """Show which stages are up to date, and which run. Of the others, what changed, or what they wait for."""
     from flows import graph
 
-    stages, changed = graph.read(Path.cwd())
+    params_file.load()  # dvc.yaml has names from it: without, DVC says nothing that helps
+    stages, changed = graph.read(Path.cwd(), beside_a_run=True)
     touched: set[str] = set()
     for stage in stages:
-        if stage.name in changed:
-            reasons = changed[stage.name]
+        reasons = changed.get(stage.name)
+        if reasons == [graph.RUNNING] and touched.isdisjoint(stage.needs):
+            word, detail = "running", ""
+        elif reasons and reasons != [graph.RUNNING]:
             missing = any(reason.startswith("deleted data/") for reason in reasons)
             word, detail = "missing" if missing else "changed", "; ".join(reasons[:3])
             detail += f"; and {len(reasons) - 3} more" if len(reasons) > 3 else ""
@@ -117,14 +121,14 @@ def status() -> None:
 def profile(
     name: Annotated[str, typer.Argument(help="A file of conf/profile, without its suffix.")],
 ) -> None:
-    """Compose params.yaml from conf/config.yaml and the profile NAME."""
+    """Compose params.yaml from a profile. That is conf/config.yaml with what conf/profile/NAME.yaml changes."""
     _compose(name)
     print(f"wrote params.yaml, profile {name}; `longtail run` works with it")
 
 
 @app.command()
 def plan() -> None:
-    """Say what LSR and indexing will take by params.yaml: pairs, tokens, hours here, memory, disk, cost; in seconds."""
+    """Say what LSR and its indexes will take. By params.yaml: pairs, tokens, hours here, memory, disk, cost."""
     from pipelines.replug import forecast
 
     for line in forecast.forecast(params_file.load(*forecast.SECTIONS)):
@@ -151,7 +155,7 @@ def search(
     retriever: Annotated[Method, typer.Option(help="dense is the untuned encoder, lsr the tuned one.")] = Method.lsr,
     as_json: Annotated[bool, typer.Option("--json", help="All of each document, as a JSON list.")] = False,
 ) -> None:
-    """Search a corpus: score, title, id and the beginning of the best documents."""
+    """Search a corpus. Shows score, title, id and the beginning of the best documents."""
     import json
     from dataclasses import asdict
     from shutil import get_terminal_size
@@ -162,7 +166,7 @@ def search(
     if as_json:
         print(json.dumps([asdict(hit) for hit in hits], ensure_ascii=False, indent=1))
         return
-    for line in explore.shown(hits, max(40, min(get_terminal_size().columns, 100))):
+    for line in explore.shown(hits, max(30, min(get_terminal_size().columns, 100))):
         _show(line)
 
 
@@ -174,12 +178,13 @@ def ask(
     subject: Annotated[str | None, typer.Option(help="Wikidata id of whom or what is meant, as Q42.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="All that was found, as a JSON object.")] = False,
 ) -> None:
-    """Answer a question, retrieving only where the subject is less popular than its relation's threshold; say why."""
+    """Answer a question, and say why. Retrieves only where the subject is below its relation's popularity threshold."""
     import json
     from dataclasses import asdict
 
     from pipelines.adaptive import ask
 
+    question = question.encode(errors="replace").decode()  # an argument that is no UTF-8: no tokenizer takes it
     chosen = params_file.load("seed", "lm", "lms", "compute", "retriever", "answer")
     asked = ask.ask(question, lm or chosen.lms[0], retriever.value, chosen, subject=subject, data=Path("data"))
     if as_json:
@@ -194,7 +199,7 @@ def attribute(
     query: Annotated[str, typer.Argument(help="Id of a language-modelling query of the test split.")],
     retriever: Annotated[Method, typer.Option(help="dense is the untuned encoder, lsr the tuned one.")] = Method.lsr,
 ) -> None:
-    """Show what a text owes to the language model's memory and to each document, token by token."""
+    """Show what a text owes to memory and to each document. Token by token, with a page."""
     from flows import explore
 
     for line in explore.attribute(query, retriever, ATTRIBUTION):
@@ -217,13 +222,14 @@ def report(
 def diff(
     old: Annotated[Path, typer.Argument(help="popqa.parquet, a file in the published format, or its folder.")],
     new: Annotated[Path, typer.Argument(help="The same of the later release.")],
-    out: Annotated[Path | None, typer.Option(help="Folder of the table and the page.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the two, in place of .longtail/difference.")] = None,
 ) -> None:
-    """Compare two releases of PopQA: questions added and gone, other answers, popularity moved; as table and page."""
+    """Compare two releases of PopQA. Questions added and gone, other answers, popularity moved; as table and page."""
     from pipelines.release.difference import write_difference
 
     given = params_file.load("compute", "ingest")
     old, new, out = ((CALLED_FROM / path).resolve() for path in (old, new, out or DIFFERENCE.resolve()))
+    _folder(out)
     for line in write_difference(old, new, out, ingest=given.ingest, threads=given.compute.threads):
         print(line)
     print(f"the page: {out / 'index.html'}; the table: difference.parquet beside it")
@@ -237,14 +243,16 @@ def release(
     out: Annotated[Path | None, typer.Option(help="Folder of the releases, in place of release/.")] = None,
     check: Annotated[Path | None, typer.Option(help="Make none: check this release's files and rows.")] = None,
 ) -> None:
-    """Write release/<version>: PopQA and what belongs to it, checked, with card, licences, provenance and checksums."""
+    """Write a release, or check one. PopQA and what belongs to it, with card, licences, provenance and checksums."""
     from flows import landing, workspace
 
     if check:
         print(landing.check((CALLED_FROM / check).resolve()))
         return
+    out = (CALLED_FROM / out).resolve() if out else landing.OUT
+    _folder(out)
     with workspace.alone():
-        print(landing.land(version, (CALLED_FROM / out).resolve() if out else landing.OUT))
+        print(landing.land(version, out))
 
 
 class QuestionSet(StrEnum):
@@ -260,29 +268,34 @@ def import_answers(
     method: Annotated[str, typer.Option(help="How: closed_book, bm25, dense, lsr, genread, replug or replug_lsr.")],
     partial: Annotated[bool, typer.Option("--partial", help="Take the answers that both have.")] = False,
 ) -> None:
-    """Bring in answers that were made elsewhere, so that thresholds are tuned for a model that can't run here."""
+    """Bring in answers that were made elsewhere. Thresholds are then tuned for a model that can't run here."""
     from pipelines.adaptive import importing
 
     own = list(params_file.load("lm").lm)
     path = (CALLED_FROM / file).resolve()
+    if not path.is_file():
+        raise LongtailError(f"{path}: no such file, expected a table of answers")
     for line in importing.import_answers(path, dataset, lm, method, own, Path("data"), partial=partial):
         print(line)
 
 
 @app.command()
 def ui(
-    port: Annotated[int, typer.Option(help="Prefect's, on 127.0.0.1.")] = 4200,
-    mlflow_port: Annotated[int, typer.Option(help="MLflow's, likewise.")] = 5000,
+    port: Annotated[int, typer.Option(help="Prefect's, on 127.0.0.1.", **PORTS)] = 4200,
+    mlflow_port: Annotated[int, typer.Option(help="MLflow's, likewise.", **PORTS)] = 5000,
 ) -> None:
-    """Serve Prefect's and MLflow's pages on all runs so far, until Ctrl-C."""
+    """Serve Prefect's and MLflow's pages, until Ctrl-C. They show all runs so far."""
     import time
+    from contextlib import nullcontext
 
     from flows import server
 
     server.prepare(HOME)
-    with server.mlflow_pages(HOME, mlflow_port) as pages, server.start(HOME.resolve(), port) as url:
-        print(f"Prefect: {url.removesuffix('/api')}\nMLflow:  {pages}\n(Ctrl-C ends both)", flush=True)
+    up = server.already_up(HOME)  # a schedule's, where it has the port: its pages are the same
+    prefect = nullcontext(up) if up == f"http://127.0.0.1:{port}/api" else server.start(HOME.resolve(), port)
+    with server.mlflow_pages(HOME, mlflow_port) as pages, prefect as url:
         try:
+            print(f"Prefect: {url.removesuffix('/api')}\nMLflow:  {pages}\n(Ctrl-C ends both)", flush=True)
             while True:
                 time.sleep(3600)
         except KeyboardInterrupt:
@@ -292,6 +305,12 @@ def ui(
 def _show(line: str) -> None:
     """Print what has texts from elsewhere in it: their control characters would steer the terminal."""
     print(re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "\ufffd", line))
+
+
+def _folder(out: Path) -> None:
+    """Refuse a folder to write into whose place, or one above, a file has."""
+    if file := next((path for path in (out, *out.parents) if path.is_file()), None):
+        raise LongtailError(f"--out {out}: {file} is a file, expected a folder or nothing there; name another")
 
 
 def _compose(name: str) -> None:
@@ -320,7 +339,7 @@ def main() -> None:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(1) from None
     except KeyboardInterrupt:
-        print("interrupted; `longtail run` goes on from here", file=sys.stderr)
+        print("interrupted" + "; `longtail run` goes on from here" * ("run" in sys.argv[1:2]), file=sys.stderr)
         raise SystemExit(130) from None
 
 

@@ -31,6 +31,7 @@ def search(text: str, corpus: str, retriever: str, k: int) -> list[Hit]:
     from pipelines.retrieval.open import open_retriever
 
     chosen = params_file.load("retriever", "compute")
+    text = text.encode(errors="replace").decode()  # an argument that is no UTF-8: no tokenizer takes it
     index, docs = Path(f"data/index/{corpus}/{retriever}"), Path(f"data/corpus/{corpus}/docs.parquet")
     if not text.strip():
         raise LongtailError("the text is empty, expected some words to look for")
@@ -42,7 +43,8 @@ def search(text: str, corpus: str, retriever: str, k: int) -> list[Hit]:
     if retriever == "bm25":
         positions, scores = positions[scores > 0], scores[scores > 0]
     if not len(positions):
-        raise LongtailError(f"no document of {corpus} has a word of {text!r}; try others, or --retriever dense")
+        shown = text if len(text) <= 60 else f"{text[:60]}…"
+        raise LongtailError(f"no document of {corpus} has a word of {shown!r}; try others, or --retriever dense")
     return [Hit(float(score), *rest) for score, *rest in zip(scores, *documents.read(docs, positions), strict=True)]
 
 

@@ -29,11 +29,15 @@ class Stage:
     long: bool = False  # much longer than others that wait for the same: starts first, so that no core idles at the end
 
 
-def read(root: Path) -> tuple[list[Stage], dict[str, list[str]]]:
+RUNNING = "another process is at it"
+
+
+def read(root: Path, beside_a_run: bool = False) -> tuple[list[Stage], dict[str, list[str]]]:
     """The stages as dvc.yaml has them, but each after those it needs, and by name what changed, if anything.
 
     A stage counts as changed only by its own state now: it may turn out changed later, by what an earlier stage writes.
-    Raises LongtailError on a dvc.yaml or dvc.lock that DVC can't read.
+    Raises LongtailError on a dvc.yaml or dvc.lock that DVC can't read, and where another process is at a stage; with
+    `beside_a_run` that is what changed of this one, and of those that read what it writes: RUNNING.
     """
     import networkx
     from dvc.exceptions import DvcException
@@ -51,7 +55,8 @@ def read(root: Path) -> tuple[list[Stage], dict[str, list[str]]]:
                 graph.reverse(copy=True), key=lambda stage: places[stage.addressing]
             )
             stages = [_stage(root, graph, stage) for stage in order]
-            changed = {name: _reasons(entries) for name, entries in repo.status().items()}
+            found = _status(repo) if beside_a_run else repo.status()
+            changed = {name: _reasons(entries) for name, entries in found.items()}
     except DvcException as error:
         raise LongtailError(f"DVC: {' '.join(str(error).split())}") from None
     return stages, changed
@@ -97,6 +102,20 @@ def ready(stages: list[Stage], started: set[str], running: list[Stage], compute:
             chosen.append(stage)
             taken += own
     return chosen
+
+
+def _status(repo) -> dict[str, list]:
+    """`repo.status()`, which fails as a whole where another process writes one stage's outputs."""
+    from dvc.lock import LockError
+
+    found = {}
+    with repo.lock:
+        for stage in repo.index.stages:
+            try:
+                found |= stage.status(check_updates=True)
+            except LockError:
+                found[stage.addressing] = [RUNNING]
+    return found
 
 
 def _dependents(stages: list[Stage], name: str) -> set[str]:

@@ -24,18 +24,27 @@ def names(root: Path = Path()) -> list[str]:
 def compose(name: str, root: Path = Path()) -> str:
     """The text of params.yaml for a profile, checked.
 
-    Raises LongtailError on a profile that is not there, or that params.py does not allow.
+    Raises LongtailError on a profile that is not there, is not YAML, or that params.py does not allow.
     """
     if name not in names(root):
         raise LongtailError(f"no profile {name!r} in {FOLDER}; there are: {', '.join(names(root))}")
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
+    from hydra.errors import HydraException
     from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
 
-    with initialize_config_dir(str((root / "conf").resolve()), version_base=None):
-        config = hydra_compose("config", overrides=[f"profile={name}"])
-    OmegaConf.resolve(config)
-    params_file.parse(OmegaConf.to_object(config))
+    file = FOLDER / f"{name}.yaml"
+    try:
+        with initialize_config_dir(str((root / "conf").resolve()), version_base=None):
+            config = hydra_compose("config", overrides=[f"profile={name}"])
+        OmegaConf.resolve(config)
+    except (yaml.YAMLError, UnicodeDecodeError, HydraException, OmegaConfBaseException) as error:
+        raise LongtailError(f"{file} on conf/config.yaml: {' '.join(str(error).split())}") from None
+    values = OmegaConf.to_object(config)
+    if values.get("profile") != name:
+        raise LongtailError(f"{file}: expected `# @package _global_` as its first line, then `profile: {name}`")
+    params_file.parse(values, f"{file} on conf/config.yaml")
     return OmegaConf.to_yaml(config)
 
 

@@ -13,12 +13,15 @@ from pipelines.errors import LongtailError
 from pipelines.params import Params
 
 
-def parse(values: dict) -> Params:
-    """Check a whole params mapping; the first fault becomes a LongtailError naming key, value and what is allowed."""
+def parse(values: dict, file: str = "params.yaml") -> Params:
+    """Check a whole params mapping; the first fault becomes a LongtailError naming key, value and what is allowed.
+
+    An unknown key comes first: where one is misspelt, the right one is missing as well. `file` is what to mend.
+    """
     try:
         return Params.model_validate(values)
     except ValidationError as error:
-        fault = error.errors()[0]
+        fault = min(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
         key = ".".join(map(str, fault["loc"])) or "(top level)"
         value, problem = fault["input"], f"{fault['msg'][0].lower()}{fault['msg'][1:]}"
         if fault["type"] == "extra_forbidden":
@@ -26,10 +29,10 @@ def parse(values: dict) -> Params:
             for part in fault["loc"][:-1]:
                 parent = _model_of(parent, part)
             allowed = ", ".join(parent.model_fields)
-            raise LongtailError(f"params.yaml: unknown key {key}; allowed here: {allowed}") from None
+            raise LongtailError(f"{file}: unknown key {key}; allowed here: {allowed}") from None
         if fault["type"] == "missing":
-            raise LongtailError(f"params.yaml: {key} is missing") from None
-        raise LongtailError(f"params.yaml: {key} is {value!r}: {problem}") from None
+            raise LongtailError(f"{file}: {key} is missing") from None
+        raise LongtailError(f"{file}: {key} is {value!r}: {problem}") from None
 
 
 def _model_of(model: type[BaseModel], name: str) -> type[BaseModel]:
@@ -56,7 +59,7 @@ def load(*sections: str, path: str | Path = "params.yaml") -> SimpleNamespace:
         raise LongtailError(f"{path}: no such file; `longtail profile sample` writes one")
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise LongtailError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
         raise LongtailError(f"{path}: expected a mapping of sections, found {type(values).__name__}")

@@ -59,6 +59,12 @@ def test_a_fault_names_key_value_and_what_is_allowed(values, key, value, says):
     assert [part for part in says if part not in message] == []
 
 
+def test_a_misspelt_key_is_named_rather_than_the_right_one_that_is_missing(values):
+    values["replug"]["temprature"] = values["replug"].pop("temperature")
+    with pytest.raises(LongtailError, match=r"unknown key replug\.temprature; allowed here: top_k, temperature"):
+        params_file.parse(values)
+
+
 def test_a_missing_key_is_named(values):
     del values["index"]["kind"]
     with pytest.raises(LongtailError, match=r"index\.kind is missing"):
@@ -67,12 +73,18 @@ def test_a_missing_key_is_named(values):
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [(None, "no such file"), ("a: [", "not YAML"), ("- a", "expected a mapping"), ("", "expected a mapping")],
+    [
+        (None, "no such file"),
+        ("a: [", "not YAML"),
+        ("a: é", "not YAML"),
+        ("- a", "expected a mapping"),
+        ("", "expected a mapping"),
+    ],
 )
 def test_an_unreadable_file_is_one_line(tmp_path, text, says):
     path = tmp_path / "params.yaml"
     if text is not None:
-        path.write_text(text)
+        path.write_text(text, encoding="latin-1")
     with pytest.raises(LongtailError) as error:
         params_file.load("seed", path=path)
     assert says in str(error.value)

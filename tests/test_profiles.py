@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -30,6 +31,29 @@ def test_every_profile_is_valid(root):
 def test_an_unknown_profile_names_those_there_are(root):
     with pytest.raises(LongtailError, match=r"'pepar'.*excerpt.*sample"):
         profiles.compose("pepar", root)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            b"# @package _global_\nprofile: mine\nreplug: {temprature: 1.0}\n",
+            "unknown key replug.temprature; allowed",
+        ),
+        (b"# @package _global_\nprofile: mine\nreplug: [\n", "expected the node content"),
+        (b"# @package _global_\nprofile: mine\nseed: ${sead}\n", "sead"),
+        (b"# @package _global_\nprofile: \xe9\n", "can't decode"),
+        (b"profile: mine\n", "expected `# @package _global_` as its first line"),
+        (b"# @package _global_\nprofile: excerpt\n", "then `profile: mine`"),
+    ],
+)
+def test_what_is_wrong_with_a_profile_of_ones_own_is_one_line_that_names_it(root, tmp_path, text, said):
+    shutil.copytree(root / "conf", tmp_path / "conf")
+    (tmp_path / "conf/profile/mine.yaml").write_bytes(text)
+    with pytest.raises(LongtailError, match=re.escape(said)) as error:
+        profiles.compose("mine", tmp_path)
+    assert str(error.value).startswith("conf/profile/mine.yaml")
+    assert "\n" not in str(error.value)
 
 
 def test_dvc_composes_the_same_bytes(root, tmp_path):

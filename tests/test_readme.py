@@ -11,6 +11,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pipelines import params_file
+from pipelines.popqa.relations import RELATIONS
+from pipelines.sources.world_facts import RELATION_IDS, make_world
+
 
 @pytest.fixture(scope="module")
 def readme(root) -> str:
@@ -63,6 +67,31 @@ def test_commands_are_there_with_the_options_named(pages, root):
         )
         assert done.returncode == 0, f"{program} {command}: {done.stderr}"
         assert [option for option in options - {"--help"} if option not in done.stdout] == [], (program, command)
+
+
+def test_what_is_asked_is_known_in_the_sample_world(pages, root):
+    asked = {question for text in pages.values() for question in re.findall(r'longtail ask "([^"]+)"', text)}
+    assert len(asked) >= 2
+    given = params_file.load("seed", "world", path=root / "params.yaml")
+    world = make_world(given.seed, given.world)
+    known = {
+        RELATIONS[RELATION_IDS[relation]].question(label).lower()
+        for entity, label in enumerate(world.labels)
+        for relation in world.relations[world.offsets[entity] : world.offsets[entity + 1]]
+    }
+    assert [question for question in asked if f"{question.lower().rstrip('?')}?" not in known] == []
+
+
+def test_examples_of_params_are_allowed(pages, root):
+    def over(base: dict, block: dict) -> dict:
+        both = {name: over(base.get(name) or {}, value) for name, value in block.items() if isinstance(value, dict)}
+        return {**base, **block, **both}
+
+    base = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))
+    blocks = [block for text in pages.values() for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
+    assert len(blocks) >= 5
+    for block in blocks:
+        params_file.parse(over(base, yaml.safe_load(block)))
 
 
 def test_every_stage_is_in_the_picture(readme, root):

@@ -6,6 +6,8 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines import draws, params
 
@@ -18,6 +20,7 @@ SHINGLE = 5  # tokens
 RENSA_SEED = 0
 MISSED = 0.01  # of the pairs just as similar as the threshold, at most, that no band brings together
 TOGETHER = 8192  # pairs compared at once
+FIRST = 32  # documents of a band that are compared first, and how many times more each time after
 NO_TOKEN = np.uint64(2**32 - 1)
 
 
@@ -91,22 +94,49 @@ def near_duplicates(con: duckdb.DuckDBPyConnection, sources: str, threshold: flo
     """Query source documents whose estimated Jaccard similarity with one of an earlier side is `threshold` or more.
 
     `sources` is a relation (source_document, side, signature, bands). The candidates are joined by DuckDB, which spills
-    and uses its threads; only their signatures come to Python, TOGETHER pairs at a time.
+    and uses its threads; only their signatures come to Python, TOGETHER pairs at a time. Of the documents that share a
+    band a few are compared first, and more with those only that are like none of them: there are texts, as licences,
+    that a corpus has by the ten thousand, and all their pairs would be too many.
     """
     sides = "['" + "', '".join(SIDES) + "']"
     known = f"SELECT *, hash(source_document) AS name, list_position({sides}, side) AS rank FROM {sources}"
     con.execute(f"CREATE OR REPLACE TEMP VIEW known AS {known}")
     con.execute("CREATE OR REPLACE TEMP VIEW band AS SELECT name, rank, unnest(bands) AS band FROM known")
-    candidates = con.sql(
-        """SELECT DISTINCT query.source_document, query.signature, other.signature AS other
-           FROM (SELECT DISTINCT query.name AS query, other.name AS other
-                 FROM (FROM band WHERE rank > 1) AS query JOIN band AS other USING (band) WHERE query.rank > other.rank)
-             AS pair JOIN known AS query ON query.name = pair.query JOIN known AS other ON other.name = pair.other
-           WHERE query.rank > other.rank"""
+    # Tables, not one query: DuckDB joins in a good order where it knows how large they are.
+    con.execute("CREATE OR REPLACE TEMP TABLE asked AS SELECT DISTINCT band FROM band WHERE rank > 1")
+    con.execute("CREATE OR REPLACE TEMP TABLE member AS FROM band SEMI JOIN asked USING (band)")
+    con.execute(
+        """CREATE OR REPLACE TEMP TABLE shared AS
+           SELECT *, row_number() OVER (PARTITION BY band ORDER BY rank, name) AS place FROM member
+           SEMI JOIN (SELECT band FROM member GROUP BY band HAVING min(rank) < max(rank)) AS mixed USING (band)"""
     )
+    (most,) = con.execute("SELECT coalesce(max(place), 0) FROM shared").fetchone()
     found: set[str] = set()
-    for batch in candidates.to_arrow_reader(TOGETHER):
-        one, other = (batch.column(i).flatten().to_numpy().reshape(-1, PERMUTATIONS) for i in (1, 2))
-        similar = np.mean(one == other, axis=1) >= threshold
-        found.update(batch.column(0).filter(similar).to_pylist())
+    low, high = 0, FIRST
+    while low < most:
+        done = sorted(found)
+        con.execute("CREATE OR REPLACE TEMP TABLE done AS SELECT hash(unnest(?::VARCHAR[])) AS name", [done])
+        con.execute(
+            f"""CREATE OR REPLACE TEMP TABLE pair AS SELECT DISTINCT query.name AS query, other.name AS other
+                FROM (FROM shared ANTI JOIN done USING (name)) AS query
+                JOIN (FROM shared WHERE place > {low} AND place <= {high}) AS other USING (band)
+                WHERE query.rank > other.rank"""
+        )
+        con.execute(
+            """CREATE OR REPLACE TEMP TABLE signed AS SELECT name, rank, source_document, signature FROM known
+               SEMI JOIN (SELECT query AS name FROM pair UNION SELECT other FROM pair) AS wanted USING (name)"""
+        )
+        candidates = con.sql(
+            """SELECT query.source_document, query.rank, other.rank, query.signature, other.signature
+               FROM pair JOIN signed AS query ON query.name = pair.query
+               JOIN signed AS other ON other.name = pair.other"""
+        )
+        for batch in candidates.to_arrow_reader(TOGETHER):
+            names, *ranks, one, other = batch.columns
+            one, other = (column.flatten().to_numpy().reshape(-1, PERMUTATIONS) for column in (one, other))
+            similar = pa.array(np.mean(one == other, axis=1) >= threshold)
+            found.update(names.filter(pc.and_(similar, pc.greater(*ranks))).to_pylist())
+        low, high = high, high * FIRST
+    for table in ("asked", "member", "shared", "pair", "signed"):
+        con.execute(f"DROP TABLE IF EXISTS {table}")
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Generator
 from functools import cache
 
 import numpy as np
@@ -10,14 +11,19 @@ import torch
 from transformers.cache_utils import Cache
 
 from pipelines.lm import prefixes
-from pipelines.lm.tokens import Ragged, padded
+from pipelines.lm.tokens import Ragged, joined, padded
 
 
 class Decoder:
-    """What `model` says after a batch of prompts, token by token, until the stop string, its end token or the limit."""
+    """What `model` says after a batch of prompts, token by token, until the stop string, its end token or the limit.
 
-    def __init__(self, model, tokenizer) -> None:
-        self.model, self.tokenizer = model, tokenizer
+    `after` gives the logits after a batch of whole texts: the way for models that don't go on from their cache alike.
+    """
+
+    cached = True  # whether they do
+
+    def __init__(self, model, tokenizer, after: Callable[[Ragged], torch.Tensor]) -> None:
+        self.model, self.tokenizer, self._after = model, tokenizer, after
         self._pad = tokenizer.pad_token_id or 0
         self._ends = _end_tokens(model, tokenizer)
         self._parameters = set(inspect.signature(model.forward).parameters)
@@ -41,7 +47,7 @@ class Decoder:
         the prompts whose `owners` (prompts,) is i: they all go on with the same text. Each prompt begins with that of
         the prefixes `held`, read before, whose number is in `own` (prompts,).
         """
-        ids, mask, past = self._rest(prompts, held, own)
+        passes = self.passes(prompts, held, own) if self.cached else self._anew(prompts)
         mixed = np.zeros((n := owners.max() + 1, len(owners)), np.float32)
         mixed[owners, np.arange(len(owners))] = weights
         mixed, owner = (torch.from_numpy(array).to(self.model.device) for array in (mixed, owners))
@@ -49,8 +55,8 @@ class Decoder:
         lengths = np.full(n, max_tokens)  # tokens made up to the end token (left out) or the one completing `stop`
         going = np.ones(n, bool)
         made, log_probs = np.zeros((n, max_tokens), np.int64), np.zeros((n, max_tokens), np.float32)
+        logits = next(passes)
         for step in range(max_tokens):
-            logits, past = self._step(ids, mask, past)
             # Probabilities, not their logs: the largest of a mixture is never small enough to underflow.
             likely, token = (mixed @ torch.softmax(logits.float(), dim=-1)).max(1)
             made[:, step], log_probs[:, step] = token.cpu().numpy(), likely.log().cpu().numpy()
@@ -59,16 +65,31 @@ class Decoder:
             for text in np.flatnonzero(going & holds[made[:, step]]):
                 if stop in self._decode(made[text, : step + 1]):
                     lengths[text], going[text] = step + 1, False
-            if not going.any():
+            if step + 1 == max_tokens or not going.any():
                 break
-            ids = token[owner, None]
-            mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
+            logits = passes.send(token[owner])
         return [(*self._answer(made[i, :m], log_probs[i, :m], stop), int(m)) for i, m in enumerate(lengths)]
 
     @torch.inference_mode()
     def hold(self, beginnings: Ragged) -> prefixes.Held:
         """What several prompts begin with, each read once for all batches of them."""
         return prefixes.Held(self.model, beginnings)
+
+    def passes(
+        self, prompts: Ragged, held: prefixes.Held, own: np.ndarray
+    ) -> Generator[torch.Tensor, torch.Tensor, None]:
+        """Logits (prompts, vocabulary) after each prompt and after each token (prompts,) that is sent; see `greedy`."""
+        ids, mask, past = self._rest(prompts, held, own)
+        while True:
+            logits, past = self._step(ids, mask, past)
+            ids = (yield logits)[:, None]
+            mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
+
+    def _anew(self, prompts: Ragged) -> Generator[torch.Tensor, torch.Tensor, None]:
+        """The same, all read again at every step."""
+        while True:
+            token = yield self._after(prompts)
+            prompts = joined([prompts, Ragged.of(token[:, None].tolist())])
 
     def _rest(
         self, prompts: Ragged, held: prefixes.Held, own: np.ndarray

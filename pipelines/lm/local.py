@@ -18,6 +18,7 @@ from pipelines.lm.head import Head
 from pipelines.lm.prompts import PromptTokenizer
 from pipelines.lm.protocol import Generation, Prompt, Scores
 from pipelines.lm.tokens import Ragged, joined, padded, spans
+from pipelines.lm.trial import Trial
 from pipelines.lm.weights import load
 
 logging.disable_progress_bar()  # of loading weights, which takes no time
@@ -45,7 +46,12 @@ class LocalModel:
         self.scores, self.mixes, self.usage = True, True, {}
         self._pad = self.tokenizer.pad_token_id or 0
         self._head = Head(self.model)
-        self._decoder = Decoder(self.model, self.tokenizer)
+        self._decoder = Decoder(self.model, self.tokenizer, self._after)
+        trial, gaps = Trial(self.model, self.tokenizer, folder, self.max_tokens), prefixes.reusable(self.model)
+        self._reusable = gaps and trial.reusable()
+        self._decoder.cached = trial.cached(self._decoder, gaps=False)
+        self._holds = gaps and self._decoder.cached and trial.cached(self._decoder, gaps=True)
+        self._window = prefixes.window(config)
 
     # ------------------------------------------------------------------ the protocol
 
@@ -108,7 +114,8 @@ class LocalModel:
         read = np.isfinite(log_weights)
         lengths = np.where(read, tokens.lengths[places], 0)
         shared, group = np.zeros((2, *places.shape), np.int64)
-        if prefixes.reusable(self.model, gaps=True):
+        # Padding between what is held and what follows would push it out of a window.
+        if self._holds and lengths.max(initial=0) + max_tokens <= self._window:
             shared[read], group[read] = prefixes.shared(tokens.take(places[read]), lengths[read] - 1)
         results: dict[int, Generation] = {}
         for window in _windows(shared, group, self.batch_tokens):
@@ -135,7 +142,7 @@ class LocalModel:
         `first` (rows,) is the first column of each that is asked for. What the rows before it share is read once.
         """
         n = len(first)
-        shared, group = prefixes.shared(rows, first) if prefixes.reusable(self.model) else (np.zeros(n, np.int64), None)
+        shared, group = prefixes.shared(rows, first) if self._reusable else (np.zeros(n, np.int64), None)
         for length in np.unique(shared)[::-1]:
             members = np.flatnonzero(shared == length)
             if not length:
@@ -174,6 +181,11 @@ class LocalModel:
         inputs["use_cache"] = "past_key_values" in inputs
         return (self.model.base_model if self._head.apart else self.model)(**inputs)
 
+    def _after(self, rows: Ragged) -> torch.Tensor:
+        """Logits after the last token of each row, (rows, vocabulary)."""
+        outputs, last = self._run(input_ids=self._tensor(rows)), rows.lengths - 1
+        return torch.cat([logits for _, logits in self._logits(outputs, np.arange(len(last)), last)])
+
     def _logits(self, outputs, rows: np.ndarray, columns: np.ndarray) -> Iterator[tuple[slice, torch.Tensor]]:
         """(places, vocabulary) float32 at the given places only, in parts of at most LOGITS numbers."""
         step = max(1, LOGITS // self._vocabulary)
@@ -208,5 +220,9 @@ def _part(rows: Ragged, chosen: np.ndarray, start: int, lengths: int | np.ndarra
 def _positions(config, tokenizer) -> int:
     """Tokens that the model reads at once."""
     known = [getattr(config, key, None) for key in ("max_position_embeddings", "n_positions", "seq_length")]
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") == "longrope":  # longer texts are read by other factors, and all others of their batch
+        known.append(rope["original_max_position_embeddings"])
+    known.append(getattr(config, "index_topk", None))  # beyond it only so many are looked at, which padding may change
     known = [int(n) for n in [*known, tokenizer.model_max_length] if n and n < UNBOUNDED]
     return min(known, default=WITHOUT_POSITIONS)

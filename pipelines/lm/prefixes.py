@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from transformers import DynamicCache
@@ -10,6 +12,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 from pipelines.lm.tokens import Ragged, padded
 
 BLOCK = 16  # shared lengths are multiples of it: then many are the same, and prefixes are read in batches, unpadded
+WINDOWS = ("sliding_window", "sliding_window_size", "window_size", "attention_window_size", "attention_chunk_size")
 WORTH = 0.2  # of all tokens are to be saved: less does not pay for more and smaller passes
 
 
@@ -99,11 +102,15 @@ def _room(part: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
     return part.new_zeros(rows, part.shape[1], columns, part.shape[3])
 
 
-def reusable(model, *, gaps: bool = False) -> bool:
-    """Whether the model's past is keys and values alone, as a transformer's is; with `gaps`, whether padding may lie
-    between a prefix and what follows: it would push the prefix out of a sliding window."""
-    sliding = getattr(model.config.get_text_config(), "sliding_window", None)
-    return not model._is_stateful and not (gaps and sliding)
+def reusable(model) -> bool:
+    """Whether the model's past is said to be keys and values alone, as a transformer's is."""
+    return not model._is_stateful
+
+
+def window(config) -> float:
+    """How many tokens any layer of a model looks back at the least, inf where all look back to the beginning."""
+    known = (getattr(config, key, None) for key in WINDOWS)
+    return min((width for width in known if isinstance(width, int) and width > 0), default=math.inf)
 
 
 class _Shared(DynamicLayer):

@@ -10,7 +10,9 @@ import numpy as np
 
 from pipelines.errors import LongtailError
 from pipelines.lm.protocol import Prompt
-from pipelines.lm.tokens import Ragged, byte_counts, cut, first_tokens, joined
+from pipelines.lm.tokens import Ragged, byte_counts, cut, first_tokens, joined, padded
+
+BEFORE = "\n"  # a text that others follow, and seldom one token with them
 
 
 class PromptTokenizer:
@@ -19,6 +21,8 @@ class PromptTokenizer:
     def __init__(self, tokenizer, folder: Path, name: str, max_tokens: int) -> None:
         self.tokenizer, self.name, self.max_tokens = tokenizer, name, max_tokens
         self._first, self._start = first_tokens(tokenizer, folder)
+        before, alone, after = (one.tolist() for one in self._split([BEFORE, "a", BEFORE + "a"]))
+        self._before = np.array(before if after != before + alone else [], np.int64)
 
     def tokens(self, texts: Sequence[str], *, ends: bool = False) -> tuple[Ragged, Ragged | None]:
         """Token ids of each text alone and, if asked, the character at which each token ends."""
@@ -38,9 +42,29 @@ class PromptTokenizer:
         flat = np.fromiter(chain.from_iterable(chain.from_iterable(encoded["offset_mapping"])), np.int64)
         return tokens, Ragged(flat[1::2].copy(), tokens.bounds)
 
+    def _split(self, texts: Sequence[str]) -> list[np.ndarray]:
+        tokens, _ = self.tokens(texts)
+        return tokens.split(tokens.values)
+
+    def _following(self, texts: Sequence[str]) -> tuple[Ragged, Ragged]:
+        """`tokens`, with ends, of texts that stand after others: SentencePiece puts a space before one by itself."""
+        if not len(self._before):
+            return self.tokens(texts, ends=True)
+        width, every = len(self._before), np.arange(len(texts))
+        found, ends = self.tokens([BEFORE + text for text in texts], ends=True)
+        first = padded(found.slice(every, 0 * every, np.minimum(found.lengths, width)), width, -1)[0]
+        apart = (first == self._before).all(1)
+        if not apart.all():
+            found, ends = self.tokens(
+                [BEFORE * some + text for some, text in zip(apart.tolist(), texts, strict=True)], ends=True
+            )
+        skipped = width * apart
+        own, ends = (one.slice(every, skipped, found.lengths - skipped) for one in (found, ends))
+        return own, Ragged(ends.values - np.repeat(len(BEFORE) * apart, own.lengths), own.bounds)
+
     def token_id(self, text: str) -> int:
-        """The id of a text that is one token. Raises LongtailError for any other."""
-        ids = self.tokens([text])[0].values
+        """The id of a text that is one token after others. Raises LongtailError for any other."""
+        ids = self._following([text])[0].values
         if len(ids) != 1:
             raise LongtailError(f"{text!r} is {len(ids)} tokens for {self.name}, expected one")
         return int(ids[0])
@@ -52,7 +76,7 @@ class PromptTokenizer:
         """
         unique = list(dict.fromkeys(texts))
         place = {text: i for i, text in enumerate(unique)}
-        tokens, ends = self.tokens(unique, ends=True)
+        tokens, ends = self._following(unique)
         rows = np.fromiter(map(place.__getitem__, texts), np.int64, len(texts))
         longest = tokens.lengths.max(initial=0)
         if longest > self.max_tokens - 1:

@@ -10,6 +10,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from pipelines.errors import LongtailError
+from pipelines.lm.pretrained import check_complete
 from pipelines.lm.processor import quicken
 
 TOLERANCE = 0.05  # nats: mean absolute difference of a token's log-prob from fp32's
@@ -58,11 +59,15 @@ def _open(folder: Path, dtype: str, device: str) -> PreTrainedModel:
         extra["quantization_config"] = BitsAndBytesConfig(load_in_8bit=True)
     kind = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float16}[dtype]
     try:
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=kind, use_safetensors=True, **extra)
+        model, found = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=kind, use_safetensors=True, output_loading_info=True, **extra
+        )
     except (OSError, ValueError) as error:
         raise LongtailError(
             f"{folder}: not a causal language model in safetensors: {' '.join(str(error).split())}"
         ) from None
+    if dtype != "int8":  # whose own numbers no checkpoint has
+        check_complete(folder, model, found)
     model = model.eval().requires_grad_(False) if extra else model.eval().requires_grad_(False).to(device)
     quicken(model)
     return model

@@ -12,7 +12,7 @@ import jinja2
 
 from pipelines import database
 from pipelines.popqa.relations import RELATIONS
-from pipelines.release import contents
+from pipelines.release import contents, sums
 
 TITLE = "PopQA by Longtail"
 CITATION = """@inproceedings{mallen2023trust,
@@ -88,6 +88,9 @@ def write_texts(
         "size": _size(db, names),
         "tables": tables,
         "types": TYPES,
+        "sums": {  # datasets takes a folder of the same name and the same front matter for one that it has in its cache
+            table.parquet: sums.sha256(folder / table.parquet) for table in tables
+        },
         "popqa": _popqa(db),
         "published": _published(db),
         "relations": _relations(db),

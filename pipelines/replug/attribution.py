@@ -47,20 +47,25 @@ class Attribution:
 
 
 def read(tables: Path, lm: str, retriever: str, k: int, ids: np.ndarray) -> Texts:
-    """The texts `ids` (n,) and their best k documents, from `tables`/logprobs.parquet and retrieved.parquet."""
+    """The texts `ids` (n,) and their best k documents, from `tables`/logprobs.parquet and retrieved.parquet.
+
+    Ids side by side in the tables' order are found without reading the rest.
+    """
+    between = "query_id BETWEEN ? AND ?"  # constants: then row groups without such ids are passed over
+    bounds = [min(ids, default=""), max(ids, default="")]
     with duckdb.connect() as db:
         db.register("asked", pa.table({"query_id": pa.array(ids, pa.string())}))
-        scored = (
-            f"(SELECT * FROM read_parquet('{tables}/logprobs.parquet') SEMI JOIN asked USING (query_id) WHERE lm = ?)"
-        )
+        scored = f"""(SELECT * FROM read_parquet('{tables}/logprobs.parquet') SEMI JOIN asked USING (query_id)
+            WHERE lm = ? AND {between})"""
         alone = db.sql(
-            f"SELECT query_id, log_probs, bytes FROM {scored} WHERE doc_id = '' ORDER BY query_id", params=[lm]
+            f"SELECT query_id, log_probs, bytes FROM {scored} WHERE doc_id = '' ORDER BY query_id",
+            params=[lm, *bounds],
         ).to_arrow_table()
         found = db.sql(
             f"""SELECT query_id, rank, doc_id, similarity, log_probs
             FROM read_parquet('{tables}/retrieved.parquet') JOIN {scored} USING (query_id, doc_id)
-            WHERE retriever = ? AND rank <= ? ORDER BY query_id, rank""",
-            params=[lm, retriever, k],
+            WHERE retriever = ? AND rank <= ? AND {between} ORDER BY query_id, rank""",
+            params=[lm, *bounds, retriever, k, *bounds],
         ).to_arrow_table()
     ids = alone["query_id"].to_numpy().astype(object)
     lengths = np.diff(alone["log_probs"].combine_chunks().offsets.to_numpy()).astype(np.int64)

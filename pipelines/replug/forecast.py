@@ -6,6 +6,7 @@ follows from rates (rates.py).
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -13,9 +14,11 @@ from pipelines.replug import rates
 from pipelines.replug.rates import CORPORA, MODELS
 from pipelines.retrieval.plan import GIB, choose
 
-SECTIONS = ("profile", "compute", "corpus", "chunk", "queries", "lm", "lms", "retriever", "index", "lsr")
+SECTIONS = ("profile", "compute", "fetch", "world", "corpus", "chunk", "queries")
+SECTIONS += ("lm", "lms", "retriever", "index", "lsr")
 SHOWN = 10  # documents of a validation query
 WIKIPEDIA = 21_000_000  # passages of 100 words in December 2018
+DOCUMENT = 500  # bytes of a file, compressed as dumps are, that become one: 270 of The Pile to 760 of Wikipedia
 QUESTION = 24  # tokens of a question and its answer
 SCORE = 5  # bytes on disk of a token's log-probability and length, compressed
 
@@ -137,9 +140,21 @@ def _documents(given: SimpleNamespace) -> tuple[dict[str, int], dict[str, str]]:
         elif wanted := getattr(given.corpus, corpus).documents:
             counts[corpus], sources[corpus] = wanted, "as the params say"
         else:
-            counts[corpus] = WIKIPEDIA if corpus == "wikipedia" else 0
-            sources[corpus] = "a guess: no corpus is there yet" if counts[corpus] else "unknown: no corpus is there yet"
+            counts[corpus] = _guess(given, corpus)
+            sources[corpus] = f"{'a guess' if counts[corpus] else 'unknown'}: no corpus is there yet"
     return counts, sources
+
+
+def _guess(given: SimpleNamespace, corpus: str) -> int:
+    """How many documents the sources may give; 0 where nothing says so."""
+    if given.fetch.source == "wikimedia":
+        return WIKIPEDIA if corpus == "wikipedia" else 0
+    if given.fetch.source == "world":
+        pages = {"wikipedia": 1, "pile": given.world.pile_documents}  # of an entity, mostly one document each
+        return given.world.entities * pages.get(corpus, 0)
+    globs = given.fetch.files.get(corpus, [])
+    files = {file for glob in globs for file in Path(given.fetch.root or ".").glob(glob)}
+    return sum(file.stat().st_size for file in files) // DOCUMENT
 
 
 def _lm_queries(given: SimpleNamespace) -> int:
@@ -167,9 +182,10 @@ def _memory(given: SimpleNamespace, amounts: Work, encoder: rates.Shape, lm: rat
         size = {"fp32": 4, "bf16": 2, "int8": 1}[given.lm[name].dtype] * (lm.weights + lm.vocabulary * lm.hidden)
         lines.append(f"{name} {size / GIB:.1f} GiB of weights")
     plans = [choose(n, shape.hidden, given.index) for n in amounts.documents.values() if n]
-    largest = max(plans, key=lambda plan: plan.memory)
-    texts = amounts.held * given.chunk.tokens * 5  # bytes: some 4 of a token, and Python's own
-    lines.append(f"index {largest.memory / GIB:.1f} GiB ({largest.reason}), texts of a round {texts / GIB:.1f} GiB")
+    size = amounts.held * given.chunk.tokens * 5  # bytes: some 4 of a token, and Python's own
+    texts = f"texts of a round {size / GIB:.1f} GiB"
+    largest = max(plans, key=lambda plan: plan.memory, default=None)
+    lines.append(f"index {largest.memory / GIB:.1f} GiB ({largest.reason}), {texts}" if largest else texts)
     return lines
 
 

@@ -6,9 +6,8 @@ bm25s's own way holds every token of every document as a Python object, so 36 mi
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
 from functools import partial
-from itertools import chain, pairwise
+from itertools import pairwise
 from operator import methodcaller
 from pathlib import Path
 
@@ -20,7 +19,7 @@ import pyarrow.compute as pc
 from pipelines import params, pool, shards
 from pipelines.retrieval import documents
 from pipelines.retrieval.meta import describe, fingerprint
-from pipelines.retrieval.terms import Analyser
+from pipelines.retrieval.terms import VOCABULARY, Analyser, strings
 
 SEGMENT = 1 << 16  # documents counted together: places in a segment fit in 16 bits
 POSTINGS = 1 << 23  # merged together; twice as many at most, but for terms that have more by themselves
@@ -33,8 +32,7 @@ def build(
     """Write the index of all of `docs`, one that bm25s loads, to the folder `out`.
 
     Segments and merges are mapped over `compute`'s workers, as many as `memory_gb` has room for, and a killed run goes
-    on under `name` where it stopped; beside them the vocabulary is in memory, some 250 bytes a term, and scratch files
-    take three times the index's disk. Raises LongtailError for no documents.
+    on under `name` where it stopped; scratch files take twice the index's disk. Raises LongtailError for no documents.
     """
     count = documents.count(docs)
     key = shards.key_of(fingerprint(docs), Analyser.name, SEGMENT, POSTINGS, k1, b)
@@ -44,13 +42,13 @@ def build(
         mean = sum(int(_load(one, "lengths").sum(dtype=np.int64)) for one in counted) / count or 1.0  # no term at all
         merge = partial(_merge, counted, count, mean, k1, b)
         merged = shards.map_shards(f"{name}.scores", key, merge, list(pairwise(_bounds(counted))), executor)
+    having = np.concatenate([np.load(part / "having.npy") for part in merged])
     with shards.atomic(out) as folder:
-        folder.mkdir()
-        index = _Merged(count, k1, b)
-        index.index(merged, create_empty_token=False)
-        index.save(folder)
-        facts = {"k1": k1, "b": b, "mean_length": mean}
-        facts |= {"terms": len(index.vocab_dict) - 1, "postings": len(index.scores["data"])}
+        _index(count, k1, b, having).save(folder)
+        for array in ("data", "indices"):
+            _join(merged, array, folder / f"{array}.csc.index.npy")
+        _write_terms(merged, folder / VOCABULARY)
+        facts = {"k1": k1, "b": b, "mean_length": mean, "terms": len(having), "postings": int(having.sum())}
         shards.write_json(folder / "meta.json", describe(docs, None, kind="bm25", analyser=Analyser.name, **facts))
     for part in ("counts", "scores"):
         shards.forget(f"{name}.{part}", key)
@@ -59,21 +57,23 @@ def build(
 
 def _count(docs: Path, start: int, path: Path) -> None:
     """Which documents of the segment at `start` have each term, in the terms' order, and how often."""
-    analyser, parts, lengths = Analyser(), [], []
-    numbers: defaultdict[str, int] = defaultdict()
-    numbers.default_factory = numbers.__len__
+    analyser, found, sizes = Analyser(), [], []
     for texts in documents.texts(docs, start, start + SEGMENT):
-        found = [analyser.terms(text) for text in texts]
-        lengths += map(len, found)
-        parts.append(np.fromiter(map(numbers.__getitem__, chain.from_iterable(found)), np.int64))
-    terms = sorted(numbers)
-    places = np.argsort([numbers[term] for term in terms])
-    pairs = places[np.concatenate(parts)] * len(lengths) + np.repeat(np.arange(len(lengths)), lengths)
-    pairs, counts = np.unique(pairs, return_counts=True)
+        words = analyser.words(texts)
+        found.append(words.values)
+        sizes.append(np.diff(np.from_dlpack(words.offsets)))
+    words = pa.chunked_array(found).dictionary_encode().combine_chunks()
+    stems = analyser.stems(words.dictionary.to_pylist())
+    terms, numbers = _numbered(strings([*stems, ""]))  # "" is the first, and no term
+    number = numbers[np.from_dlpack(words.indices)] - 1
+    sizes = np.concatenate(sizes)
+    document = np.repeat(np.arange(len(sizes)), sizes)[number >= 0]
+    lengths = np.bincount(document, minlength=len(sizes))
+    pairs, counts = np.unique(number[number >= 0] * len(lengths) + document, return_counts=True)
     term, document = np.divmod(pairs, len(lengths))
-    starts = np.searchsorted(term, np.arange(len(terms) + 1))
+    starts = np.searchsorted(term, np.arange(len(terms)))
     arrays = {"documents": document.astype(np.uint16), "counts": counts.astype(np.int32)}
-    _save(path, _strings(terms), **arrays, starts=starts, lengths=np.array(lengths, np.int32))
+    _save(path, terms[1:], **arrays, starts=starts, lengths=lengths.astype(np.int32))
 
 
 def _bounds(counted: list[Path]) -> list[str | None]:
@@ -99,10 +99,8 @@ def _merge(
         first, last = (len(own) if at is None else bisect_left(own, at, key=methodcaller("as_py")) for at in bounds)
         terms.append(own[first:last])
         starts.append(_load(one, "starts")[first : last + 1].copy())
-    encoded = pa.chunked_array(terms).dictionary_encode().combine_chunks()
-    order = pc.sort_indices(encoded.dictionary)
-    distinct, places = encoded.dictionary.take(order), np.argsort(np.from_dlpack(order))
-    columns = np.split(places[np.from_dlpack(encoded.indices)], np.cumsum([len(own) for own in terms])[:-1])
+    distinct, numbers = _numbered(pa.chunked_array(terms))
+    columns = np.split(numbers, np.cumsum([len(own) for own in terms])[:-1])
     having = np.zeros(len(distinct), np.int64)
     for own, begins in zip(columns, starts, strict=True):
         having[own] += np.diff(begins)
@@ -120,38 +118,41 @@ def _merge(
     _save(path, distinct, having=having, indices=indices, data=data)
 
 
-class _Merged(bm25s.BM25):
-    """bm25s's index, of columns that lie on disk: `index` takes the files of _merge."""
-
-    def __init__(self, count: int, k1: float, b: float) -> None:
-        super().__init__(k1=k1, b=b)
-        self._count, self.nonoccurrence_array = count, None
-
-    def build_index_from_tokens(self, corpus_tokens: list[Path], **_: bool) -> tuple[dict, dict[str, int]]:
-        terms = [*chain.from_iterable(_terms(part).to_pylist() for part in corpus_tokens), ""]
-        having = np.concatenate(
-            [[0], *(np.load(part / "having.npy") for part in corpus_tokens), [0]]
-        )  # "" is in no document
-        scores = {name: _joined(corpus_tokens, name) for name in ("data", "indices")}
-        scores |= {"indptr": np.cumsum(having), "num_docs": self._count}
-        return scores, dict(zip(terms, range(len(terms)), strict=True))
+def _index(count: int, k1: float, b: float, having: np.ndarray) -> bm25s.BM25:
+    """bm25s's index without what would be large in memory: terms and postings, which go to its folder by themselves."""
+    index = bm25s.BM25(k1=k1, b=b)
+    columns = np.cumsum(np.concatenate([[0], having, [0]]))  # the last is bm25s's term "", which is in no document
+    index.scores = {"data": having[:0], "indices": having[:0], "indptr": columns, "num_docs": count}
+    index.vocab_dict, index.nonoccurrence_array = {}, None
+    return index
 
 
-def _joined(parts: list[Path], name: str) -> np.ndarray:
-    """The parts' arrays of that name behind each other, in a file beside them."""
+def _join(parts: list[Path], name: str, file: Path) -> None:
+    """Write the parts' arrays of that name behind each other."""
     ends = np.cumsum([0, *(len(_load(part, name)) for part in parts)])
-    kind, file = _load(parts[0], name).dtype, parts[0].with_name(f"{name}.npy")
-    whole = np.lib.format.open_memmap(file, "w+", kind, (int(ends[-1]),))
+    whole = np.lib.format.open_memmap(file, "w+", _load(parts[0], name).dtype, (int(ends[-1]),))
     for part, begin, end in zip(parts, ends, ends[1:], strict=False):
         whole[begin:end] = _load(part, name)
-    return whole
+    whole.flush()
 
 
-def _strings(terms: list[str]) -> pa.Array:
-    """As pa.array makes it, which would import pandas, as would numpy's reading of an array but by from_dlpack."""
-    pieces = [term.encode() for term in terms]
-    ends = np.cumsum([0, *map(len, pieces)], dtype=np.int32)
-    return pa.StringArray.from_buffers(len(terms), pa.py_buffer(ends), pa.py_buffer(b"".join(pieces)))
+def _write_terms(parts: list[Path], file: Path) -> None:
+    """Write the terms of all parts, in order, as JSON: {"term":number,…}, bm25s's vocabulary."""
+    number = 0
+    with file.open("wb") as json:
+        json.write(b"{")
+        for terms in map(_terms, parts):
+            numbers = pa.py_buffer(np.arange(number, number := number + len(terms)))
+            numbers = pa.Array.from_buffers(pa.int64(), len(terms), [None, numbers]).cast(pa.string())
+            json.write(pc.binary_join_element_wise('"', terms, '":', numbers, ",", "").buffers()[2])
+        json.write(f'"":{number}}}'.encode())
+
+
+def _numbered(texts: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, np.ndarray]:
+    """The distinct texts in order, and the place of each text among them."""
+    encoded = pa.chunked_array(texts).dictionary_encode().combine_chunks()
+    order = pc.sort_indices(encoded.dictionary)
+    return encoded.dictionary.take(order), np.argsort(np.from_dlpack(order))[np.from_dlpack(encoded.indices)]
 
 
 def _save(folder: Path, terms: pa.Array, **arrays: np.ndarray) -> None:

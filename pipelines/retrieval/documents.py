@@ -23,10 +23,13 @@ class Documents(NamedTuple):
 
 
 def count(docs: Path) -> int:
-    """Rows of a docs.parquet. Raises LongtailError if it is missing or empty."""
+    """Rows of a docs.parquet. Raises LongtailError if it is missing, broken or empty."""
     if not Path(docs).is_file():
         raise LongtailError(f"{docs}: no such file; run the stage `chunk` first")
-    rows = pq.read_metadata(docs).num_rows
+    try:
+        rows = pq.read_metadata(docs).num_rows
+    except pa.ArrowInvalid as error:
+        raise LongtailError(f"{docs}: not a whole Parquet file ({error}); run the stage `chunk` again") from None
     if not rows:
         raise LongtailError(f"{docs}: no documents, expected at least one; see the rejects beside it")
     return rows

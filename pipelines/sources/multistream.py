@@ -1,38 +1,42 @@
-"""Parts of a multistream Wikipedia dump, by the index that lies beside it: each can be read by itself."""
+"""Parts of a Wikipedia dump, each of which can be read by itself: by its index, where one is there, or by its bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 from pipelines.errors import LongtailError
+from pipelines.sources.bz2_blocks import CLOSE, OPEN, open_pages
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.text import open_lines
+from pipelines.sources.text import open_blocks, open_lines
 from pipelines.sources.wikipedia import Page, read_pages
 
 DUMP, INDEX = "-multistream", "-multistream-index"
 STREAMS = 20  # of 100 pages each in a part: some 2 MB, a second to decompress and parse
+BYTES = 1 << 24  # in a part of a dump without an index: some 70 MB of XML, a few seconds
 
 
 class Part(NamedTuple):
-    """A source file, or bytes `begin` to `end` of it, which hold `pages` pages."""
+    """A source file, or a part of it: bytes `begin` to `end`, or the pages that begin there where `pages` is None."""
 
     file: Path
     begin: int = 0
     end: int | None = None  # None: the end of the file
-    pages: int | None = None  # None: not known
+    pages: int | None = None  # that these bytes hold by the dump's index
 
 
 def parts(file: Path, streams: int = STREAMS) -> list[Part]:
-    """A source file in the parts it can be read in, in its order: a multistream dump by its index, others whole.
+    """A source file in the parts it can be read in, in its order: of dumps (.xml….bz2) so many bytes, others whole.
 
-    An index (…-multistream-index.txt.bz2, or -index1.txt-p1p9.bz2 of -multistream1.xml-p1p9.bz2) has no part itself: it
-    has a line for each page, `stream's first byte:page id:title`. A part has `streams` streams; the first begins with
-    the dump's header. Raises LongtailError naming index and line where it isn't like that, or its dump isn't there.
+    A multistream dump is cut by its index (…-multistream-index.txt.bz2, or -index1.txt-p1p9.bz2 of
+    -multistream1.xml-p1p9.bz2), which has no part itself: it has a line for each page, `stream's first byte:page
+    id:title`. A part has `streams` streams; the first begins with the dump's header. Raises LongtailError naming index
+    and line where it isn't like that, or its dump isn't there.
     """
     if DUMP not in file.name:
-        return [Part(file)]
+        return _by_bytes(file)
     if INDEX in file.name:
         dump = file.with_name(file.name.replace(INDEX, DUMP, 1).replace(".txt", ".xml", 1))
         if not dump.is_file():
@@ -40,7 +44,7 @@ def parts(file: Path, streams: int = STREAMS) -> list[Part]:
         return []
     index = file.with_name(file.name.replace(DUMP, INDEX, 1).replace(".xml", ".txt", 1))
     if not index.is_file():
-        return [Part(file)]
+        return _by_bytes(file)
     starts, pages = _streams(index, file)
     bounds = [0, *starts[streams::streams], None]
     counts = (sum(pages[first : first + streams]) for first in range(0, len(pages), streams))
@@ -51,7 +55,7 @@ def read_articles(part: Part, rejects: Rejects) -> Iterator[Page]:
     """The part's articles, see `read_pages`; LongtailError too where there are not as many pages as the index says."""
     before = rejects.read
     try:
-        yield from read_pages(part.file, rejects, part.begin, part.end)
+        yield from read_pages(part.file, rejects, _dump(part))
     except LongtailError as error:
         raise error if part.pages is None else LongtailError(f"{error}, and its index") from None
     if part.pages not in (None, found := rejects.read - before):
@@ -59,6 +63,22 @@ def read_articles(part: Part, rejects: Rejects) -> Iterator[Page]:
             f"{part.file}: {found} pages from byte {part.begin} on, expected the {part.pages} of its index; "
             "fetch both again"
         )
+
+
+def _by_bytes(file: Path) -> list[Part]:
+    if ".xml" not in file.name or file.suffix != ".bz2" or file.stat().st_size <= BYTES:
+        return [Part(file)]
+    starts = range(0, file.stat().st_size, BYTES)
+    return [Part(file, start, end) for start, end in zip(starts, [*starts[1:], None], strict=True)]
+
+
+def _dump(part: Part) -> Iterable[bytes] | None:
+    """The part's pages as a dump by themselves; None for a whole file."""
+    begin, end = part.begin, part.end
+    if part.pages is not None:
+        head, foot = [OPEN] if begin else [], [] if end is None else [CLOSE]
+        return chain(head, open_blocks(part.file, begin, end), foot)
+    return open_pages(part.file, begin, end) if begin or end else None
 
 
 def _streams(index: Path, dump: Path) -> tuple[list[int], list[int]]:

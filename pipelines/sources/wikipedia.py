@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 from xml.parsers import expat
@@ -23,21 +23,19 @@ class Page(NamedTuple):
     text: str  # wikitext
 
 
-def read_pages(path: str | Path, rejects: Rejects, begin: int = 0, end: int | None = None) -> Iterator[Page]:
+def read_pages(path: str | Path, rejects: Rejects, blocks: Iterable[bytes] | None = None) -> Iterator[Page]:
     """Yield the articles: namespace 0, no redirects, their last revision; `rejects` counts the others.
 
-    An article longer than LONGEST characters goes to `rejects` (too_long) and isn't held. `begin` and `end` are bytes
-    of the file: a range of whole bz2 streams of a multistream dump, which hold whole pages. Raises LongtailError naming
-    the file, and the page before, when it is damaged (see `open_blocks`) or isn't a MediaWiki dump.
+    An article longer than LONGEST characters goes to `rejects` (too_long) and isn't held. `blocks` are a dump of some
+    of the file's pages, in its place. Raises LongtailError naming the file, and the page before, when it is damaged
+    (see `open_blocks`) or isn't a MediaWiki dump.
     """
     dump = _Dump()
     try:
-        if begin:
-            dump.parse(b"<mediawiki>")
-        for block in open_blocks(path, begin, end):
+        for block in open_blocks(path) if blocks is None else blocks:
             dump.parse(block)
             yield from _articles(path, dump.take(), rejects)
-        dump.parse(b"" if end is None else b"</mediawiki>", True)
+        dump.parse(b"", True)
         yield from _articles(path, dump.take(), rejects)
     except (expat.ExpatError, ValueError) as error:
         raise LongtailError(

@@ -50,8 +50,11 @@ def test_a_dump_read_in_parts_gives_the_bytes_of_one_read_as_a_whole(
     in_parts = make(tokenizer, chosen(workers), "wikipedia", "parts")
     index.unlink()
     whole = make(tokenizer, chosen(1), "wikipedia", "whole")
-    assert in_parts == whole
+    monkeypatch.setattr(multistream, "BYTES", 2_000)
+    by_bytes = make(tokenizer, chosen(workers), "wikipedia", "bytes")
+    assert in_parts == whole == by_bytes
     assert_same_bytes("parts", "whole")
+    assert_same_bytes("bytes", "whole")
     assert [(row["row"], row["reason"]) for row in whole[3]] == [(33, "bad_wikitext")]
 
 

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from pipelines import params
+from pipelines.corpus import split
 from pipelines.corpus.split import PERMUTATIONS, SHINGLE, bands, near_duplicates, side, signatures
 
 QUERIES = params.Queries(
@@ -82,19 +83,29 @@ def test_short_documents_have_signatures_too() -> None:
 
 def found(documents: dict[str, tuple[str, np.ndarray]], threshold: float) -> set[str]:
     own = signed(*(tokens for _, tokens in documents.values()))
-    con = duckdb.connect()
+    return found_by(own, list(documents), [side for side, _ in documents.values()], threshold)
+
+
+def found_by(signatures: np.ndarray, names: list[str], sides: list[str], threshold: float, **config: str) -> set[str]:
+    con = duckdb.connect(config=config)
     con.register(
         "given",
         pa.table(
             {
-                "source_document": list(documents),
-                "side": [side for side, _ in documents.values()],
-                "signature": pa.FixedSizeListArray.from_arrays(pa.array(own.ravel()), PERMUTATIONS),
-                "bands": list(bands(own, threshold)),
+                "source_document": names,
+                "side": sides,
+                "signature": pa.FixedSizeListArray.from_arrays(pa.array(signatures.ravel()), PERMUTATIONS),
+                "bands": list(bands(signatures, threshold)),
             }
         ),
     )
     return near_duplicates(con, "given", threshold)
+
+
+def alike(rng: np.random.Generator, count: int, changed: float) -> np.ndarray:
+    """Signatures of one text with a share of it changed, each time elsewhere."""
+    own = np.tile(rng.integers(0, 2**32, PERMUTATIONS, dtype=np.uint32), (count, 1))
+    return np.where(rng.random(own.shape) < changed, rng.integers(0, 2**32, own.shape, dtype=np.uint32), own)
 
 
 @pytest.mark.parametrize("threshold", [0.5, 0.8, 1.0])
@@ -112,12 +123,36 @@ def test_near_duplicates_of_the_corpus_are_found_and_only_they(threshold: float)
         assert same == {"q30"} | {f"q{i}" for i in range(10)}
 
 
+@pytest.mark.parametrize("first", [2, 32])
+def test_however_few_are_compared_first_all_near_duplicates_are_found(
+    monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    monkeypatch.setattr(split, "FIRST", first)
+    rng = np.random.default_rng(5)
+    own = np.concatenate([alike(rng, 60, changed) for changed in (0.05, 0.1, 0.13, 0.2)])
+    sides = rng.choice(split.SIDES, len(own), p=[0.6, 0.2, 0.1, 0.1])
+    names, ranks = [f"d{i}" for i in range(len(own))], np.array([split.SIDES.index(side) for side in sides])
+    together = (bands(own, 0.8)[:, None] == bands(own, 0.8)).any(axis=2)
+    similar = (own[:, None] == own).mean(axis=2) >= 0.8
+    expected = (together & similar & (ranks[:, None] > ranks)).any(axis=1)
+    assert found_by(own, names, sides.tolist(), 0.8) == {names[i] for i in np.flatnonzero(expected)}
+    assert 20 < expected.sum() < (ranks > 0).sum()
+
+
+def test_thousands_of_near_duplicates_of_one_another_need_little_memory() -> None:
+    own = alike(np.random.default_rng(6), 3000, 0.04)
+    sides = ["train" if i % 5 == 0 else "corpus" for i in range(len(own))]
+    names = [f"d{i}" for i in range(len(own))]
+    expected = {name for name, side in zip(names, sides, strict=True) if side == "train"}
+    assert found_by(own, names, sides, 0.8, memory_limit="100MB", temp_directory="", threads="1") == expected
+
+
 def test_of_two_similar_documents_on_different_sides_the_later_one_goes() -> None:
     text = np.arange(300)
-    alike = {name: (name, text) for name in ("corpus", "test", "validation", "train")}
-    assert found(alike, 0.8) == {"test", "validation", "train"}
-    del alike["corpus"]
-    assert found(alike, 0.8) == {"validation", "train"}
+    every = {name: (name, text) for name in ("corpus", "test", "validation", "train")}
+    assert found(every, 0.8) == {"test", "validation", "train"}
+    del every["corpus"]
+    assert found(every, 0.8) == {"validation", "train"}
     assert found({"a": ("train", text), "b": ("train", text)}, 0.8) == set()
     assert found({"a": ("corpus", text), "b": ("corpus", text)}, 0.8) == set()
 

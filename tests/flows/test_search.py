@@ -82,6 +82,8 @@ def test_json_for_scripts(longtail):
         (["Velm", "--corpus", "wikitext"], 1, "there are wikipedia by bm25\n"),
         ([" ", "--retriever", "bm25"], 1, "error: the text is empty"),
         (["zzz", "--retriever", "bm25"], 1, "error: no document of wikipedia has a word of 'zzz'"),
+        (["zzz " * 1000, "--retriever", "bm25"], 1, "has a word of 'zzz zzz"),
+        (["\udcff", "--retriever", "bm25"], 1, "has a word of '?'"),
         (["Velm", "--corpus", "books"], 2, "'books' is not one of"),
         (["Velm", "-k", "0"], 2, "greater than or equal to 1"),
     ],
@@ -92,6 +94,7 @@ def test_what_goes_wrong_is_said_in_one_line_with_an_exit_code(longtail, words, 
     assert said in err
     if code == 1:
         assert err.count("\n") == 1 + err.count("shard]")
+        assert len(err.splitlines()[-1]) < 200
 
 
 def test_documents_that_are_gone_are_named(longtail, tmp_path):

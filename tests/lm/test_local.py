@@ -10,21 +10,33 @@ import psutil
 import pytest
 import tiny_models
 import torch
-from tokenizers import processors
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import (
     AutoModelForCausalLM,
+    BartConfig,
+    BartForCausalLM,
+    BertConfig,
+    BertLMHeadModel,
     BloomConfig,
     BloomForCausalLM,
     Gemma2Config,
     Gemma2ForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
+    GPTNeoConfig,
+    GPTNeoForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    LlamaModel,
+    MambaConfig,
+    MambaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
     OPTConfig,
     OPTForCausalLM,
+    PreTrainedTokenizerFast,
 )
 
 from pipelines.errors import LongtailError
@@ -137,6 +149,24 @@ def test_a_text_begins_as_the_tokenizer_begins_it(like, template, bos, eos, firs
     assert [row.tolist() for row in found.split(found.values)] == [first + plain, empty]
 
 
+@pytest.mark.parametrize("continuation", [" was born in Velm", "anna", ""])
+def test_a_continuation_has_no_space_but_its_own(continuation):
+    """SentencePiece, as LLaMA 1 and 2 have it, puts one before every text by itself."""
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer, bpe.decoder = pre_tokenizers.Metaspace(prepend_scheme="always"), decoders.Metaspace()
+    trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=["<s>", "</s>", "<pad>"])
+    bpe.train_from_iterator([*tiny_models.TEXT * 3, *["a\n\nb c\n\nd e\n\nf"] * 9], trainer)
+    own = PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token="<s>", eos_token="</s>", pad_token="<pad>")
+    texts = PromptTokenizer(own, Path("llama"), "llama", 128)
+    prompt = texts.prompts([Prompt("Mira Tosh")], np.ones(1, np.int64)).values.tolist()
+    merged = "\n\nA"  # one token with the line break that stands before the others
+    tokens, counts = (one.split(one.values) for one in texts.continuations([continuation, merged]))
+    assert prompt + tokens[0].tolist() == own("Mira Tosh" + continuation, add_special_tokens=False)["input_ids"]
+    assert tokens[1].tolist() == own(merged, add_special_tokens=False)["input_ids"]
+    assert [part.sum() for part in counts] == [len(continuation.encode()), len(merged.encode())]
+    assert own.convert_ids_to_tokens(texts.token_id(" Velm")) == "▁Velm"
+
+
 def test_too_long_a_prompt_loses_the_far_end_of_the_context(lm):
     document, context = "The capital of Norland is Velm.\n", " ".join(tiny_models.words(8, 5, at_least=20))
     head, both, tail = encode(lm, document), encode(lm, document + context), encode(lm, " Velm")
@@ -228,13 +258,46 @@ def gemma(own):
     )  # fmt: skip
 
 
-FAMILIES = [(gpt2, False), (opt, True), (bloom, False), (mistral, True), (gemma, True)]
+def neo(own):
+    """Every other layer looks back 8 tokens only, which its cache does not know."""
+    return GPTNeoForCausalLM(
+        GPTNeoConfig(
+            vocab_size=len(own), hidden_size=32, num_layers=2, num_heads=4, max_position_embeddings=128, window_size=8,
+            attention_types=[[["global", "local"], 1]], initializer_range=0.3,
+        )
+    )  # fmt: skip
+
+
+def bart(own):
+    """The decoder alone, which counts padding's places in."""
+    return BartForCausalLM(
+        BartConfig(
+            vocab_size=len(own), d_model=32, decoder_ffn_dim=48, decoder_layers=2, decoder_attention_heads=4,
+            max_position_embeddings=128, init_std=0.3, pad_token_id=2, bos_token_id=0, eos_token_id=1,
+        )
+    )  # fmt: skip
+
+
+def mamba(own):
+    """Recurrent: no keys and values at all."""
+    model = MambaForCausalLM(
+        MambaConfig(vocab_size=len(own), hidden_size=32, state_size=8, num_hidden_layers=2, time_step_rank=4)
+    )
+    with torch.no_grad():
+        model.get_input_embeddings().weight.normal_()
+    return model
+
+
+FAMILIES = [  # whether the tokenizer begins a text; whether answers go on from what their prompts begin with
+    (gpt2, False, True), (opt, True, True), (bloom, False, True), (mistral, True, False), (gemma, True, False),
+    (neo, False, False), (bart, True, False), (mamba, False, False),
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module", params=FAMILIES, ids=lambda param: param[0].__name__)
 def family(request, tmp_path_factory):
-    """A model of the family, in which some texts begin alike, and those texts; with and without a first token."""
-    kind, bos = request.param
+    """A model of the family, its first token, texts some of which begin alike, and whether that is gone on from."""
+    kind, bos, once = request.param
     folder, own = tmp_path_factory.mktemp("family"), tiny_models.tokenizer(bos=bos)
     torch.manual_seed(0)
     kind(own).save_pretrained(folder)
@@ -244,7 +307,7 @@ def family(request, tmp_path_factory):
     prompts += [Prompt(prompt.context, shots[i % 2]) for i, prompt in enumerate(prompts)] + [Prompt("")]
     continuations += [*continuations, " Velm was born"]
     again = slice(24, 30)  # the same pairs once more: all but what is asked for is shared
-    return open_model(folder), [0] if bos else [], prompts + prompts[again], continuations + continuations[again]
+    return open_model(folder), [0] if bos else [], prompts + prompts[again], continuations + continuations[again], once
 
 
 def plain(lm, ids):
@@ -255,7 +318,7 @@ def plain(lm, ids):
 
 
 def test_every_family_scores_as_a_plain_loop_does(family):
-    lm, first, prompts, continuations = family
+    lm, first, prompts, continuations, _ = family
     tails = [encode(lm, text) for text in continuations]
     heads = [first + encode(lm, prompt.document + prompt.context) for prompt in prompts]
     heads = [head or [lm.tokenizer.bos_token_id] for head in heads]
@@ -268,15 +331,67 @@ def test_every_family_scores_as_a_plain_loop_does(family):
 
 
 def test_every_family_generates_alike_with_a_prefix_read_once(family):
-    lm, _, prompts, _ = family
+    lm, _, prompts, _, once = family
     begun = prompts[24:48:2]  # the same document
     alone = [lm.generate([prompt], 6)[0] for prompt in begun]
     with counted(lm) as shapes:
         together = lm.generate(begun, 6)
-    once = not getattr(lm.model.config, "sliding_window", None)
-    assert (shapes[0][0] == 1) == once, "what the prompts share is read once, but for sliding windows"
+    assert (shapes[0][0] == 1) == once
     assert [one.text for one in together] == [one.text for one in alone]
     np.testing.assert_allclose([one.mean_log_prob for one in together], [one.mean_log_prob for one in alone], atol=1e-5)
+
+
+def saved(model, folder):
+    model.save_pretrained(folder)
+    tiny_models.tokenizer().save_pretrained(folder)
+    return folder
+
+
+def test_inside_its_window_a_model_goes_on_from_a_prefix_read_once(tmp_path):
+    torch.manual_seed(0)
+    model = mistral(tiny_models.tokenizer())
+    model.config.sliding_window = 120
+    lm = open_model(saved(model, tmp_path))
+    prompts = [Prompt(text, "The capital of Norland is Velm. " * 4) for text in tiny_models.words(6, 2, at_most=6)]
+    with counted(lm) as shapes:
+        together = lm.generate(prompts, 6)
+    assert shapes[0][0] == 1
+    assert [one.text for one in together] == [lm.generate([prompt], 6)[0].text for prompt in prompts]
+
+
+def test_a_long_text_does_not_change_how_a_short_one_beside_it_is_read(tmp_path):
+    """Phi-3's way to long texts: other frequencies for all of a batch that has one."""
+    torch.manual_seed(0)
+    factors = {"short_factor": [1.0] * 4, "long_factor": [8.0] * 4, "original_max_position_embeddings": 48}
+    config = LlamaConfig(
+        vocab_size=len(tiny_models.tokenizer()), hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+        num_attention_heads=4, max_position_embeddings=128, initializer_range=0.3,
+        rope_parameters={"rope_type": "longrope", "rope_theta": 10000.0, **factors},
+    )  # fmt: skip
+    lm = open_model(saved(LlamaForCausalLM(config), tmp_path))
+    prompts = [Prompt("Mira Tosh was"), Prompt(" ".join(tiny_models.words(2, 5, at_least=40)))]
+    alone, _ = (lm.score([prompt], [" born in Velm"]).log_probs[0] for prompt in prompts)
+    np.testing.assert_allclose(lm.score(prompts, [" born in Velm"] * 2).log_probs[0], alone, atol=1e-5)
+
+
+def test_a_model_that_looks_ahead_is_refused(tmp_path):
+    config = BertConfig(
+        vocab_size=len(tiny_models.tokenizer()), hidden_size=32, num_hidden_layers=1, num_attention_heads=4,
+        intermediate_size=48, max_position_embeddings=128, initializer_range=0.3,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    with pytest.raises(LongtailError, match=r"BertLMHeadModel.*expected a causal language model"):
+        open_model(saved(BertLMHeadModel(config), tmp_path))
+
+
+def test_a_checkpoint_without_some_of_the_models_weights_is_refused(tmp_path):
+    """transformers would draw them at random."""
+    LlamaModel(LlamaConfig(vocab_size=400, hidden_size=32, num_hidden_layers=1, intermediate_size=48)).save_pretrained(
+        tmp_path
+    )
+    tiny_models.tokenizer().save_pretrained(tmp_path)
+    with pytest.raises(LongtailError, match=r"no weights for 1 of the parameters of LlamaForCausalLM, lm_head.weight"):
+        open_model(tmp_path)
 
 
 @contextmanager
@@ -326,6 +441,7 @@ def test_memory_is_bounded_whatever_the_vocabulary(tmp_path):
     weights = size * 32
     assert weights <= seen[0] <= LOGITS
     if (peak := Path("/proc/self/clear_refs")).exists():
+        lm.score(prompts, [text * 3 for text in continuations])  # the room of smaller arrays is kept once it was had
         before = psutil.Process().memory_info().rss
         peak.write_text("5")  # the peak counts from now
         lm.score(prompts, [text * 3 for text in continuations])

@@ -84,6 +84,15 @@ def test_every_loader_reads_it(first, loaders, monkeypatch, tmp_path):
     check_loading(first, loaders, monkeypatch, tmp_path)
 
 
+def test_another_release_of_the_same_name_is_not_taken_for_one_in_the_cache(first, loaders, monkeypatch, tmp_path):
+    datasets, _ = loaders
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "hf")
+    other = release(write_data(tmp_path / "data", questions(views=VIEWS | {2: 98})), tmp_path / "out")
+    assert other.name == first.name
+    loaded = [datasets.load_dataset(str(folder), "popqa", split="test") for folder in (first, other)]
+    assert loaded[0]["s_pop"] != loaded[1]["s_pop"]
+
+
 def test_popqas_tsv_is_in_the_published_format(first):
     rows = published.read_published(first / "popqa.tsv", Rejects(0.0)).to_pylist()
     wanted = [{name: row[name] for name in published.COLUMNS} for row in questions()]

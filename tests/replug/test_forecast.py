@@ -61,6 +61,24 @@ def test_without_models_the_plan_is_made_of_shapes_and_says_so(paper, tmp_path, 
     assert any(line.startswith("disk: 175.1 GB of embeddings before and after, 87.6 while it trains") for line in lines)
 
 
+def test_without_corpora_their_sources_say_how_many_documents_there_may_be(settings, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dumps").mkdir()
+    (tmp_path / "dumps/a.xml.bz2").write_bytes(bytes(40 * forecast.DOCUMENT))
+    settings["fetch"] = {"source": "files", "root": "dumps", "files": {"wikipedia": ["*.bz2", "a.*"], "pile": ["b.*"]}}
+    for corpus in settings["corpus"].values():
+        corpus["documents"] = None
+    guess, unknown = "a guess: no corpus is there yet", "unknown: no corpus is there yet"
+    shown = forecast.forecast(chosen(settings))
+    assert shown[1] == f"documents: wikipedia 40 ({guess}), pile 0 ({unknown}), wikitext 0 ({unknown})"
+    settings["fetch"]["files"] = {}
+    assert any(line.startswith("memory: texts of a round") for line in forecast.forecast(chosen(settings)))
+    settings["fetch"]["source"] = "world"
+    settings["world"] |= {"entities": 20, "pile_documents": 3}
+    shown = forecast.forecast(chosen(settings))
+    assert shown[1] == f"documents: wikipedia 20 ({guess}), pile 60 ({guess}), wikitext 0 ({unknown})"
+
+
 def test_side_by_side_a_round_takes_as_long_as_the_slower_of_the_two():
     assert forecast._side_by_side(5.0, 2.0, 10.0, 100.0, 2) == 5 + 5 + 100 + 1
     assert forecast._side_by_side(5.0, 30.0, 300.0, 15.0, 3) == 5 + 30 + 300

@@ -2,9 +2,11 @@
 
 import math
 import os
+import re
 import resource
 import subprocess
 import sys
+import unicodedata
 from collections import Counter
 from pathlib import Path
 
@@ -16,7 +18,7 @@ import pytest
 
 from pipelines import params
 from pipelines.errors import LongtailError
-from pipelines.retrieval import bm25, bm25_build
+from pipelines.retrieval import bm25, bm25_build, terms
 from pipelines.retrieval.open import open_retriever
 from pipelines.retrieval.terms import Analyser
 
@@ -56,10 +58,10 @@ def opened(made):
 
 def formula(query, texts=TEXTS, k1=1.5, b=0.75):
     """Lucene's BM25 of every text, as the textbook writes it."""
-    documents = [Counter(Analyser().terms(text)) for text in texts]
+    documents = [Counter(words) for words in Analyser().terms(texts)]
     mean = sum(map(Counter.total, documents)) / len(documents)
     scores = np.zeros(len(documents))
-    for term, times in Counter(Analyser().terms(query)).items():
+    for term, times in Counter(next(Analyser().terms([query]))).items():
         holding = sum(term in document for document in documents)
         idf = math.log(1 + (len(documents) - holding + 0.5) / (holding + 0.5))
         for i, document in enumerate(documents):
@@ -137,6 +139,21 @@ def test_documents_and_queries_go_through_the_same_analyser(made):
     assert (scores > 0).all()
 
 
+def test_words_are_what_pythons_expression_finds():
+    every = " ".join(chr(i) for i in range(sys.maxunicode + 1) if unicodedata.category(chr(i)) not in ("Cn", "Cs"))
+    texts = [
+        "",
+        " It's 3.5\nsnake_case\x00 ",
+        "\ud800 an argument \udcff",
+        "Ω\u0301Σ हिन्दी 😀\u200d👩",
+        every,
+        every[:255],
+    ]
+    for some in (texts, texts[:2]):  # all of ASCII are split apart
+        for text, words in zip(some, Analyser.words(some).to_pylist(), strict=True):
+            assert list(filter(None, words)) == re.findall(r"\w+", unicodedata.normalize("NFKC", text).lower())
+
+
 def test_a_querys_own_source_document_is_left_out(made):
     positions, scores = opened(made).search(["Velm city"] * 4, 6, ["b", None, "", "nowhere"])
     assert 2 not in positions[0]
@@ -154,6 +171,15 @@ def test_all_documents_of_a_source_are_left_out(zipf):
         assert found[297:].tolist() == [-1] * 3
 
 
+def test_every_term_is_found_and_no_other(zipf):
+    vocabulary = bm25s.BM25.load(zipf[0].parent / "out").vocab_dict
+    opened = bm25.BM25.load(zipf[0].parent / "out", zipf[0])
+    assert {term: opened._number(term) for term in vocabulary if term} == {t: n for t, n in vocabulary.items() if t}
+    assert not opened._index.vocab_dict  # nothing of it is in memory
+    for term in ("v", "w", "w1x", "w0000", "zzz", "東", "0"):
+        assert opened._number(term) == vocabulary.get(term)
+
+
 def test_only_documents_of_a_source_give_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     docs = write(tmp_path, ["Velm", "Velm"], ["a", "a"])
@@ -163,7 +189,8 @@ def test_only_documents_of_a_source_give_nothing(tmp_path, monkeypatch):
     assert np.isneginf(scores).all()
 
 
-def test_many_queries_equal_one_at_a_time(made):
+def test_many_queries_equal_one_at_a_time(made, monkeypatch):
+    monkeypatch.setattr(terms, "BATCH", 3)
     queries = [*TEXTS, "Velm", "author city"]
     together = opened(made).search(queries, 2)
     for i, query in enumerate(queries):
@@ -185,15 +212,16 @@ def test_documents_without_any_term(tmp_path, monkeypatch):
 def test_the_index_is_the_one_that_bm25s_makes_of_the_analysers_terms(zipf):
     ours = bm25s.BM25.load(zipf[0].parent / "out", mmap=True)
     theirs, analyser = bm25s.BM25(k1=1.5, b=0.75, method="lucene"), Analyser()
-    theirs.index([analyser.terms(text) for text in zipf[1]], show_progress=False)
+    theirs.index([*analyser.terms(zipf[1])], show_progress=False)
     assert set(ours.vocab_dict) == set(theirs.vocab_dict)
+    assert list(ours.vocab_dict.values()) == list(range(len(ours.vocab_dict)))
     for term in set(ours.vocab_dict) - {""}:
         (own_data, own_indices), (data, indices) = (column(index, term) for index in (ours, theirs))
         np.testing.assert_array_equal(own_indices, indices)
         np.testing.assert_allclose(own_data, data, rtol=1e-6)
     assert ours.scores["indptr"].dtype == np.int64  # more than 2^31 postings
     queries = [zipf[1][7], "w77 w3", ""]
-    _, scores = ours.retrieve([analyser.terms(query) for query in queries], k=5, show_progress=False)
+    _, scores = ours.retrieve([*analyser.terms(queries)], k=5, show_progress=False)
     np.testing.assert_array_equal(scores, find(zipf, queries, 5)[1])
 
 
@@ -288,6 +316,14 @@ def same(one, other):
 def test_an_index_of_other_documents_is_refused(made):
     write(made[0].parent, TEXTS[:-1])
     with pytest.raises(LongtailError, match="another docs"):
+        opened(made)
+
+
+@pytest.mark.parametrize("name", ["vocab.index.json", "data.csc.index.npy", "params.index.json"])
+@pytest.mark.parametrize("content", [None, b""])
+def test_a_broken_index_is_refused(made, name, content):
+    (made[1] / name).unlink() if content is None else (made[1] / name).write_bytes(content)
+    with pytest.raises(LongtailError, match="not a whole index"):
         opened(made)
 
 

@@ -65,3 +65,10 @@ def test_a_source_document_in_two_places_is_an_error(tmp_path):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(LongtailError, match="no such file"):
         documents.count(tmp_path / "docs.parquet")
+
+
+def test_a_cut_file_is_named(docs, tmp_path):
+    cut = tmp_path / "docs.parquet"
+    cut.write_bytes(docs.read_bytes()[:-1])
+    with pytest.raises(LongtailError, match=r"docs\.parquet: not a whole Parquet file"):
+        documents.count(cut)

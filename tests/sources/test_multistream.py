@@ -60,10 +60,10 @@ def test_parts_give_what_the_whole_gives(tmp_path: Path, streams: int, suffix: s
     assert last == pages[len(pages) - len(last) :], "a part can be read by itself"
 
 
-def test_other_files_are_one_part_and_an_index_is_none(tmp_path: Path) -> None:
+def test_small_and_other_files_are_one_part_and_an_index_is_none(tmp_path: Path) -> None:
     dump, index = write(tmp_path)
     assert parts(index) == []
-    for name in ("enwiki-pages-articles.xml.bz2", "psgs_w100.tsv"):
+    for name in ("enwiki-pages-articles.xml", "psgs_w100.tsv"):
         assert parts(tmp_path / name) == [Part(tmp_path / name)]
     index.unlink()
     assert parts(dump) == [Part(dump)]

@@ -1,0 +1,133 @@
+"""The longtail command, used wrongly: one line that says what to do, and an exit code that is not 0."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from flows import cli, server
+
+
+@pytest.fixture
+def longtail(tmp_path, monkeypatch, capsys, root):
+    """The command in a checkout in which nothing ran yet. Gives exit code, output and errors."""
+    (tmp_path / "conf").mkdir()
+    for name in ("params.yaml", "dvc.yaml", "conf/config.yaml"):
+        shutil.copy(root / name, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli, "CALLED_FROM", tmp_path)
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["longtail", *words])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return (ended.value.code, *capsys.readouterr())
+
+    return call
+
+
+def test_each_command_is_described_whole_on_80_columns(longtail, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    _, said, _ = longtail("--help")
+    commands = said.split("Commands:\n")[1].splitlines()
+    assert len(commands) == len(cli.app.registered_commands)
+    assert [line for line in commands if not line.endswith(".") or line.endswith("...")] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("release", "--out", "params.yaml"), "--out {here}/params.yaml: {here}/params.yaml is a file"),
+        (
+            ("diff", "a", "b", "--out", "params.yaml/page"),
+            "--out {here}/params.yaml/page: {here}/params.yaml is",
+        ),
+        (("import-answers", "none.csv", "--dataset=popqa", "--lm=x", "--method=bm25"), "{here}/none.csv: no such file"),
+        (("report",), "data/report/index.html: no such file; `longtail run` writes it"),
+        (
+            ("search", "Velm", "--retriever", "bm25"),
+            "data/index/wikipedia/bm25: no such index; `longtail run`",
+        ),
+        (("profile", "mine"), "no profile 'mine' in conf/profile"),
+    ],
+)
+def test_what_is_not_there_or_in_the_way_is_named(longtail, tmp_path, words, named):
+    code, said, error = longtail(*words)
+    assert (code, said) == (1, "")
+    assert error.startswith(f"error: {named.format(here=tmp_path)}")
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [("ui", "--port"), ("ui", "--mlflow-port"), ("schedule", "--port")])
+def test_a_port_that_no_machine_has_is_refused(longtail, words):
+    code, _, error = longtail(*words, "99999")
+    assert code == 2
+    assert words[-1] in error
+    assert "less than or equal to 65535" in error
+
+
+def test_without_params_yaml_status_says_how_to_get_one(longtail, tmp_path):
+    (tmp_path / "params.yaml").unlink()
+    assert longtail("status") == (1, "", "error: params.yaml: no such file; `longtail profile sample` writes one\n")
+
+
+def test_ui_shows_the_pages_of_a_schedule_that_has_the_port(longtail, tmp_path, root):
+    class Healthy(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200 if self.path == "/api/health" else 404)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Healthy) as prefect:
+        threading.Thread(target=prefect.serve_forever, daemon=True).start()
+        note = tmp_path / cli.HOME / "server.json"
+        note.parent.mkdir(parents=True)
+        note.write_text(json.dumps({"url": f"http://127.0.0.1:{prefect.server_port}/api"}))
+        command = [sys.executable, "-m", "flows.cli", "ui", "--port", str(prefect.server_port)]
+        child = subprocess.Popen(
+            [*command, "--mlflow-port", str(server._free_port())],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(root)},
+            stdout=subprocess.PIPE,
+            text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+        assert child.stdout.readline() == f"Prefect: http://127.0.0.1:{prefect.server_port}\n"
+        child.stdout.readline(), child.stdout.readline()
+        child.send_signal(signal.SIGINT)
+        assert child.communicate(timeout=60)[0] == "closed\n"
+        assert child.returncode == 0
+        prefect.shutdown()
+
+
+def test_status_beside_a_run_says_what_runs_and_what_waits_for_it(project):
+    (project.folder / "input.txt").write_text("sleep b1")
+    command = [sys.executable, "-m", "dvc", "repro"]
+    child = subprocess.Popen(command, cwd=project.folder, env=project.environment, start_new_session=True)
+    try:
+        deadline = time.monotonic() + 120
+        while not (project.folder / "asleep").exists():
+            assert child.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        done = project.longtail("status")
+    finally:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+    assert done.returncode == 0, done.stderr
+    a, b1, b2, c, _ = done.stdout.splitlines()
+    assert a.split(maxsplit=1) == ["a", "up to date"]
+    assert b1.split() == ["b@1", "running"]
+    assert b2.split()[:2] == ["b@2", "missing"]
+    assert c.split(maxsplit=2)[:2] == ["c", "waiting"]
+    assert "b@1" in c

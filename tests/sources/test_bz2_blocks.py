@@ -1,0 +1,116 @@
+"""An ordinary dump read in parts, by any of its bytes, is the dump read as a whole, and no damage goes unseen."""
+
+import bz2
+from collections.abc import Iterator
+from itertools import pairwise, product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipelines.errors import LongtailError
+from pipelines.sources import bz2_blocks, multistream
+from pipelines.sources.multistream import Part, parts, read_articles
+from pipelines.sources.rejects import Rejects
+from pipelines.sources.wikipedia import Page, read_pages
+
+BLOCKS = 1  # bz2's level: blocks of 100 kB
+
+
+def xml(pages: int = 60) -> bytes:
+    """Pages of some 10 kB that compress badly, every fourth of another namespace, one longer than a block."""
+    rng = np.random.default_rng(0)
+    parts = ["<mediawiki><siteinfo/>\n"]
+    for number in range(pages):
+        text = rng.bytes(200_000 if number == pages // 2 else int(rng.integers(1, 10_000))).hex()
+        head = f"<title>T {number}</title><ns>{int(number % 4 == 1)}</ns><id>{number}</id>"
+        parts.append(f"<page>{head}<revision><text>é {text}</text></revision></page>\n")
+    return "".join([*parts, "</mediawiki>\n"]).encode()
+
+
+def saved(folder: Path, data: bytes) -> Path:
+    path = folder / "enwiki-pages-articles.xml.bz2"
+    path.write_bytes(data)
+    return path
+
+
+def read(found: list[Part]) -> tuple[list[Page], Rejects]:
+    rejects = Rejects(0.0)
+    return [article for part in found for article in read_articles(part, rejects)], rejects
+
+
+@pytest.fixture(scope="module")
+def plain() -> bytes:
+    return xml()
+
+
+@pytest.mark.parametrize("split", [5_000, 61_111, 200_000])
+@pytest.mark.parametrize("streams", [1, 3])
+def test_parts_give_what_the_whole_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain: bytes, split: int, streams: int
+) -> None:
+    monkeypatch.setattr(multistream, "BYTES", split)
+    third = -(-len(plain) // streams)
+    own = [bz2.compress(plain[at : at + third], BLOCKS) for at in range(0, len(plain), third)]
+    dump = saved(tmp_path, bz2.compress(b"").join(own))
+    pages = list(read_pages(dump, whole := Rejects(0.0)))
+    found = parts(dump)
+    assert len(found) == -(-dump.stat().st_size // split)
+    articles, rejects = read(found)
+    assert (articles, rejects.read, rejects.skipped) == (pages, whole.read, whole.skipped)
+    last, _ = read(found[-4:])
+    assert last == pages[len(pages) - len(last) :], "a part can be read by itself"
+
+
+def test_the_real_excerpt_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, real: Path) -> None:
+    dump = saved(tmp_path, min((real / "wikipedia").glob("enwiki-*short*.bz2")).read_bytes())
+    monkeypatch.setattr(multistream, "BYTES", 400_000)
+    articles, rejects = read(parts(dump))
+    assert (len(parts(dump)), len(articles), rejects.read) == (5, 106, 206)
+    assert articles == list(read_pages(dump, Rejects(0.0)))
+
+
+@pytest.mark.parametrize("size", [1, 4, 100])
+def test_a_page_belongs_to_the_part_where_its_mark_begins(size: int) -> None:
+    text = b"<mediawiki>h<page>1</page><page>2</page></mediawiki>"
+
+    def pieces(begin: int, end: int) -> Iterator[bytes]:
+        return iter([text[at : min(at + size, end)] for at in range(begin, end, size)])
+
+    for one, two in product(range(1, len(text)), repeat=2):
+        bounds = [0, *sorted({one, two}), len(text)]
+        dumps = [
+            b"".join(bz2_blocks._pages(pieces(begin, end), pieces(end, len(text)), whole=begin == 0))
+            for begin, end in pairwise(bounds)
+        ]
+        assert all(one.startswith(b"<mediawiki>") and one.endswith(b"</mediawiki>") for one in dumps)
+        starts = [[at for at in (12, 26) if begin <= at < end] for begin, end in pairwise(bounds)]
+        assert [one.count(b"<page>") for one in dumps] == list(map(len, starts))
+        assert b"".join(one.removeprefix(b"<mediawiki>").removesuffix(b"</mediawiki>") for one in dumps) == text[11:-12]
+
+
+@pytest.mark.parametrize("how", ["changed", "left out", "cut", "no end"])
+def test_damage_anywhere_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain: bytes, how: str) -> None:
+    monkeypatch.setattr(multistream, "BYTES", 100_000)
+    data = bz2.compress(plain[:300_000], BLOCKS) + bz2.compress(plain[300_000:], BLOCKS)
+    for at in (4, len(data) // 3, data.rindex(b"BZh1"), data.rindex(b"BZh1") + 5, len(data) - 30):
+        bad = {
+            "changed": data[:at] + bytes([data[at] ^ 16]) + data[at + 1 :],
+            "left out": data[:at] + data[at + 7 :],
+            "cut": data[:at] if at > 4 else data[:-1],
+            "no end": data[: -12 - at],
+        }[how]
+        dump = saved(tmp_path, bad)
+        with pytest.raises(LongtailError, match=rf"{dump.name}: (corrupt|cut in the middle)"):
+            read(parts(dump))
+
+
+def test_a_block_that_the_data_does_not_finish_is_no_block(tmp_path: Path, plain: bytes) -> None:
+    data = bz2.compress(plain, BLOCKS)
+    with saved(tmp_path, data).open("rb") as raw:
+        second = bz2_blocks._find(raw, bz2_blocks.BLOCK, 40)
+        first = b"".join(bz2_blocks._unpacked(tmp_path, raw, 32, second))
+        assert plain.startswith(first)
+        assert len(first) > 90_000
+        with pytest.raises(LongtailError, match="a block without an end"):
+            list(bz2_blocks._unpacked(tmp_path, raw, 32, second - 8_000))
