@@ -12,13 +12,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines import shards
+from pipelines.errors import LongtailError
 
 ROW_GROUP = 100_000  # rows
 
 
 @contextmanager
 def connect(memory_gb: float, threads: int) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A DuckDB in memory that spills to disk beyond `memory_gb`; what it spilled is removed at the end."""
+    """A DuckDB in memory that spills to disk beyond `memory_gb`; what it spilled is removed at the end.
+
+    Raises LongtailError where it can't do with `memory_gb`, that is `ingest.memory_gb`, or the disk is full.
+    """
     holder = shards.SCRATCH / "tmp"
     holder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=holder) as spill, duckdb.connect() as db:
@@ -26,7 +30,13 @@ def connect(memory_gb: float, threads: int) -> Iterator[duckdb.DuckDBPyConnectio
         db.execute(f"SET threads = {threads}")
         db.execute(f"SET temp_directory = '{spill}'")
         db.execute("SET enable_progress_bar = false")
-        yield db
+        try:
+            yield db
+        except duckdb.OutOfMemoryException as error:
+            said = str(error).partition("\n")[0]
+            raise LongtailError(
+                f"ingest.memory_gb: {memory_gb:g} is not enough ({said}); raise it, or lower compute.threads"
+            ) from None
 
 
 def row(db: duckdb.DuckDBPyConnection, query: str) -> tuple:

@@ -6,6 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines import database
+from pipelines.errors import LongtailError
 
 
 @pytest.fixture(autouse=True)
@@ -36,4 +37,12 @@ def test_what_spills_leaves_nothing_behind(here):
     with database.connect(0.05, 1) as db:
         database.write(db, "SELECT repeat('x', 200) || range AS t FROM range(500_000) ORDER BY t", here / "t.parquet")
     assert pq.read_metadata(here / "t.parquet").num_rows == 500_000
+    assert not any((here / ".longtail/tmp").iterdir())
+
+
+def test_too_little_memory_is_one_line_that_names_the_param(here):
+    query = "SELECT list(repeat('x', 100) || range) AS one FROM range(1_000_000)"
+    named = r"^ingest\.memory_gb: 0\.05 is not enough \(.*\); raise it, or lower compute\.threads$"
+    with pytest.raises(LongtailError, match=named), database.connect(0.05, 1) as db:
+        database.write(db, query, here / "t.parquet")
     assert not any((here / ".longtail/tmp").iterdir())
