@@ -17,7 +17,7 @@ figures with 95 % bootstrap intervals over source documents; <label> is "none" o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,18 +26,25 @@ from types import SimpleNamespace
 import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pipelines import draws, shards, stage
 from pipelines.corpus import SCORED
 from pipelines.evaluation import intervals
-from pipelines.replug import bits, ensemble
+from pipelines.replug import bits, ensemble, row_groups
 
 LOGPROBS = Path("data/logprobs")
 OUT = Path("data/language_modelling")
 METRICS = Path("data/metrics/language_modelling.json")
 SECTIONS = ("seed", "lms", "replug", "report")
-
+COLUMNS = pa.schema(
+    [
+        *((name, pa.string()) for name in ("corpus", "lm", "retriever")),
+        ("k", pa.int32()),
+        *((name, pa.string()) for name in ("query_id", "source_document", "source")),
+        ("nats", pa.float64()),
+        *((name, pa.int32()) for name in ("bytes", "tokens", "words")),
+    ]
+)
 
 Figure = tuple[Callable, np.ndarray, np.ndarray]  # a function of the sums of two columns (queries,)
 
@@ -53,16 +60,17 @@ class Texts:
 
 def evaluate(params: SimpleNamespace) -> stage.Metrics:
     """Measure every language model on every corpus; write the table and the metrics."""
-    tables, metrics = [], {}
-    for corpus in SCORED:
-        for lm in params.lms:
-            measured = bits.measure(LOGPROBS / corpus / lm, params.replug)
-            texts = describe(Path("data/corpus", corpus, "queries.parquet"), measured.ids)
-            tables.append(per_query(corpus, lm, measured, texts, params.replug.temperature))
-            metrics.setdefault(corpus, {})[lm] = figures(measured, texts, params)
+    metrics = {}
     with shards.atomic(OUT) as folder:
         folder.mkdir()
-        pq.write_table(pa.concat_tables(tables), folder / "bpb.parquet", compression="zstd")
+        with row_groups.written(folder / "bpb.parquet", COLUMNS) as add:
+            for corpus in SCORED:
+                for lm in params.lms:
+                    measured = bits.measure(LOGPROBS / corpus / lm, params.replug)
+                    texts = describe(Path("data/corpus", corpus, "queries.parquet"), measured.ids)
+                    for rows in per_query(corpus, lm, measured, texts, params.replug.temperature):
+                        add(rows)
+                    metrics.setdefault(corpus, {})[lm] = figures(measured, texts, params)
     shards.write_json(METRICS, metrics)
     return {
         f"{corpus}.{lm}.{name}": figure["value"]
@@ -92,10 +100,9 @@ def describe(queries: Path, ids: np.ndarray) -> Texts:
     return Texts(*texts, rows["words"].to_numpy())
 
 
-def per_query(corpus: str, lm: str, measured: bits.Bits, texts: Texts, temperature: float) -> pa.Table:
-    """bpb.parquet's rows of a corpus and a language model, in the order of retriever, k and query_id."""
+def per_query(corpus: str, lm: str, measured: bits.Bits, texts: Texts, temperature: float) -> Iterator[pa.Table]:
+    """bpb.parquet's rows of a corpus and a language model, setting by setting, ordered by retriever, k and query_id."""
     settings = sorted(setting for setting in measured.nats if setting[2] == temperature)
-    parts = []
     for retriever, k, _ in settings:
         nats = measured.nats[retriever, k, temperature]
         asked = np.isfinite(nats)
@@ -107,8 +114,7 @@ def per_query(corpus: str, lm: str, measured: bits.Bits, texts: Texts, temperatu
         columns |= {name: pa.array(values[asked], pa.string()) for name, values in strings.items()}
         numbers = {"bytes": measured.bytes, "tokens": measured.tokens, "words": texts.words}
         columns |= {"nats": nats[asked]} | {name: values[asked].astype(np.int32) for name, values in numbers.items()}
-        parts.append(pa.table(columns))
-    return pa.concat_tables(parts)
+        yield pa.table(columns, schema=COLUMNS)
 
 
 def figures(measured: bits.Bits, texts: Texts, params: SimpleNamespace) -> dict:
@@ -124,9 +130,11 @@ def figures(measured: bits.Bits, texts: Texts, params: SimpleNamespace) -> dict:
 
     def all_of(asked: dict[str, Figure], among: np.ndarray) -> dict[str, dict]:
         """The figures `asked` for, over some of the queries; all over the same resamples, so that they compare."""
-        columns = np.stack([column for figure in asked.values() for column in figure[1:]], axis=1)
-        sums = intervals.cluster_sums(columns[among], texts.source_documents[among].astype(str))
-        statistics = [partial(_of_columns, figure[0], 2 * place) for place, figure in enumerate(asked.values())]
+        columns = {id(column): column[among] for figure in asked.values() for column in figure[1:]}  # each once
+        places = {one: place for place, one in enumerate(columns)}
+        labels = texts.source_documents[among].astype(str)
+        sums = intervals.cluster_sums(np.stack([*columns.values()], axis=1), labels)
+        statistics = [partial(_of_columns, f, [places[id(a)], places[id(b)]]) for f, a, b in asked.values()]
         generator = draws.generator(params.seed, "language modelling")
         found = intervals.bootstraps(sums, statistics, generator, params.report.bootstrap)
         return {name: one.as_json() for name, one in zip(asked, found, strict=True)}
@@ -165,8 +173,8 @@ def figures(measured: bits.Bits, texts: Texts, params: SimpleNamespace) -> dict:
     return found
 
 
-def _of_columns(statistic: Callable, first: int, sums: np.ndarray) -> np.ndarray:
-    return statistic(sums[:, first : first + 2])
+def _of_columns(statistic: Callable, places: list[int], sums: np.ndarray) -> np.ndarray:
+    return statistic(sums[:, places])
 
 
 def _bits_per_byte(sums: np.ndarray) -> np.ndarray:

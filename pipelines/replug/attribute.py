@@ -13,7 +13,7 @@ source documents.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from pipelines import shards, stage
 
 if TYPE_CHECKING:
+    import duckdb
     import numpy as np
     import pyarrow as pa
 
@@ -38,61 +39,94 @@ UNKNOWN = -1  # frequency of a token without a word
 def attribute(params: SimpleNamespace) -> stage.Metrics:
     """Share out every scored continuation, for every retriever; write data/attribution and the metrics."""
     import numpy as np
-    import pyarrow as pa
+    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     from pipelines import database
-    from pipelines.replug import rarity
+    from pipelines.replug import attribution, row_groups
 
-    lm, tables = params.lms[0], LOGPROBS / params.lms[0]
-    with database.connect(params.ingest.memory_gb, params.compute.threads) as db:
-        queries = database.read(
-            db,
-            f"""SELECT query_id, context, continuation, source_document, bytes
-            FROM '{tables}/logprobs.parquet' JOIN '{CORPUS}/queries.parquet' AS asked ON query_id = asked.id
-            WHERE doc_id = '' ORDER BY query_id""",
-        )
-        whole = "retriever NOT LIKE '%@%'"  # not those over a share of the documents
-        retrievers = db.sql(f"SELECT DISTINCT retriever FROM '{tables}/retrieved.parquet' WHERE {whole} ORDER BY 1")
-        retrievers = [name for (name,) in retrievers.fetchall()]
-        ids, contexts, continuations, sources = (
-            queries[name].to_numpy().astype(object)
-            for name in ("query_id", "context", "continuation", "source_document")
-        )
-        n_bytes = queries["bytes"].combine_chunks()
-        bounds = n_bytes.offsets.to_numpy().astype(np.int64)
-        words, own = rarity.words(contexts, continuations, n_bytes.flatten().to_numpy(), np.diff(bounds))
-        counted = rarity.frequencies(db, CORPUS / "docs.parquet", words)
-    frequency = np.where(own >= 0, counted[own] if len(counted) else 0, UNKNOWN)
-    clusters = np.repeat(np.unique(sources, return_inverse=True)[1], np.diff(bounds))  # of each token
-
-    texts, figures = [], {}
+    lm, tables, replug = params.lms[0], LOGPROBS / params.lms[0], params.replug
+    figures = {}
     with shards.atomic(OUT) as folder:
         folder.mkdir()
-        with pq.ParquetWriter(folder / "tokens.parquet", _tokens_schema(), compression="zstd") as writer:
-            for name in retrievers:
-                measured = []
-                for rows, block, found in _blocks(tables, ids, lm, name, params.replug):
-                    part = frequency[bounds[rows.start] : bounds[rows.stop]]
-                    writer.write_table(_tokens(lm, name, block, found, continuations[rows], part))
-                    texts.append(_texts(lm, name, block, found))
+        with database.connect(params.ingest.memory_gb, params.compute.threads) as db:
+            retrievers = db.sql(
+                f"""SELECT DISTINCT retriever FROM '{tables}/retrieved.parquet'
+                WHERE retriever NOT LIKE '%@%' ORDER BY 1"""  # not those over a share of the documents
+            ).fetchall()
+            queries = _queries(db, tables, folder.parent)
+            bounds = np.append(0, np.cumsum(pc.list_value_length(queries["bytes"]).to_numpy(), dtype=np.int64))
+            frequency = _frequency(db, queries, folder.parent)
+        clusters = np.unique(queries["source_document"].to_numpy().astype(object), return_inverse=True)[1]
+        with (
+            pq.ParquetWriter(folder / "tokens.parquet", _tokens_schema(), compression="zstd") as of_tokens,
+            row_groups.written(folder / "texts.parquet", _texts_schema()) as add_texts,
+        ):
+            for (name,) in retrievers:
+                sums, start = _Sums(clusters.max(initial=-1) + 1), 0
+                for block in attribution.read(tables, name, replug.top_k, BLOCK):
+                    stop = start + len(block.ids)
+                    assert queries["query_id"][start:stop].to_pylist() == list(block.ids), "data/logprobs is of others"
+                    found = attribution.attribute(block, replug.temperature, replug.mixture)
+                    continuations = queries["continuation"][start:stop].to_numpy()
+                    own = frequency[bounds[start] : bounds[stop]].to_numpy()
+                    of_tokens.write_table(_tokens(lm, name, block, found, continuations, own))
+                    add_texts(_texts(lm, name, block, found))
                     real = block.real
-                    measured.append(np.stack([-block.closed[real], -found.mixed[real], found.memory[real]], axis=1))
-                figures[name] = _figures(np.concatenate(measured), frequency, clusters, params)
-        pq.write_table(pa.concat_tables(texts), folder / "texts.parquet", compression="zstd")
+                    none, nats = -block.closed[real], -found.mixed[real]
+                    sums.add(none, nats, found.memory[real], own, np.repeat(clusters[start:stop], block.lengths))
+                    start = stop
+                figures[name] = sums.figures(params)
     shards.write_json(METRICS, figures)
     return {f"{name}.memory": figure["memory"]["value"] for name, figure in figures.items()}
 
 
-def _blocks(
-    tables: Path, ids: np.ndarray, lm: str, retriever: str, replug
-) -> Iterator[tuple[slice, Texts, Attribution]]:
-    from pipelines.replug import attribution
+def _queries(db: duckdb.DuckDBPyConnection, tables: Path, scratch: Path) -> pa.Table:
+    """The scored queries, ordered by id."""
+    rows = db.sql(
+        f"""SELECT query_id, context, continuation, source_document, bytes
+        FROM '{tables}/logprobs.parquet' JOIN '{CORPUS}/queries.parquet' AS asked ON query_id = asked.id
+        WHERE doc_id = '' ORDER BY query_id"""
+    ).to_arrow_reader(BLOCK)
+    return _mapped(scratch / "queries", rows.schema, rows)
 
-    for start in range(0, len(ids), BLOCK):
-        rows = slice(start, min(start + BLOCK, len(ids)))
-        block = attribution.read(tables, lm, retriever, replug.top_k, ids[rows])
-        yield rows, block, attribution.attribute(block, replug.temperature, replug.mixture)
+
+def _frequency(db: duckdb.DuckDBPyConnection, queries: pa.Table, scratch: Path) -> pa.ChunkedArray:
+    """How often the corpus has each token's word, (tokens,) int64, UNKNOWN where it has none."""
+    import numpy as np
+    import pyarrow as pa
+
+    from pipelines.replug import rarity
+
+    def words() -> Iterator[pa.RecordBatch]:
+        place = 0
+        for start in range(0, len(queries), BLOCK):
+            some = queries.slice(start, BLOCK)
+            n_bytes = some["bytes"].combine_chunks()
+            texts = (some[name].to_pylist() for name in ("context", "continuation"))
+            found, own = rarity.words(*texts, n_bytes.flatten().to_numpy(), np.diff(n_bytes.offsets.to_numpy()))
+            places = np.arange(place, place + len(own))
+            yield pa.record_batch([places, found.take(pa.array(own, mask=own < 0))], schema=schema)
+            place += len(own)
+
+    schema = pa.schema([("place", pa.int64()), ("word", pa.large_string())])
+    db.register("token", _mapped(scratch / "words", schema, words()))
+    distinct = db.sql("SELECT DISTINCT word FROM token WHERE word IS NOT NULL").to_arrow_table()["word"]
+    db.register("counted", pa.table({"word": distinct, "n": rarity.frequencies(db, CORPUS / "docs.parquet", distinct)}))
+    rows = db.sql(
+        f"SELECT coalesce(n, {UNKNOWN}) AS n FROM token LEFT JOIN counted USING (word) ORDER BY place"
+    ).to_arrow_reader()
+    return _mapped(scratch / "frequency", rows.schema, rows)["n"]
+
+
+def _mapped(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.Table:
+    """Batches as a table on disk, of which only what is looked at is in memory."""
+    import pyarrow as pa
+
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
 
 
 def _tokens_schema() -> pa.Schema:
@@ -136,6 +170,22 @@ def _tokens(
     return pa.table(columns, schema=_tokens_schema())
 
 
+def _texts_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    shares = pa.list_(pa.float32())
+    return pa.schema(
+        [
+            *((name, pa.string()) for name in ("lm", "retriever", "query_id")),
+            ("tokens", pa.int32()),
+            *((name, pa.float64()) for name in ("nats_none", "nats")),
+            ("memory", pa.float32()),
+            *((name, shares) for name in ("documents", "weights")),
+            ("doc_ids", pa.list_(pa.string())),
+        ]
+    )
+
+
 def _texts(lm: str, retriever: str, texts: Texts, found: Attribution) -> pa.Table:
     """The block's rows of texts.parquet."""
     import numpy as np
@@ -144,20 +194,19 @@ def _texts(lm: str, retriever: str, texts: Texts, found: Attribution) -> pa.Tabl
     from pipelines.replug.attribution import of_texts
 
     n, k = texts.doc_ids.shape
-    return pa.table(
-        {
-            "lm": pa.array([lm] * n, pa.string()),
-            "retriever": pa.array([retriever] * n, pa.string()),
-            "query_id": pa.array(texts.ids, pa.string()),
-            "tokens": texts.lengths.astype(np.int32),
-            "nats_none": -texts.closed.sum(1),
-            "nats": -np.where(texts.real, found.mixed, 0.0).sum(1),
-            "memory": of_texts(found.memory, texts).astype(np.float32),
-            "documents": _lists(of_texts(found.documents, texts)),
-            "weights": _lists(found.weights),
-            "doc_ids": pa.ListArray.from_arrays(np.arange(0, n * k + 1, k, np.int32), pa.array(texts.doc_ids.ravel())),
-        }
-    )
+    columns = [
+        [lm] * n,
+        [retriever] * n,
+        texts.ids,
+        texts.lengths.astype(np.int32),
+        -texts.closed.sum(1),
+        -np.where(texts.real, found.mixed, 0.0).sum(1),
+        of_texts(found.memory, texts).astype(np.float32),
+        _lists(of_texts(found.documents, texts)),
+        _lists(found.weights),
+        pa.ListArray.from_arrays(np.arange(0, n * k + 1, k, np.int32), pa.array(texts.doc_ids.ravel())),
+    ]
+    return pa.table(columns, schema=_texts_schema())
 
 
 def _lists(shares: np.ndarray) -> pa.ListArray:
@@ -169,31 +218,54 @@ def _lists(shares: np.ndarray) -> pa.ListArray:
     return pa.ListArray.from_arrays(np.arange(0, n * k + 1, k, dtype=np.int32), shares.ravel().astype(np.float32))
 
 
-def _figures(measured: np.ndarray, frequency: np.ndarray, clusters: np.ndarray, params: SimpleNamespace) -> dict:
-    """One retriever's figures; measured (tokens, 3): nats without documents and with, and memory's share."""
-    import numpy as np
+class _Sums:
+    """What the figures of one retriever are made of: sums by source document, and by power of ten of the frequency."""
 
-    from pipelines import draws
-    from pipelines.evaluation import intervals
+    def __init__(self, clusters: int) -> None:
+        import numpy as np
 
-    none, nats, memory = measured.T
-    bits = {"none": none / np.log(2), "gain": (none - nats) / np.log(2), "memory": memory}
+        self._tens = 10 ** np.arange(18)
+        self._whole = {name: np.zeros(clusters) for name in ("tokens", "memory")}
+        shape = len(self._tens) + 1, clusters
+        self._by_place = {name: np.zeros(shape) for name in ("tokens", "none", "gain", "memory")}
 
-    def mean(values: np.ndarray, own: np.ndarray) -> dict:
-        generator = draws.generator(params.seed, "attribution")  # the same resamples for all: comparable
-        return intervals.mean(values[own], generator, params.report.bootstrap, clusters[own]).as_json()
+    def add(
+        self, none: np.ndarray, nats: np.ndarray, memory: np.ndarray, frequency: np.ndarray, clusters: np.ndarray
+    ) -> None:
+        """Add tokens (n,): nats without documents and with, memory's share, their words' frequency, their source."""
+        import numpy as np
 
-    tens = 10 ** np.arange(18)
-    place = np.where(frequency >= 0, np.searchsorted(tens, frequency, side="right"), -1)
-    rows = []
-    for i in np.unique(place[place >= 0]).tolist():
-        own = place == i
-        least, most = (int(tens[i - 1]), int(tens[i] - 1)) if i else (0, 0)
-        rows.append(
-            {"least": least, "most": most, "tokens": int(own.sum())}
-            | {name: mean(values, own) for name, values in bits.items()}
-        )
-    return {"memory": mean(memory, np.ones(len(memory), bool)), "by_frequency": rows}
+        def add(sums: np.ndarray, places: np.ndarray, values: np.ndarray) -> None:
+            np.add.at(sums.ravel(), places, values)  # one after the other: the sums are the same whatever the blocks
+
+        values = {"tokens": np.ones(len(none)), "none": none / np.log(2), "gain": (none - nats) / np.log(2)}
+        values |= {"memory": memory}
+        for name, sums in self._whole.items():
+            add(sums, clusters, values[name])
+        known = frequency != UNKNOWN
+        n = len(self._whole["tokens"])
+        places = np.searchsorted(self._tens, frequency[known], side="right") * n + clusters[known]
+        for name, sums in self._by_place.items():
+            add(sums, places, values[name][known])
+
+    def figures(self, params: SimpleNamespace) -> dict:
+        import numpy as np
+
+        from pipelines import draws
+        from pipelines.evaluation import intervals
+
+        def mean(sums: np.ndarray, tokens: np.ndarray) -> dict:
+            generator = draws.generator(params.seed, "attribution")  # the same resamples for all: comparable
+            own = np.stack([sums, tokens], axis=1)[tokens > 0]
+            return intervals.bootstrap(own, intervals.ratio, generator, params.report.bootstrap).as_json()
+
+        rows = []
+        for i, tokens in enumerate(self._by_place["tokens"]):
+            if tokens.any():
+                least, most = (int(self._tens[i - 1]), int(self._tens[i] - 1)) if i else (0, 0)
+                means = {name: mean(self._by_place[name][i], tokens) for name in ("none", "gain", "memory")}
+                rows.append({"least": least, "most": most, "tokens": int(tokens.sum())} | means)
+        return {"memory": mean(self._whole["memory"], self._whole["tokens"]), "by_frequency": rows}
 
 
 def main() -> None:

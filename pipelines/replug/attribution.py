@@ -6,12 +6,15 @@ ensemble holds the answer: p(y_t) = sum_d lambda_d p_d(y_t), and p_0(y_t), what 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from scipy.special import logsumexp
 
 from pipelines.replug import ensemble
@@ -46,27 +49,32 @@ class Attribution:
     memory: np.ndarray  # (n, tokens) what it would: with `documents` adds up to 1
 
 
-def read(tables: Path, lm: str, retriever: str, k: int, ids: np.ndarray) -> Texts:
-    """The texts `ids` (n,) and their best k documents, from `tables`/logprobs.parquet and retrieved.parquet.
+def read(tables: Path, retriever: str, k: int, size: int) -> Iterator[Texts]:
+    """The texts and their best k documents, from `tables`/logprobs.parquet and retrieved.parquet, block by block.
 
-    Ids side by side in the tables' order are found without reading the rest.
+    A block is as many row groups as hold `size` texts; each is read once.
     """
-    between = "query_id BETWEEN ? AND ?"  # constants: then row groups without such ids are passed over
-    bounds = [min(ids, default=""), max(ids, default="")]
-    with duckdb.connect() as db:
-        db.register("asked", pa.table({"query_id": pa.array(ids, pa.string())}))
-        scored = f"""(SELECT * FROM read_parquet('{tables}/logprobs.parquet') SEMI JOIN asked USING (query_id)
-            WHERE lm = ? AND {between})"""
-        alone = db.sql(
-            f"SELECT query_id, log_probs, bytes FROM {scored} WHERE doc_id = '' ORDER BY query_id",
-            params=[lm, *bounds],
-        ).to_arrow_table()
-        found = db.sql(
-            f"""SELECT query_id, rank, doc_id, similarity, log_probs
-            FROM read_parquet('{tables}/retrieved.parquet') JOIN {scored} USING (query_id, doc_id)
-            WHERE retriever = ? AND rank <= ? AND {between} ORDER BY query_id, rank""",
-            params=[lm, *bounds, retriever, k, *bounds],
-        ).to_arrow_table()
+    logprobs, retrieved = (pq.ParquetFile(tables / f"{name}.parquet") for name in ("logprobs", "retrieved"))
+    with logprobs, retrieved, duckdb.connect() as db:
+        scored, found, n = [], [], 0
+        for group in range(logprobs.num_row_groups):  # those of the same number are of the same queries
+            scored.append(logprobs.read_row_group(group, columns=["query_id", "doc_id", "log_probs", "bytes"]))
+            found.append(retrieved.read_row_group(group))
+            n += pc.sum(pc.equal(scored[-1]["doc_id"], "")).as_py()
+            if n >= size or group == logprobs.num_row_groups - 1:
+                yield _texts(db, pa.concat_tables(scored), pa.concat_tables(found), retriever, k)
+                scored, found, n = [], [], 0
+
+
+def _texts(db: duckdb.DuckDBPyConnection, scored: pa.Table, candidates: pa.Table, retriever: str, k: int) -> Texts:
+    db.register("scored", scored)
+    db.register("candidates", candidates)
+    alone = db.sql("SELECT query_id, log_probs, bytes FROM scored WHERE doc_id = '' ORDER BY query_id").to_arrow_table()
+    found = db.sql(
+        """SELECT query_id, rank, doc_id, similarity, log_probs FROM candidates JOIN scored USING (query_id, doc_id)
+        WHERE retriever = ? AND rank <= ? ORDER BY query_id, rank""",
+        params=[retriever, k],
+    ).to_arrow_table()
     ids = alone["query_id"].to_numpy().astype(object)
     lengths = np.diff(alone["log_probs"].combine_chunks().offsets.to_numpy()).astype(np.int64)
     real = np.arange(lengths.max(initial=0)) < lengths[:, None]

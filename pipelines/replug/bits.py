@@ -48,12 +48,12 @@ def measure(tables: Path, replug: params.Replug) -> Bits:
         nats["none", 0, replug.temperature].append((np.arange(count, count + len(ids)), own))
         for name in found["retriever"].unique().to_pylist():
             of_retriever = found.filter(pa.compute.equal(found["retriever"], name))
-            for setting, rows, own in _ensembles(name, of_retriever, ids, replug):
-                nats[setting].append((rows + count, own))
+            for setting, rows, own in _ensembles(name, of_retriever, ids, count, replug):
+                nats[setting].append((rows, own))
         count += len(ids)
     whole = {}
-    for setting, made in nats.items():
-        rows, own = (np.concatenate(column) for column in zip(*made, strict=True))
+    for setting in list(nats):
+        rows, own = (np.concatenate(column) for column in zip(*nats.pop(setting), strict=True))
         whole[setting] = np.full(count, np.nan)
         whole[setting][rows] = own
     ids, n_bytes, tokens = (np.concatenate(column) for column in zip(*queries, strict=True))
@@ -76,11 +76,14 @@ def _parts(tables: Path) -> Iterator[tuple[pa.Table, pa.Table]]:
 
 
 def _ensembles(
-    name: str, found: pa.Table, ids: np.ndarray, replug: params.Replug
+    name: str, found: pa.Table, ids: np.ndarray, first: int, replug: params.Replug
 ) -> Iterator[tuple[Setting, np.ndarray, np.ndarray]]:
-    """Each setting of a retriever, the places in `ids` of the queries asked of it, and their nats; `found` in order."""
+    """Each setting of a retriever, the rows of the queries asked of it, and their nats; `ids` are of rows from `first`.
+
+    `found` is in order.
+    """
     k = pa.compute.max(found["rank"]).as_py()
-    rows = np.searchsorted(ids, found["query_id"].to_numpy()[::k])
+    rows = first + np.searchsorted(ids, found["query_id"].to_numpy()[::k])
     log_probs = table.padded(found["log_probs"], np.float64).reshape(len(rows), k, -1)
     similarities = found["similarity"].to_numpy().reshape(len(rows), k)
     top, heat = (name, min(k, replug.top_k)), replug.temperature

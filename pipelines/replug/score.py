@@ -7,6 +7,7 @@ are queries over it.
 from __future__ import annotations
 
 import argparse
+import hashlib
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -41,7 +42,7 @@ def score(params: SimpleNamespace, corpus: str, name: str) -> stage.Metrics:
     pairs = candidates.union(len(queries), found)
     parts = np.split(pairs, np.searchsorted(pairs[:, 0], np.arange(QUERIES, len(queries), QUERIES)))
     stage_name = f"score_lm@{corpus}-{name}"
-    key = shards.key_of(MODELS / name, params.lm[name], folder, QUERIES, pairs.tobytes())
+    key = shards.key_of(MODELS / name, params.lm[name], folder, QUERIES, hashlib.blake2b(pairs).digest())
     files = table.score_parts(stage_name, key, lm, queries, folder / "docs.parquet", parts)
     logprobs.write(OUT / corpus / name, name, queries.ids, found, files, QUERIES)
     shards.forget(stage_name, key)

@@ -115,6 +115,19 @@ def test_intervals_resample_source_documents_the_same_for_every_figure(evaluated
         assert (figure["low"], figure["high"]) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])))
 
 
+def test_a_column_that_many_figures_are_made_of_is_summed_once(evaluated, monkeypatch):
+    real, seen = language_modelling.intervals.cluster_sums, []
+
+    def counted(columns, clusters):
+        seen.append(columns)
+        return real(columns, clusters)
+
+    monkeypatch.setattr(language_modelling.intervals, "cluster_sums", counted)
+    language_modelling.evaluate(PARAMS)
+    ensembles = 4 * (3 + 2)  # each retriever's k, and two more temperatures
+    assert max(columns.shape[1] for columns in seen) == 1 + ensembles + 3  # without documents; bytes, tokens, words
+
+
 def test_the_table_has_one_row_for_each_setting_and_query_in_order(evaluated):
     keys = evaluated.table[["corpus", "lm", "retriever", "k", "query_id"]]
     assert not keys.duplicated().any()

@@ -5,6 +5,8 @@ import math
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute
 import pyarrow.parquet as pq
 import pytest
 import scored_texts
@@ -12,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from pipelines.replug import attribute, attribution, ensemble
+from pipelines.replug import attribute, attribution, ensemble, rarity
 from pipelines.replug.attribution import Texts
 
 MIXTURES = list(ensemble.MIXTURES)
@@ -96,6 +98,11 @@ def project(tmp_path, monkeypatch):
     """The scored texts of scored_texts.py, and what the stage wrote."""
     monkeypatch.chdir(tmp_path)
     params, scored = scored_texts.write(tmp_path)
+    for file in (tmp_path / "data/logprobs/pile/tiny").iterdir():  # a row group for each query
+        rows = pq.read_table(file)
+        with pq.ParquetWriter(file, rows.schema) as writer:
+            for query in scored_texts.CONTINUATIONS:
+                writer.write_table(rows.filter(pa.compute.equal(rows["query_id"], query)))
     return SimpleNamespace(params=params, scored=scored, returned=attribute.attribute(params))
 
 
@@ -154,3 +161,32 @@ def test_the_same_input_gives_the_same_bytes_whatever_the_blocks(project, monkey
     attribute.attribute(project.params)
     assert {p.name: p.read_bytes() for p in (attribute.OUT / "texts.parquet", attribute.METRICS)} == before
     assert table("tokens") == rows
+
+
+def test_a_block_of_texts_is_in_memory_and_a_retriever_reads_the_table_once(project, monkeypatch):
+    group, words, texts = pq.ParquetFile.read_row_group, rarity.words, attribution.attribute
+    read, looked_at, shared_out = [], [], []
+
+    def counted(file, i, columns=None):
+        read.append((columns is None, i))
+        return group(file, i, columns=columns)
+
+    def seen(contexts, *others):
+        looked_at.append(len(contexts))
+        return words(contexts, *others)
+
+    def of_block(block, *others):
+        shared_out.append(block.ids.tolist())
+        return texts(block, *others)
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", counted)
+    monkeypatch.setattr(rarity, "words", seen)
+    monkeypatch.setattr(attribution, "attribute", of_block)
+    for size, blocks in ((1, [["q0"], ["q1"], ["q2"]]), (2, [["q0", "q1"], ["q2"]]), (9, [["q0", "q1", "q2"]])):
+        for seen_here in (read, looked_at, shared_out):
+            seen_here.clear()
+        monkeypatch.setattr(attribute, "BLOCK", size)
+        attribute.attribute(project.params)
+        assert shared_out == blocks * 2, "dense and lsr"
+        assert looked_at == [len(block) for block in blocks]
+        assert sorted(read) == sorted([(table, i) for table in (False, True) for i in range(3)] * 2)

@@ -9,7 +9,7 @@ from pipelines.errors import LongtailError
 from pipelines.lm.local import LocalModel
 from pipelines.lm.open import main_lm, open_lm
 from pipelines.lm.protocol import Prompt
-from pipelines.replug import score
+from pipelines.replug import candidates, logprobs, score
 from pipelines.replug.queries import questions
 
 OUT = score.OUT / "pile/tiny"
@@ -107,6 +107,22 @@ def test_each_pair_is_scored_once_and_a_killed_run_goes_on(project, monkeypatch)
     monkeypatch.setattr(score, "QUERIES", 64)
     run()
     assert rows("retrieved") == in_parts
+
+
+def test_unfinished_work_is_known_by_its_pairs_without_spelling_them_out(project, monkeypatch):
+    real, union, keys = shards.key_of, candidates.union, []
+
+    def short(*parts):
+        assert len(repr(parts)) < 1000
+        keys.append(real(*parts))
+        return keys[-1]
+
+    monkeypatch.setattr(shards, "key_of", short)
+    for left_out in (0, 1, 1):
+        monkeypatch.setattr(candidates, "union", lambda n, found, less=left_out: union(n, found)[less:])
+        monkeypatch.setattr(logprobs, "write", lambda *_: None)
+        score.score(project.params, "pile", "tiny")
+    assert keys[0] != keys[1] == keys[2]
 
 
 def test_no_test_queries_is_an_error(project):
