@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
+from threadpoolctl import threadpool_limits
+
 from pipelines import params_file, shards, tracking
 from pipelines.errors import LongtailError, Unreachable
 
@@ -36,10 +38,11 @@ def run(
     try:
         chosen = params_file.load(*sections)
         used = vars(chosen)
-        if hasattr(chosen, "compute"):  # before torch or FAISS are imported: the number of threads decides bytes
-            os.environ["OMP_NUM_THREADS"] = str(chosen.compute.threads)
-            os.environ.setdefault("GOMP_SPINCOUNT", "1000000")  # wait actively for some milliseconds, then sleep
-            os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        threads = chosen.compute.threads if hasattr(chosen, "compute") else 1
+        os.environ["OMP_NUM_THREADS"] = str(threads)  # before torch or FAISS are imported: threads decide bytes
+        threadpool_limits(threads, "blas")  # NumPy's, which may be there already
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000000")  # wait actively for some milliseconds, then sleep
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         shards.sweep()
         found = work(chosen)
         if metrics:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -48,14 +51,28 @@ def test_params_are_checked_before_any_work(here, capsys):
     assert "params.yaml: seed is 'x'" in capsys.readouterr().err
 
 
-def test_the_number_of_threads_is_the_params_one(here, monkeypatch):
-    import os
+THREADS = """
+import os, sys
+import numpy
+from threadpoolctl import threadpool_info
+from pipelines import stage
+def work(params):
+    blas = [one for one in threadpool_info() if one["user_api"] == "blas"]
+    print(os.environ["OMP_NUM_THREADS"], *{one["num_threads"] for one in blas})
+    return {}
+stage.run("x", tuple(sys.argv[1:]), work, out="x")
+"""
 
+
+@pytest.mark.parametrize(("sections", "threads"), [(["seed", "compute"], "3 3"), (["seed"], "1 1")])
+def test_the_number_of_threads_is_the_params_one_or_one(here, root, sections, threads):
+    """NumPy's too, where a stage's module has imported it before."""
     text = (here / "params.yaml").read_text(encoding="utf-8")
     (here / "params.yaml").write_text(text.replace("threads: 1", "threads: 3"), encoding="utf-8")
-    monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    stage.run("x", ("compute",), lambda params: {"threads": int(os.environ["OMP_NUM_THREADS"])}, out="x")
-    assert os.environ["OMP_NUM_THREADS"] == "3"
+    environment = os.environ | {"OMP_NUM_THREADS": "2", "PYTHONPATH": str(root)}
+    command = [sys.executable, "-c", THREADS, *sections]
+    done = subprocess.run(command, env=environment, text=True, capture_output=True, check=True)
+    assert done.stdout.splitlines()[0] == threads
 
 
 def test_a_stage_run_by_hand_leaves_no_record(here):
