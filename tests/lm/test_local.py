@@ -384,6 +384,27 @@ def test_a_model_that_looks_ahead_is_refused(tmp_path):
         open_model(saved(BertLMHeadModel(config), tmp_path))
 
 
+def test_numbers_that_are_none_agree_with_nothing_and_what_a_model_can_not_is_said(folder, monkeypatch):
+    whole = LlamaForCausalLM.forward
+
+    def undefined(self, *given, **named):
+        found = whole(self, *given, **named)
+        if found.logits.shape[0] > 1:  # as where all that a padded row looks at is masked
+            found.logits[:] = float("nan")
+        return found
+
+    def alone(self, *given, **named):
+        found = whole(self, *given, **named)
+        return found if found.logits.shape[0] == 1 else found.logits[:, 1000]
+
+    monkeypatch.setattr(LlamaForCausalLM, "forward", undefined)
+    with pytest.raises(LongtailError, match="other log-probs where something follows"):
+        open_model(folder)
+    monkeypatch.setattr(LlamaForCausalLM, "forward", alone)
+    with pytest.raises(LongtailError, match=r"can't read .* together \(IndexError: .*\); name another"):
+        open_model(folder)
+
+
 def test_a_checkpoint_without_some_of_the_models_weights_is_refused(tmp_path):
     """transformers would draw them at random."""
     LlamaModel(LlamaConfig(vocab_size=400, hidden_size=32, num_hidden_layers=1, intermediate_size=48)).save_pretrained(
