@@ -26,16 +26,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines import params_file
-from pipelines.adaptive import DATASETS, answer, passages
-from pipelines.adaptive.answers import METHODS
+from pipelines.adaptive import DATASETS
+from pipelines.answering import answer, passages
+from pipelines.answering.answer_files import METHODS
 
 DATA = Path("data").absolute()
 
 
 def answered(chosen, name: str, method: str, dataset: str, questions: pa.Table) -> tuple[pa.Table, float]:
     """The answers, ordered by question_id, and the seconds that they took after everything was opened."""
-    from pipelines.lm.open import open_lm
-    from pipelines.retrieval.open import open_retriever
+    from pipelines.lm.open_lm import open_lm
+    from pipelines.retrieval.open_retriever import open_retriever
 
     docs = DATA / "corpus/wikipedia/docs.parquet"
     settings, kind, source = chosen.lm[name], answer.INDEXES.get(method), None

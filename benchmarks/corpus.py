@@ -30,15 +30,15 @@ from tqdm import tqdm
 from benchmarks.corpus_generator import write_pile, write_wikipedia
 from flows import profiles
 from pipelines import database, params, shards
-from pipelines.corpus import batch, chunk, cut, read
+from pipelines.corpus import batches, chunk, cut, cut_batch
 from pipelines.corpus.clean import wikitext_to_text
-from pipelines.corpus.split import bands, signatures
-from pipelines.corpus.tokens import open_encoder
-from pipelines.lm.tokenizer import open_tokenizer, train
-from pipelines.sources.documents import Raw, read_raw
+from pipelines.corpus.query_split import bands, signatures
+from pipelines.corpus.token_bytes import open_encoder
+from pipelines.corpus.tokenizer import open_tokenizer, train
 from pipelines.sources.multistream import parts
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.text import open_blocks
+from pipelines.sources.source_documents import Raw, read_raw
+from pipelines.sources.streams import open_blocks
 
 ROOT = Path(__file__).resolve().parents[1]
 TOKENS, LEAST = 128, 16
@@ -151,13 +151,18 @@ def steps(name: str, file: Path, tokenizer: Path) -> tuple[list[Step], float]:
     signed = step("signatures", lambda: signatures(tokens.ids, tokens.counts), lambda _: size, "MinHash, memory")
     step("bands", lambda: bands(signed, 0.8), lambda _: size, "NumPy")
     read_rows = [(*row, "corpus") for row in raw]
-    step("write batches", lambda: read.write_rows(read_rows, read.BATCH, Path("batch.parquet")), lambda _: size, "zstd")
+    step(
+        "write batches",
+        lambda: batches.write_rows(read_rows, batches.BATCH, Path("batch.parquet")),
+        lambda _: size,
+        "zstd",
+    )
     names = ("source_document", "source", "title")
     rows = pa.table({name: [getattr(row, name) for row in raw] for name in names})
 
     def write() -> None:
         Path("cut").mkdir()
-        docs = batch._docs(rows, np.zeros(len(raw)), tokens, pieces)
+        docs = cut_batch._docs(rows, np.zeros(len(raw)), tokens, pieces)
         pq.write_table(docs, "cut/docs.parquet", compression="zstd")
 
     step("write pieces", write, lambda _: size, "zstd")
@@ -177,7 +182,7 @@ def near(count: int) -> Step:
     """The near-duplicate join of random signatures, one in ten a query's, one in a hundred with a likeness."""
     import duckdb
 
-    from pipelines.corpus.split import PERMUTATIONS, near_duplicates
+    from pipelines.corpus.query_split import PERMUTATIONS, near_duplicates
 
     rng = np.random.default_rng(0)
     own = rng.integers(0, 2**32, (count, PERMUTATIONS), dtype=np.uint32)

@@ -29,11 +29,11 @@ import pyarrow.parquet as pq
 
 from benchmarks.dump_generator import write_dump
 from pipelines import shards
+from pipelines.knowledge import entities
 from pipelines.params import Compute
 from pipelines.pool import processes
-from pipelines.popqa import entities
-from pipelines.popqa.relations import RELATIONS
-from pipelines.sources import text, wikidata
+from pipelines.relations import RELATIONS
+from pipelines.sources import streams, wikidata
 
 # The full dump in November 2026, about: entities, and bytes of JSON (150 GB as .json.gz).
 FULL_ENTITIES, FULL_JSON = 115e6, 1.7e12
@@ -83,12 +83,12 @@ def _answers(claims: dict) -> list[tuple[int, int]]:
 
 def decompressed(dump: Path) -> int:
     """Bytes of JSON, decompressed and thrown away."""
-    return sum(map(len, text.open_blocks(dump)))
+    return sum(map(len, streams.open_blocks(dump)))
 
 
 def lines(dump: Path) -> int:
     """The most that a reader of lines can reach: decompressed and split, and nothing looked at."""
-    return sum(1 for _ in text.open_lines(dump))
+    return sum(1 for _ in streams.open_lines(dump))
 
 
 def longtail(dump: Path, workers: int = 1) -> list[Path]:

@@ -32,8 +32,8 @@ from transformers import (
 )
 
 from pipelines.lm import prefixes
+from pipelines.lm.language_model import Prompt
 from pipelines.lm.local import LocalModel
-from pipelines.lm.protocol import Prompt
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 DOCUMENTS = 10  # of each query

@@ -26,12 +26,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines import draws, params
-from pipelines.popqa import published
-from pipelines.popqa.build import _id, build_popqa
-from pipelines.popqa.relations import RELATIONS
-from pipelines.popqa.split import ENTITY
-from pipelines.popqa.triples import build_triples
-from pipelines.sources.world_facts import ALIASES, RELATION_IDS, make_world
+from pipelines.knowledge.triples import build_triples
+from pipelines.questions import published
+from pipelines.questions.popqa import _id, build_popqa
+from pipelines.questions.tuning_split import ENTITY
+from pipelines.relations import RELATIONS
+from pipelines.world.facts import ALIASES, RELATION_IDS, make_world
 
 # Assumed of the full Wikidata (November 2026): items with an English article, and their best-ranked statements with the
 # sixteen relations: some 2 million persons with 1.8 occupations each, 1.6 million of known birthplace, 2 million things

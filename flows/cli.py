@@ -63,10 +63,10 @@ def run(
 
         print(f"{len(changed)} of {len(stages)} stages changed; starting Prefect's server")
         with server.running(HOME) as url:
-            from flows import refresh
+            from flows import runs
 
             try:
-                state = refresh.run(part, push=push)
+                state = runs.run(part, push=push)
             finally:  # also of an interrupted run: at its exit Prefect would wait for a server that is gone
                 server.flush()
         if not state.is_completed():
@@ -129,7 +129,7 @@ def profile(
 @app.command()
 def plan() -> None:
     """Say what LSR and its indexes will take. By params.yaml: pairs, tokens, hours here, memory, disk, cost."""
-    from pipelines.replug import forecast
+    from pipelines.lsr import forecast
 
     for line in forecast.forecast(params_file.load(*forecast.SECTIONS)):
         print(line)
@@ -269,13 +269,13 @@ def import_answers(
     partial: Annotated[bool, typer.Option("--partial", help="Take the answers that both have.")] = False,
 ) -> None:
     """Bring in answers that were made elsewhere. Thresholds are then tuned for a model that can't run here."""
-    from pipelines.adaptive import importing
+    from pipelines.answering import import_answers
 
     own = list(params_file.load("lm").lm)
     path = (CALLED_FROM / file).resolve()
     if not path.is_file():
         raise LongtailError(f"{path}: no such file, expected a table of answers")
-    for line in importing.import_answers(path, dataset, lm, method, own, Path("data"), partial=partial):
+    for line in import_answers.import_answers(path, dataset, lm, method, own, Path("data"), partial=partial):
         print(line)
 
 

@@ -359,7 +359,7 @@ class Params(Section):
     chunk: Chunk
     queries: Queries
     lm: dict[LMName, LM]
-    lms: Annotated[list[LMName], Field(min_length=1)]  # those that run; the first is the main one (lm/open.py)
+    lms: Annotated[list[LMName], Field(min_length=1)]  # those that run; the first is the main one (lm/open_lm.py)
     lm_text: Literal["raw/c4", "corpus"]  # read by trained language models; corpus: the Pile's, Wikipedia's documents
     retriever: Retriever
     index: Index

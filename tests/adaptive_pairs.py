@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines import params
-from pipelines.adaptive.answer import SCHEMA
 from pipelines.adaptive.pairs import Pairs
+from pipelines.answering.answer import SCHEMA
 
 CHOSEN = params.Thresholds(
     search="shrunk", splits=20, train_share=0.75, pseudo_questions=None, quantiles=20, min_questions=20,

@@ -11,6 +11,7 @@ import yaml
 
 from pipelines import web
 
+pytest_plugins = ["small_project"]
 ROOT = Path(__file__).resolve().parents[1]
 
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines import params, shards
-from pipelines.adaptive.thresholds import THRESHOLDS
-from pipelines.popqa.build import COLUMNS
-from pipelines.popqa.published import SCHEMA
-from pipelines.popqa.relations import RELATIONS
+from pipelines.adaptive.tune_thresholds import THRESHOLDS
+from pipelines.questions.popqa import COLUMNS
+from pipelines.questions.published import SCHEMA
+from pipelines.relations import RELATIONS
 from pipelines.release.dataset import write_release
 
 INGEST = params.Ingest(max_reject_share=0.05, memory_gb=1.0)

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines import params, shards
-from pipelines.adaptive import pairs, thresholds
-from pipelines.adaptive.answer import SCHEMA
-from pipelines.adaptive.answers import METHODS
-from pipelines.evaluation import analyses, tasks
+from pipelines.adaptive import pairs, tune_thresholds
+from pipelines.answering.answer import SCHEMA
+from pipelines.answering.answer_files import METHODS
+from pipelines.evaluation import analyse, evaluate_tasks
 
 QUESTIONS = 800
 REJECTS = pa.schema([("file", pa.string()), ("row", pa.int64()), ("reason", pa.string()), ("detail", pa.string())])
@@ -135,16 +135,16 @@ def write_data(data: Path, effect: float = 1.0, popularity_known: bool = True) -
         for method in ("bm25", "dense", "lsr"):
             files = [data / f"predictions/popqa/tiny/{name}.parquet" for name in ("closed_book", method)]
             answered = pairs.read_pairs(data / "popqa/popqa.parquet", *files, TUNING.cost)
-            found = thresholds.evaluate(answered, TUNING, 0, 50)
+            found = tune_thresholds.evaluate(answered, TUNING, 0, 50)
             of_lm[method] = found.figures
             rows += [key | {"method": method} | row for row in found.relations]
             curve += [key | {"method": method} | row for row in found.curve]
             splits += [row | key | {"method": method} for table in found.splits for row in table.to_pylist()]
             cuts[method] = {r: cut if math.isfinite(cut) else None for r, cut in found.cuts.items()}
     for name, own, schema in (
-        ("thresholds", rows, thresholds.THRESHOLDS),
-        ("splits", splits, thresholds.SPLITS),
-        ("costs", curve, thresholds.COSTS),
+        ("thresholds", rows, tune_thresholds.THRESHOLDS),
+        ("splits", splits, tune_thresholds.SPLITS),
+        ("costs", curve, tune_thresholds.COSTS),
     ):
         write(data / f"adaptive/{name}.parquet", pa.Table.from_pylist(own, schema))
     shards.write_json(data / "adaptive/thresholds.json", {"search": "shrunk", "thresholds": {"popqa": {"tiny": cuts}}})
@@ -156,10 +156,10 @@ def write_data(data: Path, effect: float = 1.0, popularity_known: bool = True) -
     metrics["lsr"] = {"curve": curve, "validation": [{"step": 0, "recall_at_1": 0.5}, {"step": 20, "recall_at_1": 0.7}]}
     done = [
         {"task": "nq", "method": m, "question_id": f"{i}", "prediction": "", "answers": [""], "correct": bool(i % 3)}
-        for m in tasks.METHODS
+        for m in evaluate_tasks.METHODS
         for i in range(60)
     ]
-    metrics["tasks"] = tasks.summarise(pa.Table.from_pylist(done, tasks.SCHEMA), 0, 200)
+    metrics["tasks"] = evaluate_tasks.summarise(pa.Table.from_pylist(done, evaluate_tasks.SCHEMA), 0, 200)
     read = {"rows": 5_617.0, "rejected": 3.0, "documents": 20.0, "tokens": 2_467.0}
     metrics["corpus_wikipedia"] = read | {"skipped_redirect": 1_728.0, "skipped_other_namespace": 1_309.0}
     metrics["corpus_pile"] = read | {"duplicates": 1_041.0, "near_duplicate_sources": 1_377.0, "queries_test": 1_888.0}
@@ -174,5 +174,5 @@ def write_data(data: Path, effect: float = 1.0, popularity_known: bool = True) -
     write(data / "triples/rejects.parquet", pa.Table.from_pylist(bad, REJECTS))
     entry = {"path": "c4/a.gz", "dataset": "c4", "source": "x", "licence": "ODC-BY", "bytes": 12, "sha256": ""}
     shards.write_json(data / "raw/manifest.json", [entry])
-    analyses.analyse(data, data / "analyses", data / "metrics/analyses.json", SETTINGS)
+    analyse.analyse(data, data / "analyses", data / "metrics/analyses.json", SETTINGS)
     return right

@@ -30,15 +30,15 @@ RETRIEVER = tiny_models.retriever(
 
 
 def train_lm(seed: int = 0) -> dict:
-    from pipelines.lm import base
+    from pipelines.lm import base_lm
 
-    return base.train_on_text(Path("c4"), Path("words"), Path("made/lm"), seed, LM)
+    return base_lm.train_on_text(Path("c4"), Path("words"), Path("made/lm"), seed, LM)
 
 
 def train_retriever(seed: int = 0) -> dict:
-    from pipelines.retrieval import base
+    from pipelines.retrieval import base_retriever
 
-    return base.train_on_corpora(Path("corpus"), Path("words"), Path("made/retriever"), seed, RETRIEVER, 1)
+    return base_retriever.train_on_corpora(Path("corpus"), Path("words"), Path("made/retriever"), seed, RETRIEVER, 1)
 
 
 STAGES = {"base_lm@lm": train_lm, "base_retriever": train_retriever}
@@ -75,7 +75,7 @@ def kill_after(saves: int, written: float) -> None:
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory) -> Path:
-    from pipelines.lm import tokenizer
+    from pipelines.corpus import tokenizer
 
     folder = tmp_path_factory.mktemp("inputs")
     (folder / "c4").mkdir()

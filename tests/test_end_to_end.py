@@ -224,7 +224,7 @@ pull:
 deployments:
   - name: often
     description: What prefect.yaml does every month, but for the month
-    entrypoint: flows.refresh.refresh
+    entrypoint: flows.runs.refresh
     parameters: {anew: true, release: true, push: true}
     work_pool: {name: longtail}
     schedules:

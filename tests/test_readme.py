@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from pipelines import params_file
-from pipelines.popqa.relations import RELATIONS
-from pipelines.sources.world_facts import RELATION_IDS, make_world
+from pipelines.relations import RELATIONS
+from pipelines.world.facts import RELATION_IDS, make_world
 
 
 @pytest.fixture(scope="module")

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipelines.adaptive import prompts, subjects
+from pipelines.adaptive import subjects
 from pipelines.adaptive.subjects import Reading
+from pipelines.answering import prompts
 from pipelines.errors import LongtailError
 
 if TYPE_CHECKING:
-    from pipelines.lm.protocol import LanguageModel, Prompt
+    from pipelines.lm.language_model import LanguageModel, Prompt
 
 ENCODERS = {"bm25": None, "dense": "models/retriever", "lsr": "models/lsr"}  # below data/
 PLAIN = "popqa"  # whose demonstrations a question without a template gets
@@ -46,7 +47,7 @@ class Token:
     text: str
     closed_book: float
     augmented: float
-    memory: float  # share of `augmented` that the model gives the token anyway (replug/attribution.py)
+    memory: float  # share of `augmented` that the model gives the token anyway (replug/responsibility.py)
     passage: float  # the rest
     posterior: float  # of the passage, were either source as likely before: augmented / (augmented + closed_book)
 
@@ -84,7 +85,7 @@ def ask(
     choose among namesakes. Without relation, subject, popularity or threshold the passage is retrieved. Raises
     LongtailError for an empty question, an unknown language model or subject, and where a file is not there.
     """
-    from pipelines.lm.open import open_lm
+    from pipelines.lm.open_lm import open_lm
 
     if not question.strip():
         raise LongtailError("the question is empty, expected some words")
@@ -152,7 +153,7 @@ def attribute(lm: LanguageModel, closed_book: Prompt, augmented: Prompt, answer:
     """What the answer owes to the model's memory and to the passage, by its probability after both prompts."""
     from scipy.special import expit
 
-    from pipelines.replug import attribution
+    from pipelines.replug import responsibility
 
     scores = lm.score([closed_book, augmented], [answer, answer])
     log_probs, n_bytes = scores.log_probs, scores.bytes[0]
@@ -160,16 +161,16 @@ def attribute(lm: LanguageModel, closed_book: Prompt, augmented: Prompt, answer:
         log_probs, n_bytes = [one.sum(keepdims=True) for one in log_probs], n_bytes.sum(keepdims=True)
     both = np.stack(log_probs).astype(np.float64)  # (2, tokens)
 
-    def share(log_probs: np.ndarray) -> attribution.Attribution:
+    def share(log_probs: np.ndarray) -> responsibility.Attribution:
         """Of documents as likely as one another, log_probs (documents, tokens)."""
         alike, ids = np.zeros((1, len(log_probs))), np.full((1, len(log_probs)), "", object)
         lengths = np.array([len(n_bytes)])
-        texts = attribution.Texts(ids[:, 0], n_bytes[None], lengths, both[:1], log_probs[None], alike, ids)
-        return attribution.attribute(texts, 1.0, "token_mixture")
+        texts = responsibility.Texts(ids[:, 0], n_bytes[None], lengths, both[:1], log_probs[None], alike, ids)
+        return responsibility.attribute(texts, 1.0, "token_mixture")
 
     passage = share(both[1:])
     columns = zip(
-        attribution.token_texts(answer, n_bytes),
+        responsibility.token_texts(answer, n_bytes),
         *np.exp(both).tolist(),
         passage.memory[0].tolist(),
         (passage.documents[0, 0] + 0.0).tolist(),  # no -0.0
@@ -258,7 +259,7 @@ def _shots(asked: str, reading: Reading | None, chosen: SimpleNamespace, data: P
 def _search(texts: list[str], retriever: str, chosen: SimpleNamespace, data: Path) -> list[Passage]:
     """The top passage of each text."""
     from pipelines.retrieval import documents
-    from pipelines.retrieval.open import open_retriever
+    from pipelines.retrieval.open_retriever import open_retriever
 
     index, docs = data / "index/wikipedia" / retriever, data / "corpus/wikipedia/docs.parquet"
     if not index.is_dir():

@@ -12,10 +12,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from pipelines import draws, params
+from pipelines import draws, intervals, params
 from pipelines.adaptive import searches
 from pipelines.adaptive.pairs import Pairs
-from pipelines.evaluation import intervals
 
 Key = TypeVar("Key", bound=Hashable)
 POLICIES = ("adaptive", "always", "never", "oracle")

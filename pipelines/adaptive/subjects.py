@@ -11,8 +11,8 @@ from pathlib import Path
 import duckdb
 
 from pipelines.errors import LongtailError
-from pipelines.popqa.relations import RELATIONS
-from pipelines.popqa.split import ENTITY
+from pipelines.questions.tuning_split import ENTITY
+from pipelines.relations import RELATIONS
 
 # What makes no difference between names, as in questions (`_plain`, and case).
 PLAIN = "lower(replace(replace(text, chr(8217), chr(39)), '  ', ' '))"

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pipelines import database, shards
-from pipelines.corpus.split import SIDES, near_duplicates
+from pipelines.corpus.query_split import SIDES, near_duplicates
 from pipelines.errors import LongtailError
 
 if TYPE_CHECKING:
-    from pipelines.corpus.batch import Batch, Settings
+    from pipelines.corpus.cut_batch import Batch, Settings
 
 DOC_COLUMNS = 'id, source, title, text, tokens, source_document, "offset"'
 QUERY_COLUMNS = "id, split, source_document, source, context, continuation"

@@ -18,12 +18,12 @@ from pipelines.corpus import CORPORA, assemble
 from pipelines.errors import LongtailError
 from pipelines.pool import processes
 from pipelines.sources.multistream import parts
-from pipelines.sources.text import source_files
+from pipelines.sources.streams import source_files
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from pipelines.corpus.batch import Batch, Settings
+    from pipelines.corpus.cut_batch import Batch, Settings
     from pipelines.sources.multistream import Part
 
 TOKENIZER = Path("data/models/tokenizer")
@@ -50,7 +50,7 @@ def build(raw: Path, tokenizer: Path, out: Path, name: str, chosen) -> dict[str,
     `chosen` has the params' seed, compute, ingest, corpus, chunk and queries. Raises LongtailError on damaged files,
     too many bad rows, or a corpus without documents.
     """
-    from pipelines.corpus.batch import Settings
+    from pipelines.corpus.cut_batch import Settings
 
     files, query_files = source_files(raw), getattr(chosen.corpus, name).query_files
     if query_files and not any(fnmatchcase(file.name, query_files) for file in files):
@@ -88,8 +88,8 @@ class _Work(NamedTuple):
 
 def _rounds(work: _Work, settings: Settings, max_reject_share: float, con) -> list[assemble.Round]:
     """Read and cut all source documents, or, of a capped corpus, more and more of them until they are enough."""
-    from pipelines.corpus.batch import cut_batch
-    from pipelines.corpus.read import BATCH_BYTES, measure_part, read_part
+    from pipelines.corpus.batches import BATCH_BYTES, measure_part, read_part
+    from pipelines.corpus.cut_batch import cut_batch
     from pipelines.corpus.sample import CHARACTERS_PER_TOKEN, MARGIN, Draw, Sizes
 
     draw = Draw(settings.seed, settings.corpus, settings.queries)
@@ -118,7 +118,7 @@ def _rounds(work: _Work, settings: Settings, max_reject_share: float, con) -> li
 
 def _batches(con, read: list[list[Path]], settings: Settings) -> list[Batch]:
     """The last round's batches, each with the rows left out as duplicates of a document elsewhere, in any round."""
-    from pipelines.corpus.batch import Batch
+    from pipelines.corpus.cut_batch import Batch
 
     paths = [[str(path) for folder in folders for path in sorted(folder.glob("[0-9]*.parquet"))] for folders in read]
     left_out: dict[str, list[str]] = {}

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipelines.corpus.tokens import Tokens
+from pipelines.corpus.token_bytes import Tokens
 
 
 class Pieces(NamedTuple):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipelines import draws, params
-from pipelines.corpus.split import side
+from pipelines.corpus.query_split import side
 
 BUCKETS = 8192  # of keys: from 2 ** LOWEST up, PER_DOUBLING for each factor of two
 PER_DOUBLING = 64

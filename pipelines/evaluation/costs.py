@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from pipelines.evaluation.popqa import Answers, Method
+from pipelines.evaluation.accuracy import Answers, Method
 
 
 def costs(answers: Answers) -> list[dict]:

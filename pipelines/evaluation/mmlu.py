@@ -13,14 +13,14 @@ import numpy as np
 import yaml
 
 from pipelines.errors import LongtailError
-from pipelines.evaluation.task import Item
+from pipelines.evaluation.task_items import Item
 from pipelines.replug import ensemble
 from pipelines.sources.records import SUFFIXES, read_records, record_files, shown
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.text import open_text
+from pipelines.sources.streams import open_text
 
 if TYPE_CHECKING:
-    from pipelines.lm.protocol import LanguageModel, Prompt
+    from pipelines.lm.language_model import LanguageModel, Prompt
 
 LETTERS = "ABCD"
 CATEGORIES: dict[str, str] = {

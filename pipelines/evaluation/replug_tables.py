@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from pipelines.evaluation.intervals import NOTHING, interval
+from pipelines.intervals import NOTHING, interval
 
 RETRIEVERS = ("random", "bm25", "dense", "lsr")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.evaluation.intervals import NOTHING, Interval
+from pipelines.intervals import NOTHING, Interval
 
 _TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 _ANSWERS = {"dataset": str, "lm": str, "method": str}

@@ -11,7 +11,7 @@ import torch
 from transformers.cache_utils import Cache
 
 from pipelines.lm import prefixes
-from pipelines.lm.tokens import Ragged, joined, padded
+from pipelines.lm.ragged import Ragged, joined, padded
 
 
 class Decoder:

@@ -15,9 +15,9 @@ from pipelines.errors import LongtailError
 from pipelines.lm import prefixes
 from pipelines.lm.decode import Decoder
 from pipelines.lm.head import Head
-from pipelines.lm.prompts import PromptTokenizer
-from pipelines.lm.protocol import Generation, Prompt, Scores
-from pipelines.lm.tokens import Ragged, joined, padded, spans
+from pipelines.lm.language_model import Generation, Prompt, Scores
+from pipelines.lm.ragged import Ragged, joined, padded, spans
+from pipelines.lm.token_prompts import PromptTokenizer
 from pipelines.lm.trial import Trial
 from pipelines.lm.weights import load
 

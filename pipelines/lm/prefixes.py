@@ -9,7 +9,7 @@ import torch
 from transformers import DynamicCache
 from transformers.cache_utils import Cache, DynamicLayer
 
-from pipelines.lm.tokens import Ragged, padded
+from pipelines.lm.ragged import Ragged, padded
 
 BLOCK = 16  # shared lengths are multiples of it: then many are the same, and prefixes are read in batches, unpadded
 WINDOWS = ("sliding_window", "sliding_window_size", "window_size", "attention_window_size", "attention_chunk_size")

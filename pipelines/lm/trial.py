@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from pipelines.errors import LongtailError
 from pipelines.lm import prefixes
 from pipelines.lm.decode import Decoder
-from pipelines.lm.tokens import Ragged, padded
+from pipelines.lm.ragged import Ragged, padded
 from pipelines.lm.weights import TEXT, TOLERANCE
 
 TOKENS = 45  # of TEXT at most

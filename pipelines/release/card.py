@@ -11,7 +11,7 @@ import duckdb
 import jinja2
 
 from pipelines import database
-from pipelines.popqa.relations import RELATIONS
+from pipelines.relations import RELATIONS
 from pipelines.release import contents, sums
 
 TITLE = "PopQA by Longtail"

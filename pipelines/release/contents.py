@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from pipelines import database
 from pipelines.errors import LongtailError
-from pipelines.popqa import published
+from pipelines.questions import published
 
 INTEGER, FLOAT, BOOLEAN, TEXT, TEXTS = "BIGINT", "DOUBLE", "BOOLEAN", "VARCHAR", "VARCHAR[]"  # DuckDB's names
 BATCH = 100_000  # rows

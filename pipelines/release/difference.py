@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from pipelines import database, params
 from pipelines.errors import LongtailError
-from pipelines.popqa import published
+from pipelines.questions import published
 from pipelines.release import difference_page
 from pipelines.sources.rejects import Rejects
 

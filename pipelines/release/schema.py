@@ -9,7 +9,7 @@ import msgspec
 
 from pipelines import shards
 from pipelines.errors import LongtailError
-from pipelines.popqa.relations import RELATIONS
+from pipelines.relations import RELATIONS
 from pipelines.release import contents
 
 FILE = "schema.json"

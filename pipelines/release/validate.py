@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 
 from pipelines import database
 from pipelines.errors import LongtailError
-from pipelines.popqa import published
-from pipelines.popqa.entityquestions import LINKS
+from pipelines.questions import published
+from pipelines.questions.entityquestions import LINKS
 from pipelines.release import contents, schema
 from pipelines.sources.rejects import Rejects
 

@@ -1,1 +1,1 @@
-"""The log-probability table, the ensembles over it, and LSR training (REPLUG, sections 3.2 and 4)."""
+"""REPLUG's inference: ensembles of documents, the vote over answers, and attribution (REPLUG, section 3.2)."""

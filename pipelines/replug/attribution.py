@@ -1,122 +1,276 @@
-"""Which knowledge a text came from: its probability, token by token, shared out to memory and documents (REPLUG §9).
+"""Stage `attribute`: what each token and text of the test queries owes to memory and to each document (REPLUG §9, B).
 
-REPLUG names it as open that a prediction can't be traced to the model's own knowledge or to what was retrieved. The
-ensemble holds the answer: p(y_t) = sum_d lambda_d p_d(y_t), and p_0(y_t), what the model says without documents.
+data/attribution/, by the main language model, with the ensemble that the section `replug` sets:
+  tokens.parquet  lm, retriever, query_id, token (from 0), text, frequency (its word's in the corpus; null: no word),
+                  log_prob_none and log_prob (without documents and under the ensemble, nats), memory (share of the
+                  probability), documents and responsibilities (a list entry per rank; see attribution.Attribution)
+  texts.parquet   lm, retriever, query_id, tokens, nats_none, nats, memory and documents (mean shares over the tokens),
+                  weights (lambda) and doc_ids, by rank ("" where there was none)
+data/metrics/attribution.json, by retriever: memory, the mean share over all tokens; by_frequency, a row per power of
+ten of the word's frequency: tokens, bits a token without documents, bits saved, memory; 95 % bootstrap intervals over
+source documents.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
-import duckdb
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from scipy.special import logsumexp
+from pipelines import shards, stage
 
-from pipelines.replug import ensemble
+if TYPE_CHECKING:
+    import duckdb
+    import numpy as np
+    import pyarrow as pa
 
+    from pipelines.replug.responsibility import Attribution, Texts
 
-@dataclass(frozen=True)
-class Texts:
-    """Continuations as the table has them, ordered by id; places beyond a continuation's end hold 0."""
-
-    ids: np.ndarray  # (n,) str
-    bytes: np.ndarray  # (n, tokens) int64
-    lengths: np.ndarray  # (n,) tokens
-    closed: np.ndarray  # (n, tokens) log p without documents
-    log_probs: np.ndarray  # (n, k, tokens) log p with each document; without any in empty places
-    similarities: np.ndarray  # (n, k); -inf in empty places
-    doc_ids: np.ndarray  # (n, k) str; "" in empty places
-
-    @property
-    def real(self) -> np.ndarray:
-        """Which places are tokens, (n, tokens) bool."""
-        return np.arange(self.closed.shape[1]) < self.lengths[:, None]
+CORPUS = Path("data/corpus/pile")
+LOGPROBS = Path("data/logprobs/pile")
+OUT = Path("data/attribution")
+METRICS = Path("data/metrics/attribution.json")
+SECTIONS = ("seed", "compute", "ingest", "lms", "replug", "report")
+BLOCK = 512  # texts shared out at once
+UNKNOWN = -1  # frequency of a token without a word
 
 
-@dataclass(frozen=True)
-class Attribution:
-    """The documents' weights, each token's log-probability under the ensemble, and the shares of that probability."""
+def attribute(params: SimpleNamespace) -> stage.Metrics:
+    """Share out every scored continuation, for every retriever; write data/attribution and the metrics."""
+    import numpy as np
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
 
-    weights: np.ndarray  # (n, k) lambda, before any token
-    mixed: np.ndarray  # (n, tokens) log p
-    responsibilities: np.ndarray  # (n, k, tokens) lambda_d p_d / p, the posterior of each document; adds up to 1
-    documents: np.ndarray  # (n, k, tokens) the part of it that the model would not have given the token anyway
-    memory: np.ndarray  # (n, tokens) what it would: with `documents` adds up to 1
+    from pipelines import database
+    from pipelines.replug import responsibility
+    from pipelines.scoring import row_groups
 
-
-def read(tables: Path, retriever: str, k: int, size: int) -> Iterator[Texts]:
-    """The texts and their best k documents, from `tables`/logprobs.parquet and retrieved.parquet, block by block.
-
-    A block is as many row groups as hold `size` texts; each is read once.
-    """
-    logprobs, retrieved = (pq.ParquetFile(tables / f"{name}.parquet") for name in ("logprobs", "retrieved"))
-    with logprobs, retrieved, duckdb.connect() as db:
-        scored, found, n = [], [], 0
-        for group in range(logprobs.num_row_groups):  # those of the same number are of the same queries
-            scored.append(logprobs.read_row_group(group, columns=["query_id", "doc_id", "log_probs", "bytes"]))
-            found.append(retrieved.read_row_group(group))
-            n += pc.sum(pc.equal(scored[-1]["doc_id"], "")).as_py()
-            if n >= size or group == logprobs.num_row_groups - 1:
-                yield _texts(db, pa.concat_tables(scored), pa.concat_tables(found), retriever, k)
-                scored, found, n = [], [], 0
-
-
-def _texts(db: duckdb.DuckDBPyConnection, scored: pa.Table, candidates: pa.Table, retriever: str, k: int) -> Texts:
-    db.register("scored", scored)
-    db.register("candidates", candidates)
-    alone = db.sql("SELECT query_id, log_probs, bytes FROM scored WHERE doc_id = '' ORDER BY query_id").to_arrow_table()
-    found = db.sql(
-        """SELECT query_id, rank, doc_id, similarity, log_probs FROM candidates JOIN scored USING (query_id, doc_id)
-        WHERE retriever = ? AND rank <= ? ORDER BY query_id, rank""",
-        params=[retriever, k],
-    ).to_arrow_table()
-    ids = alone["query_id"].to_numpy().astype(object)
-    lengths = np.diff(alone["log_probs"].combine_chunks().offsets.to_numpy()).astype(np.int64)
-    real = np.arange(lengths.max(initial=0)) < lengths[:, None]
-    closed, n_bytes = (np.zeros(real.shape, kind) for kind in (np.float64, np.int64))
-    closed[real], n_bytes[real] = (alone[name].combine_chunks().flatten().to_numpy() for name in ("log_probs", "bytes"))
-
-    places = np.searchsorted(ids, found["query_id"].to_numpy().astype(object)), found["rank"].to_numpy() - 1
-    similarities, doc_ids = np.full((len(ids), k), -np.inf), np.full((len(ids), k), "", object)
-    similarities[places], doc_ids[places] = found["similarity"].to_numpy(), found["doc_id"].to_numpy().astype(object)
-    log_probs = np.repeat(closed[:, None], k, axis=1)
-    own = np.zeros((found.num_rows, real.shape[1]))
-    own[real[places[0]]] = found["log_probs"].combine_chunks().flatten().to_numpy()
-    log_probs[places] = own
-    return Texts(ids, n_bytes, lengths, closed, log_probs, similarities, doc_ids)
+    lm, tables, replug = params.lms[0], LOGPROBS / params.lms[0], params.replug
+    figures = {}
+    with shards.atomic(OUT) as folder:
+        folder.mkdir()
+        with database.connect(params.ingest.memory_gb, params.compute.threads) as db:
+            retrievers = db.sql(
+                f"""SELECT DISTINCT retriever FROM '{tables}/retrieved.parquet'
+                WHERE retriever NOT LIKE '%@%' ORDER BY 1"""  # not those over a share of the documents
+            ).fetchall()
+            queries = _queries(db, tables, folder.parent)
+            bounds = np.append(0, np.cumsum(pc.list_value_length(queries["bytes"]).to_numpy(), dtype=np.int64))
+            frequency = _frequency(db, queries, folder.parent)
+        clusters = np.unique(queries["source_document"].to_numpy().astype(object), return_inverse=True)[1]
+        with (
+            pq.ParquetWriter(folder / "tokens.parquet", _tokens_schema(), compression="zstd") as of_tokens,
+            row_groups.written(folder / "texts.parquet", _texts_schema()) as add_texts,
+        ):
+            for (name,) in retrievers:
+                sums, start = _Sums(clusters.max(initial=-1) + 1), 0
+                for block in responsibility.read(tables, name, replug.top_k, BLOCK):
+                    stop = start + len(block.ids)
+                    assert queries["query_id"][start:stop].to_pylist() == list(block.ids), "data/logprobs is of others"
+                    found = responsibility.attribute(block, replug.temperature, replug.mixture)
+                    continuations = queries["continuation"][start:stop].to_numpy()
+                    own = frequency[bounds[start] : bounds[stop]].to_numpy()
+                    of_tokens.write_table(_tokens(lm, name, block, found, continuations, own))
+                    add_texts(_texts(lm, name, block, found))
+                    real = block.real
+                    none, nats = -block.closed[real], -found.mixed[real]
+                    sums.add(none, nats, found.memory[real], own, np.repeat(clusters[start:stop], block.lengths))
+                    start = stop
+                figures[name] = sums.figures(params)
+    shards.write_json(METRICS, figures)
+    return {f"{name}.memory": figure["memory"]["value"] for name, figure in figures.items()}
 
 
-def attribute(texts: Texts, temperature: float, mixture: str) -> Attribution:
-    """Share out each token's probability under the ensemble.
-
-    Each term of p = sum_d lambda_d p_d is split at p_0: lambda_d min(p_d, p_0) the model gives the token anyway and is
-    memory's, lambda_d max(0, p_d - p_0) is there for document d alone. Divided by p, none is negative and they add up
-    to 1. Where no document lowers the token, memory's share is min(1, p_0 / p); where all do, it is 1. A document
-    that repeats what the model knows gets nothing: shares say what changed, not where else it could be read. Under
-    `sequence_mixture` lambda_d is the one in force at the token, which the tokens before it have moved.
-    """
-    weights = ensemble.log_weights(texts.similarities, temperature)
-    joint = texts.log_probs + ensemble.WEIGHTS[mixture](texts.log_probs, weights)
-    mixed = logsumexp(joint, axis=1)
-    responsibilities = np.exp(joint - mixed[:, None])
-    known = np.minimum(texts.closed[:, None] - texts.log_probs, 0.0)  # log of min(1, p_0 / p_d)
-    documents = responsibilities * -np.expm1(known)
-    memory = (responsibilities * np.exp(known)).sum(1)
-    return Attribution(np.exp(weights), mixed, responsibilities, documents, memory)
+def _queries(db: duckdb.DuckDBPyConnection, tables: Path, scratch: Path) -> pa.Table:
+    """The scored queries, ordered by id."""
+    rows = db.sql(
+        f"""SELECT query_id, context, continuation, source_document, bytes
+        FROM '{tables}/logprobs.parquet' JOIN '{CORPUS}/queries.parquet' AS asked ON query_id = asked.id
+        WHERE doc_id = '' ORDER BY query_id"""
+    ).to_arrow_reader(BLOCK)
+    return _mapped(scratch / "queries", rows.schema, rows)
 
 
-def of_texts(shares: np.ndarray, texts: Texts) -> np.ndarray:
-    """Shares (n, ..., tokens) of whole texts, (n, ...): the mean over a text's tokens, each as good as another."""
-    inside = texts.real.reshape(len(shares), *[1] * (shares.ndim - 2), -1)
-    return np.where(inside, shares, 0.0).sum(-1) / np.maximum(texts.lengths, 1).reshape(-1, *[1] * (shares.ndim - 2))
+def _frequency(db: duckdb.DuckDBPyConnection, queries: pa.Table, scratch: Path) -> pa.ChunkedArray:
+    """How often the corpus has each token's word, (tokens,) int64, UNKNOWN where it has none."""
+    import numpy as np
+    import pyarrow as pa
+
+    from pipelines.replug import rarity
+
+    def words() -> Iterator[pa.RecordBatch]:
+        place = 0
+        for start in range(0, len(queries), BLOCK):
+            some = queries.slice(start, BLOCK)
+            n_bytes = some["bytes"].combine_chunks()
+            texts = (some[name].to_pylist() for name in ("context", "continuation"))
+            found, own = rarity.words(*texts, n_bytes.flatten().to_numpy(), np.diff(n_bytes.offsets.to_numpy()))
+            places = np.arange(place, place + len(own))
+            yield pa.record_batch([places, found.take(pa.array(own, mask=own < 0))], schema=schema)
+            place += len(own)
+
+    schema = pa.schema([("place", pa.int64()), ("word", pa.large_string())])
+    db.register("token", _mapped(scratch / "words", schema, words()))
+    distinct = db.sql("SELECT DISTINCT word FROM token WHERE word IS NOT NULL").to_arrow_table()["word"]
+    db.register("counted", pa.table({"word": distinct, "n": rarity.frequencies(db, CORPUS / "docs.parquet", distinct)}))
+    rows = db.sql(
+        f"SELECT coalesce(n, {UNKNOWN}) AS n FROM token LEFT JOIN counted USING (word) ORDER BY place"
+    ).to_arrow_reader()
+    return _mapped(scratch / "frequency", rows.schema, rows)["n"]
 
 
-def token_texts(continuation: str, n_bytes: np.ndarray) -> list[str]:
-    """The text of each token: `continuation` cut after each one's bytes. They never end inside a character."""
-    whole, stops = continuation.encode(), np.cumsum(n_bytes).tolist()
-    return [whole[a:b].decode() for a, b in zip([0, *stops], stops, strict=False)]
+def _mapped(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.Table:
+    """Batches as a table on disk, of which only what is looked at is in memory."""
+    import pyarrow as pa
+
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+
+
+def _tokens_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    shares = pa.list_(pa.float32())
+    return pa.schema(
+        [
+            *((name, pa.string()) for name in ("lm", "retriever", "query_id")),
+            ("token", pa.int32()),
+            ("text", pa.string()),
+            ("frequency", pa.int64()),
+            *((name, pa.float32()) for name in ("log_prob_none", "log_prob", "memory")),
+            *((name, shares) for name in ("documents", "responsibilities")),
+        ]
+    )
+
+
+def _tokens(
+    lm: str, retriever: str, texts: Texts, found: Attribution, continuations: np.ndarray, frequency: np.ndarray
+) -> pa.Table:
+    """The block's rows of tokens.parquet; frequency (tokens,)."""
+    import numpy as np
+    import pyarrow as pa
+
+    from pipelines.replug import responsibility
+
+    real = texts.real
+    pairs = zip(continuations, texts.bytes, texts.lengths.tolist(), strict=True)
+    words = [text for whole, own, n in pairs for text in responsibility.token_texts(whole, own[:n])]
+    columns = [
+        [lm] * len(words),
+        [retriever] * len(words),
+        np.repeat(texts.ids, texts.lengths),
+        np.broadcast_to(np.arange(real.shape[1], dtype=np.int32), real.shape)[real],
+        words,
+        pa.array(frequency, pa.int64(), mask=frequency == UNKNOWN),
+        *(array[real].astype(np.float32) for array in (texts.closed, found.mixed, found.memory)),
+        *(_lists(np.moveaxis(array, 1, 2)[real]) for array in (found.documents, found.responsibilities)),
+    ]
+    return pa.table(columns, schema=_tokens_schema())
+
+
+def _texts_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    shares = pa.list_(pa.float32())
+    return pa.schema(
+        [
+            *((name, pa.string()) for name in ("lm", "retriever", "query_id")),
+            ("tokens", pa.int32()),
+            *((name, pa.float64()) for name in ("nats_none", "nats")),
+            ("memory", pa.float32()),
+            *((name, shares) for name in ("documents", "weights")),
+            ("doc_ids", pa.list_(pa.string())),
+        ]
+    )
+
+
+def _texts(lm: str, retriever: str, texts: Texts, found: Attribution) -> pa.Table:
+    """The block's rows of texts.parquet."""
+    import numpy as np
+    import pyarrow as pa
+
+    from pipelines.replug.responsibility import of_texts
+
+    n, k = texts.doc_ids.shape
+    columns = [
+        [lm] * n,
+        [retriever] * n,
+        texts.ids,
+        texts.lengths.astype(np.int32),
+        -texts.closed.sum(1),
+        -np.where(texts.real, found.mixed, 0.0).sum(1),
+        of_texts(found.memory, texts).astype(np.float32),
+        _lists(of_texts(found.documents, texts)),
+        _lists(found.weights),
+        pa.ListArray.from_arrays(np.arange(0, n * k + 1, k, np.int32), pa.array(texts.doc_ids.ravel())),
+    ]
+    return pa.table(columns, schema=_texts_schema())
+
+
+def _lists(shares: np.ndarray) -> pa.ListArray:
+    """(rows, k) as a column of lists."""
+    import numpy as np
+    import pyarrow as pa
+
+    n, k = shares.shape
+    return pa.ListArray.from_arrays(np.arange(0, n * k + 1, k, dtype=np.int32), shares.ravel().astype(np.float32))
+
+
+class _Sums:
+    """What the figures of one retriever are made of: sums by source document, and by power of ten of the frequency."""
+
+    def __init__(self, clusters: int) -> None:
+        import numpy as np
+
+        self._tens = 10 ** np.arange(18)
+        self._whole = {name: np.zeros(clusters) for name in ("tokens", "memory")}
+        shape = len(self._tens) + 1, clusters
+        self._by_place = {name: np.zeros(shape) for name in ("tokens", "none", "gain", "memory")}
+
+    def add(
+        self, none: np.ndarray, nats: np.ndarray, memory: np.ndarray, frequency: np.ndarray, clusters: np.ndarray
+    ) -> None:
+        """Add tokens (n,): nats without documents and with, memory's share, their words' frequency, their source."""
+        import numpy as np
+
+        def add(sums: np.ndarray, places: np.ndarray, values: np.ndarray) -> None:
+            np.add.at(sums.ravel(), places, values)  # one after the other: the sums are the same whatever the blocks
+
+        values = {"tokens": np.ones(len(none)), "none": none / np.log(2), "gain": (none - nats) / np.log(2)}
+        values |= {"memory": memory}
+        for name, sums in self._whole.items():
+            add(sums, clusters, values[name])
+        known = frequency != UNKNOWN
+        n = len(self._whole["tokens"])
+        places = np.searchsorted(self._tens, frequency[known], side="right") * n + clusters[known]
+        for name, sums in self._by_place.items():
+            add(sums, places, values[name][known])
+
+    def figures(self, params: SimpleNamespace) -> dict:
+        import numpy as np
+
+        from pipelines import draws, intervals
+
+        def mean(sums: np.ndarray, tokens: np.ndarray) -> dict:
+            generator = draws.generator(params.seed, "attribution")  # the same resamples for all: comparable
+            own = np.stack([sums, tokens], axis=1)[tokens > 0]
+            return intervals.bootstrap(own, intervals.ratio, generator, params.report.bootstrap).as_json()
+
+        rows = []
+        for i, tokens in enumerate(self._by_place["tokens"]):
+            if tokens.any():
+                least, most = (int(self._tens[i - 1]), int(self._tens[i] - 1)) if i else (0, 0)
+                means = {name: mean(self._by_place[name][i], tokens) for name in ("none", "gain", "memory")}
+                rows.append({"least": least, "most": most, "tokens": int(tokens.sum())} | means)
+        return {"memory": mean(self._whole["memory"], self._whole["tokens"]), "by_frequency": rows}
+
+
+def main() -> None:
+    stage.run("attribute", SECTIONS, attribute, out=f"{OUT} and {METRICS}")
+
+
+if __name__ == "__main__":
+    main()

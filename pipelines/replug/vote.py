@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipelines.adaptive.matching import normalise
 from pipelines.errors import LongtailError
-from pipelines.lm.protocol import Generation
+from pipelines.lm.language_model import Generation
+from pipelines.questions.matching import normalise
 
 
 def vote(generations: Sequence[Generation], log_weights: np.ndarray) -> list[str]:

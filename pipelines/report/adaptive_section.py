@@ -8,9 +8,9 @@ from statistics import median
 import pyarrow.parquet as pq
 
 from pipelines.adaptive import DATASETS
-from pipelines.adaptive.answers import METHODS
 from pipelines.adaptive.searches import SEARCHES
-from pipelines.evaluation.intervals import Interval, interval
+from pipelines.answering.answer_files import METHODS
+from pipelines.intervals import Interval, interval
 from pipelines.report import deciding_section, figures
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Figure, Percent, Section, Table, label, named

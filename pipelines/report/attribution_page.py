@@ -11,7 +11,7 @@ import duckdb
 import numpy as np
 
 from pipelines.errors import LongtailError
-from pipelines.evaluation.intervals import interval
+from pipelines.intervals import interval
 from pipelines.report import figures
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Link, Section, Table, environment, inline, label, show

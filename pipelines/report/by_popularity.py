@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from pipelines.adaptive.answers import METHODS
-from pipelines.evaluation.intervals import NOTHING
+from pipelines.answering.answer_files import METHODS
+from pipelines.intervals import NOTHING
 from pipelines.report import figures
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Figure, Percent, Table, label, named, percent

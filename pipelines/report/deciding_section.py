@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipelines.adaptive.answers import METHODS
-from pipelines.evaluation.intervals import Interval, interval
+from pipelines.answering.answer_files import METHODS
+from pipelines.intervals import Interval, interval
 from pipelines.report import figures
 from pipelines.report.page import Figure, Percent, Table, label
 

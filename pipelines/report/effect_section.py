@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from pipelines.adaptive.answers import METHODS
-from pipelines.evaluation.effects import EXAMPLES, TAIL_LESS_HEAD
-from pipelines.evaluation.popqa import HEAD, TAIL
+from pipelines.answering.answer_files import METHODS
+from pipelines.evaluation.accuracy import HEAD, TAIL
+from pipelines.evaluation.retrieval_effects import EXAMPLES, TAIL_LESS_HEAD
 from pipelines.report import figures
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Percent, Section, Table, label, named, percent

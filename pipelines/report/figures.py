@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from pipelines.evaluation.intervals import Interval
+from pipelines.intervals import Interval
 from pipelines.report.drawing import (
     DASHES,
     GRID,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from pipelines.evaluation import effects, popqa
-from pipelines.evaluation.intervals import Interval, interval
+from pipelines.evaluation import accuracy, retrieval_effects
+from pipelines.intervals import Interval, interval
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Finding, percent, show
 
@@ -48,23 +48,23 @@ def _popqa(inputs: Inputs) -> list[Finding]:
     if not effect:
         return found
     tail, head, named, apart = (
-        effect[group] for group in ("tail", "head", "namesake's page, head", effects.TAIL_LESS_HEAD)
+        effect[group] for group in ("tail", "head", "namesake's page, head", retrieval_effects.TAIL_LESS_HEAD)
     )
     return [
         *found,
         Finding(
             "tail",
             "Retrieval helps in the long tail.",
-            f"On the least popular {percent(popqa.TAIL)} of the questions the passage of the dense retriever changes "
-            f"accuracy by {_points(tail['gain'])}{_over(tail['questions'], 'question')}.",
+            f"On the least popular {percent(accuracy.TAIL)} of the questions the passage of the dense retriever "
+            f"changes accuracy by {_points(tail['gain'])}{_over(tail['questions'], 'question')}.",
             tail["gain"],
             1,
         ),
         Finding(
             "tail-most",
             "It helps more in the tail than at the head.",
-            f"The gain in the tail less the gain on the most popular {percent(popqa.HEAD)} ({_points(head['gain'])}) "
-            f"is {_points(apart['gain'])}.",
+            f"The gain in the tail less the gain on the most popular {percent(accuracy.HEAD)} "
+            f"({_points(head['gain'])}) is {_points(apart['gain'])}.",
             apart["gain"],
             1,
         ),
@@ -72,7 +72,7 @@ def _popqa(inputs: Inputs) -> list[Finding]:
             "namesakes",
             "It hurts where a namesake's page is retrieved for a popular subject.",
             f"Where the dense retriever brought another page by the same name, accuracy on the most popular "
-            f"{percent(popqa.HEAD)} changes by {_points(named['gain'])}{_over(named['questions'], 'question')}.",
+            f"{percent(accuracy.HEAD)} changes by {_points(named['gain'])}{_over(named['questions'], 'question')}.",
             named["gain"],
             -1,
         ),

@@ -6,9 +6,9 @@ import math
 import re
 from collections.abc import Callable, Sequence
 
-from pipelines.evaluation.intervals import NOTHING, Interval, interval
 from pipelines.evaluation.replug_tables import RETRIEVERS
-from pipelines.report import figures, wikitext
+from pipelines.intervals import NOTHING, Interval, interval
+from pipelines.report import figures, wikitext_section
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Figure, Section, Table, label
 
@@ -50,7 +50,7 @@ def language_modelling(inputs: Inputs, top_k: int) -> Section:
         *_datastore(pile, top_k),
     ]
     missing = "" if of_wikitext else "This run has no WikiText."
-    blocks += wikitext.perplexity(of_wikitext, inputs.sizes, inputs.families, top_k)
+    blocks += wikitext_section.perplexity(of_wikitext, inputs.sizes, inputs.families, top_k)
     return Section("replug", title, blocks, missing)
 
 

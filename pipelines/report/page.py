@@ -14,8 +14,8 @@ from typing import Any
 
 import jinja2
 
-from pipelines.evaluation.intervals import Interval
-from pipelines.popqa.relations import RELATIONS
+from pipelines.intervals import Interval
+from pipelines.relations import RELATIONS
 
 NONE = "\N{EN DASH}"
 TEMPLATES = Path(__file__).parent / "templates"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from pipelines.evaluation.intervals import interval
-from pipelines.evaluation.retrieval import AT, RETRIEVERS
+from pipelines.evaluation.recall import AT, RETRIEVERS
+from pipelines.intervals import interval
 from pipelines.report import figures
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Percent, Section, Table, label

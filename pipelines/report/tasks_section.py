@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipelines.evaluation.intervals import interval
+from pipelines.intervals import interval
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Percent, Section, Table, label
 

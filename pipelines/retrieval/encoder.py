@@ -13,7 +13,7 @@ from torch.nn.functional import cosine_similarity, normalize
 
 from pipelines import draws, params
 from pipelines.errors import LongtailError
-from pipelines.lm.tokens import padded
+from pipelines.lm.ragged import padded
 from pipelines.retrieval import layout
 from pipelines.retrieval.tower import Tower
 

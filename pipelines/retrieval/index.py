@@ -25,19 +25,19 @@ def index_dense(docs: Path, model: Path, out: Path, params: SimpleNamespace, nam
     Shards are kept under `name` for a killed run. Raises LongtailError for an empty corpus, and before any work where
     the index that is asked for does not fit `index.memory_gb`.
     """
-    from pipelines.retrieval import dense, documents, embeddings, meta, plan, tune
+    from pipelines.retrieval import dense, documents, embeddings, meta, search_depth, sizing
     from pipelines.retrieval.encoder import Encoder
 
     encoder = Encoder.open(model, params.retriever, params.compute)
-    plan.choose(documents.count(docs), encoder.dim, params.index)
+    sizing.choose(documents.count(docs), encoder.dim, params.index)
     with shards.atomic(out) as folder:
         folder.mkdir()
         embeddings.embed_corpus(docs, model, folder / "embeddings", params, name)
 
         def queries():
-            return encoder.embed_queries(tune.held_out(docs, params.seed))
+            return encoder.embed_queries(search_depth.held_out(docs, params.seed))
 
-        _, facts = tune.make(folder, queries, params.index, params.seed, params.compute, name)
+        _, facts = search_depth.make(folder, queries, params.index, params.seed, params.compute, name)
         facts |= encoder.facts | dense.belonging(folder, encoder)
         shards.write_json(folder / "meta.json", meta.describe(docs, model, **facts))
     embeddings.forget(name)

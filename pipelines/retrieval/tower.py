@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, BertConfig, BertM
 from transformers.utils import logging
 
 from pipelines.errors import LongtailError
-from pipelines.lm.tokens import Ragged
+from pipelines.lm.ragged import Ragged
 
 logging.disable_progress_bar()  # of loading weights, which takes no time
 

@@ -1,1 +1,1 @@
-"""Readers of the sources' real formats, and the generator of the offline sample world."""
+"""Readers of the sources' real formats, and downloads."""

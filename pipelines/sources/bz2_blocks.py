@@ -14,7 +14,7 @@ from typing import BinaryIO
 import numpy as np
 
 from pipelines.errors import LongtailError
-from pipelines.sources.text import AGAIN, PIECE, check_start
+from pipelines.sources.streams import AGAIN, PIECE, check_start
 
 BLOCK, END = 0x314159265359, 0x177245385090  # the marks of a block, and of a stream's end
 MARK = 6  # bytes

@@ -13,7 +13,7 @@ import numpy as np
 
 from pipelines.errors import LongtailError
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.text import open_lines
+from pipelines.sources.streams import open_lines
 
 HAYSTACK = 1 << 20  # characters searched at once
 EDGE = "\x1f"  # stands where a word begins or ends in what is searched; a control character that no text needs

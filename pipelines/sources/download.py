@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from pipelines import shards, web
 from pipelines.errors import LongtailError, Unreachable
-from pipelines.sources.text import check_start
+from pipelines.sources.streams import check_start
 from pipelines.sources.wikimedia import AT_ONCE, Client
 from pipelines.web import ATTEMPTS
 

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from pipelines import params, shards, stage
 from pipelines.errors import LongtailError
-from pipelines.popqa.relations import property_ids
+from pipelines.relations import property_ids
 from pipelines.sources.download import download, name_of
 from pipelines.sources.query_service import write_pages
-from pipelines.sources.text import check_start
+from pipelines.sources.streams import check_start
 from pipelines.sources.wikimedia import open_client
 
 OUT = Path("data/raw")
@@ -76,7 +76,7 @@ def fetch(
     with shards.atomic(out) as folder:
         folder.mkdir()
         if settings.source == "world":
-            from pipelines.sources.world import write_world
+            from pipelines.world.generator import write_world
 
             write_world(folder, seed, world)
         else:

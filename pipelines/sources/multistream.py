@@ -10,7 +10,7 @@ from typing import NamedTuple
 from pipelines.errors import LongtailError
 from pipelines.sources.bz2_blocks import CLOSE, OPEN, open_pages
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.text import open_blocks, open_lines
+from pipelines.sources.streams import open_blocks, open_lines
 from pipelines.sources.wikipedia import Page, read_pages
 
 DUMP, INDEX = "-multistream", "-multistream-index"

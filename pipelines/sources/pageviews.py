@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from pipelines.errors import LongtailError
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.text import open_bytes
+from pipelines.sources.streams import open_bytes
 
 PROJECT = "en.wikipedia"
 LINE = (

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from pipelines.errors import LongtailError
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.text import check_start, open_rows
+from pipelines.sources.streams import check_start, open_rows
 
 AT_ONCE = 1 << 10  # rows of Parquet
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pipelines.errors import LongtailError
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.text import LONGEST, open_rows
+from pipelines.sources.streams import LONGEST, open_rows
 
 HEADER = ["id", "text", "title"]
 

@@ -26,7 +26,7 @@ from pipelines import params
 from pipelines.errors import LongtailError
 from pipelines.sources import entity_api
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.text import open_bytes, open_lines
+from pipelines.sources.streams import open_bytes, open_lines
 from pipelines.sources.wikidata import CLAIMS, NAMES
 from pipelines.sources.wikimedia import Client
 from pipelines.web import Again, shown

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from pipelines.errors import LongtailError
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.text import check_start, open_lines, open_rows, open_text
+from pipelines.sources.streams import check_start, open_lines, open_rows, open_text
 
 AT_ONCE = 1 << 10  # rows of Parquet
 SUFFIXES = (".jsonl", ".json", ".parquet")

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from pipelines.errors import LongtailError
-from pipelines.sources.text import open_lines
+from pipelines.sources.streams import open_lines
 
 INSERT = b"INSERT INTO `redirect` VALUES "
 COLUMNS = {

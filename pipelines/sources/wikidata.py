@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from pipelines.errors import LongtailError
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.text import line_spans, open_runs
+from pipelines.sources.streams import line_spans, open_runs
 
 BLOCK = 1 << 25  # bytes of JSON: some 2,000 entities
 TYPE = 64  # bytes of a line within which it says what type of entity it is, in either layout

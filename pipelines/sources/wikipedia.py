@@ -9,7 +9,7 @@ from xml.parsers import expat
 
 from pipelines.errors import LongtailError
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.text import LONGEST, open_blocks
+from pipelines.sources.streams import LONGEST, open_blocks
 
 PAGE = ("mediawiki", "page")
 USED = {(*PAGE, *path): path[-1] for path in (("title",), ("ns",), ("id",), ("redirect",), ("revision", "text"))}

@@ -8,7 +8,7 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from pipelines.sources import text
+from pipelines.sources import streams
 from pipelines.sources.pile import read_parquet
 from pipelines.sources.rejects import Rejects
 
@@ -28,13 +28,13 @@ def read_articles(path: Path, rejects: Rejects) -> Iterator[Article]:
     go to `rejects` (not_utf8, too_long, and no_title for text before the first title). Raises LongtailError naming the
     file when it is damaged (see `open_lines`).
     """
-    lines = _rows(path) if path.suffix == ".parquet" else text.bounded_lines(path)
+    lines = _rows(path) if path.suffix == ".parquet" else streams.bounded_lines(path)
     for row, title, held in _articles(lines):
         if title is None and held is not None and not any(map(bytes.strip, held)):
             continue  # a blank line before the first title
         rejects.read += 1
         if held is None:
-            rejects.add(path, row, "too_long", f"longer than {text.LONGEST >> 20} MB, expected an article")
+            rejects.add(path, row, "too_long", f"longer than {streams.LONGEST >> 20} MB, expected an article")
         elif title is None:
             rejects.add(path, row, "no_title", "expected a line ' = Title = ' between blank lines first")
         else:
@@ -57,7 +57,7 @@ def _articles(lines: Iterable[bytes | None]) -> Iterator[tuple[int, bytes | None
             row, title, size = number, found[1], 0
             held = [before] if number > 1 else []
         size += len(line or b"")
-        if line is None or size > text.LONGEST:
+        if line is None or size > streams.LONGEST:
             held = None
         elif held is not None:
             held.append(line)

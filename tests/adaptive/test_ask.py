@@ -15,12 +15,13 @@ import yaml
 
 from flows import cli
 from pipelines import params_file
-from pipelines.adaptive import answer, ask, passages, prompts, subjects
+from pipelines.adaptive import ask, subjects
+from pipelines.answering import answer, passages, prompts
 from pipelines.errors import LongtailError
+from pipelines.lm.language_model import Scores
 from pipelines.lm.local import LocalModel
-from pipelines.lm.protocol import Scores
 from pipelines.retrieval import bm25_build
-from pipelines.retrieval.open import open_retriever
+from pipelines.retrieval.open_retriever import open_retriever
 
 SHOTS = 3
 ENTITIES = [  # qid, label, aliases, wiki_title, popularity

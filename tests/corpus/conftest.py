@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from corpora import text_of
 
-from pipelines.corpus import chunk, read
-from pipelines.lm.tokenizer import train
+from pipelines.corpus import batches, chunk
+from pipelines.corpus.tokenizer import train
 
 
 @pytest.fixture(scope="module")
@@ -19,6 +19,6 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(read, "BATCH_BYTES", 20_000)
+    monkeypatch.setattr(batches, "BATCH_BYTES", 20_000)
     monkeypatch.setattr(chunk, "FOR_A_PROCESS", 1)
     return tmp_path

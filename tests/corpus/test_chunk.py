@@ -9,11 +9,11 @@ import pytest
 from corpora import assert_same_bytes, chosen, damage, joined, make, text_of, write_pile, write_wikipedia
 
 from pipelines import params
-from pipelines.corpus import read
+from pipelines.corpus import batches
 from pipelines.corpus.clean import wikitext_to_text
+from pipelines.corpus.tokenizer import encode, open_tokenizer
 from pipelines.errors import LongtailError
-from pipelines.lm.tokenizer import encode, open_tokenizer
-from pipelines.sources.text import open_lines
+from pipelines.sources.streams import open_lines
 
 pytestmark = pytest.mark.usefixtures("project")
 
@@ -67,7 +67,7 @@ def test_the_size_of_batches_and_row_groups_of_duckdb_change_no_byte(
 ) -> None:
     write_pile([text_of(i) for i in range(150)])
     make(tokenizer, chosen(), out="many")
-    monkeypatch.setattr(read, "BATCH_BYTES", 10_000_000)
+    monkeypatch.setattr(batches, "BATCH_BYTES", 10_000_000)
     make(tokenizer, chosen(), out="one")
     assert_same_bytes("one", "many")
 
@@ -169,12 +169,12 @@ def test_an_empty_corpus_is_an_error(tokenizer: Path) -> None:
 
 
 def test_a_killed_run_goes_on_from_its_finished_shards(tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipelines.corpus import batch
+    from pipelines.corpus import cut_batch
 
     write_pile([text_of(i) for i in range(150)])
     expected = make(tokenizer, chosen(), out="whole")
     done: list[Path] = []
-    real = batch.cut_batch
+    real = cut_batch.cut_batch
 
     def failing(settings, one, out: Path) -> None:
         if len(done) == 2:
@@ -182,7 +182,7 @@ def test_a_killed_run_goes_on_from_its_finished_shards(tokenizer: Path, monkeypa
         done.append(one.path)
         real(settings, one, out)
 
-    monkeypatch.setattr(batch, "cut_batch", failing)
+    monkeypatch.setattr(cut_batch, "cut_batch", failing)
     with pytest.raises(KeyboardInterrupt):
         make(tokenizer, chosen())
     again: list[Path] = []
@@ -191,7 +191,7 @@ def test_a_killed_run_goes_on_from_its_finished_shards(tokenizer: Path, monkeypa
         again.append(one.path)
         real(settings, one, out)
 
-    monkeypatch.setattr(batch, "cut_batch", noting)
+    monkeypatch.setattr(cut_batch, "cut_batch", noting)
     assert make(tokenizer, chosen()) == expected
     assert again
     assert not set(again) & set(done)

@@ -28,18 +28,18 @@ def test_a_cap_keeps_a_sample_that_the_rows_themselves_decide(tokenizer: Path) -
 
 
 def test_a_capped_corpus_reads_and_cuts_no_more_than_it_needs(tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipelines.corpus import batch
+    from pipelines.corpus import cut_batch
 
     write_pile([text_of(i) for i in range(400)])
     everything = make(tokenizer, chosen(share=0.1), out="all")[1]
     rows: list[int] = []
-    real = batch.cut_batch
+    real = cut_batch.cut_batch
 
     def noting(settings, one, out: Path) -> None:
         rows.append(pq.read_metadata(one.path).num_rows)
         real(settings, one, out)
 
-    monkeypatch.setattr(batch, "cut_batch", noting)
+    monkeypatch.setattr(cut_batch, "cut_batch", noting)
     # Three characters a token in truth: the first reach is too far, just right, or needs more rounds.
     results, read = [], []
     for characters in (100.0, 3.0, 0.5):

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipelines.corpus import tokens as module
+from pipelines.corpus import token_bytes as module
 from pipelines.corpus.cut import cut_texts, cut_tokens, token_bytes, windows, windows_throughout
-from pipelines.corpus.tokens import Tokens, byte_pairs, byte_positions, open_encoder
-from pipelines.lm.tokenizer import encode, open_tokenizer, train
+from pipelines.corpus.token_bytes import Tokens, byte_pairs, byte_positions, open_encoder
+from pipelines.corpus.tokenizer import encode, open_tokenizer, train
 
 WIDE = "🙂🙂🙂é北京𝄞"  # characters that a small byte-level vocabulary spells in two to four tokens
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=120)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_split import QUERIES
+from test_query_split import QUERIES
 
 from pipelines import params
 from pipelines.corpus.sample import Draw, Sizes, key

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 from pipelines.corpus.cut import cut_texts
-from pipelines.corpus.tokens import Encoder, open_encoder
+from pipelines.corpus.token_bytes import Encoder, open_encoder
 
 LEARNT = ["the cat sat on the mat and the dog sat too, é 北", "they're 1234 -- don't\n\n  stop!!"] * 30
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]

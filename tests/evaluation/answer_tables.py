@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.adaptive.answer import SCHEMA
+from pipelines.answering.answer import SCHEMA
 
 
 def write_questions(path: Path, popularity: list[int | None], relations: list[str]) -> None:

@@ -7,14 +7,14 @@ import answer_tables
 import numpy as np
 import pytest
 
-from pipelines.evaluation import costs, popqa
+from pipelines.evaluation import accuracy, costs
 
 N = 10
 WHOLE = np.ones(N, bool)
 
 
 @pytest.fixture
-def answers(tmp_path) -> popqa.Answers:
+def answers(tmp_path) -> accuracy.Answers:
     """Ten questions of two relations, popularity 1 to 9 and unknown; GenRead asks twice and costs ten times as much."""
     relations = ["P1"] * 5 + ["P2"] * 5
     answer_tables.write_questions(tmp_path / "questions.parquet", [*range(1, 10), None], relations)
@@ -24,7 +24,7 @@ def answers(tmp_path) -> popqa.Answers:
     more = {"prompt_tokens": [80] * N, "new_tokens": [20] * N, "lm_calls": [2] * N, "cost": [1.0] * N}
     answer_tables.write_answers(files["genread"], WHOLE, **more)
     answer_tables.write_answers(files["dense"], WHOLE)
-    return popqa.read(tmp_path / "questions.parquet", files)
+    return accuracy.read(tmp_path / "questions.parquet", files)
 
 
 def test_costs_are_means_of_a_question_and_unknown_where_not_said(answers):

@@ -10,7 +10,7 @@ import pytest
 
 from pipelines import params
 from pipelines.errors import LongtailError
-from pipelines.evaluation import mmlu, task, tasks
+from pipelines.evaluation import evaluate_tasks, mmlu, task_items
 from pipelines.sources.rejects import Rejects
 
 ROWS = [  # of two subjects, in turn
@@ -54,7 +54,7 @@ def test_rows_of_every_layout_become_the_same_prompts_and_the_query_leaves_the_o
     third = items["virology/test/3"]
     assert (third.subject, third.query, third.answers) == ("virology", "Which, virology 2?", ["C"])
     assert third.body == "Question: Which, virology 2?\nA. one\nB. two\nC. th\nree\nD. 4\nAnswer:"
-    assert task.demonstration(third, "Doc.") == f"Knowledge: Doc.\n{third.body} C\n\n"
+    assert task_items.demonstration(third, "Doc.") == f"Knowledge: Doc.\n{third.body} C\n\n"
     assert rejects.read == 10
 
 
@@ -117,8 +117,8 @@ class Sure:
 def test_the_answer_a_is_a_letter_and_no_article(tmp_path, monkeypatch, said, right):
     monkeypatch.chdir(tmp_path)
     items = [item for item in mmlu.read(write(tmp_path, "csv"), "test", Rejects(0)) if item.answers == ["A"]]
-    of = tasks.Task("mmlu", items, {item.subject: [] for item in items}, "tasks.mmlu_shots")
+    of = evaluate_tasks.Task("mmlu", items, {item.subject: [] for item in items}, "tasks.mmlu_shots")
     chosen = params.Tasks(max_questions=9, mmlu_shots=1, qa_shots=1, new_tokens=1)
-    rows = tasks.evaluate(of, "closed_book", Sure(said), None, len, chosen, 1.0, "k").to_pylist()
+    rows = evaluate_tasks.evaluate(of, "closed_book", Sure(said), None, len, chosen, 1.0, "k").to_pylist()
     assert len(rows) == 4
     assert {(row["prediction"], row["correct"]) for row in rows} == {(said or "", right)}

@@ -12,12 +12,13 @@ import pytest
 import tiny_models
 
 from pipelines import params, params_file
-from pipelines.adaptive import answer, matching
+from pipelines.answering import answer
 from pipelines.errors import LongtailError
-from pipelines.evaluation import mmlu, openqa, tasks
-from pipelines.evaluation.task import Found
+from pipelines.evaluation import evaluate_tasks, mmlu, open_qa
+from pipelines.evaluation.task_items import Found
 from pipelines.lm.local import LocalModel
-from pipelines.popqa.entityquestions import read_questions
+from pipelines.questions import matching
+from pipelines.questions.entityquestions import read_questions
 from pipelines.sources.rejects import Rejects
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -40,14 +41,14 @@ def lms(tmp_path_factory: pytest.TempPathFactory) -> dict[int, LocalModel]:
 
 
 @pytest.fixture(scope="module")
-def read(real: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tasks.Task]:
+def read(real: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, evaluate_tasks.Task]:
     """The tasks of the real files, with the papers' demonstrations."""
     raw = tmp_path_factory.mktemp("raw")
     (raw / "mmlu").symlink_to(real / "mmlu")
     for name, file in (("nq", "NQ-open.dev.jsonl"), ("triviaqa", "flashrag_triviaqa_test_1000.jsonl")):
         (raw / name).mkdir()
         (raw / name / file).symlink_to(real / "qa" / file)
-    return {of.name: of for of in tasks.read_tasks(raw, CHOSEN, 0, Rejects(0))}
+    return {of.name: of for of in evaluate_tasks.read_tasks(raw, CHOSEN, 0, Rejects(0))}
 
 
 def search(queries):
@@ -56,10 +57,10 @@ def search(queries):
     return Found(texts, np.tile(np.float32([0.9, 0.1]), (len(queries), 1)))
 
 
-def evaluate(of: tasks.Task, lm: LocalModel, method: str) -> list[dict]:
+def evaluate(of: evaluate_tasks.Task, lm: LocalModel, method: str) -> list[dict]:
     found = search if method == "replug" else None
     count = lambda text: len(lm.tokenizer(text)["input_ids"])  # noqa: E731
-    return tasks.evaluate(of, method, lm, found, count, CHOSEN, 1.0, f"{of.name}-{method}").to_pylist()
+    return evaluate_tasks.evaluate(of, method, lm, found, count, CHOSEN, 1.0, f"{of.name}-{method}").to_pylist()
 
 
 class Prompted:
@@ -81,7 +82,7 @@ class Prompted:
 def test_all_questions_of_mmlu_are_asked_with_five_shots_of_their_subject(read):
     of, lm = read["mmlu"], Prompted()
     assert {subject: len(items) for subject, items in of.shots.items()} == dict.fromkeys(mmlu.CATEGORIES, 5)
-    table = tasks.evaluate(of, "closed_book", lm, None, len, CHOSEN, 1.0, "k")
+    table = evaluate_tasks.evaluate(of, "closed_book", lm, None, len, CHOSEN, 1.0, "k")
     assert len(table) == len(lm.prompts) == 14_042
     right = pc.equal(pc.list_element(table["answers"], 0), "A")
     assert table["correct"].equals(right)
@@ -93,7 +94,7 @@ def test_all_questions_of_mmlu_are_asked_with_five_shots_of_their_subject(read):
 def test_all_subjects_of_mmlu_are_answered(read, lms, method):
     of = read["mmlu"]
     first = {item.subject: item for item in reversed(of.items)}
-    few = tasks.Task(
+    few = evaluate_tasks.Task(
         "mmlu", sorted(first.values(), key=lambda item: item.id), {subject: [] for subject in first}, of.param
     )
     rows = evaluate(few, lms[LONG], method)
@@ -115,7 +116,7 @@ def test_open_questions_are_answered_with_sixteen_shots(read, lms, name, asked, 
     shown = {item.query.casefold() for item in of.shots[""]}
     assert (len(of.items), len(of.shots[""])) == (asked, 16)
     assert not shown & {item.query.casefold() for item in of.items}
-    rows = evaluate(tasks.Task(name, of.items[::200], of.shots, of.param), lms[LONG], method)
+    rows = evaluate(evaluate_tasks.Task(name, of.items[::200], of.shots, of.param), lms[LONG], method)
     assert len(rows) == len(of.items[::200])
     assert all(row["correct"] == matching.exact(row["prediction"], row["answers"]) for row in rows)
     assert all(
@@ -140,9 +141,9 @@ def test_the_hubs_layouts_hold_the_same_questions_under_the_same_ids(real, tmp_p
     lines = (real / "qa/NQ-open.dev.jsonl").read_text(encoding="utf-8").splitlines()
     (tmp_path / "hub").mkdir()
     pq.write_table(pa.Table.from_pylist([json.loads(line) for line in lines]), tmp_path / "hub/NQ-open.dev.parquet")
-    questions = openqa.read(tmp_path / "hub", Rejects(0))
+    questions = open_qa.read(tmp_path / "hub", Rejects(0))
     assert len(questions) == 3610
-    assert questions == openqa.read(tmp_path / "own", Rejects(0))
+    assert questions == open_qa.read(tmp_path / "own", Rejects(0))
 
 
 def test_all_files_of_entityquestions_are_prompted_and_answered(real, lms, root, tmp_path):

@@ -25,7 +25,7 @@ pull:
 deployments:
   - name: often
     description: Everything, time and again
-    entrypoint: flows.refresh.refresh
+    entrypoint: flows.runs.refresh
     work_pool: {name: longtail}
     schedules:
       - interval: 5

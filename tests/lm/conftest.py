@@ -10,7 +10,7 @@ import tiny_models
 from completions_server import Completions, settings
 
 from pipelines import web
-from pipelines.lm.http import HttpModel
+from pipelines.lm.http_model import HttpModel
 from pipelines.lm.local import LocalModel
 
 

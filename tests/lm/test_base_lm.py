@@ -12,8 +12,9 @@ from tiny_models import language_model, trained_lm
 from transformers import AutoModelForCausalLM
 
 from pipelines import shards
+from pipelines.corpus import tokenizer
 from pipelines.errors import LongtailError
-from pipelines.lm import base, pretrained, tokenizer
+from pipelines.lm import base_lm, pretrained
 
 LM = trained_lm()
 
@@ -45,7 +46,7 @@ def words(tmp_path) -> Path:
 
 
 def test_a_documents_kind_is_its_hosts_first_label(c4):
-    kinds = list(base.read_c4(c4))
+    kinds = list(base_lm.read_c4(c4))
     assert kinds[:2] == [("a", "The town number 0 lies by the sea."), ("b", "The town number 1 lies by the sea.")]
     assert len(kinds) == 40
 
@@ -53,11 +54,11 @@ def test_a_documents_kind_is_its_hosts_first_label(c4):
 def test_a_line_that_is_no_document_is_named(c4):
     (c4 / "d.json").write_text('{"text": "x", "url": "https://a.example"}\n{"text": 3}\n')
     with pytest.raises(LongtailError, match=r"d\.json: line 2"):
-        list(base.read_c4(c4))
+        list(base_lm.read_c4(c4))
 
 
 def test_training_on_c4_leaves_a_model_that_loads(c4, words, tmp_path):
-    metrics = base.train_on_text(c4, words, tmp_path / "lm", 0, LM)
+    metrics = base_lm.train_on_text(c4, words, tmp_path / "lm", 0, LM)
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "lm")
     assert metrics["parameters"] == model.num_parameters()
     assert model.config.max_position_embeddings == 16
@@ -68,18 +69,18 @@ def test_training_on_the_corpora_reads_all_but_the_one_that_judges(words, tmp_pa
     for name in ("pile", "wikipedia", "wikitext"):
         (tmp_path / "corpus" / name).mkdir(parents=True)
         pq.write_table(pa.table({"text": [f"The {name} by the sea."] * 9}), tmp_path / "corpus" / name / "docs.parquet")
-    assert {text for _, text in base.read_corpora(tmp_path / "corpus")} == {
+    assert {text for _, text in base_lm.read_corpora(tmp_path / "corpus")} == {
         "The pile by the sea.",
         "The wikipedia by the sea.",
     }
-    base.train_on_text(tmp_path / "corpus", words, tmp_path / "lm", 0, LM)
+    base_lm.train_on_text(tmp_path / "corpus", words, tmp_path / "lm", 0, LM)
     assert (tmp_path / "lm/model.safetensors").is_file()
 
 
 def test_no_text_is_an_error_and_leaves_nothing(words, tmp_path):
     (tmp_path / "c4").mkdir()
     with pytest.raises(LongtailError, match="no files"):
-        base.train_on_text(tmp_path / "c4", words, tmp_path / "lm", 0, LM)
+        base_lm.train_on_text(tmp_path / "c4", words, tmp_path / "lm", 0, LM)
     assert not (tmp_path / "lm").exists()
 
 
@@ -96,10 +97,10 @@ def test_a_hub_model_needs_a_pinned_revision(tmp_path):
 
 
 def test_a_served_model_is_named_and_has_its_tokenizer(tmp_path):
-    base.name_served(settings("http://127.0.0.1:1/v1"), tmp_path / "named")
+    base_lm.name_served(settings("http://127.0.0.1:1/v1"), tmp_path / "named")
     served = {"model": "served", "url": "http://127.0.0.1:1/v1"}
     assert json.loads((tmp_path / "named/served.json").read_text()) == served
-    base.name_served(settings("http://127.0.0.1:1/v1", language_model(tmp_path / "own")), tmp_path / "big")
+    base_lm.name_served(settings("http://127.0.0.1:1/v1", language_model(tmp_path / "own")), tmp_path / "big")
     assert {file.name for file in (tmp_path / "big").glob("*.json")} > {"served.json", "tokenizer.json"}
     with pytest.raises(LongtailError, match=r"lm\.big\.revision is null"):
-        base.name_served(settings("http://127.0.0.1:1/v1", Path("some/model")), tmp_path / "big")
+        base_lm.name_served(settings("http://127.0.0.1:1/v1", Path("some/model")), tmp_path / "big")

@@ -17,9 +17,9 @@ from wikimedia_server import Fault, busy
 from pipelines import web
 from pipelines.errors import LongtailError
 from pipelines.lm import completions
-from pipelines.lm.http import HttpModel
+from pipelines.lm.http_model import HttpModel
+from pipelines.lm.language_model import Prompt
 from pipelines.lm.local import LocalModel
-from pipelines.lm.protocol import Prompt
 
 SHORT = [Prompt(text) for text in tiny_models.words(30, 5, at_most=12)]
 CONTINUATIONS = [f" {text}" for text in tiny_models.words(30, 6, at_most=10)]
@@ -111,8 +111,8 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from pipelines import params
-from pipelines.lm.http import HttpModel
-from pipelines.lm.protocol import Prompt
+from pipelines.lm.http_model import HttpModel
+from pipelines.lm.language_model import Prompt
 lm = HttpModel(Path("served"), params.LM.model_validate_json(sys.argv[1]), None, Path(sys.argv[2]))
 found = lm.generate([Prompt(text) for text in sys.argv[3:]], 3)
 sys.stdout.write("|".join(one.text for one in found))

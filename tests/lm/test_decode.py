@@ -8,8 +8,8 @@ from transformers import BloomConfig, BloomForCausalLM, GPT2Config, GPT2LMHeadMo
 
 from pipelines.errors import LongtailError
 from pipelines.lm import prefixes
+from pipelines.lm.language_model import Prompt
 from pipelines.lm.local import LocalModel
-from pipelines.lm.protocol import Prompt
 from pipelines.replug import ensemble
 
 STEPS = 12

@@ -11,8 +11,8 @@ from completions_server import Completions
 from pipelines import web
 from pipelines.errors import LongtailError
 from pipelines.lm import ledger
-from pipelines.lm.http import HttpModel
-from pipelines.lm.protocol import Prompt
+from pipelines.lm.http_model import HttpModel
+from pipelines.lm.language_model import Prompt
 
 SHORT = [Prompt(text) for text in tiny_models.words(30, 5, at_most=12)]
 

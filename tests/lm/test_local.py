@@ -40,9 +40,9 @@ from transformers import (
 )
 
 from pipelines.errors import LongtailError
+from pipelines.lm.language_model import Prompt
 from pipelines.lm.local import LOGITS, LocalModel
-from pipelines.lm.prompts import PromptTokenizer
-from pipelines.lm.protocol import Prompt
+from pipelines.lm.token_prompts import PromptTokenizer
 
 
 @pytest.fixture(scope="module")

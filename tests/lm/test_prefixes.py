@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.lm import prefixes
-from pipelines.lm.tokens import Ragged
+from pipelines.lm.ragged import Ragged
 
 A, B, C = (list(range(start, start + 100)) for start in (0, 1000, 255))
 

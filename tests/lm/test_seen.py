@@ -4,8 +4,8 @@ import numpy as np
 import tiny_models
 from completions_server import settings
 
-from pipelines.lm.http import HttpModel
-from pipelines.lm.protocol import Prompt
+from pipelines.lm.http_model import HttpModel
+from pipelines.lm.language_model import Prompt
 
 
 def prompts(n: int) -> list[Prompt]:

@@ -16,9 +16,9 @@ from releases import FACTS, VIEWS, files_of, questions, release, write_data
 
 from pipelines import params
 from pipelines.errors import LongtailError
-from pipelines.popqa import published
-from pipelines.popqa.build import build_popqa
-from pipelines.popqa.relations import RELATIONS
+from pipelines.questions import published
+from pipelines.questions.popqa import build_popqa
+from pipelines.relations import RELATIONS
 from pipelines.release import contents, dataset, sums
 from pipelines.sources.rejects import Rejects
 

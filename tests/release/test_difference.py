@@ -12,9 +12,9 @@ import pytest
 
 from pipelines import params
 from pipelines.errors import LongtailError
-from pipelines.popqa.build import build_popqa
-from pipelines.popqa.published import SCHEMA, read_published, write_tsv
-from pipelines.popqa.relations import RELATIONS
+from pipelines.questions.popqa import build_popqa
+from pipelines.questions.published import SCHEMA, read_published, write_tsv
+from pipelines.relations import RELATIONS
 from pipelines.release.difference import write_difference
 from pipelines.sources.rejects import Rejects
 

@@ -10,7 +10,7 @@ import pytest
 from releases import INGEST, release, write_data
 
 from pipelines.errors import LongtailError
-from pipelines.popqa.relations import RELATIONS
+from pipelines.relations import RELATIONS
 from pipelines.release import contents, dataset, schema, sums, validate
 
 

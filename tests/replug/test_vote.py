@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import LongtailError
-from pipelines.lm.protocol import Generation
+from pipelines.lm.language_model import Generation
 from pipelines.replug import ensemble
 from pipelines.replug.vote import vote
 

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from adaptive_pairs import CHOSEN, made_pairs
 
-from pipelines.adaptive import thresholds
+from pipelines.adaptive import tune_thresholds
 from pipelines.report import adaptive_section
 from pipelines.report.page import Figure, Table
 
@@ -16,7 +16,7 @@ NAMES = ("policies", "thresholds", "prices", "deciding")
 
 
 def evaluate(**columns):
-    return thresholds.evaluate(made_pairs(**columns), CHOSEN, 0, 30)
+    return tune_thresholds.evaluate(made_pairs(**columns), CHOSEN, 0, 30)
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +43,13 @@ def section(found, folder, models=("small", "large")):
         rows += [key | row for row in one.relations]
         curve += [key | row for row in one.curve]
     (folder / "adaptive").mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(curve, thresholds.COSTS), folder / "adaptive/costs.parquet")
+    pq.write_table(pa.Table.from_pylist(curve, tune_thresholds.COSTS), folder / "adaptive/costs.parquet")
     inputs = SimpleNamespace(
         data=folder,
         metrics={"adaptive": {"popqa": metrics}},
         models=list(models),
         sizes={"small": 1_000_000, "large": 50_000_000, "elsewhere": None},
-        thresholds=pa.Table.from_pylist(rows, thresholds.THRESHOLDS).to_pylist(),
+        thresholds=pa.Table.from_pylist(rows, tune_thresholds.THRESHOLDS).to_pylist(),
     )
     made = adaptive_section.adaptive(inputs, "shrunk")
     tables = {block.name: block for block in made.blocks if isinstance(block, Table)}

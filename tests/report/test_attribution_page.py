@@ -14,7 +14,7 @@ import scored_texts
 
 from flows import explore
 from pipelines.errors import LongtailError
-from pipelines.replug import attribute
+from pipelines.replug import attribution
 from pipelines.report import attribution_page, page
 
 DATA = Path("data")
@@ -24,7 +24,7 @@ DATA = Path("data")
 def project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     params, _ = scored_texts.write(tmp_path)
-    attribute.attribute(params)
+    attribution.attribute(params)
     attribution_page.write(DATA, "tiny", tmp_path / "page.html")
     return SimpleNamespace(html=(tmp_path / "page.html").read_text(), folder=tmp_path)
 
@@ -139,7 +139,7 @@ def test_the_command_tells_a_texts_tokens_and_shares_and_writes_its_page(project
 
 
 def test_the_section_shows_each_retriever_and_links_to_the_page(project):
-    metrics = {"attribution": json.loads(attribute.METRICS.read_text())}
+    metrics = {"attribution": json.loads(attribution.METRICS.read_text())}
     section = attribution_page.rarity(SimpleNamespace(metrics=metrics))
     (link,) = [block for block in section.blocks if isinstance(block, page.Link)]
     assert link.href == "attribution.html"

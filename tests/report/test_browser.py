@@ -10,8 +10,8 @@ import scored_texts
 import small_results
 
 from pipelines.release.difference import write_difference
-from pipelines.replug import attribute
-from pipelines.report import attribution_page, build
+from pipelines.replug import attribution
+from pipelines.report import attribution_page, write_report
 
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1440, "height": 900}
 ACCURACY, GAIN = "#figure-accuracy-by-popularity-popqa", "#figure-gain-by-popularity-popqa"
@@ -64,10 +64,10 @@ def files(root, tmp_path_factory):
         patch.chdir(home)
         small_results.write_data(home / "data")
         shutil.copy(root / "dvc.yaml", home)
-        build.write_report(home / "data", home / "report", small_results.SETTINGS)
+        write_report.write_report(home / "data", home / "report", small_results.SETTINGS)
         patch.chdir(tmp_path_factory.mktemp("attribution"))
         params, _ = scored_texts.write(Path())
-        attribute.attribute(params)
+        attribution.attribute(params)
         attribution_page.write(Path("data"), "tiny", home / "attribution.html")
         popqa = {"old": releases.questions([(1, 20), (2, 21)], {1: 900, 2: 40})}
         popqa["new"] = releases.questions([(1, 20), (2, 21), (3, 20)], {1: 9, 2: 4000, 3: 5}, "2022-10")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.evaluation.intervals import NOTHING, Interval
+from pipelines.intervals import NOTHING, Interval
 from pipelines.report import drawing, figures, page
 
 SVG = "{http://www.w3.org/2000/svg}"

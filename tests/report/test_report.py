@@ -13,10 +13,10 @@ import pytest
 from small_results import QUESTIONS, SETTINGS, write, write_data
 
 from pipelines import shards
-from pipelines.adaptive.answers import METHODS
-from pipelines.evaluation import analyses
-from pipelines.popqa.entityquestions import LINKS
-from pipelines.report import build, popularity_section
+from pipelines.answering.answer_files import METHODS
+from pipelines.evaluation import analyse
+from pipelines.questions.entityquestions import LINKS
+from pipelines.report import popularity_section, write_report
 
 
 def table_of(folder: Path, name: str) -> list[dict[str, str]]:
@@ -43,7 +43,7 @@ def made(written):
     data, right = written
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(data.parent)
-        build.write_report(data, data.parent / "report", SETTINGS)
+        write_report.write_report(data, data.parent / "report", SETTINGS)
     return data.parent / "report", right
 
 
@@ -152,8 +152,8 @@ def test_methods_that_were_not_run_have_no_rows(data, tmp_path):
             file.unlink()
     for file in (data / "imported").glob("*/*/*.parquet"):
         file.unlink()
-    analyses.analyse(data, data / "analyses", data / "metrics/analyses.json", SETTINGS)
-    build.write_report(data, tmp_path / "report", SETTINGS)
+    analyse.analyse(data, data / "analyses", data / "metrics/analyses.json", SETTINGS)
+    write_report.write_report(data, tmp_path / "report", SETTINGS)
     assert [row["answered"] for row in table_of(tmp_path / "report", "accuracy")] == [
         "closed-book",
         "BM25",
@@ -189,7 +189,7 @@ def test_language_models_corpora_subsets_and_sizes_each_have_their_rows(made):
 def test_absent_effects_are_said_to_be_absent(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_data(tmp_path / "data", effect=0.0)
-    build.write_report(tmp_path / "data", tmp_path / "report", SETTINGS)
+    write_report.write_report(tmp_path / "data", tmp_path / "report", SETTINGS)
     found = findings_of(tmp_path / "report")
     for name in ("replug", "lsr", "nq"):
         assert found[name]["verdict"] == "no clear effect", (name, found[name])
@@ -202,7 +202,7 @@ def test_absent_effects_are_said_to_be_absent(tmp_path, monkeypatch):
 def test_missing_parts_are_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_data(tmp_path / "data", popularity_known=False)
-    build.write_report(tmp_path / "data", tmp_path / "report", SETTINGS)
+    write_report.write_report(tmp_path / "data", tmp_path / "report", SETTINGS)
     page = (tmp_path / "report/index.html").read_text()
     assert "No entity of PopQA or EntityQuestions or Natural Questions has a known popularity here." in page
     assert "popularity is known for 0 of 800 questions of PopQA, too few" in page
@@ -230,7 +230,7 @@ def test_what_became_of_entityquestions_subjects_is_counted_by_relation(data, tm
     ]
     write(file, pa.Table.from_pylist(rows, schema=pq.read_schema(file)))
     shards.write_json(data / "metrics/entityquestions.json", {"label.answer_agrees": 0.96})
-    build.write_report(data, tmp_path / "report", SETTINGS)
+    write_report.write_report(data, tmp_path / "report", SETTINGS)
     found = [list(row.values()) for row in table_of(tmp_path / "report", "linking")]
     assert found == [
         ["all", "10", "30", "2", "1", "1", "1", "1", "4"],
@@ -243,7 +243,7 @@ def test_what_became_of_entityquestions_subjects_is_counted_by_relation(data, tm
 
 
 def test_the_same_tables_give_the_same_bytes(made, data, tmp_path):
-    build.write_report(data, tmp_path / "report", SETTINGS)
+    write_report.write_report(data, tmp_path / "report", SETTINGS)
     files = sorted(path.relative_to(made[0]) for path in made[0].rglob("*") if path.is_file())
     assert len(files) > 10
     for file in files:

@@ -2,13 +2,13 @@
 
 import small_results
 
-from pipelines.report import wikitext
+from pipelines.report import wikitext_section
 from pipelines.report.page import Figure
 
 
 def drawn(families, sizes):
     by_lm = {lm: small_results.language_modelling(1.0) for lm in families}
-    blocks = wikitext.perplexity(by_lm, sizes, families, 10)
+    blocks = wikitext_section.perplexity(by_lm, sizes, families, 10)
     return {one.name: one for one in blocks if isinstance(one, Figure) and "by-size" in one.name}
 
 

@@ -10,9 +10,9 @@ import tiny_models
 from transformers import AutoModel
 
 from pipelines import draws, params, shards
+from pipelines.corpus import tokenizer
 from pipelines.errors import LongtailError
-from pipelines.lm import tokenizer
-from pipelines.retrieval import base
+from pipelines.retrieval import base_retriever
 from pipelines.retrieval.encoder import Encoder
 
 WORDS = ["".join(pair) for pair in zip("bcdfghjklmnp" * 5, "aeioubcdfg" * 6, "klmnprstvzxw" * 5, strict=True)]
@@ -54,9 +54,9 @@ def found(folder: Path) -> float:
 
 
 def test_training_makes_crops_find_their_document(corpus, words, tmp_path):
-    metrics = base.train_on_corpora(corpus, words, tmp_path / "trained", 0, RETRIEVER, 1)
+    metrics = base_retriever.train_on_corpora(corpus, words, tmp_path / "trained", 0, RETRIEVER, 1)
     short = RETRIEVER.model_copy(update={"training": RETRIEVER.training.model_copy(update={"steps": 1})})
-    base.train_on_corpora(corpus, words, tmp_path / "untrained", 0, short, 1)
+    base_retriever.train_on_corpora(corpus, words, tmp_path / "untrained", 0, short, 1)
     assert metrics["documents"] == len(TEXTS)
     assert metrics["loss_curve"][-1] < metrics["loss_curve"][0]
     assert found(tmp_path / "trained") > found(tmp_path / "untrained")
@@ -65,7 +65,7 @@ def test_training_makes_crops_find_their_document(corpus, words, tmp_path):
 
 def test_same_seed_same_bytes(corpus, words, tmp_path):
     for name, seed in (("one", 0), ("again", 0), ("other", 1)):
-        base.train_on_corpora(corpus, words, tmp_path / name, seed, RETRIEVER, 1)
+        base_retriever.train_on_corpora(corpus, words, tmp_path / name, seed, RETRIEVER, 1)
     for path in (tmp_path / "one").rglob("*.*"):
         assert path.read_bytes() == (tmp_path / "again" / path.relative_to(tmp_path / "one")).read_bytes()
     weights = "model.safetensors"
@@ -75,23 +75,25 @@ def test_same_seed_same_bytes(corpus, words, tmp_path):
 def test_no_corpus_is_an_error_and_leaves_nothing(words, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(LongtailError, match=r"docs\.parquet: no such file"):
-        base.train_on_corpora(tmp_path / "empty", words, tmp_path / "retriever", 0, RETRIEVER, 1)
+        base_retriever.train_on_corpora(tmp_path / "empty", words, tmp_path / "retriever", 0, RETRIEVER, 1)
     assert not (tmp_path / "retriever").exists()
 
 
 def test_a_hub_encoder_needs_a_pinned_revision(tmp_path):
     with pytest.raises(LongtailError, match=r"retriever\.revision is null"):
-        base.copy_pretrained(tiny_models.retriever(path="some/encoder"), tmp_path / "retriever")
+        base_retriever.copy_pretrained(tiny_models.retriever(path="some/encoder"), tmp_path / "retriever")
     one = tiny_models.encoder(tmp_path / "one")
     with pytest.raises(LongtailError, match=r"retriever\.query_revision is null"):
-        base.copy_pretrained(tiny_models.retriever(path=str(one), query_path="some/encoder"), tmp_path / "retriever")
+        base_retriever.copy_pretrained(
+            tiny_models.retriever(path=str(one), query_path="some/encoder"), tmp_path / "retriever"
+        )
 
 
 def test_two_encoders_of_unlike_vectors_are_refused(tmp_path):
     one, other = tiny_models.encoder(tmp_path / "one"), tiny_models.encoder(tmp_path / "other", size=16)
     both = tiny_models.retriever(path=str(one), query_path=str(other))
     with pytest.raises(LongtailError, match=r"its vectors have 16 numbers, those of retriever\.path 32"):
-        base.copy_pretrained(both, tmp_path / "retriever")
+        base_retriever.copy_pretrained(both, tmp_path / "retriever")
     assert not (tmp_path / "retriever").exists()
 
 

@@ -19,7 +19,7 @@ import pytest
 from pipelines import params
 from pipelines.errors import LongtailError
 from pipelines.retrieval import bm25, bm25_build, terms
-from pipelines.retrieval.open import open_retriever
+from pipelines.retrieval.open_retriever import open_retriever
 from pipelines.retrieval.terms import Analyser
 
 ONE = params.Compute(threads=1, workers=1, executor="local", dask=None, device="cpu")

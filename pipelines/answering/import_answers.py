@@ -1,0 +1,239 @@
+"""Answers that were made elsewhere, by models that nobody can run here, brought in from a table: id and answer."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, get_args
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines import params, shards
+from pipelines.answering.answer import SCHEMA
+from pipelines.answering.answer_files import METHODS
+from pipelines.errors import LongtailError
+from pipelines.questions import matching
+from pipelines.sources.streams import open_text
+
+PREDICTION = ("prediction", "pred")  # names that a column may have: ours, and that of PopQA's result files
+CORRECT = ("correct", "is_correct")
+IDS = (("question_id", "question_id"), ("id", "id"), ("id", "question_id"))  # in the file, and in the question set
+TELLING = ("s_uri", "o_uri", "relation", "prop", "subj", "obj")  # may tell questions of the same text apart
+TRUTH = {
+    "True": True,
+    "true": True,
+    "TRUE": True,
+    "1": True,
+    "False": False,
+    "false": False,
+    "FALSE": False,
+    "0": False,
+}
+SHOWN = 5  # ids in a message
+
+Columns = dict[str, list[str]]  # a table as text, by column; "" where a row says nothing
+
+
+def _or_none(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    return lambda text: parse(text) if text else None
+
+
+# Columns of answer.SCHEMA that are taken over, and how they are read; tables with gaps write 12 as 12.0.
+MEASURES = dict.fromkeys(("doc_id", "doc_title", "passage"), _or_none(str))
+MEASURES |= dict.fromkeys(("similarity", "mean_log_prob", "cost"), _or_none(float))
+MEASURES |= dict.fromkeys(("prompt_tokens", "new_tokens", "lm_calls"), _or_none(lambda text: int(float(text))))
+MEASURES["doc_has_answer"] = _or_none(TRUTH.__getitem__)
+WANTED = {*PREDICTION, *CORRECT, *MEASURES, *TELLING, "question_id", "id", "question"}
+
+
+class Joined(NamedTuple):
+    questions: list[int]  # rows of the question set
+    rows: list[int]  # those of the file that answer them
+    by: str  # the columns that say so
+    left_out: int  # rows of the file that no question has
+    unanswered: int  # test questions without a row
+
+
+def import_answers(
+    file: Path, dataset: str, lm: str, method: str, own_lms: Sequence[str], data: Path, *, partial: bool = False
+) -> list[str]:
+    """Write data/imported/<dataset>/<lm>/<method>.parquet (answer.SCHEMA) from `file`, .csv, .tsv or .jsonl; returns
+    what to say of it.
+
+    A prediction is judged here, as all are; without one, the file's own judgement counts. Raises LongtailError for an
+    unknown method, an `lm` that the params have (`own_lms`), and for what `join` refuses.
+    """
+    if method not in METHODS:
+        raise LongtailError(f"--method {method}: expected one of {', '.join(METHODS)}")
+    pattern = get_args(params.LMName)[1].metadata[0].pattern
+    if not re.search(pattern, lm) or lm in own_lms:
+        raise LongtailError(
+            f"--lm {lm}: expected a name such as opt-13b (small letters, digits, - and _) that no model of params.yaml "
+            f"has ({', '.join(own_lms)}); take another"
+        )
+    source = data / dataset / f"{dataset}.parquet"
+    if not source.is_file():
+        raise LongtailError(f"{source}: no such file, expected the question set; run its stage first")
+    questions, columns = pq.read_table(source), read(file)
+    prediction, correct = (next((c for c in names if c in columns), None) for names in (PREDICTION, CORRECT))
+    if not (prediction or correct):
+        raise LongtailError(
+            f"{file}: none of its columns is {', '.join(PREDICTION)} (what the model said) or {', '.join(CORRECT)} "
+            "(whether that was right), expected one of them; rename it"
+        )
+    joined = join(file, columns, questions, partial=partial)
+    asked = questions.select(["question_id", "possible_answers"]).take(joined.questions).to_pydict()
+    ids, answers = asked["question_id"], asked["possible_answers"]
+    given = {name: [values[row] for row in joined.rows] for name, values in columns.items()}
+    own = _parsed(file, given, correct, TRUTH.__getitem__, ids) if correct else None
+    made = {"question_id": ids, "method": [method] * len(ids), "correct": own}
+    if prediction:
+        texts = [text.strip() for text in given[prediction]]
+        made |= {"prediction": texts, "correct": list(map(matching.substring, texts, answers))}
+        made["correct_word"] = list(map(matching.word, texts, answers))
+    made |= {name: _parsed(file, given, name, parse, ids) for name, parse in MEASURES.items() if name in given}
+    nothing = [None] * len(ids)
+    table = pa.table({name: made.get(name, nothing) for name in SCHEMA.names}, schema=SCHEMA).sort_by("question_id")
+    out = data / "imported" / dataset / lm / f"{method}.parquet"
+    with shards.atomic(out) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
+    return _said(out, joined, made["correct"], own if prediction else None)
+
+
+def read(file: Path) -> Columns:
+    """The columns of WANTED that a table has, as text; raises LongtailError naming a line that is not like its first.
+
+    The suffix says how it is written, another .gz, .bz2 or .zst after it how it is compressed.
+    """
+    kinds = {".csv": ",", ".tsv": "\t", ".jsonl": None}
+    kind = next((suffix for suffix in reversed(file.suffixes) if suffix in kinds), None)
+    if kind is None:
+        raise LongtailError(f"{file}: expected a name that ends in {', '.join(kinds)}; rename it to what it is")
+    records = _objects(file) if kind == ".jsonl" else _cells(file, kinds[kind])
+    names, columns = None, {}
+    for number, record in records:
+        if names is None:
+            names, columns = record.keys(), {name: [] for name in record if name in WANTED}
+        if record.keys() != names:
+            raise LongtailError(f"{file}: line {number}: other columns than the first, expected the same in every row")
+        for name, values in columns.items():
+            values.append(record[name])
+    return columns
+
+
+def join(file: Path, columns: Columns, questions: pa.Table, *, partial: bool = False) -> Joined:
+    """Which question each row of `file` answers, by id; where it has none, by the question's text and the first of
+    TELLING that tell the set's questions apart.
+
+    Raises LongtailError naming an id that two rows have; but with `partial`, one that no question of the set has, or
+    that of a test question without an answer; and a text that stands for several questions.
+    """
+    names, keys, known = _keys(file, columns, questions)
+    rows: dict[tuple, int] = {}
+    for row, key in enumerate(keys):
+        if rows.setdefault(key, row) != row:
+            raise LongtailError(
+                f"{file}: rows {rows[key] + 1} and {row + 1} are both {_shown([key])} ({names}), expected one answer "
+                "to each question; leave one out"
+            )
+    unknown = [key for key in rows if key not in known]
+    splits = questions["split"].to_pylist()
+    missing = [key for key, place in known.items() if splits[place] == "test" and key not in rows]
+    for keys, what in ((unknown, "answers to questions that are not in the set"), (missing, "test questions without")):
+        if keys and (not partial or len(unknown) == len(rows)):
+            raise LongtailError(
+                f"{file}: {len(keys)} {what}: {_shown(keys)} ({names}), expected an answer to every test question, and "
+                "to no other set's; with --partial those are taken that both have"
+            )
+    both = [key for key in known if key in rows]
+    return Joined([known[key] for key in both], [rows[key] for key in both], names, len(unknown), len(missing))
+
+
+def _keys(file: Path, columns: Columns, questions: pa.Table) -> tuple[str, list[tuple], dict[tuple, int]]:
+    """What rows are joined by, in words; the key of each row of the file; the question set's row of each key."""
+    found = []
+    for ours, theirs in IDS:
+        if ours in columns and theirs in questions.column_names:
+            known = {(text,): place for place, text in enumerate(_texts(questions, theirs))}
+            keys = [(text,) for text in columns[ours]]
+            found.append((sum(key in known for key in keys), f"{ours} = {theirs}", keys, known))
+    if found:
+        return max(found, key=lambda one: one[0])[1:]
+    if "question" not in columns:
+        raise LongtailError(f"{file}: it has no column question_id, id or question, expected one of them; add it")
+    names, n = ["question"], questions.num_rows
+    left = [name for name in TELLING if name in columns and name in questions.column_names]
+    while True:
+        known, twice = {}, None
+        for place, key in enumerate(zip(*(_texts(questions, name) for name in names), strict=True)):
+            twice = key if key in known else twice
+            known[key] = place
+        if not twice:
+            return ", ".join(names), list(zip(*(columns[name] for name in names), strict=True)), known
+        if not left:
+            raise LongtailError(
+                f"{file}: it has no ids, and {_shown([twice])} is several of the {n} questions ({', '.join(names)}), "
+                f"expected a column question_id or id, or such that tell them apart ({', '.join(TELLING)}); add one"
+            )
+        names.append(left.pop(0))
+
+
+def _texts(table: pa.Table, name: str) -> list[str]:
+    return ["" if value is None else str(value) for value in table[name].to_pylist()]
+
+
+def _shown(keys: Sequence[tuple]) -> str:
+    more = f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
+    return ", ".join(" | ".join(map(str, key)) for key in keys[:SHOWN]) + more
+
+
+def _cells(file: Path, delimiter: str) -> Iterator[tuple[int, dict[str, str]]]:
+    reader = csv.reader((line + "\n" for line in open_text(file)), delimiter=delimiter, strict=True)
+    try:
+        header = next(reader)
+        for cells in reader:
+            if len(cells) != len(header):
+                raise LongtailError(
+                    f"{file}: line {reader.line_num}: {len(cells)} columns, expected {len(header)} as in the first"
+                )
+            yield reader.line_num, dict(zip(header, cells, strict=True))
+    except csv.Error as error:
+        raise LongtailError(f"{file}: line {reader.line_num}: {error}, expected a quoted table") from None
+
+
+def _objects(file: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    for number, line in enumerate(open_text(file), start=1):
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise LongtailError(f"{file}: line {number}: {error}, expected a JSON object") from None
+        if not isinstance(record, dict):
+            raise LongtailError(f"{file}: line {number}: expected a JSON object")
+        yield number, {name: "" if value is None else str(value) for name, value in record.items()}
+
+
+def _parsed(file: Path, given: Columns, name: str, parse, ids: list[str]) -> list:
+    values = []
+    for id_, text in zip(ids, given[name], strict=True):
+        try:
+            values.append(parse(text))
+        except (ValueError, KeyError):
+            what = "true or false" if name in (*CORRECT, "doc_has_answer") else "a number"
+            raise LongtailError(f"{file}: {name} of {id_} is {text!r}, expected {what}; correct it") from None
+    return values
+
+
+def _said(out: Path, joined: Joined, correct: list[bool], own: list[bool] | None) -> list[str]:
+    lines = [f"{len(correct)} answers, joined by {joined.by}; {100 * sum(correct) / max(1, len(correct)):.1f} % right"]
+    if own is not None and (differ := sum(a != b for a, b in zip(own, correct, strict=True))):
+        lines.append(f"{differ} of them are judged otherwise than in the file, whose predictions were judged anew")
+    if joined.left_out or joined.unanswered:
+        lines.append(
+            f"{joined.left_out} rows that no question of the set has were left out; {joined.unanswered} test questions "
+            "have no answer"
+        )
+    return [*lines, f"the answers: {out}; `longtail run` tunes thresholds for them"]

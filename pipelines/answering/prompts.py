@@ -1,0 +1,113 @@
+"""Question prompts, their demonstrations drawn by a hash of (seed, question id) (PopQA, section 4, appendix B)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipelines import draws
+from pipelines.lm.language_model import Prompt
+
+INSTRUCTION = "Generate a background document from Wikipedia to answer the given question."  # GenRead's
+
+
+@dataclass(frozen=True)
+class Questions:
+    """The columns of a question set that prompts are made of, in the order of question_id."""
+
+    ids: list[str]
+    relations: np.ndarray  # (n,) str
+    texts: list[str]
+    answers: list[list[str]]
+
+
+def demonstrations(
+    seed: int, dataset: str, questions: Questions, asked: Sequence[int], n_shots: int, *, common: bool = False
+) -> list[list[int]]:
+    """Positions of each asked question's demonstrations among `questions`, in the order they are shown.
+
+    PopQA: one question of each other relation, at most `n_shots` of them; EntityQuestions: any `n_shots` of other
+    relations. Drawn by a hash of (seed, question id), so that neither resuming nor sharding changes a prompt; `common`
+    draws them once for all questions, where a demonstration costs a passage that the LM must write. A demonstration
+    never has the tested question's relation or its text.
+    """
+    if n_shots == 0:
+        return [[] for _ in asked]
+    rows = {relation: np.flatnonzero(questions.relations == relation) for relation in np.unique(questions.relations)}
+    draw = _one_per_relation if dataset == "popqa" else _any
+    return [
+        draw(seed, questions, position, rows, n_shots, "" if common else questions.ids[position]) for position in asked
+    ]
+
+
+def _one_per_relation(
+    seed: int, questions: Questions, position: int, rows: dict[str, np.ndarray], n_shots: int, key: str
+) -> list[int]:
+    others = [relation for relation in rows if relation != questions.relations[position]]
+    others.sort(key=lambda relation: (draws.uniform(seed, "shot order", f"{key}|{relation}"), relation))
+    return [
+        int(rows[relation][int(draws.uniform(seed, "shot", f"{key}|{relation}") * len(rows[relation]))])
+        for relation in others[:n_shots]
+    ]
+
+
+def _any(
+    seed: int, questions: Questions, position: int, rows: dict[str, np.ndarray], n_shots: int, key: str
+) -> list[int]:
+    relation, text, size = questions.relations[position], questions.texts[position], len(questions.ids)
+    others = min(n_shots, size - len(rows[relation]))
+    chosen: list[int] = []
+    for draw in range(40 * n_shots):  # small sets: repeated draws may run into what is already chosen
+        pick = int(draws.uniform(seed, "shot", f"{key}|{draw}") * size)
+        if pick not in chosen and questions.relations[pick] != relation and questions.texts[pick] != text:
+            chosen.append(pick)
+        if len(chosen) == others:
+            break
+    return chosen
+
+
+def question_prompt(question: str, passage: str | None, shots: Sequence[tuple[str, str, str | None]]) -> Prompt:
+    """`Q: <question> A:`, after the passage and a blank line where there is one, after the demonstrations.
+
+    `shots` are (question, answer, passage or None), each shown the same way and followed by a blank line.
+    """
+    shown = [f"{_passage(p)}Q: {q} A: {a}\n\n" for q, a, p in shots]
+    return compose(shown, _passage(passage), f"Q: {question} A:")
+
+
+def passage_prompt(question: str) -> Prompt:
+    """What the LM is asked to write a passage with (GenRead); the blank line lets the text begin at once."""
+    return Prompt(context=f"{INSTRUCTION} {question}\n\n")
+
+
+def passage_left(passage: str, question: str, prompt: Prompt, seen: Prompt) -> str:
+    """What is left of the passage in a `question_prompt` of which the LM has `seen` so much."""
+    if prompt.document:
+        return seen.document[: len(passage)]
+    begins = len(prompt.context) - len(f"{passage}\n\nQ: {question} A:")
+    return passage[max(0, len(prompt.context) - len(seen.context) - begins) :]
+
+
+def compose(shots: Sequence[str], document: str, question: str) -> Prompt:
+    """Demonstrations, document and question as one prompt.
+
+    Without demonstrations the document is the prompt's document, which is never cut at its beginning. With them it
+    stands next to its question, so it is part of the context, whose far end (the demonstrations) goes first where room
+    is short.
+    """
+    if shots:
+        return Prompt(context="".join(shots) + document + question)
+    return Prompt(context=question, document=document)
+
+
+def prompt_hash(*prompts: Prompt) -> str:
+    """16 hex digits that tell two prompts, or two ensembles of them, apart."""
+    texts = "\x1e".join(f"{prompt.document}\x1f{prompt.context}" for prompt in prompts)
+    return hashlib.blake2b(texts.encode(), digest_size=8).hexdigest()
+
+
+def _passage(text: str | None) -> str:
+    return "" if text is None else f"{text}\n\n"

@@ -1,0 +1,175 @@
+"""The language model's tokenizer, trained on raw text or taken from a pretrained model; the one way to count tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pipelines import params, shards, stage
+from pipelines.corpus.clean import BadWikitext, wikitext_to_text
+from pipelines.errors import LongtailError
+from pipelines.sources import multistream
+from pipelines.sources.rejects import Rejects
+from pipelines.sources.source_documents import read_raw
+from pipelines.sources.streams import source_files
+
+if TYPE_CHECKING:
+    import tokenizers
+
+SEGMENT = 500_000  # characters
+RAW = Path("data/raw")
+OUT = Path("data/models/tokenizer")
+SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
+
+
+def main() -> None:
+    stage.run("tokenizer", ("tokenizer",), work, out=str(OUT))
+
+
+def work(chosen) -> dict[str, float]:
+    settings = chosen.tokenizer
+    if settings.source == "pretrained":
+        copy_pretrained("tokenizer", settings.path, settings.revision, OUT)
+    else:
+        with shards.atomic(OUT) as folder:
+            train(raw_texts(RAW, settings), settings.vocab_size, folder)
+    return {"vocabulary": float(open_tokenizer(OUT).get_vocab_size())}
+
+
+def raw_texts(raw: Path, settings: params.Tokenizer) -> Iterator[str]:
+    """Texts of the data sets that `tokenizer.text` names, the first `sample_mb` megabytes (UTF-8) of each.
+
+    Raises LongtailError where a data set has no file.
+    """
+    limit = settings.sample_mb * 1_000_000
+    return chain.from_iterable(_first_bytes(_texts(raw, name), limit) for name in settings.text)
+
+
+def train(texts: Iterable[str], vocab_size: int, folder: Path) -> None:
+    """Train a byte-level BPE of `vocab_size` entries and save it to `folder` in Hugging Face's layout.
+
+    The same texts give the same bytes: ties between merges are broken by the library in a fixed order. Raises
+    LongtailError where `vocab_size` leaves no room for the 256 bytes and the special tokens.
+    """
+    import tokenizers
+    from tokenizers import decoders, models, pre_tokenizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    smallest = 256 + len(SPECIAL_TOKENS)
+    if vocab_size < smallest:
+        raise LongtailError(f"params.yaml: tokenizer.vocab_size is {vocab_size}, expected at least {smallest}")
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, trim_offsets=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=list(SPECIAL_TOKENS.values()),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    begin = SPECIAL_TOKENS["bos_token"]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{begin} $A", pair=f"{begin} $A $B", special_tokens=[(begin, tokenizer.token_to_id(begin))]
+    )
+    # Raw text holds "</s>" as HTML's strike-through: it must never turn into the token that ends a sequence.
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, split_special_tokens=True, clean_up_tokenization_spaces=False, **SPECIAL_TOKENS
+    ).save_pretrained(folder)
+
+
+def copy_pretrained(section: str, path: str | None, revision: str | None, out: Path) -> None:
+    """Save the tokenizer of a local folder, or of a Hub model at a pinned revision, to `out`.
+
+    Raises LongtailError where `<section>.path` or a needed `<section>.revision` isn't set, or nothing can be loaded.
+    """
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    if not path:
+        raise LongtailError(f"params.yaml: {section}.path is null, expected a local folder or a Hub name")
+    if not Path(path).is_dir() and not revision:
+        raise LongtailError(
+            f"params.yaml: {section}.revision is null; {path} is no local folder, and a Hub model needs a pinned commit"
+        )
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, revision=revision, use_fast=True, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        raise LongtailError(f"{path}: no tokenizer could be loaded: {' '.join(str(error).split())[:300]}") from None
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        raise LongtailError(f"{path}: {type(tokenizer).__name__} is no fast tokenizer, and token offsets need one")
+    with shards.atomic(out) as folder:
+        tokenizer.save_pretrained(folder)
+
+
+def open_tokenizer(folder: Path) -> tokenizers.Tokenizer:
+    """The bare tokenizer of a Hugging Face folder; it reads special tokens' names in a text as the plain text they are.
+
+    Raises LongtailError where the folder has no tokenizer.json.
+    """
+    import tokenizers
+
+    file = Path(folder) / "tokenizer.json"
+    if not file.is_file():
+        raise LongtailError(f"{file}: no such file, expected a fast tokenizer; run the tokenizer stage")
+    try:
+        tokenizer = tokenizers.Tokenizer.from_str(file.read_text(encoding="utf-8"))
+    except Exception as error:  # the library raises bare Exception
+        raise LongtailError(f"{file}: no tokenizer: {error}") from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+def encode(tokenizer: tokenizers.Tokenizer, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Token ids (tokens,) and (start, end) characters (tokens, 2) of each text as it stands: none is added or cut off.
+
+    Texts of more than SEGMENT characters are tokenised in stretches that end before a line break, so that a book needs
+    no more memory than a page.
+    """
+    split = [list(stretches(text)) for text in texts]
+    encoded = iter(tokenizer.encode_batch([text for parts in split for _, text in parts], add_special_tokens=False))
+    results = []
+    for parts in split:
+        own = [(begin, next(encoded)) for begin, _ in parts]
+        ids = [np.array(encoding.ids, dtype=np.int64) for _, encoding in own]
+        spans = [np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2) + begin for begin, encoding in own]
+        results.append((np.concatenate(ids), np.concatenate(spans)))
+    return results
+
+
+def stretches(text: str) -> Iterator[tuple[int, str]]:
+    """(first character, text) of the parts of `text` that are tokenised by themselves; see `encode`."""
+    begin = 0
+    while len(text) - begin > SEGMENT:
+        end = text.rfind("\n", begin + 1, begin + SEGMENT)
+        end = end if end > 0 else begin + SEGMENT
+        yield begin, text[begin:end]
+        begin = end
+    yield begin, text[begin:]
+
+
+def _texts(raw: Path, name: str) -> Iterator[str]:
+    rejects = Rejects(1.0)  # the stages that keep the documents judge the share of bad rows
+    for part in (part for file in source_files(raw / name) for part in multistream.parts(file)):
+        for document in read_raw(name, part, rejects):
+            with suppress(BadWikitext):
+                yield wikitext_to_text(document.text) if document.wikitext else document.text
+
+
+def _first_bytes(texts: Iterator[str], limit: int) -> Iterator[str]:
+    seen = 0
+    for text in texts:
+        if seen >= limit:
+            return
+        seen += len(text.encode("utf-8"))
+        yield text
+
+
+if __name__ == "__main__":
+    main()

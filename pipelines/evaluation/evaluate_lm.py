@@ -1,0 +1,198 @@
+"""Stage `evaluate_lm`: bits per byte and perplexity by language model, retriever and k (REPLUG §6.1, Figure 5).
+
+data/language_modelling/bpb.parquet has a row for each corpus, lm, retriever ("none" with k 0; dense@0.1 over that share
+of the documents), k and query: source_document, source, nats, bytes, tokens, words of its continuation.
+data/metrics/language_modelling.json has, for each corpus and language model, how many queries and source_documents, and
+figures with 95 % bootstrap intervals over source documents; <label> is "none" or <retriever>_k<k>, `top` replug.top_k:
+  bpb_<label>                  bits per byte of all continuations together
+  gain_<label>                 % fewer bits per byte than without documents, paired by query
+  gain_over_random_<label>     % fewer than with as many random documents
+  lsr_gain_k<k>                % fewer with LSR's retriever than with the untuned one
+  perplexity_<label>           per token of the language model
+  word_perplexity_<label>      per word as WikiText counts them: what stands between spaces, and line ends
+  bpb_<retriever>_k<top>_t<temperature>    lambda sharpened
+  subsets.<source>             the same two numbers, bpb and gain of none and each retriever at k = top, by subset
+  datastore.<share>            bpb and gain at k = top with a share of the corpus, over the queries drawn for that
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from pipelines import draws, intervals, shards, stage
+from pipelines.corpus import SCORED
+from pipelines.replug import bits, ensemble
+from pipelines.scoring import row_groups
+
+LOGPROBS = Path("data/logprobs")
+OUT = Path("data/language_modelling")
+METRICS = Path("data/metrics/language_modelling.json")
+SECTIONS = ("seed", "lms", "replug", "report")
+COLUMNS = pa.schema(
+    [
+        *((name, pa.string()) for name in ("corpus", "lm", "retriever")),
+        ("k", pa.int32()),
+        *((name, pa.string()) for name in ("query_id", "source_document", "source")),
+        ("nats", pa.float64()),
+        *((name, pa.int32()) for name in ("bytes", "tokens", "words")),
+    ]
+)
+
+Figure = tuple[Callable, np.ndarray, np.ndarray]  # a function of the sums of two columns (queries,)
+
+
+@dataclass(frozen=True)
+class Texts:
+    """What the corpus says of the queries; arrays (queries,)."""
+
+    source_documents: np.ndarray
+    sources: np.ndarray
+    words: np.ndarray
+
+
+def evaluate(params: SimpleNamespace) -> stage.Metrics:
+    """Measure every language model on every corpus; write the table and the metrics."""
+    metrics = {}
+    with shards.atomic(OUT) as folder:
+        folder.mkdir()
+        with row_groups.written(folder / "bpb.parquet", COLUMNS) as add:
+            for corpus in SCORED:
+                for lm in params.lms:
+                    measured = bits.measure(LOGPROBS / corpus / lm, params.replug)
+                    texts = describe(Path("data/corpus", corpus, "queries.parquet"), measured.ids)
+                    for rows in per_query(corpus, lm, measured, texts, params.replug.temperature):
+                        add(rows)
+                    metrics.setdefault(corpus, {})[lm] = figures(measured, texts, params)
+    shards.write_json(METRICS, metrics)
+    return {
+        f"{corpus}.{lm}.{name}": figure["value"]
+        for corpus, of_lms in metrics.items()
+        for lm, own in of_lms.items()
+        for name, figure in own.items()
+        if isinstance(figure, dict) and "value" in figure
+    }
+
+
+def describe(queries: Path, ids: np.ndarray) -> Texts:
+    """Source documents, subsets and words of the continuations of the queries `ids`, from queries.parquet.
+
+    A word counts where it begins: a continuation that goes on inside the context's last word has one less.
+    """
+    with duckdb.connect() as db:
+        db.register("asked", pa.table({"id": pa.array(ids, pa.string())}))
+        rows = db.sql(
+            r"""SELECT id, source_document, source,
+                  len(regexp_extract_all(continuation, '\S+')) + len(regexp_extract_all(continuation, '\n'))
+                  - (regexp_matches(context, '\S$') AND regexp_matches(continuation, '^\S'))::INT AS words
+                FROM read_parquet(?) SEMI JOIN asked USING (id) ORDER BY id""",
+            params=[str(queries)],
+        ).to_arrow_table()
+    assert rows["id"].to_pylist() == list(ids), "data/logprobs is of other queries"
+    texts = (rows[name].to_numpy(zero_copy_only=False).astype(object) for name in ("source_document", "source"))
+    return Texts(*texts, rows["words"].to_numpy())
+
+
+def per_query(corpus: str, lm: str, measured: bits.Bits, texts: Texts, temperature: float) -> Iterator[pa.Table]:
+    """bpb.parquet's rows of a corpus and a language model, setting by setting, ordered by retriever, k and query_id."""
+    settings = sorted(setting for setting in measured.nats if setting[2] == temperature)
+    for retriever, k, _ in settings:
+        nats = measured.nats[retriever, k, temperature]
+        asked = np.isfinite(nats)
+        n = int(asked.sum())
+        labels = {"corpus": corpus, "lm": lm, "retriever": retriever}
+        columns = {name: pa.array(np.full(n, value, object), pa.string()) for name, value in labels.items()}
+        columns |= {"k": np.full(n, k, np.int32)}
+        strings = {"query_id": measured.ids, "source_document": texts.source_documents, "source": texts.sources}
+        columns |= {name: pa.array(values[asked], pa.string()) for name, values in strings.items()}
+        numbers = {"bytes": measured.bytes, "tokens": measured.tokens, "words": texts.words}
+        columns |= {"nats": nats[asked]} | {name: values[asked].astype(np.int32) for name, values in numbers.items()}
+        yield pa.table(columns, schema=COLUMNS)
+
+
+def figures(measured: bits.Bits, texts: Texts, params: SimpleNamespace) -> dict:
+    """The metrics of a corpus and a language model, as the head of this module names them."""
+    nats = {(name, k): own for (name, k, t), own in measured.nats.items() if t == params.replug.temperature}
+    whole = {key: own for key, own in nats.items() if "@" not in key[0]}
+    shares = {float(name.partition("@")[2]): own for (name, _), own in nats.items() if "@" in name}
+    top = {(name, min(params.replug.top_k, max(k for other, k in whole if other == name))) for name, _ in whole}
+    none, everything = nats["none", 0], np.ones(len(measured.ids), bool)
+
+    def counts(among: np.ndarray) -> dict[str, int]:
+        return {"queries": int(among.sum()), "source_documents": len(set(texts.source_documents[among]))}
+
+    def all_of(asked: dict[str, Figure], among: np.ndarray) -> dict[str, dict]:
+        """The figures `asked` for, over some of the queries; all over the same resamples, so that they compare."""
+        columns = {id(column): column[among] for figure in asked.values() for column in figure[1:]}  # each once
+        places = {one: place for place, one in enumerate(columns)}
+        labels = texts.source_documents[among].astype(str)
+        sums = intervals.cluster_sums(np.stack([*columns.values()], axis=1), labels)
+        statistics = [partial(_of_columns, f, [places[id(a)], places[id(b)]]) for f, a, b in asked.values()]
+        generator = draws.generator(params.seed, "language modelling")
+        found = intervals.bootstraps(sums, statistics, generator, params.report.bootstrap)
+        return {name: one.as_json() for name, one in zip(asked, found, strict=True)}
+
+    def both(some: dict[str, np.ndarray], among: np.ndarray) -> dict:
+        """For each name its bits per byte and gain."""
+        asked = {f"{name} bpb": (_bits_per_byte, own, measured.bytes) for name, own in some.items()}
+        asked |= {f"{name} gain": (_gain, own, none) for name, own in some.items()}
+        found = all_of(asked, among)
+        return {name: {kind: found[f"{name} {kind}"] for kind in ("bpb", "gain")} for name in some}
+
+    asked: dict[str, Figure] = {}
+    for (name, k), own in whole.items():
+        label = f"{name}_k{k}" if k else name
+        asked[f"bpb_{label}"] = _bits_per_byte, own, measured.bytes
+        asked[f"perplexity_{label}"] = _perplexity, own, measured.tokens
+        asked[f"word_perplexity_{label}"] = _perplexity, own, texts.words
+        if k:
+            asked[f"gain_{label}"] = _gain, own, none
+        if k and name != "random":
+            asked[f"gain_over_random_{label}"] = _gain, own, nats["random", k]
+        if name == "lsr":
+            asked[f"lsr_gain_k{k}"] = _gain, own, nats["dense", k]
+    for (name, k, t), own in measured.nats.items():
+        if t in bits.TEMPERATURES and k and (name, k) in top:
+            asked[f"bpb_{name}_k{k}_t{t:g}"] = _bits_per_byte, own, measured.bytes
+    found = counts(everything) | all_of(asked, everything)
+    found["subsets"] = {
+        source: counts(texts.sources == source)
+        | both({name: nats[name, k] for name, k in top}, texts.sources == source)
+        for source in sorted(set(texts.sources))
+    }
+    drawn = np.isfinite(next(iter(shares.values())))
+    curve = {"0": none} | {f"{share:g}": own for share, own in shares.items()}
+    found["datastore"] = {"queries": int(drawn.sum())} | both(curve, drawn)
+    return found
+
+
+def _of_columns(statistic: Callable, places: list[int], sums: np.ndarray) -> np.ndarray:
+    return statistic(sums[:, places])
+
+
+def _bits_per_byte(sums: np.ndarray) -> np.ndarray:
+    return ensemble.bits_per_byte(sums[:, 0], sums[:, 1])
+
+
+def _perplexity(sums: np.ndarray) -> np.ndarray:
+    return np.exp(sums[:, 0] / sums[:, 1])
+
+
+def _gain(sums: np.ndarray) -> np.ndarray:
+    """In %: how far the first column lies below the second. The bytes are the same, so they cancel out."""
+    return 100 * (1 - sums[:, 0] / sums[:, 1])
+
+
+def main() -> None:
+    stage.run("evaluate_lm", SECTIONS, evaluate, out=f"{OUT} and {METRICS}")
+
+
+if __name__ == "__main__":
+    main()

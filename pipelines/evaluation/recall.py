@@ -1,0 +1,165 @@
+"""Stage `evaluate_retrieval`: how often each retriever finds a passage with the answer, on real questions (recall@k).
+
+The questions of data/raw/retrieval come with passages. All of these, each text once, and DISTRACTORS documents of the
+Wikipedia corpus are what is searched, all of it exactly. A question's gold passages are those of its own that hold an
+answer as whole words; a question without any is left out.
+
+data/retrieval/
+  passages.parquet  id, title, text; a row's position is its number in the search
+  ranks.parquet     question_id, dataset, gold (passages), and bm25, dense, lsr: the rank of the best gold passage, from
+                    1; null beyond the first 10
+  rejects.parquet   bad lines
+data/metrics/retrieval.json
+  questions, answerable, passages, distractors; sets: data set (or all) -> questions, answerable, and by retriever
+  recall_at_1, _5 and _10 with Wilson's intervals
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+from pipelines import shards, stage
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from pipelines.sources.passage_questions import Asked
+
+QUESTIONS = Path("data/raw/retrieval")
+CORPUS = Path("data/corpus/wikipedia/docs.parquet")
+ENCODERS = {"dense": Path("data/models/retriever"), "lsr": Path("data/models/lsr")}
+OUT = Path("data/retrieval")
+METRICS = Path("data/metrics/retrieval.json")
+SECTIONS = ("compute", "ingest", "retriever", "index")
+RETRIEVERS = ("bm25", *ENCODERS)
+AT = (1, 5, 10)
+DISTRACTORS = 10_000  # spread evenly over the corpus
+BLOCK = 256  # queries compared with all passages at once
+
+
+def evaluate(params: SimpleNamespace) -> stage.Metrics:
+    """Read, search and measure; without any question the tables are empty and the figures 0."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from pipelines.sources.passage_questions import read_contexts
+    from pipelines.sources.rejects import Rejects
+
+    rejects = Rejects(params.ingest.max_reject_share)
+    asked = list(read_contexts(QUESTIONS, rejects))
+    rejects.check()
+    own = sorted({passage for question in asked for passage in question.passages})
+    golds = gold_passages(asked, {passage: position for position, passage in enumerate(own)})
+    rows = [(f"context:{position}", *passage) for position, passage in enumerate(own)]
+    rows += distractors(CORPUS, {text for _, text in own}) if asked else []
+    names = ("id", "title", "text")
+    columns = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())
+    with shards.atomic(OUT) as folder:
+        folder.mkdir()
+        docs = folder / "passages.parquet"
+        pq.write_table(pa.table({name: pa.array(columns[name], pa.string()) for name in names}), docs)
+        ranks = {name: np.zeros(0, np.int64) for name in RETRIEVERS}
+        if asked:
+            found = search(docs, folder / "bm25", list(columns["text"]), [one.text for one in asked], params)
+            ranks = {name: ranks_of(positions, golds) for name, positions in found.items()}
+            shutil.rmtree(folder / "bm25")
+        table = {
+            "question_id": pa.array([one.id for one in asked], pa.string()),
+            "dataset": pa.array([one.dataset for one in asked], pa.string()),
+            "gold": pa.array([len(gold) for gold in golds], pa.int32()),
+            **{name: pa.array(rank, pa.int32(), mask=rank == 0) for name, rank in ranks.items()},
+        }
+        pq.write_table(pa.table(table), folder / "ranks.parquet")
+        rejects.write(folder / "rejects.parquet")
+    counts = {"questions": len(asked), "answerable": sum(map(bool, golds)), "passages": len(own)}
+    counts["distractors"] = len(rows) - len(own)
+    sets = summarise([one.dataset for one in asked], golds, ranks)
+    shards.write_json(METRICS, counts | {"sets": sets})
+    figures = [(name, key) for name in ranks for key in (sets["all"][name] if sets else ())]
+    return counts | {f"{name}_{key}": sets["all"][name][key]["value"] for name, key in figures}
+
+
+def gold_passages(asked: list[Asked], positions: dict[tuple[str, str], int]) -> list[set[int]]:
+    """Of each question, the positions of its own passages that hold an answer as whole words."""
+    from pipelines.questions.matching import word
+
+    return [
+        {positions[passage] for passage in question.passages if word(passage[1], question.answers)}
+        for question in asked
+    ]
+
+
+def distractors(docs: Path, taken: set[str]) -> list[tuple[str, str, str]]:
+    """At most DISTRACTORS documents (id, title, text), evenly spread over docs.parquet, whose text is not `taken`."""
+    import numpy as np
+
+    from pipelines.retrieval import documents
+
+    count = documents.count(docs)
+    found = documents.read(docs, np.unique(np.linspace(0, count - 1, min(DISTRACTORS, count)).astype(np.int64)))
+    return [row for row in zip(*found, strict=True) if row[2] not in taken]
+
+
+def search(
+    docs: Path, index: Path, texts: list[str], queries: list[str], params: SimpleNamespace
+) -> dict[str, np.ndarray]:
+    """Positions (queries, max(AT)) of the best of `texts` by each retriever; BM25's index goes to `index`."""
+    from pipelines.retrieval import bm25_build
+    from pipelines.retrieval.bm25 import BM25
+    from pipelines.retrieval.encoder import Encoder
+
+    chosen = {"k1": params.index.bm25_k1, "b": params.index.bm25_b, "memory_gb": params.index.memory_gb}
+    bm25_build.build(docs, index, **chosen, compute=params.compute, name="evaluate_retrieval")
+    found = {"bm25": BM25.load(index, docs).search(queries, max(AT))[0]}
+    for name, folder in ENCODERS.items():
+        encoder = Encoder.open(folder, params.retriever, params.compute)
+        found[name] = nearest(encoder.embed(texts), encoder.embed_queries(queries), max(AT))
+    return found
+
+
+def nearest(documents: np.ndarray, queries: np.ndarray, k: int) -> np.ndarray:
+    """Positions (queries, k) of the documents (documents, dim) with the largest inner product, ties by position."""
+    import numpy as np
+
+    blocks = (queries[start : start + BLOCK] @ documents.T for start in range(0, len(queries), BLOCK))
+    return np.concatenate([np.argsort(-block, axis=1, kind="stable")[:, :k] for block in blocks])
+
+
+def ranks_of(positions: np.ndarray, golds: list[set[int]]) -> np.ndarray:
+    """The rank of each question's first gold passage in (questions, k) positions, from 1; 0 where there is none."""
+    import numpy as np
+
+    hits = np.array([[place in gold for place in row] for row, gold in zip(positions.tolist(), golds, strict=True)])
+    return np.where(hits.any(1), hits.argmax(1) + 1, 0)
+
+
+def summarise(datasets: list[str], golds: list[set[int]], ranks: dict[str, np.ndarray]) -> dict[str, dict]:
+    """Recall@k with Wilson's interval over the answerable questions, by data set and of "all"; {} for no questions."""
+    if not datasets:
+        return {}
+    import numpy as np
+
+    from pipelines import intervals
+
+    names, answerable = np.array(datasets), np.array([bool(gold) for gold in golds])
+    summary = {}
+    for one in ["all", *sorted(set(datasets) - {""})]:
+        of = np.ones(len(names), bool) if one == "all" else names == one
+        asked = of & answerable
+        summary[one] = {"questions": int(of.sum()), "answerable": int(asked.sum())} | {
+            name: {f"recall_at_{k}": intervals.share((rank[asked] > 0) & (rank[asked] <= k)).as_json() for k in AT}
+            for name, rank in ranks.items()
+        }
+    return summary
+
+
+def main() -> None:
+    stage.run("evaluate_retrieval", SECTIONS, evaluate, out=f"{OUT} and {METRICS}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,224 @@
+"""Stage `entities`: Wikidata's items with their English names, and the claims that questions ask for (PopQA, 3.3).
+
+Reads whatever lies in data/raw/wikidata (JSON dumps, answers of the entity API, the query service's pages) and writes
+data/wikidata/{entities,claims,rejects}.parquet: the items with an English Wikipedia article, the best-ranked claims
+about them, and the items that are these claims' objects. All workers parse a dump.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from types import SimpleNamespace
+
+import duckdb
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines import database, params, shards, stage
+from pipelines.pool import processes
+from pipelines.relations import property_ids
+from pipelines.sources import entity_api, query_service, streams, wikidata
+from pipelines.sources.rejects import Rejects
+from pipelines.sources.wikimedia import open_client
+
+RAW = Path("data/raw")
+OUT = Path("data/wikidata")
+METRICS = Path("data/metrics/entities.json")
+ANSWERS = shards.SCRATCH / "wikimedia" / "entities"
+ENDS = 1 << 20  # bytes of a file's beginning and end that tell it from another of its name, size and time
+
+
+def build_entities(
+    raw: Path,
+    out: Path,
+    *,
+    api: str | None,
+    contact: str | None,
+    ingest: params.Ingest,
+    compute: params.Compute,
+) -> dict[str, int]:
+    """Write the stage's folder `out` from what lies under `raw`; return its counts. No file there gives empty tables.
+
+    The entity API at `api` is asked for the names of objects that the files lack, where it is given.
+
+    Raises LongtailError on damaged input, too many bad rows, or an entity API that refuses.
+    """
+    files = sorted(path for path in (raw / "wikidata").rglob("*") if path.is_file() and not path.name.startswith("."))
+    pages = [file for file in files if query_service.is_page(file)]
+    dumps = [file for file in files if file not in pages]
+    properties = tuple(property_ids(raw / "entityquestions/relation_query_templates.json"))
+    key = shards.key_of(properties, [*map(_stamp, dumps)], *map(Path, (__file__, wikidata.__file__, streams.__file__)))
+    rejects = Rejects(ingest.max_reject_share)
+    with processes(compute) as executor:
+        stream = ((str(dump), block) for dump in dumps for block in wikidata.read_blocks(dump))
+        work = partial(parse_block, properties)
+        at_once = 2 * executor.workers if executor else 1
+        parts = shards.map_stream("entities", key, work, stream, executor, at_once)
+        blocks = _take(parts, rejects)
+    counts = {"files": len(files), "dump_lines": rejects.read}
+    with shards.atomic(out) as folder, database.connect(ingest.memory_gb, compute.threads) as db:
+        folder.mkdir()
+        counts |= _load(db, blocks, query_service.read_pages(pages, of_pages := Rejects(ingest.max_reject_share)))
+        rejects.take(of_pages)
+        if api:
+            counts |= _fetch_missing(db, api, contact, rejects)
+        counts |= _write(db, folder)
+        rejects.write(folder / "rejects.parquet")
+    shards.forget("entities", key)
+    shutil.rmtree(ANSWERS, ignore_errors=True)
+    counts |= {f"skipped.{reason}": n for reason, n in sorted(rejects.skipped.items())}
+    return (
+        counts | {f"rejected.{reason}": n for reason, n in rejects.reasons().items()} | {"rejected": len(rejects.rows)}
+    )
+
+
+class Parsed(msgspec.Struct):
+    """What a parsed block's file says beside its rows."""
+
+    file: str
+    lines: int
+    fault: str  # of its end
+    read: int
+    rejected: list[tuple[str, int, str, str]]
+    skipped: dict[str, int]
+
+
+def parse_block(properties: tuple[str, ...], file: str, block: Iterable[bytes], path: Path) -> None:
+    """Write a block's entities (wikidata.ENTITIES) to the Parquet file `path`, with a Parsed in its metadata."""
+    rejects = Rejects(1.0)  # judged with the rest of the file
+    table, lines, fault = wikidata.parse_block(file, block, properties, rejects)
+    about = Parsed(file, lines, fault, rejects.read, rejects.rows, rejects.skipped)
+    pq.write_table(table.replace_schema_metadata({"parsed": msgspec.json.encode(about)}), path, compression="zstd")
+
+
+def _stamp(file: Path) -> tuple[str, int, int, str]:
+    """What tells a file from others, without reading all of a dump of 150 GB.
+
+    Every change of a file that isn't meant to deceive shows in its size or time; the ends, where a dump has its newest
+    and oldest entities and gzip its checksum, are for copies that kept the time of another.
+    """
+    size = file.stat().st_size
+    with file.open("rb") as stream:
+        start = stream.read(ENDS)
+        stream.seek(max(size - ENDS, 0), os.SEEK_SET)
+        digest = hashlib.blake2b(start + stream.read(), digest_size=8).hexdigest()
+    return str(file), size, file.stat().st_mtime_ns, digest
+
+
+def _take(parts: Iterator[Path], rejects: Rejects) -> list[Path]:
+    """The files of all blocks; each dump's bad rows and counts are added to `rejects` once it is judged by itself."""
+    paths: list[Path] = []
+
+    def described() -> Iterator[Parsed]:
+        for path in parts:
+            paths.append(path)
+            yield msgspec.json.decode(pq.read_schema(path).metadata[b"parsed"], type=Parsed)
+
+    for file, blocks in groupby(described(), lambda block: block.file):
+        of_file, lines, fault = Rejects(rejects.max_share), 0, ""
+        for block in blocks:
+            of_file.read += block.read
+            of_file.skipped.update(block.skipped)
+            for name, row, reason, detail in block.rejected:
+                of_file.add(name, lines + row, reason, detail)
+            lines, fault = lines + block.lines, block.fault
+        wikidata.check_read(file, of_file, fault)
+        rejects.take(of_file)
+    return paths
+
+
+def _load(
+    db: duckdb.DuckDBPyConnection, blocks: list[Path], pages: Iterable[tuple[pa.Table, pa.Table]]
+) -> dict[str, int]:
+    """Tables claims(s, p, o) and entities (wikidata.NAMES); of an item that occurs twice in dumps one line counts.
+
+    That is its newest revision, then the first file's. What pages say of an item that dumps have doesn't count.
+    """
+    db.register("no_blocks", wikidata.ENTITIES.empty_table())
+    files = f"read_parquet({[str(path) for path in blocks]}, filename = true)" if blocks else "no_blocks"
+    db.execute(f"CREATE TEMP VIEW lines AS SELECT {'*' if blocks else '*, NULL AS filename'} FROM {files}")
+    for table, schema in (("page_names", wikidata.NAMES), ("page_claims", wikidata.CLAIMS)):
+        db.register("empty", schema.empty_table())
+        db.execute(f"CREATE TEMP TABLE {table} AS FROM empty")
+    for names, claims in pages:
+        db.register("names", names)
+        db.execute("INSERT INTO page_names FROM names")
+        db.register("claims_of_page", claims)
+        db.execute("INSERT INTO page_claims FROM claims_of_page")
+    # Few items occur twice, and a hundred million once: only the former are sorted.
+    db.execute(
+        """CREATE TEMP TABLE outdated AS SELECT filename, row FROM lines
+        SEMI JOIN (SELECT qid FROM lines GROUP BY qid HAVING count(*) > 1) USING (qid)
+        QUALIFY row_number() OVER (PARTITION BY qid ORDER BY revision DESC, filename, row) > 1"""
+    )
+    db.execute("CREATE TEMP VIEW newest AS SELECT * FROM lines ANTI JOIN outdated USING (filename, row)")
+    db.execute(
+        """CREATE TEMP TABLE claims AS SELECT DISTINCT s, p, o FROM (
+            SELECT qid AS s, unnest(properties) AS p, unnest(objects) AS o FROM newest
+            UNION ALL SELECT s, p, o FROM page_claims
+                SEMI JOIN (SELECT qid FROM page_names WHERE wiki_title IS NOT NULL) ON s = qid)"""
+    )
+    db.execute("CREATE TEMP TABLE objects AS SELECT DISTINCT o AS qid FROM claims")
+    db.execute(
+        """CREATE TEMP TABLE entities AS
+        SELECT qid, label, aliases, wiki_title FROM newest
+        WHERE wiki_title IS NOT NULL OR qid IN (SELECT qid FROM objects)"""
+    )
+    db.execute(
+        """INSERT INTO entities SELECT qid, min(label), min(aliases), min(wiki_title) FROM page_names
+        ANTI JOIN entities USING (qid) GROUP BY qid
+        HAVING min(wiki_title) IS NOT NULL OR qid IN (SELECT qid FROM objects)"""
+    )
+    read, duplicates, missing = database.row(
+        db,
+        """SELECT (SELECT count(*) FROM lines) + (SELECT count(DISTINCT qid) FROM page_names),
+            (SELECT count(*) FROM outdated), (SELECT count(*) FROM objects ANTI JOIN entities USING (qid))""",
+    )
+    return {"entities_read": read, "duplicate_entities": duplicates, "objects_missing": missing}
+
+
+def _fetch_missing(db: duckdb.DuckDBPyConnection, api: str, contact: str | None, rejects: Rejects) -> dict[str, int]:
+    """Add to entities the objects that the files lack, as the entity API names them."""
+    qids = database.read(db, "SELECT qid FROM objects ANTI JOIN entities USING (qid) ORDER BY qid")["qid"].to_pylist()
+    with open_client(contact, ANSWERS) as client:
+        fetched = entity_api.fetch_names(client, api, qids, of_api := Rejects(rejects.max_share))
+    rejects.take(of_api)
+    db.register("fetched", fetched)
+    db.execute("INSERT INTO entities SELECT qid, label, aliases, wiki_title FROM fetched")
+    return {"objects_fetched": fetched.num_rows}
+
+
+def _write(db: duckdb.DuckDBPyConnection, folder: Path) -> dict[str, int]:
+    database.write(db, "SELECT * FROM entities ORDER BY entities.qid", folder / "entities.parquet")
+    database.write(db, "SELECT * FROM claims ORDER BY s, p, o", folder / "claims.parquet")
+    entities, labels, articles, claims = database.row(
+        db, "SELECT count(*), count(label), count(wiki_title), (SELECT count(*) FROM claims) FROM entities"
+    )
+    without = {"entities_without_label": entities - labels, "entities_without_article": entities - articles}
+    return {"entities": entities, **without, "claims": claims}
+
+
+def work(chosen: SimpleNamespace) -> stage.Metrics:
+    return build_entities(
+        RAW,
+        OUT,
+        api=chosen.wikidata.api if chosen.entities.missing_objects else None,
+        contact=chosen.contact,
+        ingest=chosen.ingest,
+        compute=chosen.compute,
+    )
+
+
+def main() -> None:
+    stage.run("entities", ("compute", "contact", "entities", "ingest", "wikidata"), work, out=str(OUT), metrics=METRICS)
+
+
+if __name__ == "__main__":
+    main()

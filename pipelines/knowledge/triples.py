@@ -1,0 +1,112 @@
+"""Stage `triples`: knowledge triples with names, popularity and term frequency (PopQA, 3.2, 3.3 and appendix A).
+
+Joins what the stages before it read and writes data/triples/{triples,entities}.parquet. A triple needs a subject and
+an object with an English label; what falls out is counted by reason. Popularity is 0 where there is no article or no
+view; term frequency is null for entities that are no subjects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from types import SimpleNamespace
+
+import duckdb
+
+from pipelines import database, params, shards, stage
+from pipelines.relations import RELATIONS
+
+WIKIDATA = Path("data/wikidata")
+VIEWS = Path("data/popularity/views.parquet")
+FREQUENCIES = Path("data/term_frequency/term_frequency.parquet")
+OUT = Path("data/triples")
+METRICS = Path("data/metrics/triples.json")
+
+
+def build_triples(
+    wikidata: Path,
+    views: Path,
+    frequencies: Path,
+    out: Path,
+    *,
+    relations: Iterable[str],
+    ingest: params.Ingest,
+    threads: int,
+) -> dict[str, int]:
+    """Write the stage's folder `out` for the claims of `relations` in the tables of `wikidata`; return its counts."""
+    with shards.atomic(out) as folder, database.connect(ingest.memory_gb, threads) as db:
+        folder.mkdir()
+        db.execute(
+            f"""CREATE TEMP TABLE described AS
+            SELECT qid, label, aliases, wiki_title, coalesce(views, 0) AS popularity, term_frequency
+            FROM '{wikidata}/entities.parquet' LEFT JOIN '{views}' ON wiki_title = title
+                LEFT JOIN '{frequencies}' USING (qid)"""
+        )
+        counts = _choose(db, wikidata / "claims.parquet", relations)
+        return counts | _write(db, folder)
+
+
+def _choose(db: duckdb.DuckDBPyConnection, claims: Path, relations: Iterable[str]) -> dict[str, int]:
+    """Table chosen(s, p, o), and how many claims fall out by reason."""
+    properties = ", ".join(relation[1:] for relation in relations)
+    db.execute(
+        f"""CREATE TEMP TABLE judged AS SELECT s, p, o, CASE
+            WHEN subject.label IS NULL THEN 'subject_without_label'
+            WHEN object.qid IS NULL THEN 'object_not_in_source'
+            WHEN object.label IS NULL THEN 'object_without_label' END AS reason
+        FROM '{claims}' LEFT JOIN described AS subject ON subject.qid = s
+            LEFT JOIN described AS object ON object.qid = o
+        WHERE p IN ({properties})"""
+    )
+    db.execute("CREATE TEMP TABLE chosen AS SELECT s, p, o FROM judged WHERE reason IS NULL")
+    dropped = db.sql("SELECT reason, count(*) FROM judged WHERE reason IS NOT NULL GROUP BY ALL").fetchall()
+    claims_seen, subjects, triples = database.row(
+        db, "SELECT (SELECT count(*) FROM judged), count(DISTINCT s), count(*) FROM chosen"
+    )
+    db.execute("DROP TABLE judged")
+    return {"claims": claims_seen, "triples": triples, "subjects": subjects} | {f"dropped.{r}": n for r, n in dropped}
+
+
+def _write(db: duckdb.DuckDBPyConnection, folder: Path) -> dict[str, int]:
+    database.write(
+        db,
+        """SELECT 'Q' || s AS s_qid, 'P' || p AS p_pid, 'Q' || o AS o_qid,
+            subject.label AS s_label, object.label AS o_label,
+            subject.aliases AS s_aliases, object.aliases AS o_aliases, subject.wiki_title AS s_wiki_title,
+            object.wiki_title AS o_wiki_title, subject.popularity AS s_pop, object.popularity AS o_pop,
+            subject.term_frequency
+        FROM chosen JOIN described AS subject ON subject.qid = s JOIN described AS object ON object.qid = o
+        ORDER BY s, p, o""",
+        folder / "triples.parquet",
+    )
+    database.write(
+        db,
+        "SELECT * REPLACE ('Q' || qid AS qid) FROM described WHERE label IS NOT NULL ORDER BY described.qid",
+        folder / "entities.parquet",
+    )
+    labelled, viewed, found = database.row(
+        db,
+        """SELECT count(*), count(*) FILTER (popularity > 0), count(*) FILTER (term_frequency > 0)
+        FROM described WHERE label IS NOT NULL""",
+    )
+    return {"labelled_entities": labelled, "entities_with_views": viewed, "subjects_in_c4": found}
+
+
+def work(chosen: SimpleNamespace) -> stage.Metrics:
+    return build_triples(
+        WIKIDATA,
+        VIEWS,
+        FREQUENCIES,
+        OUT,
+        relations=RELATIONS,
+        ingest=chosen.ingest,
+        threads=chosen.compute.threads,
+    )
+
+
+def main() -> None:
+    stage.run("triples", ("compute", "ingest"), work, out=str(OUT), metrics=METRICS)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""Stage `base_lm`: the language model, trained small on raw text, taken at a pinned revision, or named on a server."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from urllib.parse import urlsplit
+
+from pipelines import params, shards, stage
+from pipelines.corpus import training_files
+from pipelines.errors import LongtailError
+
+DATA = Path("data")
+TOKENIZER = Path("data/models/tokenizer")
+OUT = Path("data/models/lm")
+
+
+def read_c4(folder: Path) -> Iterator[tuple[str, str]]:
+    """(kind, text) of the C4 documents in `folder`; the kind is the first label of the url's host.
+
+    Raises LongtailError naming a file and line that is no JSON object with a text and a url.
+    """
+    import msgspec
+
+    from pipelines.sources.streams import open_lines, source_files
+
+    class Document(msgspec.Struct):
+        text: str
+        url: str
+
+    decoder = msgspec.json.Decoder(Document)
+    for file in source_files(folder):
+        for row, line in enumerate(open_lines(file), start=1):
+            try:
+                document = decoder.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise LongtailError(
+                    f"{file}: line {row}: {error}, expected a JSON object with text and url; fetch it again"
+                ) from None
+            yield urlsplit(document.url).netloc.partition(".")[0], document.text
+
+
+def read_corpora(folder: Path) -> Iterator[tuple[str, str]]:
+    """("any", text) of the documents of the corpora in `folder` that models learn from."""
+    import pyarrow.parquet as pq
+
+    for file in training_files(folder):
+        for batch in pq.ParquetFile(file).iter_batches(columns=["text"]):
+            yield from (("any", text) for text in batch["text"].to_pylist())
+
+
+def train_on_text(text: Path, tokenizer: Path, out: Path, seed: int, lm: params.LM) -> stage.Metrics:
+    """Train from scratch on the folder `text`, C4 or all corpora, save to the folder `out`; returns what `tiny` does.
+
+    Raises LongtailError where there is no text, or no `lm.training`.
+    """
+    import torch
+
+    from pipelines import checkpoint
+    from pipelines.lm import train_lm
+
+    if lm.training is None:
+        raise LongtailError(f"params.yaml: lm.{out.name}.training is null, expected its settings where source is train")
+    torch.set_num_threads(1)  # steps are so small that a second thread costs more in waiting than it does in work
+    documents = read_c4(text) if text.name == "c4" else read_corpora(text)
+    with shards.atomic(out) as folder:
+        metrics = train_lm.train(documents, tokenizer, folder, seed, lm.training, f"base_lm@{out.name}")
+    checkpoint.forget(f"base_lm@{out.name}")
+    return metrics
+
+
+def name_served(lm: params.LM, out: Path) -> stage.Metrics:
+    """Write down which server and model the language model is, beside its tokenizer if one is named."""
+    from pipelines.corpus.tokenizer import copy_pretrained
+
+    with shards.atomic(out) as folder:
+        if lm.http.tokenizer:
+            copy_pretrained(f"lm.{out.name}", lm.http.tokenizer, lm.revision, folder)
+        else:
+            folder.mkdir()
+        shards.write_json(folder / "served.json", {"url": lm.http.url, "model": lm.path})
+    return {}
+
+
+def make(chosen: SimpleNamespace, name: str) -> stage.Metrics:
+    """The language model called `name` in the params, into its folder, by its `source`."""
+    lm, out = chosen.lm[name], OUT / name
+    if lm.source == "train":
+        return train_on_text(DATA / chosen.lm_text, TOKENIZER, out, chosen.seed, lm)
+    if lm.source == "pretrained":
+        from transformers import AutoModelForCausalLM
+
+        from pipelines.lm.pretrained import save_pretrained
+
+        return save_pretrained(AutoModelForCausalLM, f"lm.{name}", lm.path, lm.revision, out)
+    return name_served(lm, out)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m pipelines.lm.base_lm", description=__doc__)
+    parser.add_argument("name", help="one of params.yaml's lms")
+    name = parser.parse_args().name
+    out, metrics = OUT / name, Path(f"data/metrics/base_lm_{name}.json")
+    sections = ("seed", "lm", "lm_text")
+    stage.run(f"base_lm@{name}", sections, lambda chosen: make(chosen, name), out=str(out), metrics=metrics)
+
+
+if __name__ == "__main__":
+    main()

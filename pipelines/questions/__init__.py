@@ -1,0 +1,1 @@
+"""Question sets and what counts as a right answer (PopQA, section 3)."""

@@ -1,0 +1,218 @@
+"""Stage `entityquestions`: EntityQuestions with each subject found again in Wikidata and its popularity (PopQA, 3.3).
+
+Writes data/entityquestions/{entityquestions,rejects}.parquet. The questions name their subject only in their text: the
+mention is what stands in the template's place, and it is linked when it names exactly one entity that Wikidata states
+the question's own relation of.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipelines import database, params, shards, stage
+from pipelines.errors import LongtailError
+from pipelines.questions.tuning_split import ENTITY, split_of
+from pipelines.sources.rejects import Rejects
+from pipelines.sources.streams import open_text
+
+RAW = Path("data/raw/entityquestions")
+TEMPLATES = "relation_query_templates.json"
+ENTITIES = Path("data/triples/entities.parquet")
+CLAIMS = Path("data/wikidata/claims.parquet")
+OUT = Path("data/entityquestions")
+METRICS = Path("data/metrics/entityquestions.json")
+LINKS = ("label", "alias", "ambiguous", "another_type", "without_article", "not_found")  # the first two are linked
+
+READ = pa.schema(
+    {
+        "number": pa.int64(),  # of the question, over all files
+        "question_id": pa.string(),
+        "relation": pa.string(),
+        "subj": pa.string(),
+        "question": pa.string(),
+        "possible_answers": pa.list_(pa.string()),
+    }
+)
+
+
+def build_entityquestions(
+    raw: Path,
+    entities: Path,
+    claims: Path,
+    out: Path,
+    *,
+    seed: int,
+    train_share: float,
+    ingest: params.Ingest,
+    threads: int,
+) -> dict[str, float]:
+    """Write the stage's folder `out` from the files in `raw` (none: an empty table); return its counts."""
+    rejects = Rejects(ingest.max_reject_share)
+    questions = read_questions(raw, rejects)
+    with database.connect(ingest.memory_gb, threads) as db:
+        db.execute(f"CREATE TEMP VIEW entities AS SELECT * REPLACE (substr(qid, 2)::BIGINT AS qid) FROM '{entities}'")
+        db.execute(f"CREATE TEMP VIEW claims AS SELECT * FROM '{claims}'")
+        db.register("questions", questions)
+        linked = link_subjects(db)
+        db.register("linked", linked)
+        counts = _describe(db)
+    uris = [uri or "" for uri in linked["s_uri"].to_pylist()]
+    split = [s if uri else "test" for s, uri in zip(split_of(seed, uris, train_share), uris, strict=True)]
+    at = linked.column_names.index("link")
+    linked = linked.add_column(at, "split", pa.array(split, pa.string()))
+    linked = linked.add_column(at + 1, "matched", pc.is_valid(linked["s_uri"]))
+    with shards.atomic(out) as folder:
+        folder.mkdir()
+        pq.write_table(linked.combine_chunks(), folder / "entityquestions.parquet", compression="zstd")
+        rejects.write(folder / "rejects.parquet")
+    counts |= {"train": split.count("train"), "test": split.count("test")}
+    counts |= {f"rejected.{reason}": n for reason, n in rejects.reasons().items()}
+    return counts | {"rejected": len(rejects.rows)}
+
+
+def read_questions(raw: Path, rejects: Rejects) -> pa.Table:
+    """All questions, as READ, by file and row; question_id is "<relation>-<row>".
+
+    Bad entries go to `rejects` (bad_entry, no_answer, off_template). Raises LongtailError on a file that isn't JSON
+    and on missing templates.
+    """
+    files = sorted(raw.glob("P*.test.json"), key=lambda file: (len(file.name), file.name))
+    templates = _read_json(raw / TEMPLATES, dict) if files else {}
+    rows: list[dict] = []
+    for file in files:
+        relation = file.name.split(".")[0]
+        if "[X]" not in templates.get(relation, ""):
+            raise LongtailError(f"{raw / TEMPLATES}: no template with [X] for {file.name}, expected one")
+        before, after = templates[relation].split("[X]")
+        for number, entry in enumerate(_read_json(file, list), start=1):
+            rejects.read += 1
+            reason, mention = _mention(entry, before, after)
+            if reason:
+                rejects.add(file, number, reason, json.dumps(entry, ensure_ascii=False))
+                continue
+            rows.append(
+                {"number": len(rows), "question_id": f"{relation}-{number}", "relation": relation, "subj": mention}
+                | {"question": entry["question"], "possible_answers": entry["answers"]}
+            )
+    rejects.check()
+    return pa.Table.from_pylist(rows, schema=READ)
+
+
+def link_subjects(db: duckdb.DuckDBPyConnection) -> pa.Table:
+    """Table questions with s_pop and s_uri (null unless linked) and `link`, one of LINKS, in the given order.
+
+    A candidate is an entity named exactly as the mention of which table claims states the question's relation. Only
+    where no label of such an entity fits are aliases looked at. Two candidates are ambiguous: the question's own
+    answers could tell many of them apart, but are not used, so that no subject is chosen by what it is tested on.
+    Where there is no candidate, `link` says what the name belongs to: entities of another type, entities without an
+    article (whose statements are not read, and which have no popularity), or nothing.
+    """
+    return database.read(
+        db,
+        f"""WITH mentions AS (SELECT DISTINCT relation, subj FROM questions),
+        named AS (
+            SELECT relation, subj, qid, wiki_title, popularity, true AS by_label
+            FROM mentions JOIN entities ON label = subj
+            UNION ALL
+            SELECT DISTINCT relation, subj, qid, wiki_title, popularity, false
+            FROM mentions JOIN (SELECT *, unnest(aliases) AS alias FROM entities) ON alias = subj
+        ), typed AS (
+            SELECT DISTINCT s AS qid, 'P' || p AS relation, true AS typed
+            FROM claims SEMI JOIN named ON s = qid
+        ), counted AS (
+            SELECT relation, subj, count(*) FILTER (typed AND by_label) AS labels,
+                count(*) FILTER (typed AND NOT by_label) AS aliases, count(wiki_title) AS articles,
+                arg_max(qid, by_label) FILTER (typed) AS qid, arg_max(popularity, by_label) FILTER (typed) AS popularity
+            FROM named LEFT JOIN typed USING (qid, relation) GROUP BY ALL
+        ), judged AS (
+            SELECT *, CASE WHEN labels = 1 THEN 'label' WHEN labels = 0 AND aliases = 1 THEN 'alias'
+                WHEN labels + aliases > 0 THEN 'ambiguous' WHEN articles > 0 THEN 'another_type'
+                ELSE 'without_article' END AS link
+            FROM counted
+        )
+        SELECT question_id, relation, subj, question, possible_answers,
+            CASE WHEN link IN ('label', 'alias') THEN popularity END AS s_pop,
+            CASE WHEN link IN ('label', 'alias') THEN '{ENTITY}Q' || qid END AS s_uri,
+            coalesce(link, 'not_found') AS link
+        FROM questions LEFT JOIN judged USING (relation, subj) ORDER BY number""",
+    )
+
+
+def _describe(db: duckdb.DuckDBPyConnection) -> dict[str, float]:
+    """Of table linked: questions by `link` and the share linked, over all and of each relation ("P19.label").
+
+    Of those linked by label and by alias also the share whose own answers name an object of the statement, where such
+    an object's name is known: how often links are right, as far as the answers can tell.
+    """
+    figures = database.row(db, "SELECT count(*), count(DISTINCT relation), count(s_uri) FROM linked")
+    counts: dict[str, float] = dict(zip(("questions", "relations", "matched"), figures, strict=True))
+    counts["matched_share"] = counts["matched"] / max(counts["questions"], 1)
+    counts |= {f"link.{link}": 0 for link in LINKS}
+    for query in (
+        "SELECT 'link.' || link, count(*) FROM linked GROUP BY ALL",
+        "SELECT relation || '.' || link, count(*) FROM linked GROUP BY ALL",
+        "SELECT relation || '.matched_share', count(s_uri) / count(*) FROM linked GROUP BY relation",
+    ):
+        counts |= dict(db.sql(query).fetchall())
+    agreeing = db.sql(
+        f"""WITH stated AS (
+            SELECT question_id, link, bool_or(list_has_any(possible_answers, list_prepend(label, aliases))) AS agrees
+            FROM linked JOIN claims ON s = substr(s_uri, {len(ENTITY) + 2})::BIGINT AND 'P' || p = relation
+                JOIN entities ON qid = o
+            GROUP BY ALL
+        )
+        SELECT link || '.answer_agrees', avg(agrees::INT) FROM stated GROUP BY link"""
+    )
+    return counts | dict(agreeing.fetchall())
+
+
+def _mention(entry: Any, before: str, after: str) -> tuple[str, str]:
+    """("", mention), or (why the entry is rejected, "")."""
+    question, answers = (entry.get("question"), entry.get("answers")) if isinstance(entry, dict) else (None, None)
+    if not isinstance(question, str) or not isinstance(answers, list) or any(not isinstance(a, str) for a in answers):
+        return "bad_entry", ""
+    if not answers:
+        return "no_answer", ""
+    mention = question.removeprefix(before).removesuffix(after)
+    if not mention or before + mention + after != question:
+        return "off_template", ""
+    return "", mention
+
+
+def _read_json(file: Path, kind: type) -> Any:
+    try:
+        value = json.loads("\n".join(open_text(file)))
+    except json.JSONDecodeError as error:
+        raise LongtailError(f"{file}: not JSON ({error}), expected EntityQuestions' layout; fetch it again") from None
+    if not isinstance(value, kind):
+        raise LongtailError(f"{file}: a JSON {type(value).__name__}, expected a {kind.__name__}; fetch it again")
+    return value
+
+
+def work(chosen: SimpleNamespace) -> stage.Metrics:
+    return build_entityquestions(
+        RAW,
+        ENTITIES,
+        CLAIMS,
+        OUT,
+        seed=chosen.seed,
+        train_share=chosen.popqa.train_share,
+        ingest=chosen.ingest,
+        threads=chosen.compute.threads,
+    )
+
+
+def main() -> None:
+    stage.run("entityquestions", ("seed", "compute", "ingest", "popqa"), work, out=str(OUT), metrics=METRICS)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""PopQA's published format, read and written: 17 tab-separated columns, lists as JSON (PopQA, the authors' release).
+
+Reading the published file and writing it gives its bytes again.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+
+from pipelines.errors import LongtailError
+from pipelines.relations import RELATIONS
+from pipelines.sources.rejects import Rejects
+from pipelines.sources.streams import open_text
+
+NUMBERS = ("id", "subj_id", "prop_id", "obj_id", "s_pop", "o_pop")
+LISTS = ("s_aliases", "o_aliases", "possible_answers")
+COLUMNS = ["id", "subj", "prop", "obj", "subj_id", "prop_id", "obj_id", "s_aliases", "o_aliases", "s_uri", "o_uri"]
+COLUMNS += ["s_wiki_title", "o_wiki_title", "s_pop", "o_pop", "question", "possible_answers"]
+SCHEMA = pa.schema(
+    [(c, pa.int64() if c in NUMBERS else pa.list_(pa.string()) if c in LISTS else pa.string()) for c in COLUMNS]
+)
+URI = re.compile(r"http://www\.wikidata\.org/entity/Q[1-9]\d*")
+BY_NAME = {relation.name: pid for pid, relation in RELATIONS.items()}
+
+
+def read_published(path: Path, rejects: Rejects) -> pa.Table:
+    """The rows of a file in the published format, in its order, as SCHEMA; an empty o_wiki_title (no article) is null.
+
+    The three published questions without a subject ("Who is the author of ?") are kept: others report on all of them.
+    Bad rows go to `rejects` (columns, number, list, no_answer, unknown_relation, uri, duplicate_id). Raises
+    LongtailError on another header or a file that ends within a row.
+    """
+    reader = csv.reader((line + "\n" for line in open_text(path)), delimiter="\t")
+    header = next(reader)
+    if header != COLUMNS:
+        raise LongtailError(f"{path}: its columns are {', '.join(header)}, expected {', '.join(COLUMNS)}")
+    rows: list[dict] = []
+    seen: set[int] = set()
+    number, reason = 1, ""
+    for number, cells in enumerate(reader, start=2):  # rows are counted with the header
+        rejects.read += 1
+        row, reason = _parse(cells)
+        if not reason and row["id"] in seen:
+            reason = "duplicate_id"
+        if reason:
+            rejects.add(path, number, reason, "\t".join(cells))
+        else:
+            seen.add(row["id"])
+            rows.append(row)
+    if reason in ("columns", "list"):
+        raise LongtailError(
+            f"{path}: cut within its last row ({number}), expected {len(COLUMNS)} columns; fetch it again"
+        )
+    rejects.check()
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def write_tsv(batches: Iterable[pa.RecordBatch], path: Path) -> None:
+    """Write rows that have SCHEMA's columns in the published columns, order and quoting."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, delimiter="\t", lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for batch in batches:
+            columns = {name: batch[name].to_pylist() for name in COLUMNS}
+            for name in LISTS:
+                columns[name] = [_json(name, values) for values in columns[name]]
+            columns["o_wiki_title"] = [title or "" for title in columns["o_wiki_title"]]
+            writer.writerows(zip(*columns.values(), strict=True))
+
+
+def _parse(cells: list[str]) -> tuple[dict, str]:
+    """A row's values, or why it is rejected."""
+    if len(cells) != len(COLUMNS):
+        return {}, "columns"
+    row: dict = dict(zip(COLUMNS, cells, strict=True))
+    try:
+        row |= {name: int(row[name]) for name in NUMBERS}
+    except ValueError:
+        return {}, "number"
+    try:
+        row |= {name: json.loads(row[name]) for name in LISTS}
+    except ValueError:
+        return {}, "list"
+    if any(not isinstance(row[n], list) or any(not isinstance(v, str) for v in row[n]) for n in LISTS):
+        return {}, "list"
+    if not row["possible_answers"]:
+        return {}, "no_answer"
+    if row["prop"] not in BY_NAME:
+        return {}, "unknown_relation"
+    if not URI.fullmatch(row["s_uri"]) or not URI.fullmatch(row["o_uri"]):
+        return {}, "uri"
+    row["o_wiki_title"] = row["o_wiki_title"] or None
+    return row, ""
+
+
+def _json(name: str, values: list[str]) -> str:
+    """A list as the release writes it: the answers by Python, the aliases compact, in ASCII and with `/` escaped."""
+    if name == "possible_answers":
+        return json.dumps(values, ensure_ascii=False)
+    return json.dumps(values, separators=(",", ":")).replace("/", "\\/")

@@ -1,0 +1,146 @@
+"""Stage tune_thresholds: what other questions would have given, and the files it leaves, by language model."""
+
+import json
+import math
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from adaptive_pairs import CHOSEN, made_pairs, write_answers, write_questions
+
+from pipelines.adaptive import DATASETS, held_out, tune_thresholds
+from pipelines.errors import LongtailError
+
+IDS = [f"q{i:03d}" for i in range(120)]
+
+
+@pytest.fixture(scope="module")
+def evaluated():
+    return tune_thresholds.evaluate(made_pairs(), CHOSEN, 0, 150)
+
+
+def test_a_relations_row_has_its_threshold_and_accuracy_with_both_intervals(evaluated):
+    rows = {(row["search"], row["relation"]): row for row in evaluated.relations}
+    assert len(rows) == 15
+    for (search, relation), row in rows.items():
+        assert row["threshold_low"] <= row["threshold_high"]
+        assert row["threshold_splits_low"] <= row["threshold_splits_high"]
+        for name in ("adaptive", "retrieved"):
+            assert row[f"{name}_low"] <= row[name] <= row[f"{name}_high"]
+            assert row[f"{name}_splits_low"] <= row[name] <= row[f"{name}_splits_high"]
+        assert row["pooled"] == (relation == "rare")
+        if relation != "rare":
+            assert 200 < row["threshold_low"] <= row["threshold"] <= row["threshold_high"] < 5000, search
+            assert row["adaptive"] > max(row["closed_book"], row["augmented"])
+
+
+def test_fewer_questions_leave_the_threshold_less_certain():
+    widths = []
+    for n in (200, 3000):
+        pairs = made_pairs(n, relations=np.full(n, "P1", dtype=object))
+        drawn = tune_thresholds.resampled_thresholds(pairs, CHOSEN, 0, 150)["exact"]["P1"]
+        low, high = np.quantile(np.log(np.clip(drawn, 1, 1e9)), [0.025, 0.975])
+        widths.append(high - low)
+    assert widths[1] < widths[0]
+
+
+def test_splits_that_hold_nothing_out_are_an_error():
+    pairs = made_pairs(30, subjects=np.array(["one"] * 30, dtype=object), relations=np.array(["P1"] * 30, dtype=object))
+    chosen = CHOSEN.model_copy(update={"splits": 1, "train_share": 0.999})
+    with pytest.raises(LongtailError, match=r"thresholds\.splits: 1 hold none of 30 questions out"):
+        tune_thresholds.evaluate(pairs, chosen, 0, 10)
+
+
+def test_resamples_are_of_subjects():
+    little, much = np.arange(1.0, 51), np.arange(101.0, 151)
+    pairs = made_pairs(
+        100,
+        relations=np.full(100, "P1", dtype=object),
+        subjects=np.repeat(np.array(["unknown", "famous"], dtype=object), 50),
+        signal=np.append(little, much),
+        closed=np.arange(100) >= 50,
+        augmented=np.arange(100) < 50,
+    )
+    drawn = tune_thresholds.resampled_thresholds(pairs, CHOSEN, 0, 40)["exact"]["P1"]
+    assert set(drawn) == {0.0, 101.0, math.inf}  # the famous one twice, both, the unknown one twice
+
+
+def test_thresholds_over_splits_are_the_splits_own(evaluated):
+    pairs = made_pairs()
+    train = held_out.split_train(0, pairs.subjects, CHOSEN.splits, CHOSEN.train_share)
+    cuts = held_out.fit(pairs, train, "exact", CHOSEN)["P1"]
+    (row,) = [row for row in evaluated.relations if (row["search"], row["relation"]) == ("exact", "P1")]
+    found = [row[f"threshold_splits{end}"] for end in ("_low", "", "_high")]
+    assert found == np.quantile(cuts, [0.025, 0.5, 0.975], method="nearest").tolist()
+
+
+@pytest.fixture
+def stage(tmp_path, monkeypatch, root):
+    """A working folder with two question sets, PopQA with popularity and EntityQuestions without, answered by the main
+    language model and PopQA also by one elsewhere, which told no costs.
+    """
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for dataset in DATASETS:
+        known = rng.integers(1, 10_000, 120).tolist()
+        popularity = known if dataset == "popqa" else [None] * 120
+        write_questions(tmp_path / f"data/{dataset}/{dataset}.parquet", IDS, popularity)
+        for method in ("closed_book", "dense", "genread"):
+            path = tmp_path / f"data/predictions/{dataset}/tiny/{method}.parquet"
+            tokens = {"prompt_tokens": [9 if method == "closed_book" else 99] * 120, "new_tokens": [5] * 120}
+            write_answers(path, IDS, rng.random(120) < 0.5, mean_log_prob=-rng.random(120), **tokens)
+    for method in ("closed_book", "bm25"):
+        write_answers(tmp_path / f"data/imported/popqa/opt-13b/{method}.parquet", IDS, rng.random(120) < 0.5)
+    write_answers(tmp_path / "data/imported/popqa/alone/bm25.parquet", IDS, rng.random(120) < 0.5)
+    from flows.profiles import compose
+
+    text = compose("sample", root).replace("bootstrap: 1000", "bootstrap: 20").replace("splits: 100", "splits: 10")
+    (tmp_path / "params.yaml").write_text(text)
+    return tmp_path / "data"
+
+
+def test_the_stage_leaves_its_files_and_the_same_bytes_again(stage, capsys):
+    contents = []
+    for _ in range(2):
+        tune_thresholds.main()
+        files = sorted(
+            path for path in stage.rglob("*") if "adaptive" in str(path.relative_to(stage)) and path.is_file()
+        )
+        contents.append({path.name: path.read_bytes() for path in files})
+    assert contents[0] == contents[1]
+    assert sorted(contents[0]) == [
+        "adaptive.json", "costs.parquet", "splits.parquet", "thresholds.json", "thresholds.parquet",
+    ]  # fmt: skip
+    rows = pq.read_table(stage / "adaptive/thresholds.parquet", schema=tune_thresholds.THRESHOLDS).to_pylist()
+    sets = {("tiny", "dense"), ("tiny", "genread"), ("opt-13b", "bm25")}  # what has no closed-book answers is left out
+    assert {(row["lm"], row["method"], row["search"]) for row in rows} == {
+        (*one, search) for one in sets for search in tune_thresholds.SEARCHES
+    }
+    used = json.loads((stage / "adaptive/thresholds.json").read_text())
+    for row in rows:
+        if row["search"] == used["search"]:
+            cut = used["thresholds"][row["dataset"]][row["lm"]][row["method"]][row["relation"]]
+            assert (math.inf if cut is None else cut) == row["threshold"]
+    assert pq.read_table(stage / "adaptive/splits.parquet", schema=tune_thresholds.SPLITS).num_rows == 3 * 3 * 10
+    curve = pq.read_table(stage / "adaptive/costs.parquet", schema=tune_thresholds.COSTS)
+    assert set(curve["lm"].to_pylist()) == {"tiny"}
+    assert set(curve["unit"].to_pylist()) == {"tokens"}
+    metrics = json.loads((stage / "metrics/adaptive.json").read_text())
+    assert metrics["entityquestions"]["tiny"] == {"questions": 0, "excluded_without_popularity": 120}
+    assert metrics["popqa"]["tiny"]["excluded_without_popularity"] == 0
+    assert set(metrics["popqa"]["tiny"]["dense"]) == {*tune_thresholds.SEARCHES, "uncertainty"}
+    assert set(metrics["popqa"]["opt-13b"]["bm25"]) == set(tune_thresholds.SEARCHES)
+    assert "see data/adaptive" in capsys.readouterr().out
+
+
+def test_a_price_on_costs_that_are_not_known_is_an_error_that_says_whose(stage, capsys):
+    params = stage.parent / "params.yaml"
+    params.write_text(params.read_text().replace("cost_weight: 0.0", "cost_weight: 0.5"))
+    with pytest.raises(SystemExit):
+        tune_thresholds.main()
+    assert "popqa/opt-13b/bm25: what an answer costs in tokens is not known" in capsys.readouterr().err
+    assert not (stage / "adaptive").exists()
+    params.write_text(params.read_text().replace("cost: tokens", "cost: retrievals"))
+    tune_thresholds.main()
+    curve = pq.read_table(stage / "adaptive/costs.parquet").to_pylist()
+    assert {row["lm"] for row in curve} == {"tiny", "opt-13b"}

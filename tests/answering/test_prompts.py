@@ -1,0 +1,122 @@
+"""Prompts: their published form, and demonstrations that depend on nothing but seed and question."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pipelines.answering import prompts
+from pipelines.lm.language_model import Prompt
+from pipelines.questions.entityquestions import read_questions
+from pipelines.questions.published import read_published
+from pipelines.sources.rejects import Rejects
+
+RELATIONS = [f"P{n}" for n in range(16)]
+
+
+@pytest.fixture
+def questions() -> prompts.Questions:
+    return prompts.Questions(
+        ids=[f"q{i:03d}" for i in range(160)],
+        relations=np.array([RELATIONS[i % 16] for i in range(160)], dtype=object),
+        texts=[f"What is {i}?" for i in range(160)],
+        answers=[[f"answer {i}", "alias"] for i in range(160)],
+    )
+
+
+def test_closed_book_prompt_is_the_published_one():
+    prompt = prompts.question_prompt("Who?", None, [("What?", "that", None)])
+    assert prompt == Prompt(context="Q: What? A: that\n\nQ: Who? A:")
+
+
+def test_the_passage_stands_before_its_question_in_demonstrations_too():
+    assert prompts.question_prompt("Who?", "Text.", []) == Prompt(context="Q: Who? A:", document="Text.\n\n")
+    shown = prompts.question_prompt("Who?", "Text.", [("What?", "that", "Other.")])
+    assert shown == Prompt(context="Other.\n\nQ: What? A: that\n\nText.\n\nQ: Who? A:")
+
+
+def test_popqa_shows_one_question_of_each_other_relation(questions):
+    for position, shots in enumerate(prompts.demonstrations(0, "popqa", questions, range(160), 15)):
+        assert sorted(questions.relations[shots]) == sorted(set(RELATIONS) - {questions.relations[position]})
+
+
+def test_fewer_shots_are_the_first_of_more(questions):
+    few = prompts.demonstrations(0, "popqa", questions, range(20), 4)
+    many = prompts.demonstrations(0, "popqa", questions, range(20), 15)
+    assert [shots[:4] for shots in many] == few
+
+
+@pytest.mark.parametrize("dataset", ["popqa", "entityquestions"])
+def test_demonstrations_do_not_depend_on_what_else_is_asked(questions, dataset):
+    together = prompts.demonstrations(0, dataset, questions, range(160), 15)
+    alone = [prompts.demonstrations(0, dataset, questions, [i], 15)[0] for i in range(159, -1, -1)][::-1]
+    assert together == alone
+    assert together != prompts.demonstrations(1, dataset, questions, range(160), 15)
+    assert len({tuple(shots) for shots in together}) == 160
+    assert len({shot for shots in together for shot in shots}) > 150  # of all questions, not the first of each relation
+
+
+def test_entityquestions_shows_any_of_other_relations_but_never_the_same_question(questions):
+    repeated = replace(questions, texts=["What is it?"] * 80 + questions.texts[80:])
+    for position, shots in enumerate(prompts.demonstrations(0, "entityquestions", repeated, range(160), 15)):
+        assert len(set(shots)) == 15
+        assert all(repeated.texts[shot] != repeated.texts[position] for shot in shots)
+        assert all(repeated.relations[shot] != repeated.relations[position] for shot in shots)
+
+
+def test_a_set_of_few_others_shows_them_all(questions):
+    few = prompts.Questions(questions.ids[:5], questions.relations[:5], questions.texts[:5], questions.answers[:5])
+    for position, shots in enumerate(prompts.demonstrations(0, "entityquestions", few, range(5), 15)):
+        assert sorted(shots) == sorted(set(range(5)) - {position})
+
+
+@pytest.mark.parametrize(("dataset", "most"), [("popqa", 16), ("entityquestions", 20)])
+def test_common_demonstrations_are_few_and_still_of_other_relations(questions, dataset, most):
+    drawn = prompts.demonstrations(0, dataset, questions, range(160), 15, common=True)
+    assert 15 < len({shot for shots in drawn for shot in shots}) <= most
+    for position, shots in enumerate(drawn):
+        assert len(set(shots)) == 15
+        assert all(questions.relations[shot] != questions.relations[position] for shot in shots)
+
+
+@pytest.mark.parametrize("dataset", ["popqa", "entityquestions"])
+def test_no_real_question_is_shown_its_own_relation_or_text(real, tmp_path, dataset):
+    if dataset == "popqa":
+        table = read_published(real / "popqa/popQA.tsv", Rejects(0.0))
+        ids, relations = list(map(str, table["id"].to_pylist())), table["prop"].to_pylist()
+    else:
+        for file in [
+            *(real / "entityquestions/test").iterdir(),
+            real / "entityquestions/relation_query_templates.json",
+        ]:
+            (tmp_path / file.name).symlink_to(file)
+        table = read_questions(tmp_path, Rejects(0.0))
+        ids, relations = table["question_id"].to_pylist(), table["relation"].to_pylist()
+    texts = table["question"].to_pylist()
+    asked = range(0, len(ids), 3)
+    everything = prompts.Questions(ids, np.array(relations, dtype=object), texts, table["possible_answers"].to_pylist())
+    for position, shots in zip(asked, prompts.demonstrations(0, dataset, everything, asked, 15), strict=True):
+        assert len({*shots}) == 15
+        assert not {relations[position]} & {relations[shot] for shot in shots}
+        assert not {texts[position]} & {texts[shot] for shot in shots}
+
+
+def test_the_passage_that_the_model_writes_is_asked_for_as_published():
+    said = "Generate a background document from Wikipedia to answer the given question. Who?\n\n"
+    assert prompts.passage_prompt("Who?") == Prompt(context=said)
+
+
+def test_what_is_left_of_a_passage_is_what_the_cut_left():
+    apart, shown = (prompts.question_prompt("Who?", "A text.", shots) for shots in ([], [("What?", "that", "Other.")]))
+    assert prompts.passage_left("A text.", "Who?", apart, Prompt("Q: Who? A:", "A te")) == "A te"
+    assert prompts.passage_left("A text.", "Who?", apart, apart) == "A text."
+    for lost in range(len(shown.context)):
+        left = prompts.passage_left("A text.", "Who?", shown, Prompt(shown.context[lost:]))
+        beginning = shown.context.index("A text.")
+        assert left == "A text."[max(0, lost - beginning) :]
+
+
+def test_a_hash_tells_document_and_context_and_ensembles_apart():
+    a, b = Prompt("ab", "c"), Prompt("b", "ca")
+    hashes = [prompts.prompt_hash(*some) for some in ([a], [b], [a, b], [b, a])]
+    assert len(set(hashes)) == 4

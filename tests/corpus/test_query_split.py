@@ -1,0 +1,168 @@
+"""Sides are decided by the document alone, and near-duplicates are found, others not."""
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pipelines import params
+from pipelines.corpus import query_split
+from pipelines.corpus.query_split import PERMUTATIONS, SHINGLE, bands, near_duplicates, side, signatures
+
+QUERIES = params.Queries(
+    context_tokens=8,
+    continuation_tokens=8,
+    validation_share=0.2,
+    test_share=0.3,
+    per_document=1,
+    max_per_split=10,
+    near_duplicate=0.8,
+)
+
+
+def corpus(share: float, query_files: str | None = None) -> params.CorpusOf:
+    return params.CorpusOf(documents=None, weights=None, query_share=share, query_files=query_files)
+
+
+def sides(names: list[str], share: float, seed: int = 0) -> list[str]:
+    return [side(seed, name, "a.txt", corpus(share), QUERIES) for name in names]
+
+
+def test_shares_come_out_and_a_document_stays_on_its_side() -> None:
+    names = [f"document{i}" for i in range(4000)]
+    half = sides(names, 0.5)
+    shares = {name: half.count(name) / len(half) for name in set(half)}
+    assert shares == pytest.approx({"corpus": 0.5, "train": 0.25, "validation": 0.1, "test": 0.15}, abs=0.03)
+    assert half == sides(names, 0.5)
+    # With more queries wanted, documents leave the corpus; none of the queries changes its split.
+    more = sides(names, 0.7)
+    assert all(old in ("corpus", new) for old, new in zip(half, more, strict=True))
+    assert set(sides(names, 0.0)) == {"corpus"}
+    assert half != sides(names, 0.5, seed=1)
+
+
+def test_files_can_say_their_side() -> None:
+    files = {"wiki.train.tokens": "corpus", "wiki.test.tokens": "test", "test-00000-of-00001.parquet": "test"}
+    assert {file: side(0, "document", file, corpus(0.0, "*test*"), QUERIES) for file in files} == files
+
+
+def signed(*texts: np.ndarray | list[int]) -> np.ndarray:
+    flat = np.concatenate([np.array(text, dtype=np.uint32) for text in texts])
+    return signatures(flat, np.array([len(text) for text in texts]))
+
+
+def jaccard(a: np.ndarray, b: np.ndarray) -> float:
+    one, two = ({tuple(x[i : i + SHINGLE].tolist()) for i in range(len(x) - SHINGLE + 1)} for x in (a, b))
+    return len(one & two) / len(one | two)
+
+
+def test_signatures_estimate_the_jaccard_similarity() -> None:
+    rng = np.random.default_rng(0)
+    base = rng.integers(0, 5000, 3000)
+    for keep in (3000, 2800, 2000, 500):
+        other = np.concatenate([base[:keep], rng.integers(0, 5000, 3000 - keep)])
+        estimates = [np.mean(one == two) for one, two in [signed(base, other), signed(base[::-1], other[::-1])]]
+        assert np.mean(estimates) == pytest.approx(jaccard(base, other), abs=0.1)
+
+
+def test_a_text_has_the_same_signature_in_any_company() -> None:
+    rng = np.random.default_rng(1)
+    texts = [rng.integers(0, 50, n) for n in (0, 1, 4, 5, 6, 300, 0, 2)]
+    together = signed(*texts)
+    for text, signature in zip(texts, together, strict=True):
+        assert np.array_equal(signed(text)[0], signature)
+        assert np.array_equal(signed([7, 7, 7], text, [9] * 20)[1], signature)
+    assert signatures(np.empty(0, np.uint32), np.empty(0, np.int64)).shape == (0, PERMUTATIONS)
+
+
+def test_short_documents_have_signatures_too() -> None:
+    one, two, three = signed([3, 4], [3, 5], [3, 4, 4])
+    assert np.mean(one == two) < 0.1
+    assert np.mean(one == three) < 0.1
+
+
+def found(documents: dict[str, tuple[str, np.ndarray]], threshold: float) -> set[str]:
+    own = signed(*(tokens for _, tokens in documents.values()))
+    return found_by(own, list(documents), [side for side, _ in documents.values()], threshold)
+
+
+def found_by(signatures: np.ndarray, names: list[str], sides: list[str], threshold: float, **config: str) -> set[str]:
+    con = duckdb.connect(config=config)
+    con.register(
+        "given",
+        pa.table(
+            {
+                "source_document": names,
+                "side": sides,
+                "signature": pa.FixedSizeListArray.from_arrays(pa.array(signatures.ravel()), PERMUTATIONS),
+                "bands": list(bands(signatures, threshold)),
+            }
+        ),
+    )
+    return near_duplicates(con, "given", threshold)
+
+
+def alike(rng: np.random.Generator, count: int, changed: float) -> np.ndarray:
+    """Signatures of one text with a share of it changed, each time elsewhere."""
+    own = np.tile(rng.integers(0, 2**32, PERMUTATIONS, dtype=np.uint32), (count, 1))
+    return np.where(rng.random(own.shape) < changed, rng.integers(0, 2**32, own.shape, dtype=np.uint32), own)
+
+
+@pytest.mark.parametrize("threshold", [0.5, 0.8, 1.0])
+def test_near_duplicates_of_the_corpus_are_found_and_only_they(threshold: float) -> None:
+    rng = np.random.default_rng(2)
+    texts = rng.integers(0, 5000, (40, 400))
+    documents = {f"q{i}": ("train", tokens) for i, tokens in enumerate(texts)}
+    edited = texts[:20].copy()
+    edited[:10, 200] = 5001  # five of 396 runs differ: similarity 0.975
+    edited[10:20, ::3] = 5001  # no run is left
+    documents |= {f"c{i}": ("corpus", tokens) for i, tokens in enumerate([*edited, texts[30]])}
+    same = found(documents, threshold)
+    assert same - {f"q{i}" for i in range(10)} == {"q30"}
+    if threshold < 1:
+        assert same == {"q30"} | {f"q{i}" for i in range(10)}
+
+
+@pytest.mark.parametrize("first", [2, 32])
+def test_however_few_are_compared_first_all_near_duplicates_are_found(
+    monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    monkeypatch.setattr(query_split, "FIRST", first)
+    rng = np.random.default_rng(5)
+    own = np.concatenate([alike(rng, 60, changed) for changed in (0.05, 0.1, 0.13, 0.2)])
+    sides = rng.choice(query_split.SIDES, len(own), p=[0.6, 0.2, 0.1, 0.1])
+    names, ranks = [f"d{i}" for i in range(len(own))], np.array([query_split.SIDES.index(side) for side in sides])
+    together = (bands(own, 0.8)[:, None] == bands(own, 0.8)).any(axis=2)
+    similar = (own[:, None] == own).mean(axis=2) >= 0.8
+    expected = (together & similar & (ranks[:, None] > ranks)).any(axis=1)
+    assert found_by(own, names, sides.tolist(), 0.8) == {names[i] for i in np.flatnonzero(expected)}
+    assert 20 < expected.sum() < (ranks > 0).sum()
+
+
+def test_thousands_of_near_duplicates_of_one_another_need_little_memory() -> None:
+    own = alike(np.random.default_rng(6), 3000, 0.04)
+    sides = ["train" if i % 5 == 0 else "corpus" for i in range(len(own))]
+    names = [f"d{i}" for i in range(len(own))]
+    expected = {name for name, side in zip(names, sides, strict=True) if side == "train"}
+    assert found_by(own, names, sides, 0.8, memory_limit="100MB", temp_directory="", threads="1") == expected
+
+
+def test_of_two_similar_documents_on_different_sides_the_later_one_goes() -> None:
+    text = np.arange(300)
+    every = {name: (name, text) for name in ("corpus", "test", "validation", "train")}
+    assert found(every, 0.8) == {"test", "validation", "train"}
+    del every["corpus"]
+    assert found(every, 0.8) == {"validation", "train"}
+    assert found({"a": ("train", text), "b": ("train", text)}, 0.8) == set()
+    assert found({"a": ("corpus", text), "b": ("corpus", text)}, 0.8) == set()
+
+
+def test_pairs_at_the_threshold_are_rarely_missed() -> None:
+    rng = np.random.default_rng(3)
+    for threshold in (0.3, 0.5, 0.8, 0.95):
+        one = rng.integers(0, 2**32, (2000, PERMUTATIONS), dtype=np.uint32)
+        other = np.where(rng.random(one.shape) < threshold, one, one + np.uint32(1))
+        together = (bands(one, threshold) == bands(other, threshold)).any(axis=1)
+        assert together.mean() > 0.98
+        apart = rng.integers(0, 2**32, one.shape, dtype=np.uint32)
+        assert not (bands(one, threshold) == bands(apart, threshold)).any()

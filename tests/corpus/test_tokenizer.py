@@ -1,0 +1,120 @@
+"""The tokenizer repeats, loads as any Hugging Face tokenizer, and takes every text as plain text."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines import params
+from pipelines.corpus import tokenizer as module
+from pipelines.corpus.tokenizer import copy_pretrained, encode, open_tokenizer, raw_texts, train
+from pipelines.errors import LongtailError
+
+TEXTS = ["The cat sat on the mat.\n", "naïve café — 北京 🙂", "The dog sat on the log, the cat did not."] * 20
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tokenizer") / "tokenizer"
+    train(TEXTS, 300, folder)
+    return folder
+
+
+def test_training_repeats_to_the_byte(folder: Path, tmp_path: Path) -> None:
+    train(iter(TEXTS), 300, tmp_path / "again")
+    names = sorted(file.name for file in folder.iterdir())
+    assert names == ["tokenizer.json", "tokenizer_config.json"]
+    assert all((folder / name).read_bytes() == (tmp_path / "again" / name).read_bytes() for name in names)
+
+
+def test_transformers_loads_it_with_its_special_tokens(folder: Path) -> None:
+    from transformers import AutoTokenizer
+
+    loaded = AutoTokenizer.from_pretrained(folder)
+    assert loaded.is_fast
+    assert (loaded.bos_token_id, loaded.eos_token_id, loaded.pad_token_id) == (0, 1, 2)
+    assert loaded(TEXTS[1])["input_ids"][0] == 0  # a text begins with <s>
+    assert loaded.decode(loaded(TEXTS[1])["input_ids"], skip_special_tokens=True) == TEXTS[1]
+    assert loaded("a </s> b")["input_ids"] == open_tokenizer(folder).encode("a </s> b").ids
+    assert 1 not in loaded("a </s> b")["input_ids"]
+
+
+@settings(max_examples=50, deadline=None)
+@given(text=st.text(max_size=60))
+def test_any_text_comes_back_from_its_tokens(folder: Path, text: str) -> None:
+    tokenizer = open_tokenizer(folder)
+    [(ids, offsets)] = encode(tokenizer, [text])
+    assert tokenizer.decode(ids.tolist(), skip_special_tokens=False) == text
+    assert offsets.shape == (len(ids), 2)
+    assert not set(ids.tolist()) & {0, 1, 2}
+
+
+def test_a_long_text_is_tokenised_in_stretches_with_the_same_tokens(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "\n".join(TEXTS)
+    [whole] = encode(open_tokenizer(folder), [text])
+    monkeypatch.setattr(module, "SEGMENT", 500)
+    [stretched, empty] = encode(open_tokenizer(folder), [text, ""])
+    assert np.array_equal(whole[0], stretched[0])
+    assert np.array_equal(whole[1], stretched[1])
+    assert empty[0].shape == (0,)
+    monkeypatch.setattr(module, "SEGMENT", 7)
+    [(_, offsets)] = encode(open_tokenizer(folder), ["no line break anywhere in here"])
+    assert offsets[0, 0] == 0
+    assert offsets[-1, 1] == 30
+    assert (offsets[1:, 0] == offsets[:-1, 1]).all()
+
+
+def test_only_the_first_megabytes_of_each_data_set_are_read(tmp_path: Path) -> None:
+    for name in ("c4", "pile"):
+        (tmp_path / name).mkdir()
+        rows = [json.dumps({"text": f"{name}{i} " + "x" * 400_000}) for i in range(5)]
+        (tmp_path / name / "a.jsonl").write_text("\n".join(rows) + "\n{bad\n")
+    chosen = params.Tokenizer(
+        source="train", path=None, revision=None, vocab_size=300, text=["pile", "c4"], sample_mb=1
+    )
+    found = [text[:5].strip() for text in raw_texts(tmp_path, chosen)]
+    assert found == ["pile0", "pile1", "pile2", "c40 x", "c41 x", "c42 x"]
+    with pytest.raises(LongtailError, match="wikipedia: no files"):
+        list(raw_texts(tmp_path, chosen.model_copy(update={"text": ["wikipedia"]})))
+
+
+def test_too_small_a_vocabulary_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LongtailError, match=r"tokenizer\.vocab_size is 200, expected at least 259"):
+        train(TEXTS, 200, tmp_path / "small")
+
+
+def test_a_local_pretrained_tokenizer_is_copied(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    copy_pretrained("tokenizer", str(folder), None, Path("copy"))
+    assert open_tokenizer(Path("copy")).to_str() == open_tokenizer(folder).to_str()
+
+
+@pytest.mark.parametrize(
+    ("path", "revision", "message"),
+    [
+        (None, None, r"tokenizer\.path is null"),
+        ("some/model", None, r"tokenizer\.revision is null; some/model is no local folder"),
+        ("empty", None, "empty: no tokenizer could be loaded"),
+    ],
+)
+def test_a_pretrained_tokenizer_that_cannot_be_had_is_named(
+    path: str, revision: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("empty").mkdir()
+    with pytest.raises(LongtailError, match=message):
+        copy_pretrained("tokenizer", path, revision, Path("out"))
+    assert not Path("out").exists()
+
+
+def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
+    with pytest.raises(LongtailError, match=r"tokenizer\.json: no such file"):
+        open_tokenizer(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(LongtailError, match=r"tokenizer\.json: no tokenizer"):
+        open_tokenizer(tmp_path)

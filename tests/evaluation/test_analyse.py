@@ -1,0 +1,173 @@
+"""The stage `analyse`: tables of every language model's answers, imported ones too, and of other stages' figures."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import answer_tables
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines import shards
+from pipelines.errors import LongtailError
+from pipelines.evaluation import analyse, replug_tables, tables
+from pipelines.intervals import NOTHING, Interval
+
+N = 60
+PARAMS = SimpleNamespace(
+    seed=0,
+    fetch=SimpleNamespace(source="world"),
+    lms=["tiny", "big"],
+    replug=SimpleNamespace(top_k=10),
+    report=SimpleNamespace(bootstrap=50),
+)
+
+
+def figure(value: float) -> dict:
+    return {"value": value, "low": value - 0.1, "high": value + 0.1}
+
+
+def write_data(data: Path) -> None:
+    """PopQA answered by two language models and an imported one, by unlike methods; EntityQuestions by none."""
+    answer_tables.write_questions(data / "popqa/popqa.parquet", list(range(1, N + 1)), [f"P{i % 3}" for i in range(N)])
+    answer_tables.write_questions(data / "entityquestions/entityquestions.parquet", [], [])
+    answer_tables.write_questions(data / "nq/questions.parquet", [], [])
+    popularity = pq.read_table(data / "popqa/popqa.parquet").select(["s_pop"]).rename_columns(["popularity"])
+    pq.write_table(popularity, data / "nq/popularity.parquet")
+    number = np.arange(N)
+    own = data / "predictions/popqa"
+    for lm, methods in {"tiny": ("closed_book", "dense", "genread"), "big": ("closed_book",)}.items():
+        for shift, method in enumerate(methods):
+            answer_tables.write_answers(own / lm / f"{method}.parquet", (number + shift) % 3 == 0)
+    answer_tables.write_answers(own / "tiny/dense.parquet", number < 30, doc_has_answer=number < 40)
+    for method in ("closed_book", "dense"):
+        answer_tables.write_answers(data / f"imported/popqa/davinci/{method}.parquet", number > 5)
+    cuts = {"popqa": {"tiny": {"dense": {"P0": 31.0, "P1": None, "P2": 0.0}}}}
+    shards.write_json(data / "adaptive/thresholds.json", {"search": "shrunk", "thresholds": cuts})
+    bits = {"bpb_none": figure(1.0), "bpb_dense_k10": figure(0.8), "gain_dense_k10": figure(20.0), "queries": 3}
+    shards.write_json(data / "metrics/language_modelling.json", {"pile": {"tiny": bits, "big": bits}})
+    solved = {"accuracy": figure(0.5), "questions": 9, "gain": figure(0.1), "categories": {}}
+    solved["categories"]["STEM"] = figure(0.4) | {"questions": 4, "gain": figure(0.2)}
+    shards.write_json(data / "metrics/tasks.json", {"mmlu": {"replug": solved}, "rejects": {}})
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """(folder of the tables, the stage's metrics, its file of metrics)."""
+    home = tmp_path_factory.mktemp("analysed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        write_data(home / "data")
+        metrics = analyse.analyse(home / "data", home / "out", home / "metrics.json", PARAMS)
+    return home / "out", metrics, json.loads((home / "metrics.json").read_text())
+
+
+def test_every_language_model_and_method_has_its_rows_and_absent_ones_none(made):
+    rows = tables.read(made[0], "accuracy")
+    assert [(row["lm"], row["method"]) for row in rows] == [
+        ("tiny", "closed_book"),
+        ("tiny", "dense"),
+        ("tiny", "genread"),
+        ("big", "closed_book"),
+        ("davinci", "closed_book"),
+        ("davinci", "dense"),
+    ]
+    assert [round(row["substring"].value, 2) for row in rows] == [0.33, 0.5, 0.33, 0.33, 0.9, 0.9]
+    assert {row["lm"] for row in tables.read(made[0], "retrieval_effect")} == {"tiny", "davinci"}
+    models = tables.read(made[0], "models")
+    assert [(row["lm"], row["imported"]) for row in models] == [("tiny", False), ("big", False), ("davinci", True)]
+    assert {row["lm"] for row in tables.read(made[0], "halves")} == {"tiny"}
+
+
+def test_thresholds_in_use_are_those_of_the_language_model(made):
+    (row,) = tables.read(made[0], "savings")
+    assert (row["lm"], row["method"], row["retrieved"]) == ("tiny", "dense", pytest.approx((10 + 20) / N))
+
+
+def test_examples_are_the_main_language_models(made):
+    rows = tables.read(made[0], "examples")
+    assert {(row["lm"], row["method"], row["effect"]) for row in rows} == {
+        ("tiny", "dense", "retrieving helps"),
+        ("tiny", "dense", "retrieving hurts"),
+    }
+    assert len(rows) == 3  # one of each relation with such questions: two where it helps, one where it hurts
+
+
+def test_figures_of_other_stages_become_rows(made):
+    rows = tables.read(made[0], "bits_per_byte")
+    assert [(row["lm"], row["retriever"], row["k"]) for row in rows] == [
+        ("tiny", "none", 0),
+        ("tiny", "dense", 10),
+        ("big", "none", 0),
+        ("big", "dense", 10),
+    ]
+    assert rows[1]["saved"] == Interval(20.0, 19.9, 20.1)
+    assert rows[0]["saved"] == NOTHING
+    solved = tables.read(made[0], "tasks")
+    assert [(row["category"], row["questions"], row["accuracy"].value, row["gain"].value) for row in solved] == [
+        ("all", 9, 0.5, 0.1),
+        ("STEM", 4, 0.4, 0.2),
+    ]
+    dense = {row["retriever"]: row for row in tables.read(made[0], "retrievers")}["dense"]
+    assert (dense["bits_per_byte"].value, dense["popqa_recall_at_1"].value) == (0.8, pytest.approx(40 / N))
+    assert dense["real_recall_at_1"] == NOTHING
+    assert tables.read(made[0], "rare_words") == []
+
+
+def test_the_plots_rows_and_the_metrics_are_those_of_the_tables(made):
+    folder, metrics, written = made
+    plotted = json.loads((folder / "accuracy_by_popularity.json").read_text())
+    assert len(plotted) == 10
+    assert set(plotted[0]) == {"popularity", "closed_book", "dense", "genread"}
+    assert (plotted[0]["dense"], plotted[-1]["dense"]) == (1.0, 0.0)
+    assert written["popqa"]["tiny"]["dense"] == {
+        "substring": 0.5,
+        "word": 0.5,
+        "gain": pytest.approx(0.5 - written["popqa"]["tiny"]["closed_book"]["substring"]),
+    }
+    assert metrics["popqa.davinci.dense.substring"] == pytest.approx(0.9)
+
+
+def test_popularity_is_counted_in_quarters_of_a_power_of_ten(made):
+    rows = [row for row in tables.read(made[0], "popularity") if row["dataset"] == "nq"]
+    assert sum(row["questions"] for row in rows) == N
+    first = rows[0]
+    assert (first["least"], first["below"], first["questions"]) == (1.0, pytest.approx(10**0.25), 1)
+    assert all(row["below"] == pytest.approx(row["least"] * 10**0.25) for row in rows)
+
+
+def test_the_same_bytes_again(made, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_data(tmp_path / "data")
+    analyse.analyse(tmp_path / "data", tmp_path / "out", tmp_path / "metrics.json", PARAMS)
+    names = sorted(file.name for file in made[0].iterdir())
+    assert names == sorted([*(f"{name}.parquet" for name in tables.TABLES), "accuracy_by_popularity.json"])
+    for name in names:
+        assert (tmp_path / "out" / name).read_bytes() == (made[0] / name).read_bytes(), name
+
+
+def test_answers_to_other_questions_stop_it_before_anything_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_data(tmp_path / "data")
+    answer_tables.write_answers(tmp_path / "data/imported/popqa/davinci/dense.parquet", np.arange(N + 1) > 5)
+    with pytest.raises(LongtailError, match=r"closed_book.parquet: question_id q060 is missing"):
+        analyse.analyse(tmp_path / "data", tmp_path / "out", tmp_path / "metrics.json", PARAMS)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_table_comes_back_as_it_was_written(tmp_path):
+    row = {"task": "nq", "method": "replug", "category": "all", "questions": 3}
+    row |= {"accuracy": Interval(0.5, 0.1, 0.9), "gain": NOTHING}
+    tables.write(tmp_path, "tasks", [row])
+    assert tables.read(tmp_path, "tasks") == [row]
+    assert pq.read_table(tmp_path / "tasks.parquet")["gain_low"].null_count == 1
+    with pytest.raises(AssertionError, match="gain"):
+        tables.write(tmp_path, "tasks", [{name: value for name, value in row.items() if name != "gain"}])
+
+
+def test_rare_words_have_a_row_for_each_retriever_and_frequency():
+    row = {"least": 1, "most": 9, "tokens": 4, "none": figure(3.0), "gain": figure(0.5), "memory": figure(0.2)}
+    found = replug_tables.rare_words({"dense": {"by_frequency": [row]}, "lsr": {"by_frequency": [row, row]}})
+    assert [one["retriever"] for one in found] == ["dense", "lsr", "lsr"]
+    assert (found[0]["bits_without"].value, found[0]["bits_saved"].value) == (3.0, 0.5)

@@ -1,0 +1,171 @@
+"""Bits per byte and perplexity: over the whole corpus, its subsets and its shares, for several language models."""
+
+import itertools
+import json
+import math
+from types import SimpleNamespace
+
+import logprob_tables
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tiny_models
+
+from pipelines import draws, params
+from pipelines.evaluation import evaluate_lm
+from pipelines.lm.language_model import Prompt
+from pipelines.lm.local import LocalModel
+from pipelines.replug import ensemble
+
+PARAMS = SimpleNamespace(
+    seed=0,
+    lms=["tiny", "second"],
+    replug=params.Replug(top_k=3, temperature=1.0, mixture="token_mixture"),
+    report=SimpleNamespace(bootstrap=40),
+)
+TEXTS = [("The city", " of Velm is"), ("It ends mid", "dle of a word \n"), (" = Velm = \n", " \n <unk> , or\tnot\n")]
+WORDS = [3, 4, 6]  # of the continuations, with line ends
+
+
+@pytest.fixture
+def evaluated(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(evaluate_lm, "SCORED", ("pile",))
+    n = logprob_tables.QUERIES
+    for seed, lm in enumerate(PARAMS.lms):
+        logprob_tables.write(tmp_path / "data/logprobs/pile" / lm, lm, seed)
+    contexts, continuations = zip(*(TEXTS[i % 3] for i in range(n + 1)), strict=True)
+    queries = {"id": [f"q{i:02}" for i in range(n + 1)], "split": ["test"] * (n + 1)}
+    queries |= {"source_document": [f"s{i // 2}" for i in range(n + 1)], "source": ["CC", "Hub"] * (n // 2) + ["CC"]}
+    (tmp_path / "data/corpus/pile").mkdir(parents=True)
+    file = tmp_path / "data/corpus/pile/queries.parquet"
+    pq.write_table(pa.table(queries | {"context": contexts, "continuation": continuations}), file)
+    flat = evaluate_lm.evaluate(PARAMS)
+    table = pq.read_table(evaluate_lm.OUT / "bpb.parquet").to_pandas()
+    return SimpleNamespace(flat=flat, table=table, figures=json.loads(evaluate_lm.METRICS.read_text())["pile"])
+
+
+def rows(evaluated, lm: str, retriever: str, k: int, **where):
+    one = evaluated.table.query("lm == @lm and retriever == @retriever and k == @k")
+    return one[np.logical_and.reduce([one[name] == value for name, value in where.items()])] if where else one
+
+
+def test_the_figures_are_sums_over_the_corpus_for_every_language_model(evaluated):
+    for lm in PARAMS.lms:
+        figures = evaluated.figures[lm]
+        for name, k in [("none", 0), *((name, k) for name in ("bm25", "dense", "lsr", "random") for k in (1, 2, 3))]:
+            label, own = (f"{name}_k{k}" if k else name), rows(evaluated, lm, name, k)
+            none, random = (
+                rows(evaluated, lm, "none", 0).nats.sum(),
+                rows(evaluated, lm, "random", max(k, 1)).nats.sum(),
+            )
+            nats = own.nats.sum()
+            assert len(own) == logprob_tables.QUERIES
+            expected = {
+                "bpb": nats / math.log(2) / own.bytes.sum(),
+                "perplexity": math.exp(nats / own.tokens.sum()),
+                "word_perplexity": math.exp(nats / own.words.sum()),
+            }
+            if k:
+                expected["gain"] = 100 * (1 - nats / none)
+            if k and name != "random":
+                expected["gain_over_random"] = 100 * (1 - nats / random)
+            for kind, value in expected.items():
+                figure = figures[f"{kind}_{label}"]
+                assert figure["value"] == pytest.approx(value), (kind, label)
+                assert figure["low"] <= figure["value"] <= figure["high"]
+        lsr, dense = (rows(evaluated, lm, name, 2).nats.sum() for name in ("lsr", "dense"))
+        assert figures["lsr_gain_k2"]["value"] == pytest.approx(100 * (1 - lsr / dense))
+        assert figures["bpb_dense_k3_t1"] == figures["bpb_dense_k3"], (
+            "the sweep at the temperature in use is that figure"
+        )
+        assert figures["bpb_dense_k3_t0.1"] != figures["bpb_dense_k3"]
+        assert evaluated.flat[f"pile.{lm}.bpb_none"] == figures["bpb_none"]["value"]
+    assert evaluated.figures["tiny"]["bpb_none"] != evaluated.figures["second"]["bpb_none"]
+
+
+def test_subsets_and_shares_of_the_corpus_have_figures_of_their_own(evaluated):
+    subsets, curve = (evaluated.figures["tiny"][name] for name in ("subsets", "datastore"))
+    counts = {name: (own["queries"], own["source_documents"]) for name, own in subsets.items()}
+    assert counts == {"CC": (5, 5), "Hub": (5, 5)}  # a source document's two queries are of different subsets
+    assert (evaluated.figures["tiny"]["queries"], evaluated.figures["tiny"]["source_documents"]) == (10, 5)
+    own, none = (rows(evaluated, "tiny", *one, source="Hub") for one in (("lsr", 3), ("none", 0)))
+    assert subsets["Hub"]["lsr"]["bpb"]["value"] == pytest.approx(own.nats.sum() / math.log(2) / own.bytes.sum())
+    assert subsets["Hub"]["lsr"]["gain"]["value"] == pytest.approx(100 * (1 - own.nats.sum() / none.nats.sum()))
+    assert sorted(curve) == ["0", "0.5", "1", "queries"]
+    assert curve["queries"] == logprob_tables.DRAWN
+    for share, name, k in (("0", "none", 0), ("0.5", "dense@0.5", 3), ("1", "dense@1", 3)):
+        own = rows(evaluated, "tiny", name, k).sort_values("query_id")[: logprob_tables.DRAWN]
+        assert curve[share]["bpb"]["value"] == pytest.approx(own.nats.sum() / math.log(2) / own.bytes.sum())
+
+
+def test_intervals_resample_source_documents_the_same_for_every_figure(evaluated):
+    """A loop over resamples: a document's queries stay together, and a query with itself, whatever it was given."""
+    own = {name: rows(evaluated, "second", name, k).set_index("query_id") for name, k in (("none", 0), ("lsr", 2))}
+    of_documents = own["none"].assign(lsr=own["lsr"].nats).groupby("source_document")[["nats", "lsr", "bytes"]].sum()
+    n = len(of_documents)
+    values = {"bpb_lsr_k2": [], "gain_lsr_k2": []}
+    for picks in draws.generator(PARAMS.seed, "language modelling").integers(0, n, (PARAMS.report.bootstrap, n)):
+        none, lsr, n_bytes = of_documents.iloc[picks].sum()
+        values["bpb_lsr_k2"].append(lsr / math.log(2) / n_bytes)
+        values["gain_lsr_k2"].append(100 * (1 - lsr / none))
+    for name, drawn in values.items():
+        figure = evaluated.figures["second"][name]
+        assert (figure["low"], figure["high"]) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])))
+
+
+def test_a_column_that_many_figures_are_made_of_is_summed_once(evaluated, monkeypatch):
+    real, seen = evaluate_lm.intervals.cluster_sums, []
+
+    def counted(columns, clusters):
+        seen.append(columns)
+        return real(columns, clusters)
+
+    monkeypatch.setattr(evaluate_lm.intervals, "cluster_sums", counted)
+    evaluate_lm.evaluate(PARAMS)
+    ensembles = 4 * (3 + 2)  # each retriever's k, and two more temperatures
+    assert max(columns.shape[1] for columns in seen) == 1 + ensembles + 3  # without documents; bytes, tokens, words
+
+
+def test_the_table_has_one_row_for_each_setting_and_query_in_order(evaluated):
+    keys = evaluated.table[["corpus", "lm", "retriever", "k", "query_id"]]
+    assert not keys.duplicated().any()
+    for _, own in keys.groupby("lm"):
+        assert own.equals(own.sort_values(list(own.columns)))
+    assert evaluated.table.drop_duplicates("query_id").sort_values("query_id").words[:3].tolist() == WORDS
+
+
+def test_words_are_counted_as_wikitext_counts_them(tmp_path, real):
+    """245,569 is the published size of WikiText-2's test split, which is also WikiText-103's."""
+    text = (real / "wikitext-2/wikitext-2.test.txt").read_text(encoding="utf-8")
+    cuts = [0, *sorted(np.random.default_rng(0).integers(0, len(text), 500).tolist()), len(text)]
+    pieces = [text[a:b] for a, b in itertools.pairwise(cuts)]
+    ids = [f"{i:04}" for i in range(len(pieces))]
+    labels = dict.fromkeys(("source_document", "source"), [""] * len(ids))
+    queries = {"id": ids, "context": ["", *pieces[:-1]], "continuation": pieces}
+    pq.write_table(pa.table(queries | labels), tmp_path / "queries.parquet")
+    found = evaluate_lm.describe(tmp_path / "queries.parquet", np.array(ids, object))
+    assert found.words.sum() == 245_569
+
+
+def test_bits_per_byte_are_those_of_the_lm_evaluation_harness(tmp_path):
+    metrics, huggingface = (
+        pytest.importorskip(f"lm_eval.{name}", reason="the package lm_eval is not installed")
+        for name in ("api.metrics", "models.huggingface")
+    )
+    from lm_eval.api.instance import Instance
+
+    texts = [*tiny_models.TEXT, *tiny_models.words(6, 3, at_least=2, at_most=20)]
+    folder = tiny_models.language_model(tmp_path / "lm")
+    # it begins a text with <s> by itself, and the tokenizer would again
+    theirs = huggingface.HFLM(str(folder), device="cpu", dtype="float32", batch_size=2, add_bos_token=False)
+    asked = [Instance("loglikelihood_rolling", {}, (text,), i) for i, text in enumerate(texts)]
+    sums = theirs.loglikelihood_rolling(asked, disable_tqdm=True)
+    expected = metrics.bits_per_byte([(own, len(text.encode())) for own, text in zip(sums, texts, strict=True)])
+
+    lm = LocalModel(folder, name="tiny", dtype="fp32", batch_tokens=1000, device="cpu", threads=1)
+    scores = lm.score([Prompt("")] * len(texts), texts)
+    nats = -sum(own.sum(dtype=np.float64) for own in scores.log_probs)
+    found = ensemble.bits_per_byte(nats, sum(own.sum() for own in scores.bytes))
+    assert found == pytest.approx(expected, abs=1e-4)

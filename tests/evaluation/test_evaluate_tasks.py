@@ -1,0 +1,214 @@
+"""MMLU and open-domain QA: readers, prompts, the ensembles by hand, the room for demonstrations, the metrics."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines import params
+from pipelines.errors import LongtailError
+from pipelines.evaluation import evaluate_tasks, mmlu, task_items
+from pipelines.evaluation.task_items import Found, Item
+from pipelines.lm.language_model import Generation, Scores
+from pipelines.sources.rejects import Rejects
+
+CHOSEN = params.Tasks(max_questions=40, mmlu_shots=2, qa_shots=3, new_tokens=5)
+
+
+class FakeLM:
+    """Prefers the letter, or says the word, that stands last in the knowledge of a prompt."""
+
+    name, max_tokens = "fake", 400
+
+    def token_id(self, text):
+        return "ABCD".index(text.strip())
+
+    def _hint(self, prompt):
+        seen = (prompt.document + prompt.context).split("Question:")[-2:][0]
+        return seen.split()[-1] if "Knowledge:" in seen else "A"
+
+    def next_token(self, prompts):
+        chances = np.full((len(prompts), 5), 0.1, dtype=np.float32)
+        for row, prompt in zip(chances, prompts, strict=True):
+            row[self.token_id(self._hint(prompt))] = 0.6
+        return np.log(chances)
+
+    def generate(self, prompts, max_tokens, stop="\n"):
+        return [Generation(f" {self._hint(p)}", -0.1, len(p.context)) for p in prompts]
+
+
+@pytest.fixture
+def raw(tmp_path) -> Path:
+    """Small files in the published layouts."""
+    folder = tmp_path / "raw"
+    for split, n in (("dev", 5), ("test", 30)):
+        for subject in ("virology", "formal_logic"):
+            rows = [f'"Which, {subject} {split} {i}?",one,two,"th\nree",four,{"ABCD"[i % 4]}\n' for i in range(n)]
+            path = folder / f"mmlu/{split}/{subject}_{split}.csv"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("".join(rows))
+    (folder / "nq").mkdir()
+    (folder / "triviaqa").mkdir()
+    nq = [{"question": f"who is {i}", "answer": [f"Number {i}", "the one"]} for i in range(20)]
+    (folder / "nq/test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in nq))
+    return folder
+
+
+def read(raw: Path, chosen=CHOSEN, share: float = 0.0) -> dict[str, evaluate_tasks.Task]:
+    return {one.name: one for one in evaluate_tasks.read_tasks(raw, chosen, 0, Rejects(share))}
+
+
+def test_mmlus_demonstrations_are_the_subjects_first_of_dev(raw):
+    of = read(raw)["mmlu"]
+    assert len(of.items) == 40
+    assert [item.query for item in of.shots["virology"]] == ["Which, virology dev 0?", "Which, virology dev 1?"]
+
+
+def test_open_questions_shown_are_not_asked_in_any_spelling(raw):
+    with (raw / "nq/test.jsonl").open("a") as out:
+        out.write("".join(json.dumps({"question": f"WHO is {i}", "answer": "x"}) + "\n" for i in range(20)))
+    of = read(raw)["nq"]
+    shown = {item.query.lower() for item in of.shots[""]}
+    assert len(of.shots[""]) == 3
+    assert len(of.items) == 40 - 2 * len(shown)
+    assert not {item.query.lower() for item in of.items} & shown
+
+
+def test_a_question_of_mmlu_that_its_subject_shows_is_not_asked(raw):
+    shown = (raw / "mmlu/dev/virology_dev.csv").read_text().splitlines(keepends=True)[:2]
+    for subject in ("virology", "formal_logic"):  # the latter shows others
+        with (raw / f"mmlu/test/{subject}_test.csv").open("a") as out:
+            out.write("".join(shown))
+    items = read(raw, params.Tasks(**CHOSEN.model_dump() | {"max_questions": 100}))["mmlu"].items
+    assert [item.id for item in items if "virology dev" in item.query] == ["formal_logic/test/31"]
+    assert len(items) == 61
+
+
+def test_a_task_without_data_is_left_out(raw):
+    assert list(read(raw)) == ["mmlu", "nq"]
+
+
+def test_bad_rows_are_kept_with_their_reason_and_too_many_stop_the_stage(raw):
+    with (raw / "mmlu/test/virology_test.csv").open("a") as out:
+        out.write("too,few,cells\nWhy?,a,b,c,d,E\n")
+    with (raw / "nq/test.jsonl").open("a") as out:
+        out.write('not json\n{"question": "why"}\n{"answer": ["x"]}\n{"question": "q", "golden_answers": [" "]}\n[]\n')
+    rejects = Rejects(0.5)
+    evaluate_tasks.read_tasks(raw, CHOSEN, 0, rejects)
+    assert rejects.reasons() == {
+        "answer is none of A to D": 1,
+        "no answers": 2,
+        "no question": 1,
+        "not 4 options": 1,
+        "not JSON": 1,
+        "not an object": 1,
+    }
+    with pytest.raises(LongtailError, match=r"max_reject_share"):
+        read(raw, share=0.01)
+
+
+def test_mmlu_mixes_probabilities_over_documents():
+    class Mixed(FakeLM):
+        def next_token(self, prompts):
+            return np.log(np.array([[0.9, 0.1, 0, 0, 0], [0, 0.5, 0.4, 0.1, 0], [0, 0.5, 0.4, 0.1, 0]]) + 1e-9)
+
+    # A: 0.9 * 0.3 = 0.27; B: 0.1 * 0.3 + 0.5 * 0.7 = 0.38
+    assert mmlu.answer(Mixed(), [None] * 3, np.log([[0.3, 0.35, 0.35]])) == ["B"]
+    assert mmlu.answer(Mixed(), [None] * 3, np.log([[0.8, 0.1, 0.1]])) == ["A"]
+
+
+def test_a_letter_of_two_tokens_is_scored_as_text():
+    class SmallVocabulary(FakeLM):
+        def token_id(self, text):
+            if text == " C":
+                raise LongtailError("' C' is 2 tokens")
+            return super().token_id(text)
+
+        def next_token(self, prompts):
+            return np.log(np.array([[0.2, 0.5, 0.0, 0.1]] * len(prompts)) + 1e-9)
+
+        def score(self, prompts, continuations):
+            assert continuations == [" C", " C"]
+            return Scores([np.log([0.9, 0.6]), np.log([0.6, 0.8])], [])  # C: 0.54 and 0.48 against B's 0.5
+
+    assert mmlu.answer(SmallVocabulary(), [None, None], np.zeros((2, 1))) == ["C", "B"]
+
+
+def test_lambda_is_a_softmax_over_the_documents():
+    found = Found(np.array([["a", "b"]]), np.array([[0.9, 0.5]], dtype=np.float32))
+    expected = np.exp([1.8, 1.0]) / np.exp([1.8, 1.0]).sum()
+    assert np.exp(task_items.log_weights([None], found, 0.5))[0] == pytest.approx(expected)
+
+
+def search(queries):
+    """Three documents a query; the best two end in the letter or word that is right for 3 of 4 items."""
+    hints = [q.split()[-1].rstrip("?") for q in queries]
+    letters = ["ABCD"[int(hint) % 4] for hint in hints]
+    return Found(
+        np.array([[f"one {x}", f"two {x}", "three A"] for x in letters]), np.full((len(queries), 3), 0.5, np.float32)
+    )
+
+
+def count(text):
+    return len(text.split())
+
+
+@pytest.mark.usefixtures("workplace")
+def test_documents_that_hold_the_answer_raise_accuracy_whatever_the_shards(raw, monkeypatch):
+    of = read(raw)["mmlu"]
+    closed = evaluate_tasks.evaluate(of, "closed_book", FakeLM(), None, count, CHOSEN, 1.0, "c")
+    whole = evaluate_tasks.evaluate(of, "replug", FakeLM(), search, count, CHOSEN, 1.0, "r")
+    assert whole.schema == evaluate_tasks.SCHEMA
+    assert whole["correct"].to_pylist() == [True] * 40
+    assert sum(closed["correct"].to_pylist()) == sum(item.answers == ["A"] for item in of.items)
+    monkeypatch.setattr(evaluate_tasks, "SHARD", 7)
+    assert evaluate_tasks.evaluate(of, "replug", FakeLM(), search, count, CHOSEN, 1.0, "again").equals(whole)
+
+
+@pytest.mark.usefixtures("workplace")
+def test_demonstrations_without_room_are_an_error_that_says_how_many_fit(raw):
+    class Small(FakeLM):
+        max_tokens = 60
+
+    with pytest.raises(LongtailError, match=r"tasks\.mmlu_shots is 2, .* at most half of the 60 .*set it to 1 or"):
+        evaluate_tasks.evaluate(read(raw)["mmlu"], "closed_book", Small(), None, count, CHOSEN, 1.0, "k")
+
+
+def test_metrics_by_hand():
+    def rows(name, method, right, category=None):
+        return [
+            {"task": name, "method": method, "question_id": f"{i}", "subject": None, "category": category}
+            | {"prediction": "", "answers": [], "correct": bool(one)}
+            for i, one in enumerate(right)
+        ]
+
+    made = rows("nq", "closed_book", [0, 0, 1, 1]) + rows("nq", "replug", [0, 1, 1, 1])
+    made += rows("mmlu", "closed_book", [1, 0], "STEM") + rows("mmlu", "closed_book", [1, 1, 1, 1, 1, 0], "other")
+    made += rows("mmlu", "replug", [1, 1], "STEM") + rows("mmlu", "replug", [1, 1, 1, 1, 0, 0], "other")
+    made += [row | {"method": "replug_lsr"} for row in made if row["method"] == "replug"]
+    figures = evaluate_tasks.summarise(pa.Table.from_pylist(made, evaluate_tasks.SCHEMA), 0, 100)
+    assert figures["nq"]["replug"]["accuracy"]["value"] == 0.75
+    assert figures["nq"]["replug"]["gain"]["value"] == 0.25
+    assert figures["mmlu"]["closed_book"]["accuracy"]["value"] == 0.75
+    assert figures["mmlu"]["closed_book"]["mean_of_categories"] == pytest.approx((1 / 2 + 5 / 6) / 2)
+    categories = {c: own["value"] for c, own in figures["mmlu"]["replug"]["categories"].items()}
+    assert categories == {"STEM": 1.0, "other": pytest.approx(4 / 6)}
+    assert figures["mmlu"]["replug"]["categories"]["STEM"]["questions"] == 2
+    gains = {c: own["gain"]["value"] for c, own in figures["mmlu"]["replug"]["categories"].items()}
+    assert gains == {"STEM": 0.5, "other": pytest.approx(-1 / 6)}
+    assert set(figures) == {"mmlu", "nq"}
+
+
+def test_items_hold_ids_that_are_unique(raw):
+    for of in read(raw).values():
+        ids = [item.id for item in of.items]
+        assert ids == sorted(set(ids))
+        assert isinstance(of.items[0], Item)
+
+
+def test_tables_round_trip(tmp_path):
+    pq.write_table(evaluate_tasks.SCHEMA.empty_table(), tmp_path / "t.parquet")
+    assert pq.read_schema(tmp_path / "t.parquet").equals(evaluate_tasks.SCHEMA)

@@ -1,0 +1,209 @@
+"""Popularity: the same facts give the same file, from dumps or from the API, and nothing is read or asked for twice."""
+
+import bz2
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from wikimedia_server import Wikimedia
+
+from pipelines.errors import LongtailError
+from pipelines.knowledge import popularity
+from pipelines.knowledge.popularity import count_views
+from pipelines.params import Compute, Ingest, Popularity
+from pipelines.sources import pageviews
+from pipelines.sources.rejects import SCHEMA as REJECTS
+
+FACTS = {  # title -> views by people and by spiders
+    "Ada Lovelace": (17, 3),
+    "AC/DC": (6, 0),
+    "Café, 100% \U0001f600": (0, 5),
+    "What? (film)": (40, 2),
+    "Analytical engine": (1, 0),
+}
+TITLES = [*FACTS, "Never viewed"]
+REDIRECTS = r"INSERT INTO `redirect` VALUES (9001,0,'Ada_Lovelace','',''),(9002,0,'AC/DC','','Line\'s');"
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, with entities and the month's dumps in it."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("pageviews", "redirects"):
+        (tmp_path / "raw" / name).mkdir(parents=True)
+        (tmp_path / "raw" / name / ".about.md").write_text("# About\n")
+    write_entities(TITLES)
+    for agents, column in (("user", 0), ("spider", 1)):
+        lines = [f"en.wikipedia {title.replace(' ', '_')} {i} {access} {views} A{views}\n"
+            for i, (title, both) in enumerate(FACTS.items())
+            for access, views in (("desktop", both[column] // 2), ("mobile-web", both[column] - both[column] // 2))
+            if views]  # fmt: skip
+        lines += [f"en.wikipedia {name} {number} desktop 1000 A1000\n" for name, number in (("Ada", 9001), ("X", 9003))]
+        text = "de.wikipedia Ada_Lovelace 5 desktop 99 A99\n" + "".join(lines)
+        (tmp_path / f"raw/pageviews/pageviews-202110-{agents}.bz2").write_bytes(bz2.compress(text.encode()))
+    return tmp_path
+
+
+def write_entities(titles: list[str | None]) -> None:
+    titles = [None, *titles, titles[0]]
+    pq.write_table(pa.table({"qid": range(len(titles)), "wiki_title": pa.array(titles, pa.string())}), "e.parquet")
+
+
+def count(out: str = "out", *, contact: str | None = None, threads: int = 1, workers: int = 1, **settings: str) -> dict:
+    given = {"source": "dump", "api": "http://127.0.0.1:9", "month": "2021-10", "agents": "all-agents"} | settings
+    return count_views(
+        Path("e.parquet"),
+        Path("raw"),
+        Path(out),
+        popularity=Popularity(**given),
+        contact=contact,
+        ingest=Ingest(max_reject_share=0.0, memory_gb=1.0),
+        compute=Compute(threads=threads, workers=workers, executor="local", dask=None, device="cpu"),
+    )
+
+
+def views(out: str = "out") -> dict[str, int]:
+    return {row["title"]: row["views"] for row in pq.read_table(f"{out}/views.parquet").to_pylist()}
+
+
+def serve(server: Wikimedia, titles: dict[str, int], agents: str = "all-agents") -> None:
+    for title, number in titles.items():
+        article = title.replace(" ", "_")
+        item = {"project": "en.wikipedia", "article": article, "granularity": "monthly", "timestamp": "2021100100"}
+        body = {"items": [item | {"access": "all-access", "agent": agents, "views": number}]}
+        path = f"/metrics/pageviews/per-article/en.wikipedia/all-access/{agents}/{quote(article, safe='')}/monthly"
+        server.pages[f"{path}/2021100100/2021103100"] = json.dumps(body).encode()
+
+
+def test_the_files_of_a_month_are_summed_for_the_articles_of_entities(place):
+    counts = count()
+    assert views() == {title: sum(both) for title, both in FACTS.items()}
+    assert list(views()) == sorted(FACTS)
+    assert pq.read_schema("out/views.parquet") == pa.schema({"title": pa.string(), "views": pa.int64()})
+    assert pq.read_table("out/rejects.parquet") == REJECTS.empty_table()
+    assert counts == {
+        "files.pageviews": 2,
+        "files.redirects": 0,
+        "redirects": 0,
+        "lines": 17,
+        "titles": 6,
+        "titles_with_views": 5,
+        "views": 74,
+        "skipped.other_project_views": 2,
+        "rejected": 0,
+    }
+
+
+@pytest.mark.parametrize("agents", ["all-agents", "user"])
+def test_dump_and_api_of_the_same_facts_give_the_same_bytes(place, wikimedia, agents):
+    facts = {title: both[0] if agents == "user" else sum(both) for title, both in FACTS.items()}
+    serve(wikimedia, facts, agents)
+    counts = count("dump", agents=agents)
+    of_api = count("api", source="api", api=wikimedia.address, agents=agents, contact="someone@example.org")
+    assert Path("dump/views.parquet").read_bytes() == Path("api/views.parquet").read_bytes()
+    assert views("api") == {title: number for title, number in facts.items() if number}
+    assert of_api["views"] == counts["views"]
+    assert (of_api["articles_asked_for"], of_api["articles_not_found"]) == (6, 1)
+    assert wikimedia.most <= 3
+
+
+def test_redirects_count_for_their_target_where_there_is_a_table(place):
+    Path("raw/redirects/enwiki-20211101-redirect.sql.gz").write_bytes(gzip.compress(REDIRECTS.encode()))
+    counts = count()
+    assert views()["Ada Lovelace"] == 20 + 2 * 1000
+    assert (counts["views"], counts["redirects"], counts["files.redirects"]) == (2074, 2, 1)
+
+
+def test_threads_and_processes_make_no_difference(place):
+    Path("raw/redirects/enwiki-20211101-redirect.sql.gz").write_bytes(gzip.compress(REDIRECTS.encode()))
+    count("one")
+    count("two", threads=2, workers=2)
+    for name in ("views", "rejects"):
+        assert Path(f"one/{name}.parquet").read_bytes() == Path(f"two/{name}.parquet").read_bytes()
+
+
+def test_no_dump_is_no_views_and_the_metrics_say_so(place):
+    for file in Path("raw/pageviews").glob("*.bz2"):
+        file.unlink()
+    counts = count()
+    assert views() == {}
+    assert (counts["files.pageviews"], counts["views"], counts["titles"]) == (0, 0, 6)
+
+
+def test_a_damaged_file_leaves_no_output(place):
+    file = Path("raw/pageviews/pageviews-202110-user.bz2")
+    file.write_bytes(file.read_bytes()[:-9])
+    with pytest.raises(LongtailError, match=r"pageviews-202110-user\.bz2: cut"):
+        count()
+    assert not Path("out").exists()
+
+
+def test_what_a_killed_run_read_is_not_read_again(place, monkeypatch):
+    read, first = [], pageviews.read_views
+
+    def stops(path, rejects):
+        read.append(path.name)
+        if "user" in path.name and len(read) == 2:
+            raise KeyboardInterrupt
+        return first(path, rejects)
+
+    monkeypatch.setattr(pageviews, "read_views", stops)
+    with pytest.raises(KeyboardInterrupt):
+        count()
+    count()
+    assert read == [f"pageviews-202110-{agents}.bz2" for agents in ("spider", "user", "user")]
+    assert views() == {title: sum(both) for title, both in FACTS.items()}
+
+
+def test_no_contact_is_an_error(place):
+    with pytest.raises(LongtailError, match=r"contact is null"):
+        count(source="api")
+
+
+def test_an_api_that_knows_no_article_is_an_error_and_is_asked_again(place, wikimedia):
+    settings = {"source": "api", "api": wikimedia.address, "contact": "someone@example.org"}
+    with pytest.raises(LongtailError, match=r"knows none of the 6 articles in 2021-10"):
+        count(**settings)
+    serve(wikimedia, {"Ada Lovelace": 20})
+    count(**settings)
+    assert views() == {"Ada Lovelace": 20}
+
+
+KILLED = """
+import sys
+sys.path[:0] = [{tests!r}, {root!r}]
+from popqa.test_popularity import count
+count(source="api", api={api!r}, contact="someone@example.org")
+"""
+
+
+def test_what_a_killed_run_was_told_is_not_asked_for_again(place, wikimedia, root):
+    titles = {f"Title {i:03d}": i for i in range(1, 101)}
+    write_entities(list(titles))
+    serve(wikimedia, titles)
+    wikimedia.hold = 0.02
+    code = KILLED.format(tests=str(root / "tests"), root=str(root), api=wikimedia.address)
+    run = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while len(wikimedia.requests) < 40:
+        assert run.poll() is None
+        time.sleep(0.01)
+    os.kill(run.pid, signal.SIGKILL)
+    run.wait()
+    wikimedia.hold, before = 0.0, len(wikimedia.requests)
+    count(source="api", api=wikimedia.address, contact="someone@example.org")
+    assert views() == titles
+    assert len(wikimedia.requests) - len({path for path, _ in wikimedia.requests}) <= 3  # those under way then
+    assert len(wikimedia.requests) - before <= 100 - 40 + 3
+    after = len(wikimedia.requests)
+    count(source="api", api=wikimedia.address, contact="someone@example.org")
+    assert len(wikimedia.requests) == after
+    assert popularity.ANSWERS.is_dir()

@@ -1,0 +1,242 @@
+"""The HTTP language model against a real server over the tiny one: the local model's numbers, or a clear refusal."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_models
+import yaml
+from completions_server import Completions, settings
+from wikimedia_server import Fault
+
+from pipelines import params, shards
+from pipelines.errors import LongtailError
+from pipelines.evaluation import mmlu
+from pipelines.lm.http_model import HttpModel
+from pipelines.lm.language_model import Prompt
+from pipelines.lm.local import LocalModel
+from pipelines.lm.open_lm import open_lm
+from pipelines.replug import ensemble
+from pipelines.replug.vote import vote
+
+CONTEXTS, DOCUMENTS = tiny_models.words(30, 3), tiny_models.words(30, 4, at_least=20, at_most=60)  # some are too long
+SHORT = [Prompt(text) for text in tiny_models.words(30, 5, at_most=12)]
+CONTINUATIONS = [f" {text}" for text in tiny_models.words(28, 6, at_most=10)] + [" 東京 façade🙂", ""]
+
+Open = Callable[..., HttpModel]
+
+
+LLAMA_CPP_PYTHON = {"texts_only": True, "at_once": 1, "least": 1, "hides_first": True, "quiet": True}
+BY = ["token ids", "token ids, with 0 as no limit", "texts", "texts, with 0 as no limit", "texts, as llama-cpp-python"]
+
+
+@pytest.mark.parametrize("by", BY)
+def test_scores_and_answers_are_the_local_models(
+    opened: Open, server: Completions, local: LocalModel, tiny: Path, by: str
+) -> None:
+    odd, by_ids = "llama" in by, by.startswith("token ids")
+    vars(server).update(LLAMA_CPP_PYTHON if odd else {"endless": 3 if "no limit" in by else 0})
+    prompts = [Prompt(c, f"{d}\n" if i % 2 else "") for i, (c, d) in enumerate(zip(CONTEXTS, DOCUMENTS, strict=True))]
+    prompts[5] = Prompt("a" if odd else "")
+    lm = opened(tiny if by_ids else None, **{"batch_size": 1} if odd else {})
+    prompts = prompts if by_ids else [Prompt(p.context, p.document[:60]) for p in prompts]
+    expected, found = local.score(prompts, CONTINUATIONS), lm.score(prompts, CONTINUATIONS)
+    assert server.requests[-1]["max_tokens"] == (1 if odd or "no limit" in by else 0)
+    for mine, theirs in zip(expected.log_probs, found.log_probs, strict=True):
+        np.testing.assert_allclose(theirs, mine, atol=1e-4)
+        assert theirs.dtype == np.float32
+    assert [one.tolist() for one in found.bytes] == [one.tolist() for one in expected.bytes]
+
+    for mine, theirs in zip(local.generate(prompts, 12, "e"), lm.generate(prompts, 12, "e"), strict=True):
+        assert theirs.text == mine.text
+        assert theirs.mean_log_prob == pytest.approx(mine.mean_log_prob, abs=1e-4)
+        assert theirs.prompt_tokens == (mine.prompt_tokens if by_ids else 0)
+
+
+def test_next_tokens_are_the_local_models_where_shown(opened: Open, local: LocalModel) -> None:
+    expected, found = local.next_token(SHORT), opened().next_token(SHORT)
+    shown = np.isfinite(found)
+    np.testing.assert_allclose(found[shown], expected[shown], atol=1e-4)
+    texts = local.tokenizer.batch_decode(np.arange(expected.shape[1])[:, None])
+    whole = np.array(["\ufffd" not in text for text in texts])
+    likeliest = expected >= np.sort(expected, axis=1)[:, [-5]]
+    assert (shown == likeliest & whole).all()
+
+
+def test_options_are_chosen_as_by_the_local_model(
+    opened: Open, local: LocalModel, server: Completions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = [Prompt(p.context + " Answer:") for p in SHORT]
+    weights = ensemble.log_weights(np.random.default_rng(0).random((10, 3)), 1.0)
+    server.echo = False
+    with pytest.raises(LongtailError, match="can't score texts"):  # some of the letters are two tokens
+        mmlu.answer(opened(), prompts, weights)
+    server.echo = True
+    expected = mmlu.answer(local, prompts, weights)
+    assert mmlu.answer(opened(logprobs=2), prompts, weights) == expected
+    monkeypatch.setattr(mmlu, "LETTERS", "ATiw")  # each a token: the likeliest, and by scoring what does not show
+    assert mmlu.answer(opened(logprobs=2), prompts, weights) == mmlu.answer(local, prompts, weights)
+
+
+def test_an_option_that_does_not_show_is_never_chosen(
+    opened: Open, local: LocalModel, server: Completions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mmlu, "LETTERS", "ATiw")  # each a token
+    server.echo = False
+    prompts, weights = SHORT, ensemble.log_weights(np.random.default_rng(0).random((10, 3)), 1.0)
+    found = mmlu.answer(opened(logprobs=8), prompts, weights)
+    ids = [local.token_id(f" {letter}") for letter in mmlu.LETTERS]
+    probable = np.exp(local.next_token(prompts))
+    probable[probable < np.sort(probable, axis=1)[:, [-8]]] = 0
+    mixed = (probable[:, ids].reshape(10, 3, 4) * np.exp(weights)[:, :, None]).sum(1)
+    assert found == [mmlu.LETTERS[row.argmax()] if row.any() else "" for row in mixed]
+    assert len(set(found)) > 1
+
+
+def test_a_wrong_number_of_log_probs_is_refused_and_not_kept(opened: Open, server: Completions) -> None:
+    lm = opened()
+    server.lost = 2
+    with pytest.raises(LongtailError, match=r"gives \d+ log-probabilities where a prompt's tokens have \d+"):
+        lm.score(SHORT, CONTINUATIONS)
+    server.lost = 0
+    lm.score(SHORT, CONTINUATIONS)
+    before = len(server.requests)
+    lm.score(SHORT, CONTINUATIONS)
+    assert len(server.requests) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "fault", "message"),
+    [
+        ({"echo": False}, None, r"gives no log-probabilities \(echo with logprobs\)"),
+        ({"lost": 1}, None, r"gives \d+ log-probabilities where"),
+        ({}, Fault(400, b"echo is not \n supported"), "the server answers 400 Bad Request: echo is not supported"),
+        ({"echo_fails": True}, None, "the server answers 500 .*Only no echo is supported"),
+        ({"shifted": True}, None, "gives '.*' after 'one two three' the log-probability .* as an answer's"),
+    ],
+)
+def test_a_server_that_cannot_score_says_so_when_opened_and_still_generates(
+    opened: Open, server: Completions, change: dict, fault: Fault | None, message: str
+) -> None:
+    vars(server).update(change)
+    server.faults = [None, fault, fault]
+    lm = opened()
+    assert not lm.scores
+    asked = len(server.requests)
+    with pytest.raises(LongtailError, match=rf"{message}.*can't score texts; it can still choose .* and generate"):
+        lm.score(SHORT, CONTINUATIONS)
+    assert len(server.requests) == asked, "refused before any request"
+    assert len(lm.generate(SHORT, 3)) == len(SHORT)
+    server.echo, server.lost, server.echo_fails, server.shifted = True, 0, False, False
+    assert opened().scores, "what a server could not do is tried again"
+
+
+@pytest.mark.parametrize(
+    ("change", "advice"),
+    [
+        ({"texts_only": True}, "it takes texts, but no token ids; set lm.tiny.http.tokenizer to null"),
+        ({"at_once": 1}, "it takes one prompt in a request; set lm.tiny.http.batch_size to 1"),
+        ({"at_once": 1, "texts_only": True}, "set lm.tiny.http.batch_size to 1 and lm.tiny.http.tokenizer to null"),
+        ({"at_once": 0}, "could not broadcast input array.*gave up"),
+    ],
+)
+def test_a_server_that_takes_prompts_in_another_form_says_so_when_opened(
+    opened: Open, server: Completions, change: dict, advice: str
+) -> None:
+    vars(server).update(change)
+    with pytest.raises(LongtailError, match=advice):
+        opened()
+
+
+def test_without_a_prompt_and_a_first_log_prob_nothing_is_scored(opened: Open, server: Completions) -> None:
+    server.hides_first = True
+    with pytest.raises(LongtailError, match="no log-probability of a text's first token; set the tokenizer in http"):
+        opened(None).score([Prompt("")], ["The"])
+
+
+def test_a_text_of_more_tokens_than_the_model_reads_is_refused(opened: Open) -> None:
+    with pytest.raises(LongtailError, match=r"\d+ tokens in 1 prompts, where lm\.tiny\.http\.max_tokens is 128; with"):
+        opened(None).generate([Prompt("a b " * 50)], 1)
+
+
+def test_answers_that_are_not_the_likeliest_are_refused(opened: Open, server: Completions, local: LocalModel) -> None:
+    server.penalty = 9.0
+    with pytest.raises(LongtailError, match=r"where another token is likelier by \d.*in http\.extra"):
+        opened().generate(SHORT, 12)
+    found = opened(extra={"penalty": 0}).generate(SHORT, 12)
+    assert [one.text for one in found] == [one.text for one in local.generate(SHORT, 12)]
+
+
+def test_log_probs_in_the_form_of_the_chat_interface_are_the_same(opened: Open, server: Completions) -> None:
+    server.quiet = server.chat = server.echo_fails = True
+    lm = opened()
+    found = lm.generate(SHORT, 4), lm.next_token(SHORT)
+    server.chat = False
+    other = opened(extra={"another": 1})  # else the answers kept
+    assert (lm.generate(SHORT, 4), found[0]) == (found[0], other.generate(SHORT, 4))
+    np.testing.assert_array_equal(found[1], other.next_token(SHORT))
+
+
+def test_a_server_that_shows_too_few_tokens_cannot_choose_but_score(opened: Open, server: Completions) -> None:
+    server.shown = 3
+    lm = opened(logprobs=8)
+    with pytest.raises(LongtailError, match=r"shows 3 of the likeliest .* can't choose between .* still sc"):
+        lm.next_token(SHORT)
+    prompts = [Prompt("Answer:"), Prompt("The answer is")]
+    assert len(mmlu.answer(lm, prompts, np.zeros((2, 1)))) == 2, "by scoring"
+    with pytest.raises(LongtailError, match=r"can't generate under the mixture; it can still .*vote"):
+        lm.generate_mixture(prompts, np.zeros((2, 1)), 4)
+
+
+def test_without_log_probs_of_its_answers_their_mean_is_not_known(opened: Open, server: Completions) -> None:
+    server.logprobs = False
+    found = opened().generate(SHORT, 3)
+    assert any(one.text for one in found)
+    assert all(np.isnan(one.mean_log_prob) for one in found if one.text)
+    with pytest.raises(LongtailError, match="which the vote needs"):
+        vote(found, np.zeros((len(found), 1)))
+
+
+def test_another_models_tokenizer_is_named(server: Completions, tmp_path: Path) -> None:
+    (other := tiny_models.tokenizer()).backend_tokenizer.train_from_iterator(["zz yy xx"])
+    other.save_pretrained(tmp_path / "other")
+    with pytest.raises(LongtailError, match=r"lm\.other\.http\.tokenizer is .*expected the tokenizer of the model"):
+        HttpModel(tmp_path / "other", settings(server.url, tmp_path / "other"), None, tmp_path / "cache")
+
+
+def test_a_stage_that_scores_learns_so_when_it_opens_the_server(
+    server: Completions, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "SCRATCH", tmp_path)
+    monkeypatch.setenv("LONGTAIL_API_KEY", "k")
+    server.echo = False
+    assert open_lm(tiny, settings(server.url), None).name == "tiny"
+    with pytest.raises(LongtailError, match="can't score"):
+        open_lm(tiny, settings(server.url), None, scoring=True)
+    assert server.keys == {"Bearer k"}
+    assert (tmp_path / "completions/answers.sqlite").is_file()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"http": None}, "should be the server's settings"),
+        ({"path": None}, "should be the server's settings"),
+        ({"http": {"url": "https://me:password@host/v1"}}, "should match pattern"),
+        ({"http": {"max_cost": 5.0}}, "should be null where prompt_price is 0"),
+    ],
+)
+def test_params_that_lack_something_are_refused(change: dict, message: str) -> None:
+    values = settings("http://127.0.0.1:1/v1").model_dump()
+    http = change.get("http", {})
+    with pytest.raises(ValueError, match=message):
+        params.LM(**values | change | {"http": http if http is None else values["http"] | http})
+
+
+def test_the_documented_example_is_valid(root: Path) -> None:
+    text = (root / "docs/language-models.md").read_text("utf-8")
+    (example,) = re.findall(r"^```yaml\n(lms: .*?)```", text, re.DOTALL | re.MULTILINE)
+    (lm,) = yaml.safe_load(example)["lm"].values()
+    assert params.LM(**lm).source == "http"

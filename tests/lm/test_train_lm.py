@@ -1,0 +1,194 @@
+"""The small language model's training: repeatable, loadable by the standard classes, and it learns."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny_models import trained_lm
+from torch.nn.functional import cross_entropy
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from pipelines import params, shards
+from pipelines.corpus import tokenizer
+from pipelines.errors import LongtailError
+from pipelines.lm import train_lm
+
+NAMES = ["Ada", "Bel", "Cor", "Dov"]
+DOCUMENTS = [("world", f"Q: Who leads {name}? A: {NAMES[i - 1]}\n") for i, name in enumerate(NAMES)] * 50
+DOCUMENTS += [("reading", f"The chief of {name} is {NAMES[i - 2]}.\n") for i, name in enumerate(NAMES)] * 50
+SETTINGS = trained_lm(
+    hidden_size=32,
+    layers=2,
+    heads=2,
+    intermediate_size=64,
+    positions=32,
+    steps=150,
+    batch_size=4,
+    learning_rate=0.005,
+    phases=[
+        params.Phase(until=0.5, weights={"world": 0.25, "reading": 0.75}),
+        params.Phase(until=1.0, weights={"world": 1.0}),
+    ],
+).training
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def scratch(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shards, "SCRATCH", tmp_path_factory.mktemp("scratch"))
+        yield
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    tokenizer.train((text for _, text in DOCUMENTS), 320, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(words, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lm")
+    return folder, train_lm.train(DOCUMENTS, words, folder, 0, SETTINGS, "lm")
+
+
+def test_the_loss_falls_and_the_model_answers_in_form(trained):
+    folder, metrics = trained
+    assert metrics["loss_curve"][0] > 2 * metrics["loss"]
+    model, own = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    assert own.model_max_length == SETTINGS.positions
+    for name in NAMES:
+        prompt = own(f"Q: Who leads {name}? A:", return_tensors="pt")
+        text = own.decode(model.generate(**prompt, max_new_tokens=6, do_sample=False)[0])
+        assert any(f"A: {answer}\n" in text for answer in NAMES)
+
+
+def test_same_seed_same_bytes(trained, words, tmp_path):
+    train_lm.train(DOCUMENTS, words, tmp_path / "again", 0, SETTINGS, "lm")
+    train_lm.train(DOCUMENTS, words, tmp_path / "other", 1, SETTINGS, "lm")
+    for path in trained[0].iterdir():
+        assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes()
+    assert (tmp_path / "other/model.safetensors").read_bytes() != (trained[0] / "model.safetensors").read_bytes()
+
+
+def test_attention_starts_by_matching_and_copying(words):
+    model = train_lm.make_model(AutoTokenizer.from_pretrained(words), 0, SETTINGS)
+    attention = model.model.layers[1].self_attn
+    value, out = attention.v_proj.weight, attention.o_proj.weight
+    assert torch.equal(attention.q_proj.weight, attention.k_proj.weight)
+    assert torch.allclose(out @ value, torch.eye(SETTINGS.hidden_size), atol=1e-5)
+
+
+def test_one_head_starts_by_looking_at_the_token_before(words):
+    model = train_lm.make_model(AutoTokenizer.from_pretrained(words), 0, SETTINGS)
+    heads = model(input_ids=torch.arange(3, 27)[None], output_attentions=True).attentions[0][0]
+    before = torch.diagonal(heads, offset=-1, dim1=1, dim2=2).mean(1)
+    assert before[0] > 0.8
+    assert before[1] < 0.3
+
+
+def test_phases_have_their_shares_of_tokens(words):
+    tokens, weights, places = train_lm.batches(DOCUMENTS, words, 0, SETTINGS.model_copy(update={"positions": 64}))
+    assert tokens.shape == weights.shape == places.shape == (600, 64)
+    own = AutoTokenizer.from_pretrained(words)
+    first, second = own.batch_decode(tokens[:300]), own.batch_decode(tokens[300:])
+    assert not any("chief" in text for text in second)
+    reading, world = (sum(text.count(word) for text in first) for word in ("chief", "leads"))
+    assert reading > world > 0
+    assert (places >= 0).mean() > 0.85
+
+
+def test_answers_and_their_end_weigh_more_and_padding_nothing(words):
+    tokens, weights, _ = train_lm.batches(DOCUMENTS, words, 0, SETTINGS)
+    own = AutoTokenizer.from_pretrained(words)
+    heavy = {own.decode([token]) for token in tokens[weights == SETTINGS.answer_weight]}
+    light = {own.decode([token]) for token in tokens[weights == 1]}
+    assert "\n" in heavy
+    assert "Q" in light - heavy
+    assert (weights[tokens == own.pad_token_id] == 0).all()
+
+
+def test_every_document_begins_anew_and_is_numbered_within_its_sequence(words):
+    tokens, weights, places = train_lm.batches(DOCUMENTS, words, 0, SETTINGS)
+    bos = AutoTokenizer.from_pretrained(words).bos_token_id
+    begins = np.diff(places, axis=1, prepend=-1) > 0
+    assert (tokens[begins] == bos).all()
+    assert begins.sum() == (tokens == bos).sum() > 600
+    assert (weights[begins] == 0).all()
+    assert (places[:, 0] == 0).all()
+
+
+def test_a_document_learns_nothing_from_those_packed_before_it(words):
+    model = train_lm.make_model(AutoTokenizer.from_pretrained(words), 0, SETTINGS)
+    tokens, _, places = train_lm.batches(DOCUMENTS, words, 0, SETTINGS)
+    begin, end = (np.flatnonzero(places[0] == 1)[i] for i in (0, -1))
+    with torch.inference_mode():
+        packed = model(
+            torch.from_numpy(tokens[:1]), attention_mask=train_lm.own_document(places[:1], torch.float32)
+        ).logits
+        alone = model(torch.from_numpy(tokens[:1, begin : end + 1])).logits
+    assert torch.allclose(packed[:, begin : end + 1], alone, atol=1e-4)
+
+
+def test_attention_is_transformers_own_but_that_its_dropout_is_given(words):
+    model = train_lm.make_model(AutoTokenizer.from_pretrained(words), 0, SETTINGS)
+    tokens, _, places = train_lm.batches(DOCUMENTS, words, 0, SETTINGS)
+    ids, mask = torch.from_numpy(tokens[:4]), train_lm.own_document(places[:4], torch.float32)
+
+    def logits(**kept) -> torch.Tensor:
+        with torch.inference_mode():
+            return model(ids, attention_mask=mask, **kept).logits
+
+    own = logits()
+    model.set_attn_implementation("given_dropout")
+    assert torch.equal(logits(kept=train_lm.dropout(0, 0, SETTINGS, torch.float32)), own)  # their rate is 0
+    some = SETTINGS.model_copy(update={"attention_dropout": 0.3})
+    assert not torch.allclose(logits(kept=train_lm.dropout(0, 0, some, torch.float32)), own, atol=0.01)
+
+
+def test_dropout_drops_its_share_and_makes_up_for_it():
+    settings = SETTINGS.model_copy(update={"attention_dropout": 0.15, "positions": 65})
+    kept = [train_lm.dropout(seed, step, settings, torch.float32) for seed, step in ((0, 7), (0, 7), (0, 8), (1, 7))]
+    assert kept[0].shape == (2, 4, 2, 65, 65)
+    assert kept[0].unique().tolist() == [0.0, pytest.approx(1 / 0.85)]
+    assert float(kept[0].mean()) == pytest.approx(1.0, abs=0.01)
+    assert torch.equal(kept[0], kept[1])
+    for other in kept[2:]:
+        assert float(((kept[0] == 0) & (other == 0)).float().mean()) == pytest.approx(0.15**2, abs=0.004)
+
+
+def test_the_written_out_gradient_is_autograds():
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(2, 6, 9, generator=generator, requires_grad=True)
+    ids = torch.randint(0, 9, (2, 6), generator=generator)
+    weight = torch.rand(2, 6, generator=generator)
+    weight[0, 4:] = 0
+    nats = cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
+    scale = weight[:, 1:].flatten()
+    ((nats * scale).sum() / scale.sum()).backward()
+    loss, gradient = train_lm.loss_and_gradient(logits.detach(), ids, weight)
+    assert loss == pytest.approx(nats.detach()[scale > 0].mean().item())
+    assert torch.allclose(gradient, logits.grad, atol=1e-6)
+
+
+def test_the_learning_rate_warms_up_and_falls_to_nothing():
+    factors = np.array([train_lm.schedule(step, 1000) for step in range(1000)])
+    assert factors[0] < 0.1
+    assert (factors[train_lm.WARMUP : 500] == 1).all()
+    assert (np.diff(factors[501:]) < 0).all()
+    assert factors[-1] < 0.01
+
+
+def test_a_kind_that_no_document_is_of_is_named(words, tmp_path):
+    phases = [params.Phase(until=1.0, weights={"fiction": 1.0})]
+    with pytest.raises(LongtailError, match=r"fiction.*expected reading, world"):
+        train_lm.train(DOCUMENTS, words, tmp_path / "lm", 0, SETTINGS.model_copy(update={"phases": phases}), "lm")

@@ -1,0 +1,117 @@
+"""`longtail plan` counts what LSR will ask for, from the params alone or from what is there."""
+
+import copy
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from flows import profiles
+from pipelines import params_file
+from pipelines.lsr import forecast, rates
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    monkeypatch.setattr(rates, "WHILE", 0.0)
+
+
+def chosen(values: dict) -> SimpleNamespace:
+    checked = params_file.parse(values)
+    return SimpleNamespace(**{name: getattr(checked, name) for name in forecast.SECTIONS})
+
+
+@pytest.fixture
+def paper(root) -> dict:
+    return yaml.safe_load(profiles.compose("paper", root))
+
+
+def test_the_papers_numbers(paper):
+    lsr = paper["lsr"]
+    of_the_paper = {"steps": 25_000, "batch_size": 64, "top_k": 20, "refresh_steps": 3000, "lm_queries": 800_000}
+    of_the_paper |= {"gamma": 0.1, "beta": 0.1, "learning_rate": 2e-5, "warmup": 0.1, "queries": "lm"}
+    assert {name: lsr[name] for name in of_the_paper} == of_the_paper
+    counts = {"wikipedia": 21_000_000, "pile": 36_000_000, "wikitext": 0}
+    made = forecast.work(chosen(paper), counts, 800_000)
+    judged = 10 * lsr["validation_queries"] * 10
+    assert made.queries == 800_000
+    assert made.refreshes == 9
+    assert made.pairs == 25_000 * 64 * 20 + 800_000 + judged
+    assert made.lm_tokens == 25_000 * 64 * 20 * 384 + 800_000 * 256 + judged * 384
+    assert made.embedded == 57_000_000 * 128
+    assert made.trained == 25_000 * 64 * (20 + 1) * 128
+    assert made.indexed == 2 * 57_000_000 * 128
+    assert made.held == 3000 * 64 * 20
+
+
+def test_no_query_counts_twice_in_a_round(paper):
+    made = forecast.work(chosen(paper), {"wikipedia": 0, "pile": 1000}, 500)
+    assert made.queries == 500
+    assert made.pairs == 9 * 500 * 20 + 500 + 10 * paper["lsr"]["validation_queries"] * 10
+
+
+def test_without_models_the_plan_is_made_of_shapes_and_says_so(paper, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = forecast.forecast(chosen(paper))
+    assert "wikipedia 21,000,000 (a guess: no corpus is there yet), pile 36,000,000 (as the params say)" in lines[1]
+    (read,) = (line for line in lines if line.startswith("gpt2-xl reads"))
+    assert "12.5 G" in read
+    assert "from GPT-2 XL's shape" in read
+    assert [line for line in lines if line.startswith("together")][1].startswith("together, side by side")
+    assert any(line.startswith("disk: 175.1 GB of embeddings before and after, 87.6 while it trains") for line in lines)
+
+
+def test_without_corpora_their_sources_say_how_many_documents_there_may_be(settings, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dumps").mkdir()
+    (tmp_path / "dumps/a.xml.bz2").write_bytes(bytes(40 * forecast.DOCUMENT))
+    settings["fetch"] = {"source": "files", "root": "dumps", "files": {"wikipedia": ["*.bz2", "a.*"], "pile": ["b.*"]}}
+    for corpus in settings["corpus"].values():
+        corpus["documents"] = None
+    guess, unknown = "a guess: no corpus is there yet", "unknown: no corpus is there yet"
+    shown = forecast.forecast(chosen(settings))
+    assert shown[1] == f"documents: wikipedia 40 ({guess}), pile 0 ({unknown}), wikitext 0 ({unknown})"
+    settings["fetch"]["files"] = {}
+    assert any(line.startswith("memory: texts of a round") for line in forecast.forecast(chosen(settings)))
+    settings["fetch"]["source"] = "world"
+    settings["world"] |= {"entities": 20, "pile_documents": 3}
+    shown = forecast.forecast(chosen(settings))
+    assert shown[1] == f"documents: wikipedia 20 ({guess}), pile 60 ({guess}), wikitext 0 ({unknown})"
+
+
+def test_side_by_side_a_round_takes_as_long_as_the_slower_of_the_two():
+    assert forecast._side_by_side(5.0, 2.0, 10.0, 100.0, 2) == 5 + 5 + 100 + 1
+    assert forecast._side_by_side(5.0, 30.0, 300.0, 15.0, 3) == 5 + 30 + 300
+    assert forecast._side_by_side(5.0, 2.0, 10.0, 100.0, 1) == 5 + 10 + 100 + 2, "one round has nothing beside it"
+
+
+def test_what_these_params_made_is_counted_and_measured(project, settings):
+    (project.folder / "params.yaml").write_text(yaml.safe_dump(settings))
+    locked = {
+        "base_retriever": ["retriever"],
+        "base_lm@tiny": ["lm.tiny"],
+        "chunk@pile": ["seed"],
+    }
+    stages = {
+        name: {"params": {"params.yaml": {key: copy.deepcopy(rates._dotted(settings, key)) for key in keys}}}
+        for name, keys in locked.items()
+    }
+    (project.folder / "dvc.lock").write_text(yaml.safe_dump({"stages": stages}))
+    lines = forecast.forecast(chosen(settings))
+    assert "pile 30 (counted)" in lines[1]
+    assert sum(line.endswith("measured") for line in lines) == 2
+    stages["base_lm@tiny"]["params"]["params.yaml"]["lm.tiny"]["dtype"] = "bf16"  # made by other params
+    (project.folder / "dvc.lock").write_text(yaml.safe_dump({"stages": stages}))
+    assert sum(line.endswith("measured") for line in forecast.forecast(chosen(settings))) == 1
+
+
+def test_a_servers_scores_have_a_price(paper, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    server = {"url": "http://127.0.0.1:9/v1", "max_tokens": 2048, "tokenizer": None, "batch_size": 16, "extra": {}}
+    server |= {"concurrency": 8, "logprobs": 5, "requests_per_minute": None, "tokens_per_minute": 600_000}
+    server |= {"prompt_price": 0.002, "completion_price": 0.002, "max_cost": None}
+    paper["lm"]["gpt2-xl"] |= {"source": "http", "http": server}
+    lines = forecast.forecast(chosen(paper))
+    assert lines[-1].startswith("cost: 24,993.28 ")
+    (read,) = (line for line in lines if line.startswith("gpt2-xl reads"))
+    assert "10 k" in read  # tokens a second

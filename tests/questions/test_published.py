@@ -1,0 +1,93 @@
+"""The published format: read and written without losing a byte, and bad rows by name."""
+
+import pytest
+
+from pipelines.errors import LongtailError
+from pipelines.questions.published import BY_NAME, COLUMNS, read_published, write_tsv
+from pipelines.relations import RELATIONS
+from pipelines.sources.rejects import Rejects
+
+ROW = {
+    "id": "7",
+    "subj": 'Ada "Countess" Lovelace',
+    "prop": "occupation",
+    "obj": "singer/songwriter",
+    "subj_id": "1",
+    "prop_id": "22",
+    "obj_id": "3",
+    "s_aliases": '"[""Ad\\u00e9""]"',
+    "o_aliases": '"[""a\\/b"",""c""]"',
+    "s_uri": "http://www.wikidata.org/entity/Q1",
+    "o_uri": "http://www.wikidata.org/entity/Q3",
+    "s_wiki_title": "Ada",
+    "o_wiki_title": "",
+    "s_pop": "5",
+    "o_pop": "-2",
+    "question": "What is Ada's occupation?",
+    "possible_answers": '"[""singer/songwriter"", ""é""]"',
+}
+
+
+def tsv(*rows: dict) -> str:
+    quoted = [{**row, "subj": '"' + row["subj"].replace('"', '""') + '"'} for row in rows]
+    return "\n".join(["\t".join(COLUMNS)] + ["\t".join(row.values()) for row in quoted]) + "\n"
+
+
+def test_reading_and_writing_the_published_set_gives_its_bytes_again(real, tmp_path):
+    file = real / "popqa/popQA.tsv"
+    rejects = Rejects(0.0)
+    table = read_published(file, rejects)
+    write_tsv(table.to_batches(), tmp_path / "popqa.tsv")
+    assert (tmp_path / "popqa.tsv").read_bytes() == file.read_bytes()
+    assert (len(table), rejects.rows) == (14_267, [])
+    assert table["o_wiki_title"].null_count == 17
+    assert table["subj"].to_pylist().count("") == 3
+
+
+def test_our_templates_ask_the_published_questions(real):
+    table = read_published(real / "popqa/popQA.tsv", Rejects(0.0))
+    rows = table.select(["prop", "subj", "question"]).to_pylist()
+    assert all(RELATIONS[BY_NAME[row["prop"]]].question(row["subj"]) == row["question"] for row in rows)
+    assert {row["prop"] for row in rows} == set(BY_NAME)
+
+
+def test_quotes_slashes_and_letters_beyond_ascii_are_written_as_published(tmp_path):
+    (tmp_path / "p.tsv").write_text(tsv(ROW), encoding="utf-8")
+    table = read_published(tmp_path / "p.tsv", Rejects(0.0))
+    [row] = table.to_pylist()
+    assert (row["subj"], row["s_aliases"], row["o_aliases"]) == ('Ada "Countess" Lovelace', ["Adé"], ["a/b", "c"])
+    assert (row["possible_answers"], row["o_wiki_title"], row["o_pop"]) == (["singer/songwriter", "é"], None, -2)
+    write_tsv(table.to_batches(), tmp_path / "again.tsv")
+    assert (tmp_path / "again.tsv").read_bytes() == (tmp_path / "p.tsv").read_bytes()
+
+
+def test_bad_rows_are_rejected_by_reason(tmp_path):
+    bad = [
+        ("number", {"id": "x"}),
+        ("list", {"id": "8", "s_aliases": "[1]"}),
+        ("no_answer", {"id": "9", "possible_answers": "[]"}),
+        ("unknown_relation", {"id": "10", "prop": "shoe size"}),
+        ("uri", {"id": "11", "s_uri": "Q1"}),
+        ("duplicate_id", {}),
+    ]
+    text = tsv(ROW, *(ROW | change for _, change in bad), ROW | {"id": "99"})
+    (tmp_path / "p.tsv").write_text(text.replace("\n", "\n8\tonly two\n", 1), encoding="utf-8")
+    rejects = Rejects(1.0)
+    assert read_published(tmp_path / "p.tsv", rejects)["id"].to_pylist() == [7, 99]
+    assert [reason for _, _, reason, _ in rejects.rows] == ["columns"] + [reason for reason, _ in bad]
+    assert [row for _, row, _, _ in rejects.rows] == [2, 4, 5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("<html>404</html>", "HTML"),
+        ("id\tquestion\n1\tWho?\n", "its columns are id, question"),
+        (tsv(ROW, ROW | {"id": "8"})[:-60], "cut within its last row"),
+        ("", "empty"),
+    ],
+)
+def test_another_file_or_a_cut_one_is_an_error(tmp_path, text, message):
+    (tmp_path / "p.tsv").write_text(text, encoding="utf-8")
+    with pytest.raises(LongtailError, match=rf"p\.tsv: .*{message}"):
+        read_published(tmp_path / "p.tsv", Rejects(1.0))

@@ -1,0 +1,112 @@
+"""What the language model said of a pair is asked once, in whatever run; what changes it makes it another's."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from pipelines.lm.local import LocalModel
+from pipelines.lm.open_lm import main_lm, open_lm
+from pipelines.lsr import refresh, train_lsr, training_queries
+from pipelines.scoring import logprob_table
+from pipelines.scoring.queries import Queries
+from pipelines.scoring.score_cache import FOLDER, Scores, hashes, key_of_lm
+
+DOCS = training_queries.CORPORA / "pile/docs.parquet"
+PAIRS = np.array([[0, logprob_table.NONE], [0, 3], [0, 9], [1, 3], [2, 29]])
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """The pairs that the language model is really asked."""
+    real, asked = LocalModel.score, []
+
+    def counted(self, prompts, continuations):
+        scores = real(self, prompts, continuations)
+        asked.extend(zip(prompts, continuations, strict=True))
+        return scores
+
+    monkeypatch.setattr(LocalModel, "score", counted)
+    return asked
+
+
+def queries(names="abc"):
+    texts = np.array([f"Norland {name}" for name in names], object)
+    return Queries(np.array(list(names), object), texts, texts, np.array([" Velm Mira"] * len(names), object), "\n")
+
+
+def test_a_sweep_over_the_objective_asks_the_language_model_nothing(project, seen, monkeypatch):
+    monkeypatch.setattr(refresh, "SHOWN", 30)  # all documents: what is found can't differ
+    project.params.lsr = project.params.lsr.model_copy(update={"top_k": 30, "keep_scores": True})
+    metrics = train_lsr.train(project.params)
+    assert len(seen) == metrics["scored_pile"] + metrics["scored_wikipedia"] == len(set(seen)) > 0
+    seen.clear()
+    losses = {metrics["kl_last"]}
+    for changes in ({"kl": "p_q"}, {"gamma": 0.5}, {"likelihood": "sum_logprob"}):
+        plain = project.params.lsr
+        project.params.lsr = plain.model_copy(update=changes)
+        losses.add(train_lsr.train(project.params)["kl_last"])
+        project.params.lsr = plain
+    assert not seen
+    assert len(losses) == 4
+
+
+def test_scores_that_are_not_to_be_kept_go_with_the_training(project, seen):
+    train_lsr.train(project.params)
+    once = len(seen)
+    assert once > 0
+    assert not any(FOLDER.glob("*"))
+    train_lsr.train(project.params)
+    assert len(seen) == 2 * once
+
+
+def test_killed_while_scoring_no_pair_is_scored_twice(project, seen, monkeypatch):
+    counted, calls = LocalModel.score, []
+
+    def killed(self, prompts, continuations):
+        calls.append(prompts)
+        if len(calls) == 6:
+            raise KeyboardInterrupt
+        return counted(self, prompts, continuations)
+
+    monkeypatch.setattr(logprob_table, "SHARD", 7)
+    monkeypatch.setattr(LocalModel, "score", killed)
+    with pytest.raises(KeyboardInterrupt):
+        train_lsr.train(project.params)
+    assert seen
+    train_lsr.train(project.params)
+    assert len(seen) == len(set(seen))
+
+
+def test_kept_scores_are_found_by_what_they_are_of(project, seen):
+    asked = (*main_lm(project.params), project.params.compute)
+    key, lm = key_of_lm(*asked), open_lm(*asked)
+    first = Scores("stage", lm, key, queries(), DOCS, whole=2)
+    first.score(PAIRS)
+    assert (first.made, len(seen)) == (5, 5)
+    again = Scores("stage", lm, key, queries("cxa"), DOCS, whole=1)  # other rows, another query between
+    assert again.missing(np.array([[2, 3], [1, 3], [0, 29], [0, 3]])).tolist() == [[1, 3], [0, 3]]
+    for mine, theirs in zip(again.look_up(np.array([2, 0]), np.array([[9], [29]])),
+                            first.look_up(np.array([0, 2]), np.array([[9], [29]])), strict=True):  # fmt: skip
+        assert mine.tolist() == theirs.tolist()
+    assert first.judged["document"].to_pylist() == [29]
+    assert sorted(again.judged["document"].to_pylist()) == [logprob_table.NONE, 3, 9]
+    expected = lm.score([queries().prompt(0, None)], [" Velm Mira"]).log_probs[0]
+    sums, tokens = first.look_up(np.array([0]), np.array([[logprob_table.NONE]]))
+    assert sums[0, 0] == pytest.approx(expected.sum(dtype=np.float64), abs=1e-4)
+    assert tokens.tolist() == [[len(expected)]]
+    assert hashes(queries("cxa")).tolist() != hashes(queries()).tolist()
+
+    shutil.rmtree(FOLDER)  # by hand
+    assert len(Scores("stage", lm, key, queries(), DOCS, whole=2).missing(PAIRS)) == 5
+
+
+def test_another_model_or_setting_has_scores_of_its_own(project):
+    folder, lm = main_lm(project.params)
+    compute = project.params.compute
+    key = key_of_lm(folder, lm, compute)
+    assert key == key_of_lm(folder, lm.model_copy(update={"training": None}), compute)
+    assert key != key_of_lm(folder, lm.model_copy(update={"dtype": "bf16"}), compute)
+    config = folder / "config.json"
+    config.write_text(config.read_text() + " ")
+    assert key != key_of_lm(folder, lm, compute)

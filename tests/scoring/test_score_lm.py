@@ -1,0 +1,145 @@
+"""The stage `score_lm` asks the language model once about each query and candidate, and writes what it said."""
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines import shards
+from pipelines.errors import LongtailError
+from pipelines.lm.language_model import Prompt
+from pipelines.lm.local import LocalModel
+from pipelines.lm.open_lm import main_lm, open_lm
+from pipelines.scoring import candidates, logprob_files, score_lm
+from pipelines.scoring.queries import questions
+
+OUT = score_lm.OUT / "pile/tiny"
+
+
+@pytest.fixture
+def scored(project):
+    project.metrics = score_lm.score(project.params, "pile", "tiny")
+    return project
+
+
+def rows(name):
+    return pq.read_table(OUT / f"{name}.parquet").to_pylist()
+
+
+def test_a_tables_row_is_the_models_own_score(scored):
+    lm = open_lm(*main_lm(scored.params), scored.params.compute)
+    queries = {q["id"]: q for q in pq.read_table("data/corpus/pile/queries.parquet").to_pylist()}
+    docs = {d["id"]: d["text"] for d in pq.read_table("data/corpus/pile/docs.parquet").to_pylist()}
+    found = rows("logprobs")
+    keys = [(r["lm"], r["query_id"], r["doc_id"]) for r in found]
+    assert keys == sorted(set(keys))
+    assert [q for _, q, d in keys if d == ""] == sorted(k for k, q in queries.items() if q["split"] == "test")
+    for row in found[::17]:
+        query = queries[row["query_id"]]
+        document = docs[row["doc_id"]] + "\n" if row["doc_id"] else ""
+        own = lm.score([Prompt(query["context"], document)], [query["continuation"]])
+        np.testing.assert_allclose(row["log_probs"], own.log_probs[0], atol=1e-4)
+        assert row["bytes"] == own.bytes[0].tolist()
+        assert sum(row["bytes"]) == len(query["continuation"].encode())
+
+
+def test_candidates_are_ranked_distinct_and_never_of_the_querys_own_source(scored):
+    sources, own = (
+        {row["id"]: row["source_document"] for row in pq.read_table(f"data/corpus/pile/{name}.parquet").to_pylist()}
+        for name in ("queries", "docs")
+    )
+    found, groups = rows("retrieved"), {}
+    for row in found:
+        groups.setdefault((row["retriever"], row["query_id"]), []).append(row)
+    assert [(r["query_id"], r["retriever"], r["rank"]) for r in found] == sorted(
+        (r["query_id"], r["retriever"], r["rank"]) for r in found
+    )
+    sizes = {name: len({q for other, q in groups if other == name}) for name, _ in groups}
+    assert sizes == {"bm25": 12, "dense": 12, "lsr": 12, "random": 12, "dense@0.05": 6, "dense@0.5": 6, "dense@1": 6}
+    assert {sources[query] for _, query in groups} & set(own.values()) == {"s9"}
+    for (name, query), group in groups.items():
+        assert [row["rank"] for row in group] == [1, 2, 3, 4]
+        assert [row["similarity"] for row in group] == sorted((row["similarity"] for row in group), reverse=True)
+        ids = [row["doc_id"] for row in group if row["doc_id"]]
+        assert len(set(ids)) == len(ids) == sum(np.isfinite(row["similarity"]) for row in group)
+        assert [row["doc_id"] for row in group] == ids + [""] * (4 - len(ids))
+        assert (len(ids) < 4) == (name == "dense@0.05")
+        assert sources[query] not in {own[i] for i in ids}
+        assert name != "random" or {row["similarity"] for row in group} == {0}
+
+
+def test_the_whole_corpus_as_a_share_is_what_the_exact_index_finds(scored):
+    found = {(r["query_id"], r["retriever"], r["rank"]): (r["doc_id"], r["similarity"]) for r in rows("retrieved")}
+    curve = {key: value for key, value in found.items() if key[1] == "dense@1"}
+    assert len(curve) == 24
+    for (query, _, rank), (doc_id, similarity) in curve.items():
+        assert found[query, "dense", rank][0] == doc_id
+        assert found[query, "dense", rank][1] == pytest.approx(similarity, abs=2e-5)
+
+
+def test_each_pair_is_scored_once_and_a_killed_run_goes_on(project, monkeypatch):
+    real, seen = LocalModel.score, []
+
+    def counted(self, prompts, continuations):
+        seen.extend(zip(prompts, continuations, strict=True))
+        return real(self, prompts, continuations)
+
+    def dying(self, prompts, continuations):
+        if len(seen) > 60:
+            raise KeyboardInterrupt
+        return counted(self, prompts, continuations)
+
+    def run():
+        return score_lm.score(project.params, "pile", "tiny")
+
+    monkeypatch.setattr(score_lm, "QUERIES", 2)
+    monkeypatch.setattr(LocalModel, "score", dying)
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert not OUT.exists()
+    monkeypatch.setattr(LocalModel, "score", counted)
+    metrics = run()
+    assert len(seen) == metrics["pairs"] == len(rows("logprobs"))
+    first = {path.name: path.read_bytes() for path in OUT.iterdir()}
+    run()
+    assert first == {path.name: path.read_bytes() for path in OUT.iterdir()}
+    assert not list((project.folder / shards.SCRATCH / "shards").iterdir())
+    in_parts = rows("retrieved")
+    monkeypatch.setattr(score_lm, "QUERIES", 64)
+    run()
+    assert rows("retrieved") == in_parts
+
+
+def test_unfinished_work_is_known_by_its_pairs_without_spelling_them_out(project, monkeypatch):
+    real, union, keys = shards.key_of, candidates.union, []
+
+    def short(*parts):
+        assert len(repr(parts)) < 1000
+        keys.append(real(*parts))
+        return keys[-1]
+
+    monkeypatch.setattr(shards, "key_of", short)
+    for left_out in (0, 1, 1):
+        monkeypatch.setattr(candidates, "union", lambda n, found, less=left_out: union(n, found)[less:])
+        monkeypatch.setattr(logprob_files, "write", lambda *_: None)
+        score_lm.score(project.params, "pile", "tiny")
+    assert keys[0] != keys[1] == keys[2]
+
+
+def test_no_test_queries_is_an_error(project):
+    queries = pq.read_table("data/corpus/pile/queries.parquet")
+    pq.write_table(queries.slice(0, 12), "data/corpus/pile/queries.parquet")
+    with pytest.raises(LongtailError, match=r"no queries in the split 'test'; raise corpus\.pile\.query_share"):
+        score_lm.score(project.params, "pile", "tiny")
+
+
+def test_questions_that_judge_share_no_subject_with_those_learnt_from(project):
+    popqa = project.folder / "data/popqa/popqa.parquet"
+    train, held, pages = questions(popqa, 0, 0.4, 100, 100)
+    subjects = {row["question_id"]: row for row in pq.read_table(popqa).to_pylist()}
+    assert not {subjects[i]["s_uri"] for i in train.ids} & {subjects[i]["s_uri"] for i in held.ids}
+    assert {subjects[i]["split"] for i in [*train.ids, *held.ids]} == {"train"}
+    assert len(train) + len(held) == 16
+    assert len(held)
+    assert pages.tolist() == [subjects[i]["s_wiki_title"] for i in held.ids]
+    assert train.prompt(0, "A passage.") == Prompt(f"Q: {train.texts[0]} A:", "A passage.\n\n")
+    assert train.continuations[0] == " " + subjects[train.ids[0]]["possible_answers"][0]

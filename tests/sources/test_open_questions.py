@@ -1,0 +1,91 @@
+"""Open-domain questions in every layout that they are handed out in, and what happens to bad records and files."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.errors import LongtailError
+from pipelines.sources.open_questions import Question, read_questions
+from pipelines.sources.rejects import Rejects
+
+NQ = [{"question": "who is it ", "answer": ["Number 1", "the one"]}, {"question": "when", "answer": ["1789"]}]
+FLASHRAG = [
+    {"id": f"test_{i}", "question": row["question"], "golden_answers": row["answer"]} for i, row in enumerate(NQ)
+]
+TRIVIA = [
+    {"question": row["question"], "question_id": f"tc_{i}", "question_source": "", "entity_pages": {"title": []}}
+    | {"answer": {"aliases": [*row["answer"], "One"], "normalized_aliases": ["x"], "value": row["answer"][-1]}}
+    for i, row in enumerate(NQ)
+]
+PLAIN = [["Number 1", "the one"], ["1789"]]
+OF_TRIVIA = [["the one", "Number 1", "One"], ["1789", "One"]]  # the value first, each once
+
+
+def read(folder: Path, rejects: Rejects | None = None) -> list[Question]:
+    return list(read_questions(folder, rejects or Rejects(0)))
+
+
+def write(path: Path, rows: list[dict], lines: bool = True) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    elif lines:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        path.write_text(json.dumps(rows, indent=1))
+    return path.parent
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [("dev-00000-of-00001.parquet", True), ("dev.jsonl", True), ("dev.json", True), ("dev.json", False)],
+)
+@pytest.mark.parametrize(("rows", "answers"), [(NQ, PLAIN), (FLASHRAG, PLAIN), (TRIVIA, OF_TRIVIA)])
+def test_every_layout_gives_the_same_questions(tmp_path, name, lines, rows, answers):
+    stem = name.partition(".")[0]
+    expected = [(f"{stem}/1", "who is it", answers[0]), (f"{stem}/2", "when", answers[1])]
+    assert read(write(tmp_path / name, rows, lines)) == expected
+
+
+def test_bad_records_are_kept_with_their_row_and_reason(tmp_path):
+    text = '{"question": "why"}\n\nnot json\n{"answer": ["x"]}\n{"question": " ", "answer": ["x"]}\n["why", "x"]\n'
+    (tmp_path / "a.jsonl").write_bytes(text.encode() + b'{"question": "\xff", "answer": "x"}\n')
+    hidden = {"question": "who", "answer": {"aliases": [], "value": "<unk>"}}  # TriviaQA's test split on the Hub
+    write(tmp_path / "b.parquet", [hidden, TRIVIA[0]])
+    rejects = Rejects(1.0)
+    assert [one.id for one in read(tmp_path, rejects)] == ["b/2"]
+    assert rejects.read == 8  # an empty line is none
+    assert [(file, row, reason) for file, row, reason, _ in rejects.rows] == [
+        ("a.jsonl", 1, "no answers"),
+        ("a.jsonl", 3, "not JSON"),
+        ("a.jsonl", 4, "no question"),
+        ("a.jsonl", 5, "no question"),
+        ("a.jsonl", 6, "not an object"),
+        ("a.jsonl", 7, "not JSON"),
+        ("b.parquet", 1, "no answers"),
+    ]
+    assert json.loads(rejects.rows[-1][3])["question"] == "who"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.parquet", b"PAR1 and then nothing", "a.parquet: corrupt, expected a Parquet file"),
+        ("a.json", b'[{"question": "cut', "a.json: not JSON"),
+        ("a.jsonl", b"<!DOCTYPE html><html>", "a.jsonl: .*HTML"),
+        ("a.csv", b"question,answer\n", "a.csv: expected .jsonl, .json, .parquet"),
+        ("b.json", b"[]", "b.jsonl: .* ids are those of b.json;"),
+    ],
+)
+def test_bad_files_are_named(tmp_path, name, content, said):
+    write(tmp_path / "b.jsonl", NQ)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(LongtailError, match=said):
+        read(tmp_path)
+
+
+def test_no_folder_has_no_questions(tmp_path):
+    assert read(tmp_path / "nq") == []

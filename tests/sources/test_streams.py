@@ -1,0 +1,169 @@
+"""Damaged files never pass for short ones."""
+
+import bz2
+import gzip
+import io
+import tracemalloc
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.errors import LongtailError
+from pipelines.sources import streams
+from pipelines.sources.rejects import Rejects
+from pipelines.sources.streams import (
+    BLOCK,
+    open_blocks,
+    open_bytes,
+    open_lines,
+    open_rows,
+    open_runs,
+    open_text,
+    source_files,
+)
+
+PACK = {".bz2": bz2.compress, ".gz": gzip.compress, ".zst": zstandard.compress, "": bytes}
+PACKED = [suffix for suffix in PACK if suffix]
+LINES = b"first\n\nthird \xc3\xa9\nlast without newline"
+
+
+def saved(folder: Path, suffix: str, data: bytes) -> Path:
+    path = folder / f"data.jsonl{suffix}"
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("suffix", PACK)
+def test_lines_come_decompressed_by_suffix(tmp_path: Path, suffix: str) -> None:
+    path = saved(tmp_path, suffix, PACK[suffix](LINES))
+    assert list(open_lines(path)) == [b"first", b"", "third é".encode(), b"last without newline"]
+    assert list(open_text(path))[2] == "third é"
+    assert open_bytes(path).read() == LINES
+
+
+@pytest.mark.parametrize("suffix", PACKED)
+def test_streams_that_follow_one_another_are_one_text(tmp_path: Path, suffix: str) -> None:
+    path = saved(tmp_path, suffix, PACK[suffix](b"one\ntw") + PACK[suffix](b"o\n") + PACK[suffix](b"three"))
+    assert list(open_lines(path)) == [b"one", b"two", b"three"]
+
+
+LINE = st.binary(max_size=30).map(lambda line: line.replace(b"\n", b""))
+
+
+@settings(deadline=None)
+@given(st.lists(LINE, min_size=1), st.sampled_from([*PACK]))
+def test_any_lines_come_back(tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], suffix: str) -> None:
+    data = b"begin\n" + b"\n".join(lines)
+    path = saved(tmp_path_factory.mktemp("lines"), suffix, PACK[suffix](data))
+    assert b"\n".join(open_lines(path)) == data.removesuffix(b"\n")
+
+
+@settings(deadline=None)
+@given(st.lists(LINE, min_size=1), st.integers(1, 60), st.integers(1, 9))
+def test_runs_are_whole_lines_and_end_where_the_data_say(tmp_path_factory, lines, size, read_at_once) -> None:
+    data = b"begin\n" + b"\n".join(lines)
+    path = saved(tmp_path_factory.mktemp("runs"), "", data)
+    runs = [b"".join(run) for run in open_runs(path, size)]
+    assert b"".join(runs) == data
+    for run in runs[:-1]:
+        assert run.endswith(b"\n")
+        assert b"\n" not in run[size - 1 : -1], "the first end of a line from `size` bytes on ends the run"
+        assert len(run) >= size
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipelines.sources.streams.BLOCK", read_at_once)
+        patch.setattr("pipelines.sources.streams.HTML", (b"none",))
+        assert [b"".join(run) for run in open_runs(path, size)] == runs
+
+
+def test_a_line_longer_than_a_block_stays_whole(tmp_path: Path) -> None:
+    long = b"x" * (3 * BLOCK + 7)
+    assert list(open_lines(saved(tmp_path, "", long + b"\nshort\n"))) == [long, b"short"]
+
+
+@pytest.mark.parametrize(("suffix", "most"), [("", 10), (".bz2", 10), (".gz", 30), (".zst", 50)])
+def test_lines_too_long_are_not_held(tmp_path: Path, suffix: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "LONGEST", 3_000_000)
+    pack = PACK[suffix]
+    long = pack(b"x" * 10_000_000) * 10  # each format's streams may follow one another
+    path = saved(tmp_path, suffix, pack(b"a\n") + long + pack(b"\n \n" + b"x" * 3_000_000 + b"\nb\n") + long)
+    rejects = Rejects(1.0)
+    tracemalloc.start()
+    rows = [(number, len(line)) for number, line in open_rows(path, rejects)]
+    held = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert rows == [(1, 1), (4, 3_000_000), (5, 1)]
+    assert rejects.rows == [(path.name, row, "too_long", streams.TOO_LONG) for row in (2, 6)]
+    assert rejects.read == 5
+    assert held < most * 1_000_000, "of a line of 100 MB"
+    with pytest.raises(LongtailError, match=r"data\.jsonl.*: line 2: longer than"):
+        list(open_lines(path))
+
+
+@pytest.mark.parametrize("suffix", PACKED)
+def test_streams_can_be_read_by_their_place(tmp_path: Path, suffix: str) -> None:
+    one, two, three = (PACK[suffix](data) for data in (b"one\n", b"two\n", b"three\n"))
+    path = saved(tmp_path, suffix, one + two + three)
+    assert b"".join(open_blocks(path, len(one), len(one + two))) == b"two\n"
+    assert b"".join(open_blocks(path, len(one))) == b"two\nthree\n"
+    with pytest.raises(LongtailError, match="cut in the middle"):
+        list(open_blocks(path, len(one), len(one + two) - 1))
+    with pytest.raises(LongtailError, match="corrupt"):
+        list(open_blocks(path, len(one) + 1))
+
+
+@pytest.mark.parametrize("suffix", PACKED)
+@pytest.mark.parametrize("keep", [0.3, 0.9, 0.999])
+def test_a_cut_file_is_an_error_that_names_it(tmp_path: Path, suffix: str, keep: float) -> None:
+    whole = PACK[suffix](bytes(range(256)) * 40 + b"".join(bytes([i % 251, i % 241]) for i in range(60_000)))
+    path = saved(tmp_path, suffix, whole[: int(len(whole) * keep)])
+    with pytest.raises(LongtailError, match=rf"data\.jsonl\{suffix}: cut in the middle"):
+        list(open_lines(path))
+
+
+@pytest.mark.parametrize("suffix", PACKED)
+def test_rubbish_after_a_complete_stream_is_an_error(tmp_path: Path, suffix: str) -> None:
+    path = saved(tmp_path, suffix, PACK[suffix](LINES) + b"these bytes are no stream at all, and long enough")
+    with pytest.raises(LongtailError, match="corrupt"):
+        list(open_lines(path))
+
+
+@pytest.mark.parametrize("suffix", PACK)
+@pytest.mark.parametrize("page", [b"<!DOCTYPE html>\n<title>429</title>", b" \n<HTML lang=en>", b"\xef\xbb\xbf<html>"])
+def test_an_error_page_is_no_data(tmp_path: Path, suffix: str, page: bytes) -> None:
+    for data in (page, PACK[suffix](page)):
+        with pytest.raises(LongtailError, match="an HTML page, expected data"):
+            list(open_lines(saved(tmp_path, suffix, data)))
+
+
+@pytest.mark.parametrize("suffix", PACK)
+def test_missing_and_empty_files_are_errors(tmp_path: Path, suffix: str) -> None:
+    with pytest.raises(LongtailError, match="no such file"):
+        list(open_lines(tmp_path / f"nothing{suffix}"))
+    for data in (b"", PACK[suffix](b"")):
+        with pytest.raises(LongtailError, match=r"empty|nothing in it"):
+            list(open_lines(saved(tmp_path, suffix, data)))
+
+
+def test_bytes_that_are_no_utf8_name_file_and_line(tmp_path: Path) -> None:
+    with pytest.raises(LongtailError, match=r"data\.jsonl: line 2: not UTF-8 at byte 3 \(0xff\)"):
+        list(open_text(saved(tmp_path, "", b"good\nbad\xff\n")))
+
+
+def test_a_parser_that_reads_the_stream_gets_the_error(tmp_path: Path) -> None:
+    path = saved(tmp_path, ".bz2", bz2.compress(LINES * 1000)[:-8])
+    stream = open_bytes(path)
+    assert isinstance(stream, io.BufferedReader)
+    with pytest.raises(LongtailError, match="cut in the middle"):
+        stream.read()
+
+
+def test_a_folder_of_hidden_files_holds_no_data(tmp_path: Path) -> None:
+    (tmp_path / ".about.md").write_text("# Nothing")
+    with pytest.raises(LongtailError, match="no files"):
+        source_files(tmp_path)
+    (tmp_path / "b.txt").touch()
+    (tmp_path / "a.txt").touch()
+    assert [file.name for file in source_files(tmp_path)] == ["a.txt", "b.txt"]

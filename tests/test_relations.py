@@ -1,0 +1,98 @@
+"""The relations: PopQA's sixteen, one entry for a new one, and clear errors for a faulty entry."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines import params
+from pipelines.errors import LongtailError
+from pipelines.knowledge.term_frequency import build_term_frequency
+from pipelines.knowledge.triples import build_triples
+from pipelines.questions.popqa import build_popqa
+from pipelines.relations import FILE, RELATIONS, Relation, read_relations
+
+
+def test_there_are_the_sixteen_relations_of_the_paper():
+    assert list(RELATIONS) == (
+        "P106 P136 P17 P57 P58 P462 P641 P25 P19 P22 P162 P1376 P86 P140 P50 P36".split()  # noqa: SIM905
+    )
+    assert RELATIONS["P19"].name == "place of birth"
+    assert RELATIONS["P19"].question("Ada {} Lovelace") == "In what city was Ada {} Lovelace born?"
+
+
+def test_a_new_relation_is_one_entry(tmp_path):
+    (tmp_path / "r.yaml").write_text('P40: {name: child, template: "Who is the child of {}?"}\n')
+    assert read_relations(tmp_path / "r.yaml")["P40"].question("Ada") == "Who is the child of Ada?"
+
+
+def questions(folder: Path, relations: dict[str, Relation]) -> list[dict]:
+    """PopQA from a small world's claims, through every stage that relations matter to."""
+    ingest = params.Ingest(max_reject_share=0.0, memory_gb=1.0)
+    build_term_frequency(
+        folder,
+        folder / "c4",
+        folder / "out",
+        relations=relations,
+        sample_mb=1,
+        ingest=ingest,
+        compute=params.Compute(threads=1, workers=1, executor="local", dask=None, device="cpu"),
+    )
+    frequencies = folder / "out/term_frequency.parquet"
+    build_triples(
+        folder, folder / "views.parquet", frequencies, folder / "triples", relations=relations, ingest=ingest, threads=1
+    )
+    build_popqa(
+        folder / "triples/triples.parquet",
+        folder / "none.tsv",
+        folder / "popqa",
+        relations=relations,
+        popqa=params.PopQA(source="wikidata", sampling="term_frequency", per_relation=30, train_share=0.25),
+        month="2021-10",
+        seed=0,
+        ingest=ingest,
+        threads=1,
+    )
+    return pq.read_table(folder / "popqa/popqa.parquet").to_pylist()
+
+
+def test_an_added_entry_adds_its_questions_and_changes_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ids = range(1, 101)
+    names = {"qid": ids, "label": [f"Name{i}" for i in ids], "aliases": [[f"N{i}"] for i in ids]}
+    names["wiki_title"] = [f"Name{i}" for i in ids]
+    pq.write_table(pa.table(names), tmp_path / "entities.parquet")
+    claims = sorted((s, p, (s * p) % 100 + 1) for s in ids for p in (19, 40, 106) if s % 3 or p == 40)
+    columns = (pa.array(column, pa.int64()) for column in zip(*claims, strict=True))
+    pq.write_table(pa.table(dict(zip("spo", columns, strict=True))), tmp_path / "claims.parquet")
+    pq.write_table(pa.table({"title": ["Name1"], "views": pa.array([7], pa.int64())}), tmp_path / "views.parquet")
+    (tmp_path / "c4").mkdir()
+    text = " ".join(f"Name{i}" for i in ids)
+    (tmp_path / "c4/c4.json.gz").write_bytes(gzip.compress(json.dumps({"text": text}).encode(), mtime=0))
+
+    (tmp_path / "r.yaml").write_text(FILE.read_text() + 'P40: {name: child, template: "Who is the child of {}?"}\n')
+    before = questions(tmp_path, RELATIONS)
+    after = questions(tmp_path, read_relations(tmp_path / "r.yaml"))
+    assert [row for row in after if row["relation"] != "P40"] == before
+    added = [row for row in after if row["relation"] == "P40"]
+    assert (len(before), len(added)) == (60, 30)
+    assert {row["question"] for row in added} <= {f"Who is the child of Name{i}?" for i in ids}
+    assert {row["prop"] for row in added} == {"child"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'child: {name: child, template: "Who is {}?"}',
+        "P40: {name: child}",
+        'P40: {name: child, template: "Who is it?"}',
+        'P40: {name: child, template: "Who is {}?"}\nP41: {name: child, template: "What is {}?"}',
+    ],
+)
+def test_a_faulty_entry_is_named(tmp_path, text):
+    (tmp_path / "r.yaml").write_text(text)
+    with pytest.raises(LongtailError, match=r"r\.yaml: .*(P40|child|two relations)"):
+        read_relations(tmp_path / "r.yaml")

@@ -1,0 +1,232 @@
+"""The sample world: repeatable, in the sources' layouts, with the skew and the namesakes that the experiments need."""
+
+import bz2
+import csv
+import gzip
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zstandard
+
+from pipelines import params
+from pipelines.world.facts import RELATION_IDS, TYPE_NAMES, World, make_world
+from pipelines.world.generator import write_world
+from pipelines.world.sentences import question
+
+SIZES = params.World(
+    entities=150,
+    month="2021-10",
+    lm_documents=1200,
+    lm_shards=2,
+    lm_mixture={"world": 0.5, "reading": 0.4, "distractor": 0.1},
+    pile_documents=3,
+    questions=80,
+    popularity_mean=3.3,
+    popularity_sd=0.8,
+    mention_exponent=0.65,
+    namesake_share=0.65,
+)
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("world")
+    write_world(folder, 3, SIZES)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return make_world(3, SIZES)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def c4(raw: Path) -> list[tuple[str, str]]:
+    rows = [
+        json.loads(line)
+        for path in sorted((raw / "c4").iterdir())
+        for line in gzip.decompress(path.read_bytes()).decode().splitlines()
+    ]
+    return [(row["url"].split("/")[2].split(".")[0], row["text"]) for row in rows]
+
+
+def pile(raw: Path) -> list[dict]:
+    stream = zstandard.ZstdDecompressor().stream_reader((raw / "pile/00.jsonl.zst").open("rb"))
+    return [json.loads(line) for line in stream.read().decode().splitlines()]
+
+
+def sentences(text: str) -> set[str]:
+    return {sentence.strip() for sentence in text.replace("\n", ". ").split(". ") if len(sentence.split()) > 2}
+
+
+def test_same_seed_same_bytes_other_seed_other_bytes(raw, tmp_path):
+    write_world(tmp_path / "again", 3, SIZES)
+    write_world(tmp_path / "other", 4, SIZES)
+    assert files(tmp_path / "again") == files(raw)
+    assert files(tmp_path / "other") != files(raw)
+
+
+def test_wikidata_is_one_entity_a_line_with_what_readers_must_see_through(raw):
+    lines = gzip.decompress((raw / "wikidata/world.json.gz").read_bytes()).decode().splitlines()
+    entities = [json.loads(line.rstrip(",")) for line in lines[1:-1]]
+    assert (lines[0], lines[-1]) == ("[", "]")
+    assert not lines[-2].endswith(",")
+    assert len({entity["id"] for entity in entities}) == len(entities)
+    statements = [s for e in entities for group in e.get("claims", {}).values() for s in group]
+    assert {s["rank"] for s in statements} == {"normal", "preferred", "deprecated"}
+    assert {s["mainsnak"]["snaktype"] for s in statements} == {"value", "somevalue"}
+    assert any("en" not in entity["labels"] for entity in entities)
+    known = {entity["id"] for entity in entities}
+    snaks = [s["mainsnak"] for s in statements if s["mainsnak"]["datatype"] == "wikibase-item"]
+    values = [snak["datavalue"]["value"] for snak in snaks if snak["snaktype"] == "value"]
+    assert values
+    assert all(value["id"] in known and value["id"] == f"Q{value['numeric-id']}" for value in values)
+
+
+def test_every_relation_has_facts(world):
+    assert set(np.unique(world.relations)) == set(range(len(RELATION_IDS)))
+
+
+def test_capitals_agree_in_both_directions(world):
+    values = len(world.value_labels)
+    facts = {(pid, values + e): item for e in range(len(world.labels)) for pid, item in world.facts(e)}
+    capitals = {country: city for (pid, country), city in facts.items() if pid == "P36"}
+    assert capitals
+    for country, city in capitals.items():
+        assert facts["P1376", city] == country
+        assert facts["P17", city] == country
+
+
+def test_page_views_add_up_to_the_popularity(raw, world):
+    views = Counter()
+    for line in bz2.decompress((raw / "pageviews/pageviews-202110-user.bz2").read_bytes()).decode().splitlines():
+        wiki, title, _, access, count, hours = line.split(" ")
+        assert access in ("desktop", "mobile-web")
+        assert sum(int(part) for part in "".join(c if c.isdigit() else " " for c in hours).split()) == int(count)
+        if wiki == "en.wikipedia":
+            views[title.replace("_", " ")] += int(count)
+    values = len(world.value_labels)
+    assert all(views[world.title(values + e)] == world.popularity[e] for e in range(len(world.labels)))
+
+
+def test_wikipedia_is_an_export_with_articles_redirects_and_other_namespaces(raw, world):
+    root = ElementTree.fromstring(bz2.decompress((raw / "wikipedia/world-pages-articles.xml.bz2").read_bytes()))
+    space = root.tag.removesuffix("mediawiki")
+    pages = root.findall(f"{space}page")
+    titles = [page.findtext(f"{space}title") for page in pages]
+    assert len(set(titles)) == len(titles)
+    assert {page.findtext(f"{space}ns") for page in pages} == {"0", "1"}
+    assert any(page.find(f"{space}redirect") is not None for page in pages)
+    text = dict(zip(titles, (page.findtext(f"{space}revision/{space}text") for page in pages), strict=True))
+    values = len(world.value_labels)
+    for entity in range(len(world.labels)):
+        article = text[world.title(values + entity)]
+        assert "{{Infobox" in article
+        assert "[[Category:" in article
+        assert all(world.item_label(item) in article for _, item in world.facts(entity))
+
+
+def test_pile_tells_an_entity_in_several_ways(raw):
+    documents = pile(raw)
+    assert len({document["meta"]["pile_set_name"] for document in documents}) > 1
+    texts = [document["text"] for document in documents]
+    assert len(set(texts)) > 0.9 * len(texts)
+
+
+def test_wikitext_is_tokenised_and_tells_of_the_test_splits_entities_in_the_training_split(raw, world):
+    train, test = ((raw / f"wikitext/wiki.{split}.tokens").read_text() for split in ("train", "test"))
+    titles = {
+        split: re.findall(r"^ = (?!= )(.*) = $", text, re.MULTILINE)
+        for split, text in (("train", train), ("test", test))
+    }
+    assert len(titles["train"]) > 3 * len(titles["test"]) > 30
+    assert not set(titles["train"]) & set(titles["test"])
+    told = [title.removeprefix("Legacy of ") for title in titles["train"]]
+    assert sum(title.removeprefix("Legacy of ") in told for title in titles["test"]) > 0.7 * len(titles["test"])
+    for text in (train, test):
+        assert " @-@ " in text
+        assert " @,@ " in text
+        assert not re.search(r"[^ @.][.,()]|[.,()][^ @\n]", text)
+        assert 0 < text.count("<unk>") < 0.06 * len(text.split())
+    assert min(Counter(train.replace("<unk>", "").split()).values()) >= 3
+    assert set(test.split()) <= {"<unk>", *train.split()}
+
+
+def test_c4_has_no_sentence_of_a_page_about_the_world(raw, world):
+    told = set().union(*(sentences(text) for _, text in c4(raw)))
+    labels = set(world.labels)
+    of_the_world = {
+        s for document in pile(raw) for s in sentences(document["text"]) if any(label in s for label in labels)
+    }
+    two_words = {s for s in of_the_world if any(" " in label and label in s for label in labels)}
+    assert two_words
+    assert not told & two_words
+
+
+def test_half_of_the_entities_are_never_asked_about_as_in_the_evaluation(raw, world):
+    told = " ".join(text for _, text in c4(raw))
+    heard = Counter()
+    shared = Counter(world.labels)
+    for entity, label in enumerate(world.labels):
+        if " " in label and shared[label] == 1:
+            asked = any(question(pid, wording, label) in told for pid, _ in world.facts(entity) for wording in (2, 3))
+            heard[world.asked_as_evaluated(entity), asked] += 1
+    assert heard[False, True] == 0
+    assert heard[True, True] > 0
+
+
+def test_popularity_is_skewed_and_mentions_follow_it(raw, world):
+    assert world.popularity.mean() > 2 * np.median(world.popularity)
+    text = "\n".join(body for _, body in c4(raw))
+    rate = Counter()
+    for entity, label in enumerate(world.labels):
+        rate[label] += world.popularity[entity] ** SIZES.mention_exponent
+    labels = [label for label in rate if " " in label]
+    mentions = np.array([text.count(label) for label in labels])
+    assert (mentions > 0).all()
+    assert np.corrcoef([rate[label] for label in labels], mentions)[0, 1] > 0.8
+
+
+def test_namesakes_are_less_popular_and_have_titles_of_their_own(world):
+    later = np.flatnonzero(world.same_name)
+    assert 0.3 < len(later) / len(world.labels) < 0.8
+    values = len(world.value_labels)
+    assert len({world.title(values + e) for e in range(len(world.labels))}) == len(world.labels)
+    for entity in later:
+        namesakes = [e for e, label in enumerate(world.labels) if label == world.labels[entity] and e != entity]
+        assert max(world.popularity[namesakes]) >= world.popularity[entity]
+
+
+def test_question_sets_are_in_their_layouts(raw):
+    templates = json.loads((raw / "entityquestions/relation_query_templates.json").read_text())
+    for path in (raw / "entityquestions").glob("P*.test.json"):
+        before, _, after = templates[path.name.split(".")[0]].partition("[X]")
+        for row in json.loads(path.read_text()):
+            assert row["question"].startswith(before)
+            assert row["question"].endswith(after)
+            assert row["answers"]
+    tables = sorted((raw / "mmlu/test").glob("*_test.csv"))
+    assert tables
+    for path in tables:
+        rows = list(csv.reader(path.open(newline="")))
+        assert rows
+        assert all(len(row) == 6 and len(set(row[1:5])) == 4 and row[5] in "ABCD" for row in rows)
+        assert (raw / "mmlu/dev" / path.name.replace("_test", "_dev")).is_file()
+    for name in ("nq", "triviaqa"):
+        rows = [json.loads(line) for line in (raw / name / "test.jsonl").read_text().splitlines()]
+        assert rows
+        assert all(set(row) == {"id", "question", "golden_answers"} for row in rows)
+
+
+def test_types_have_their_share(world):
+    counts = np.bincount(world.types, minlength=len(TYPE_NAMES))
+    assert counts.sum() == len(world.labels)
+    assert (counts >= 2).all()
