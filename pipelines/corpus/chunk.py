@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from pipelines import database, shards, stage
+from pipelines import code, database, shards, stage
 from pipelines.corpus import CORPORA, assemble
 from pipelines.errors import LongtailError
 from pipelines.pool import processes
@@ -58,8 +58,12 @@ def build(raw: Path, tokenizer: Path, out: Path, name: str, chosen) -> dict[str,
             f"params.yaml: corpus.{name}.query_files is {query_files}, expected a glob that names a file in {raw}"
         )
     settings = Settings(name, tokenizer, chosen.seed, getattr(chosen.corpus, name), chosen.chunk, chosen.queries)
-    code = sorted(Path(__file__).parents[1].glob("[cs]o*/*.py"))
-    key = shards.key_of(*code, tokenizer, settings, [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files])
+    key = shards.key_of(
+        code.fingerprint("pipelines.corpus.chunk"),
+        tokenizer,
+        settings,
+        [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files],
+    )
     with database.connect(chosen.ingest.memory_gb, chosen.compute.threads) as con:
         con.execute("SET preserve_insertion_order = false")  # less memory, and every result is ordered by what it says
         with processes(chosen.compute, 1 + sum(file.stat().st_size for file in files) // FOR_A_PROCESS) as executor:
