@@ -5,7 +5,7 @@
 
 Every model of `lms` answers the same questions of the finished run in data/ by every method, in one process, one method
 after another; opening models and indexes is not counted. "always" is retrieving for every question, "adaptive" only
-below the thresholds of data/adaptive/thresholds.json, else closed-book; its seconds are both methods' own, by the share
+below the thresholds of data/adaptive/popularity/thresholds.json, else closed-book; its seconds are both methods' own, by the share
 of questions that each answers. A local model costs nothing: its cost is what a server would take for the same tokens
 at --price for 1,000 of them.
 """
@@ -25,8 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines import params_file
-from pipelines.adaptive import DATASETS
+from pipelines import catalogue, params_file
 from pipelines.answering import answer, passages
 from pipelines.answering.answer_files import METHODS
 
@@ -43,7 +42,7 @@ def answered(chosen, name: str, method: str, dataset: str, questions: pa.Table) 
     lm = open_lm(DATA / "models/lm" / name, settings, chosen.compute)
     if kind:
         encoder = DATA.parent / answer.ENCODERS[kind] if kind in answer.ENCODERS else None
-        retriever = open_retriever(DATA / "index/wikipedia" / kind, docs, encoder, chosen.retriever, chosen.compute)
+        retriever = open_retriever(DATA / "index" / kind / "wikipedia", docs, encoder, chosen.retriever, chosen.compute)
         source = passages.retrieved(retriever, docs, chosen.answer.replug_k if method in answer.ENSEMBLES else 1)
     elif method == "genread":
         source = passages.written(lm, chosen.answer.passage_tokens)
@@ -59,8 +58,8 @@ def answered(chosen, name: str, method: str, dataset: str, questions: pa.Table) 
 
 def compare(chosen, name: str, dataset: str, price: float) -> list[str]:
     """Markdown: a line for each method of one language model, and what adaptive retrieval saves of it."""
-    questions = pq.read_table(DATA / dataset / f"{dataset}.parquet")
-    cuts = json.loads((DATA / "adaptive/thresholds.json").read_text())["thresholds"][dataset].get(name, {})
+    questions = pq.read_table(DATA / "questions" / dataset / f"{dataset}.parquet")
+    cuts = json.loads((DATA / "adaptive/popularity/thresholds.json").read_text())["thresholds"][dataset].get(name, {})
     popularity = dict(zip(*(questions[c].to_pylist() for c in ("question_id", "s_pop")), strict=True))
     relations = dict(zip(*(questions[c].to_pylist() for c in ("question_id", "relation")), strict=True))
     heads = ["method", "seconds", "LM calls", "tokens", "cost", "accuracy"]
@@ -103,7 +102,7 @@ def _retrieves(cuts: dict[str, float | None], relation: str, popularity: int | N
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dataset", choices=DATASETS, default="popqa")
+    parser.add_argument("--dataset", choices=catalogue.names("answered"), default="popqa")
     parser.add_argument("--questions", type=int, default=300)
     parser.add_argument("--price", type=float, default=0.02, help="of 1,000 tokens, for a local model's tokens")
     given = parser.parse_args()

@@ -1,9 +1,10 @@
 """Stage `code`: a fingerprint of the code that each stage runs. A changed formula reruns a stage, a comment does not.
 
-DVC cannot see imports. This stage writes data/code.json: the name of each stage's module -> a hash of that module and
-of every project file that it imports at any depth. DVC follows data/code.json as params. Comments, docstrings and blank
-lines do not count. The modules of TRANSPORT do not count either: they carry data, messages and settings, so they cannot
-change a result.
+DVC cannot see imports. This stage writes data/code.json, which DVC follows as params: under "stage" the name of each
+stage's module -> a hash of that module and of every project file that it imports at any depth; under "dataset" the name
+of each data set -> a hash of its entry in the catalogue and of its reader's or builder's code. Comments, docstrings and
+blank lines do not count. The modules of TRANSPORT do not count either: they carry data, messages and settings, so they
+cannot change a result.
 """
 
 from __future__ import annotations
@@ -15,22 +16,40 @@ import tokenize
 from functools import cache
 from pathlib import Path
 
-from pipelines import shards, stage
+from pipelines import catalogue, shards, stage
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = Path("data/code.json")
 TRANSPORT = frozenset(
-    {"pipelines.code", "pipelines.stage", "pipelines.tracking", "pipelines.registry", "pipelines.errors"}
+    {
+        "pipelines.code",
+        "pipelines.catalogue",
+        "pipelines.stage",
+        "pipelines.tracking",
+        "pipelines.registry",
+        "pipelines.errors",
+    }
     | {"pipelines.params", "pipelines.params_file", "pipelines.pool", "pipelines.shards", "pipelines.checkpoint"}
     | {"pipelines.web", "pipelines.sources.download", "pipelines.sources.wikimedia"}
     | {"pipelines.lm.http_model", "pipelines.lm.completions", "pipelines.lm.ledger"}
 )
 
 
-def fingerprints(root: Path = ROOT) -> dict[str, str]:
+def of_stages(root: Path = ROOT) -> dict[str, str]:
     """Name of each module that runs as a stage -> the fingerprint of its code."""
     stages = [file for file in (root / "pipelines").glob("*/*.py") if "stage.run(" in file.read_text(encoding="utf-8")]
     return {file.stem: fingerprint(_name(file, root), root) for file in sorted(stages, key=lambda file: file.stem)}
+
+
+def of_datasets(root: Path = ROOT) -> dict[str, str]:
+    """Name of each data set of the catalogue -> the fingerprint of its entry and of its own code."""
+    return {
+        name: hashlib.sha256(
+            repr([catalogue.facts(name), *(fingerprint(module, root) for module in dataset.code)]).encode()
+        ).hexdigest()[:16]
+        for name, dataset in catalogue.DATASETS.items()
+        if dataset.code
+    }
 
 
 def fingerprint(module: str, root: Path = ROOT) -> str:
@@ -138,10 +157,10 @@ def _name(file: Path, root: Path) -> str:
 
 
 def write(out: Path) -> stage.Metrics:
-    """Write every stage's fingerprint to a JSON file."""
-    written = fingerprints()
+    """Write the fingerprints of every stage and data set to a JSON file."""
+    written = {"stage": of_stages(), "dataset": of_datasets()}
     shards.write_json(out, written)
-    return {"stages": float(len(written))}
+    return {f"{kind}s": float(len(hashes)) for kind, hashes in written.items()}
 
 
 if __name__ == "__main__":

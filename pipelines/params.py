@@ -10,6 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+from pipelines import catalogue
+
 PositiveInt = Annotated[int, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 PositiveFloat = Annotated[float, Field(gt=0)]
@@ -19,6 +21,13 @@ LMName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]  # a folder, an
 
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=())
+
+
+def _known(names: list[str], known: list[str]) -> list[str]:
+    """The names, each once and all of them known; pydantic turns the ValueError into the user's error."""
+    if len(set(names)) < len(names) or not set(names) <= set(known):
+        raise ValueError(f"should be names, each once, of: {', '.join(known)}")
+    return names
 
 
 class Compute(Section):
@@ -97,8 +106,13 @@ class Tokenizer(Section):
     path: str | None  # pretrained: local folder or Hub name
     revision: str | None  # pretrained from the Hub: a commit
     vocab_size: PositiveInt | None  # train
-    text: list[Literal["c4", "pile", "wikipedia"]]  # train: the data sets under data/raw it learns from
+    text: list[str]  # train: the data sets under data/raw it learns from
     sample_mb: PositiveInt  # train: megabytes of that text
+
+    @field_validator("text")
+    @classmethod
+    def _readable(cls, value: list[str]) -> list[str]:
+        return _known(value, catalogue.names("documents"))
 
 
 class CorpusOf(Section):
@@ -117,12 +131,6 @@ class CorpusOf(Section):
     @property
     def has_queries(self) -> bool:
         return self.query_share > 0 or self.query_files is not None
-
-
-class Corpus(Section):
-    wikipedia: CorpusOf
-    pile: CorpusOf
-    wikitext: CorpusOf
 
 
 class Chunk(Section):
@@ -341,6 +349,29 @@ class Report(Section):
     bootstrap: PositiveInt  # resamples of every interval
 
 
+class Parts(Section):
+    """What a run is made of, by names of pipelines/catalogue.py. An empty list leaves its stages out."""
+
+    knowledge: list[Literal["wikidata"]]  # where triples come from
+    question_sets: list[str]  # are built, with the popularity of what they ask about
+    answered: list[str]  # of question_sets: methods answer them, and thresholds are learnt on them
+    corpora: list[str]  # are cut into documents and indexed
+    datastore: str | None  # of corpora: what questions are answered from
+    scored: list[str]  # of corpora: language models are scored on their test queries
+    benchmarks: list[str]  # tasks that the main language model is tested on
+    passages: list[str]  # sets of questions with passages that retrievers are compared on
+    tokenizers: list[Literal["documents"]]  # what cuts corpora into tokens
+    encoders: list[Literal["dense"]]  # untuned retrievers
+    tuned: list[Literal["lsr"]]  # retrievers tuned to the main language model
+    rules: list[Literal["popularity"]]  # by which the closed-book or the augmented answer is chosen
+
+    @field_validator("question_sets", "answered", "corpora", "benchmarks", "passages")
+    @classmethod
+    def _in_the_catalogue(cls, value: list[str], info: ValidationInfo) -> list[str]:
+        uses = {"question_sets": "questions", "corpora": "documents", "benchmarks": "benchmark"}
+        return _known(value, catalogue.names(uses.get(info.field_name, info.field_name)))
+
+
 class Params(Section):
     profile: str  # the name it was composed from
     seed: int  # of every draw, with the id of what is drawn
@@ -355,11 +386,12 @@ class Params(Section):
     popqa: PopQA
     c4: C4
     tokenizer: Tokenizer
-    corpus: Corpus
+    corpus: dict[str, CorpusOf]  # how each corpus of parts.corpora is read
     chunk: Chunk
     queries: Queries
     lm: dict[LMName, LM]
-    lms: Annotated[list[LMName], Field(min_length=1)]  # those that run; the first is the main one (lm/open_lm.py)
+    lms: list[LMName]  # the language models that run; the first is the main one (lm/open_lm.py)
+    parts: Parts
     lm_text: Literal["raw/c4", "corpus"]  # read by trained language models; corpus: the Pile's, Wikipedia's documents
     retriever: Retriever
     index: Index
@@ -380,8 +412,40 @@ class Params(Section):
 
     @field_validator("lms")
     @classmethod
-    def _known_once(cls, value: list[str], info: ValidationInfo) -> list[str]:
-        known = info.data.get("lm", {})
-        if len(set(value)) < len(value) or not set(value) <= set(known):
-            raise ValueError(f"should be names, each once, of the section lm: {', '.join(known)}")
-        return value
+    def _in_the_section_lm(cls, value: list[str], info: ValidationInfo) -> list[str]:
+        return _known(value, list(info.data.get("lm", {})))
+
+    @field_validator("parts")
+    @classmethod
+    def _complete(cls, parts: Parts, info: ValidationInfo) -> Parts:
+        if {"corpus", "lms", "popqa"} <= set(info.data):
+            _check_parts(parts, info.data["corpus"], info.data["lms"], info.data["popqa"])
+        return parts
+
+
+def _check_parts(parts: Parts, corpus: dict[str, CorpusOf], lms: list[str], popqa: PopQA) -> None:
+    """Raise ValueError naming the first list of `parts` that lacks what another one needs."""
+    with_queries = [name for name in parts.corpora if name in corpus and corpus[name].has_queries]
+    from_triples = [name for name in parts.question_sets if name != "popqa" or popqa.source != "published"]
+    answering = bool(parts.benchmarks or parts.passages or (parts.answered and lms))
+    rules = [
+        (set(parts.corpora) <= set(corpus), "corpora: the section corpus has no settings for one of them"),
+        (
+            set(parts.scored) <= set(with_queries),
+            f"scored: only {with_queries} have test queries (corpus.*.query_share)",
+        ),
+        (set(parts.answered) <= set(parts.question_sets), "answered: should be among question_sets"),
+        (parts.knowledge or not from_triples, f"knowledge: {from_triples} need wikidata there"),
+        (parts.tokenizers or not parts.corpora, "tokenizers: corpora need it to be [documents]"),
+        (parts.encoders or not parts.corpora, "encoders: corpora need it to be [dense]"),
+        (parts.corpora or not parts.tuned, "tuned: a retriever is tuned on corpora, and there are none"),
+        (lms or not (parts.tuned or parts.scored or parts.benchmarks), "tuned, scored, benchmarks: need one of lms"),
+        (parts.answered or not parts.rules, "rules: thresholds need a question set in answered"),
+        (
+            not answering or parts.datastore in parts.corpora,
+            "datastore: should be the one of corpora that answers questions",
+        ),
+    ]
+    for holds, problem in rules:
+        if not holds:
+            raise ValueError(problem)

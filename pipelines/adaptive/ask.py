@@ -92,7 +92,7 @@ def ask(
     if lm not in chosen.lms:
         raise LongtailError(f"--lm {lm}: expected a name of params.yaml's lms: {', '.join(chosen.lms)}")
     reading = subjects.read(question, data, subject)
-    decision = decide(reading, data / "adaptive/thresholds.json", lm, retriever)
+    decision = decide(reading, data / "adaptive/popularity/thresholds.json", lm, retriever)
     asked = " ".join(question.split())
     if reading:
         name = reading.subject.name if reading.subject else reading.name
@@ -237,7 +237,7 @@ def _shots(asked: str, reading: Reading | None, chosen: SimpleNamespace, data: P
     import pyarrow.parquet as pq
 
     dataset = reading.template.dataset if reading else PLAIN
-    file = data / dataset / f"{dataset}.parquet"
+    file = data / "questions" / dataset / f"{dataset}.parquet"
     if not file.is_file():
         raise LongtailError(f"{file}: no such file; `longtail run` writes it")
     columns = ["question_id", "relation", "question", "possible_answers", "s_uri"]
@@ -261,7 +261,7 @@ def _search(texts: list[str], retriever: str, chosen: SimpleNamespace, data: Pat
     from pipelines.retrieval import documents
     from pipelines.retrieval.open_retriever import open_retriever
 
-    index, docs = data / "index/wikipedia" / retriever, data / "corpus/wikipedia/docs.parquet"
+    index, docs = data / "index" / retriever / "wikipedia", data / "corpus/wikipedia/docs.parquet"
     if not index.is_dir():
         raise LongtailError(f"{index}: no such index; `longtail run` makes it")
     encoder = ENCODERS[retriever] and data / ENCODERS[retriever]

@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines import draws, params, shards, stage
-from pipelines.adaptive import DATASETS
+from pipelines import catalogue, draws, params, shards, stage
 from pipelines.answering import passages, prompts
 from pipelines.answering.answer_files import METHODS
 from pipelines.answering.passages import Source
@@ -202,7 +201,7 @@ def _document(one: dict, subject: str | None, page: str | None) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m pipelines.answering.answer", description=__doc__)
-    parser.add_argument("dataset", choices=DATASETS)
+    parser.add_argument("dataset", choices=catalogue.names("answered"))
     parser.add_argument("lm", help="one of params.yaml's lms")
     parser.add_argument("method", choices=METHODS)
     given = parser.parse_args()
@@ -213,7 +212,7 @@ def main() -> None:
         from pipelines.lm.open_lm import MODELS, open_lm
 
         questions, docs = (
-            Path(f"data/{given.dataset}/{given.dataset}.parquet"),
+            Path(f"data/questions/{given.dataset}/{given.dataset}.parquet"),
             Path("data/corpus/wikipedia/docs.parquet"),
         )
         if not questions.is_file():
@@ -224,7 +223,7 @@ def main() -> None:
         if kind:
             from pipelines.retrieval.open_retriever import open_retriever
 
-            index, k = Path(f"data/index/wikipedia/{kind}"), chosen.answer.replug_k if given.method in ENSEMBLES else 1
+            index, k = Path(f"data/index/{kind}/wikipedia"), chosen.answer.replug_k if given.method in ENSEMBLES else 1
             retriever = open_retriever(index, docs, ENCODERS.get(kind), chosen.retriever, chosen.compute)
             source = passages.retrieved(retriever, docs, k)
             parts += [chosen.retriever, index / "meta.json", docs]

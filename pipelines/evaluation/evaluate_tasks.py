@@ -188,7 +188,7 @@ def main() -> None:
             if kind is not None and tasks:
                 from pipelines.retrieval.open_retriever import open_retriever
 
-                index = Path(f"data/index/wikipedia/{kind}")
+                index = Path(f"data/index/{kind}/wikipedia")
                 retriever = open_retriever(index, docs, ENCODERS[kind], chosen.retriever, chosen.compute)
                 search = top_documents(retriever, docs, chosen.replug.top_k)
                 own_key = shards.key_of(key, chosen.retriever, index / "meta.json", docs)

@@ -16,7 +16,7 @@ def tasks(inputs: Inputs) -> Section:
         for name, own in inputs.metrics.get("tasks", {}).items()
         if isinstance(own, dict) and "closed_book" in own
     }
-    lacking = [label(name) for name in ("mmlu", "nq", "triviaqa") if name not in found]
+    lacking = [label(name) for name in inputs.parts.benchmarks if name not in found]
     missing = f"This profile has no questions of {' or '.join(lacking)}." if lacking else ""
     if not found:
         return Section("tasks", "Tasks", missing=missing)
