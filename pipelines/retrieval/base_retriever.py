@@ -55,7 +55,7 @@ def copy_pretrained(retriever: params.Retriever, out: Path) -> stage.Metrics:
 
     Raises LongtailError where `retriever.path` or a needed revision isn't set, or nothing can be loaded.
     """
-    from pipelines.lm.pretrained import check_pinned
+    from pipelines.lm.model_files import check_pinned
     from pipelines.retrieval.encoder import Encoder
     from pipelines.retrieval.tower import Tower
 

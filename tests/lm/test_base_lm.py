@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 from pipelines import shards
 from pipelines.corpus import tokenizer
 from pipelines.errors import LongtailError
-from pipelines.lm import base_lm, pretrained
+from pipelines.lm import base_lm
 
 LM = trained_lm()
 
@@ -82,18 +82,6 @@ def test_no_text_is_an_error_and_leaves_nothing(words, tmp_path):
     with pytest.raises(LongtailError, match="no files"):
         base_lm.train_on_text(tmp_path / "c4", words, tmp_path / "lm", 0, LM)
     assert not (tmp_path / "lm").exists()
-
-
-def test_a_pretrained_model_is_saved_with_its_tokenizer(tmp_path):
-    own = language_model(tmp_path / "own")
-    pretrained.save_pretrained(AutoModelForCausalLM, "lm", str(own), None, tmp_path / "lm")
-    assert (tmp_path / "lm/model.safetensors").is_file()
-    assert (tmp_path / "lm/tokenizer.json").is_file()
-
-
-def test_a_hub_model_needs_a_pinned_revision(tmp_path):
-    with pytest.raises(LongtailError, match=r"lm\.revision is null"):
-        pretrained.save_pretrained(AutoModelForCausalLM, "lm", "some/model", None, tmp_path / "lm")
 
 
 def test_a_served_model_is_named_and_has_its_tokenizer(tmp_path):

@@ -73,7 +73,12 @@ def test_fewer_documents_than_scored_are_enough_for_what_is_measured_at_one_k(fo
 def test_any_k_and_temperature_are_queries_over_the_table_where_no_language_model_can_be_asked(
     folder, monkeypatch, k, temperature, mixture
 ):
-    for name in ("torch", "transformers", "requests", *(f"pipelines.lm.{own}" for own in ("open", "local", "http"))):
+    for name in (
+        "torch",
+        "transformers",
+        "requests",
+        *(f"pipelines.lm.{own}" for own in ("open_lm", "local", "http_model")),
+    ):
         monkeypatch.setitem(sys.modules, name, None)  # importing it fails
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
     measured = bits.measure(folder, params.Replug(top_k=k, temperature=temperature, mixture=mixture))

@@ -16,7 +16,7 @@ from wikimedia_server import Fault, busy
 
 from pipelines import web
 from pipelines.errors import LongtailError
-from pipelines.lm import completions
+from pipelines.lm import http_client
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Prompt
 from pipelines.lm.local import LocalModel
@@ -69,7 +69,7 @@ def test_after_a_fault_the_right_answer_comes_and_the_cost_counts(
 def test_an_answer_that_does_not_come_is_asked_for_again(
     opened: Open, server: Completions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(completions, "TIMEOUT", (5, 0.5))
+    monkeypatch.setattr(http_client, "TIMEOUT", (5, 0.5))
     lm = opened()
     server.faults = [Fault(sent=LATE)]
     assert len(lm.generate(SHORT[:1], 1)) == 1
@@ -162,7 +162,7 @@ def test_the_good_answers_beside_a_bad_one_are_kept(opened: Open, server: Comple
             raise LongtailError("bad")
         return choice.text
 
-    client, prompts = opened()._server, [p.context for p in SHORT[:4]]
+    client, prompts = opened()._client, [p.context for p in SHORT[:4]]
     with pytest.raises(LongtailError, match="bad"):
         client.ask(prompts, read, max_tokens=1, logprobs=1)
     client.ask(prompts, lambda _, choice: choice.text, max_tokens=1, logprobs=1)

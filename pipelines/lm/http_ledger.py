@@ -1,8 +1,7 @@
-"""What was asked of language-model servers: kept answers, the cost so far, and what the last minute's limits leave.
+"""The ledger of requests to language-model servers: kept answers, the cost so far, and the rate limits.
 
-One SQLite file for all stages, side by side and one after another. A request is entered before it is sent, at the most
-it may cost, and corrected by what the server says it used; so one that was lost on the way, or whose stage was killed,
-stays entered at the most.
+All stages share one SQLite file. A request is entered before it is sent, at its highest cost, and corrected when the
+server says what it used. A request that was lost, or whose stage was killed, stays entered at its highest cost.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from pipelines import params
 from pipelines.errors import LongtailError
 from pipelines.web import Kept
 
-MINUTE = 60.0  # seconds that the limits are over
+MINUTE = 60.0  # seconds
 TABLES = (
     "CREATE TABLE IF NOT EXISTS spent "
     "(model TEXT PRIMARY KEY, prompt_tokens INTEGER, completion_tokens INTEGER, cost REAL)",
@@ -33,7 +32,7 @@ class Tokens(NamedTuple):
 
 
 class Ledger(Kept):
-    """The entries of one model: `name` in the params, `model` on the server."""
+    """The entries of one model, called `name` in the params and `model` on the server. All are kept in `folder`."""
 
     def __init__(self, folder: Path, name: str, model: str, server: params.LMServer) -> None:
         super().__init__(folder, math.inf)
@@ -45,58 +44,60 @@ class Ledger(Kept):
         self.usage = {"lm_requests": 0.0, "lm_prompt_tokens": 0.0, "lm_completion_tokens": 0.0, "lm_cost": 0.0}
 
     def enter(self, most: Tokens) -> tuple[int | None, float]:
-        """Enter a request of at most so many tokens: its number, and 0; or None, and the seconds to wait before asking
-        again, where a limit a minute is reached.
+        """Enter a request that takes at most `most` tokens; returns its number and 0.
 
-        Raises LongtailError where its cost may pass `max_cost`.
+        If it would pass a limit per minute, it is not entered: returns None and the seconds to wait. Raises
+        LongtailError where its cost may pass `max_cost`.
         """
         requests = self._server.requests_per_minute or math.inf
         tokens = self._server.tokens_per_minute or math.inf
         with self._writing():
             now = time.time()
             self._db.execute("DELETE FROM recent WHERE at < ?", (now - MINUTE,))
-            known, used, first = self._db.execute(
+            requests_before, tokens_before, first = self._db.execute(
                 "SELECT count(*), total(tokens), min(at) FROM recent WHERE model = ?", (self._model,)
             ).fetchone()
-            if known and (known >= requests or used + sum(most) > tokens):  # one too large for a minute goes alone
+            too_many = requests_before >= requests or tokens_before + sum(most) > tokens
+            if requests_before and too_many:  # a request too large for a minute is sent alone
                 return None, max(0.01, first + MINUTE - now)
-            self._check(most)
-            self._add(most, 1)
+            self._check_cost(most)
+            self._add(most, requests=1)
             row = (self._model, now, sum(most))
             return self._db.execute("INSERT INTO recent (model, at, tokens) VALUES (?, ?, ?)", row).lastrowid, 0.0
 
     def correct(self, number: int, most: Tokens, used: Tokens) -> None:
-        """Let the entry `number` of `most` tokens be one of `used`."""
+        """Change the entry `number` from `most` tokens to those that were `used`."""
         with self._writing():
-            self._add(Tokens(used.prompt - most.prompt, used.completion - most.completion), 0)
+            self._add(Tokens(used.prompt - most.prompt, used.completion - most.completion), requests=0)
             self._db.execute("UPDATE recent SET tokens = ? WHERE id = ?", (sum(used), number))
 
     @contextmanager
     def claimed(self, keys: Sequence[str]) -> Iterator[list[str]]:
-        """Those of `keys` that no other process holds, held until the end: of two that would ask the same, one does.
+        """Claim keys, so that of two processes with the same request one sends it; yields those that no other claimed.
 
-        A key is held by locking a byte of a file, so what a killed process held is free at once.
+        A claim is a locked byte of a file. The claims of a killed process end with it.
         """
-        places = {key: int(key[:15], 16) for key in keys}
-        held = [key for key in keys if self._locked(places[key])]
+        offsets = {key: int(key[:15], 16) for key in keys}
+        claimed = [key for key in keys if self._lock_byte(offsets[key])]
         try:
-            yield held
+            yield claimed
         finally:
-            for key in held:
-                fcntl.lockf(self._claims, fcntl.LOCK_UN, 1, places[key])
+            for key in claimed:
+                fcntl.lockf(self._claims, fcntl.LOCK_UN, 1, offsets[key])
 
     def close(self) -> None:
         super().close()
         self._claims.close()
 
-    def _locked(self, place: int) -> bool:
+    def _lock_byte(self, offset: int) -> bool:
+        """Lock the byte at `offset`; False where another process holds it."""
         try:
-            fcntl.lockf(self._claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
-        except (BlockingIOError, PermissionError):  # either, by the system
+            fcntl.lockf(self._claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, offset)
+        except (BlockingIOError, PermissionError):  # systems raise one or the other
             return False
         return True
 
-    def _check(self, most: Tokens) -> None:
+    def _check_cost(self, most: Tokens) -> None:
         limit = self._server.max_cost
         (spent,) = self._db.execute("SELECT cost FROM spent WHERE model = ?", (self._model,)).fetchone()
         if limit is not None and spent + self._cost(most) > limit:

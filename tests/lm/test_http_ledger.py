@@ -10,7 +10,7 @@ from completions_server import Completions
 
 from pipelines import web
 from pipelines.errors import LongtailError
-from pipelines.lm import ledger
+from pipelines.lm import http_ledger
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Prompt
 
@@ -58,31 +58,33 @@ def test_no_minute_sees_more_than_the_limit(
         entered.extend([(clock[0], 1, sum(most))] if number else [])
         return number, wait
 
-    plain = ledger.Ledger.enter
-    monkeypatch.setattr(ledger.Ledger, "enter", enter)
-    monkeypatch.setattr(ledger.time, "time", lambda: clock[0])
+    plain = http_ledger.Ledger.enter
+    monkeypatch.setattr(http_ledger.Ledger, "enter", enter)
+    monkeypatch.setattr(http_ledger.time, "time", lambda: clock[0])
     monkeypatch.setattr(web.Client, "pause", lambda _, seconds: clock.append(clock.pop() + seconds))
     opened(**limit, batch_size=1, concurrency=1).generate(SHORT, 2)
     for start, *_ in entered:
-        requests, tokens = np.sum([one[1:] for one in entered if start <= one[0] < start + ledger.MINUTE], axis=0)
+        requests, tokens = np.sum([one[1:] for one in entered if start <= one[0] < start + http_ledger.MINUTE], axis=0)
         assert requests <= limit.get("requests_per_minute", 1000)
         assert tokens <= limit.get("tokens_per_minute", 1000) or requests == 1
     assert len(entered) == 3 + len(set(SHORT))
-    assert clock[0] > 1000 + 3 * ledger.MINUTE
+    assert clock[0] > 1000 + 3 * http_ledger.MINUTE
 
 
 def test_stages_share_the_limits_and_the_cap(opened: Open) -> None:
-    of_one, of_another = (opened(requests_per_minute=6)._server._ledger for _ in range(2))
-    numbers = [one.enter(ledger.Tokens(1, 0))[0] for one in (of_one, of_another) * 2]  # after the first's three probes
+    of_one, of_another = (opened(requests_per_minute=6)._client._ledger for _ in range(2))
+    numbers = [
+        one.enter(http_ledger.Tokens(1, 0))[0] for one in (of_one, of_another) * 2
+    ]  # after the first's three probes
     assert [number is None for number in numbers] == [False] * 3 + [True]
 
 
 def test_the_limit_is_of_the_tokens_used_not_of_the_most(opened: Open) -> None:
     probed = opened().usage
     used = int(probed["lm_prompt_tokens"] + probed["lm_completion_tokens"])
-    entries = opened(tokens_per_minute=used + 150)._server._ledger
-    most = ledger.Tokens(100, 0)
+    entries = opened(tokens_per_minute=used + 150)._client._ledger
+    most = http_ledger.Tokens(100, 0)
     number, _ = entries.enter(most)
     assert entries.enter(most)[0] is None
-    entries.correct(number, most, ledger.Tokens(9, 1))
+    entries.correct(number, most, http_ledger.Tokens(9, 1))
     assert entries.enter(most)[0] is not None
