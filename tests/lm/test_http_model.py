@@ -11,13 +11,12 @@ import yaml
 from completions_server import Completions, settings
 from wikimedia_server import Fault
 
-from pipelines import params, shards
+from pipelines import params
 from pipelines.errors import LongtailError
 from pipelines.evaluation import mmlu
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Prompt
 from pipelines.lm.local import LocalModel
-from pipelines.lm.open_lm import open_lm
 from pipelines.replug import ensemble
 from pipelines.replug.vote import vote
 
@@ -206,19 +205,6 @@ def test_another_models_tokenizer_is_named(server: Completions, tmp_path: Path) 
         HttpModel(tmp_path / "other", settings(server.url, tmp_path / "other"), None, tmp_path / "cache")
 
 
-def test_a_stage_that_scores_learns_so_when_it_opens_the_server(
-    server: Completions, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shards, "SCRATCH", tmp_path)
-    monkeypatch.setenv("LONGTAIL_API_KEY", "k")
-    server.echo = False
-    assert open_lm(tiny, settings(server.url), None).name == "tiny"
-    with pytest.raises(LongtailError, match="can't score"):
-        open_lm(tiny, settings(server.url), None, scoring=True)
-    assert server.keys == {"Bearer k"}
-    assert (tmp_path / "completions/answers.sqlite").is_file()
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -235,8 +221,8 @@ def test_params_that_lack_something_are_refused(change: dict, message: str) -> N
         params.LM(**values | change | {"http": http if http is None else values["http"] | http})
 
 
-def test_the_documented_example_is_valid(root: Path) -> None:
+def test_the_documented_examples_are_valid(root: Path) -> None:
     text = (root / "docs/language-models.md").read_text("utf-8")
-    (example,) = re.findall(r"^```yaml\n(lms: .*?)```", text, re.DOTALL | re.MULTILINE)
-    (lm,) = yaml.safe_load(example)["lm"].values()
-    assert params.LM(**lm).source == "http"
+    examples = re.findall(r"^```yaml\n(lms: .*?)```", text, re.DOTALL | re.MULTILINE)
+    sections = [section for example in examples for section in yaml.safe_load(example)["lm"].values()]
+    assert [params.LM(**section).source for section in sections] == ["pretrained", "http"]
