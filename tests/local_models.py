@@ -25,10 +25,10 @@ def encode(lm, text):
 
 @contextmanager
 def counted(lm):
-    """The shapes of all token ids that the model reads meanwhile, in their order."""
+    """The shapes of the token ids that the model reads in the meantime, in order."""
     shapes = []
     layer = lm.model.get_input_embeddings()
-    hook = layer.register_forward_pre_hook(lambda _, given: shapes.append(tuple(given[0].shape)))
+    hook = layer.register_forward_pre_hook(lambda _, inputs: shapes.append(tuple(inputs[0].shape)))
     try:
         yield shapes
     finally:

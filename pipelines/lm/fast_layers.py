@@ -34,15 +34,12 @@ def replace_slow_layers(model: nn.Module) -> None:
     for module in list(model.modules()):
         for name, layer in module.named_children():
             weight = getattr(layer, "weight", None)
-            on_cpu_in_fp32 = isinstance(weight, torch.Tensor) and (weight.device.type, weight.dtype) == (
-                "cpu",
-                torch.float32,
-            )
+            in_fp32 = isinstance(weight, torch.Tensor) and weight.device.type == "cpu" and weight.dtype == torch.float32
             if type(layer) is NewGELUActivation:  # it passes over its input eight times
                 setattr(module, name, nn.GELU(approximate="tanh"))
-            elif x86 and on_cpu_in_fp32 and type(layer) is nn.Linear:
+            elif x86 and in_fp32 and type(layer) is nn.Linear:
                 setattr(module, name, OneDNNLinear(weight, layer.bias))
-            elif x86 and on_cpu_in_fp32 and type(layer) is Conv1D:
+            elif x86 and in_fp32 and type(layer) is Conv1D:
                 transposed = nn.Parameter(weight.T.contiguous(), requires_grad=False)
                 setattr(module, name, OneDNNLinear(transposed, layer.bias))
 

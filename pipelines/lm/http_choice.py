@@ -75,12 +75,8 @@ class Choice(msgspec.Struct):
             )
         if not complete or not np.isfinite(values[positions]).all():
             known = np.count_nonzero(np.isfinite(values[1:]))
-            what = (
-                f"{known} log-probabilities where a prompt's tokens have {count - 1}"
-                if known
-                else ("no log-probabilities")
-            )
-            raise Unable(f"gives {what} (echo with logprobs)")
+            expected = f"{known} log-probabilities where a prompt's tokens have {count - 1}"
+            raise Unable(f"gives {expected if known else 'no log-probabilities'} (echo with logprobs)")
         return values[positions]
 
     def token_starts(self, text: str, count: int) -> np.ndarray:

@@ -34,44 +34,40 @@ class HttpModel:
             from transformers import AutoTokenizer
 
             self._tokenizer = PromptTokenizer(AutoTokenizer.from_pretrained(folder), folder, self.name, self.max_tokens)
-        self._abilities = Abilities(self.name, lm.http, self._client, self._tokenizer)
-        self.scores, self.mixes = "score" in self._abilities, False
+        self.abilities = Abilities(self.name, lm.http, self._client, self._tokenizer)
+        self.scores, self.mixes = "score" in self.abilities, False
 
     @property
     def usage(self) -> dict[str, float]:
         """See LanguageModel."""
         return self._client.usage
 
-    def require(self, ability: str) -> None:
-        """Raise LongtailError where the server can't `score`, `choose` or `generate`."""
-        self._abilities.require(ability)
-
     def score(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> Scores:
         """See LanguageModel. Without a tokenizer, a token that begins in the prompt belongs to the prompt.
 
         Raises LongtailError where the server shows no log-probabilities of prompts.
         """
-        self.require("score")
+        self.abilities.require("score")
         if self._tokenizer is None:
             return self._score_texts(prompts, continuations)
         tokens, counts = self._tokenizer.continuations(continuations)
         pairs = joined([self._tokenizer.prompts(prompts, tokens.lengths), tokens])
         nonempty = np.flatnonzero(tokens.lengths)
-        sent, generated = pairs.take(nonempty).tolist(), self._abilities.echo["max_tokens"]
+        sent, generated = pairs.take(nonempty).tolist(), self.abilities.echo["max_tokens"]
 
         def read(i: int, choice: Choice) -> np.ndarray:
             positions = np.arange(len(sent[i]) - tokens.lengths[nonempty[i]], len(sent[i]))
             return choice.prompt_log_probs(len(sent[i]), positions, generated)
 
         log_probs = [np.empty(0, np.float32)] * len(prompts)
-        for row, scored in zip(nonempty, self._client.ask(sent, read, **self._abilities.echo), strict=True):
+        for row, scored in zip(nonempty, self._client.ask(sent, read, **self.abilities.echo), strict=True):
             log_probs[row] = scored
         return Scores(log_probs, counts.split(counts.values.astype(np.int32)))
 
     def _score_texts(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> Scores:
         before = [prompt.document + prompt.context for prompt in prompts]
         sent = [text + continuation for text, continuation in zip(before, continuations, strict=True)]
-        generated = self._abilities.echo["max_tokens"]
+        generated = self.abilities.echo["max_tokens"]
 
         def read(i: int, choice: Choice) -> tuple[np.ndarray, np.ndarray]:
             starts = choice.token_starts(sent[i], choice.count_prompt_tokens(sent[i], generated))
@@ -82,7 +78,7 @@ class HttpModel:
             ends = np.append(starts, len(sent[i]))[next_token] - len(before[i])
             return choice.prompt_log_probs(len(starts), scored, generated), ends
 
-        results = self._client.ask(sent, read, **self._abilities.echo)
+        results = self._client.ask(sent, read, **self.abilities.echo)
         ends = Ragged.of([ends for _, ends in results])
         return Scores([log_probs for log_probs, _ in results], ends.split(byte_counts(continuations, ends)))
 
@@ -100,7 +96,7 @@ class HttpModel:
         Where several tokens have a text that the server shows, each gets its log-probability. Raises LongtailError
         where the server shows no next tokens, or there is no tokenizer.
         """
-        self.require("choose")
+        self.abilities.require("choose")
         sent = self._tokenizer.prompts(prompts, np.ones(len(prompts), np.int64)).tolist()
         shown = self._client.ask(sent, lambda _, choice: choice.likeliest(), max_tokens=1, logprobs=self._n_likeliest)
         result = np.full((len(prompts), len(self._tokenizer.tokenizer)), -np.inf, np.float32)
@@ -122,7 +118,7 @@ class HttpModel:
 
     def token_id(self, text: str) -> int:
         """See LanguageModel. Raises LongtailError where the server shows no next tokens."""
-        self.require("choose")
+        self.abilities.require("choose")
         return self._tokenizer.token_id(text)
 
     def seen(self, prompts: Sequence[Prompt], max_tokens: int) -> list[Prompt]:
@@ -152,5 +148,5 @@ class HttpModel:
         """Always raises LongtailError: the interface shows only a few of the most likely tokens."""
         raise LongtailError(
             f"{self._client.url}: shows only the likeliest next tokens of {self.name}, so it can't generate under the "
-            f"mixture; it can still {self._abilities}"
+            f"mixture; it can still {self.abilities}"
         )

@@ -32,7 +32,7 @@ def open_lm(folder: Path, lm: params.LM, compute: params.Compute, *, scoring: bo
 
         model = HttpModel(folder, lm, os.environ.get("LONGTAIL_API_KEY"), shards.SCRATCH / "completions")
         if scoring:
-            model.require("score")
+            model.abilities.require("score")
         return model
     from pipelines.lm.local import LocalModel
 

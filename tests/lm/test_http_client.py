@@ -32,8 +32,8 @@ def test_many_requests_go_at_once_and_come_in_order(opened: Open, local: LocalMo
     lm = opened(batch_size=2, concurrency=5)
     server.hold = 0.01
     prompts = [SHORT[i % 20] for i in range(30)]
-    found = lm.generate(prompts, 2)
-    assert [one.text for one in found] == [one.text for one in local.generate(prompts, 2)]
+    generations = lm.generate(prompts, 2)
+    assert [made.text for made in generations] == [made.text for made in local.generate(prompts, 2)]
     assert server.most == 5
     assert max(server.paid.values()) == 1, "the same prompt twice is asked once"
 
@@ -114,8 +114,8 @@ from pipelines import params
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Prompt
 lm = HttpModel(Path("served"), params.LM.model_validate_json(sys.argv[1]), None, Path(sys.argv[2]))
-found = lm.generate([Prompt(text) for text in sys.argv[3:]], 3)
-sys.stdout.write("|".join(one.text for one in found))
+generations = lm.generate([Prompt(text) for text in sys.argv[3:]], 3)
+sys.stdout.write("|".join(made.text for made in generations))
 """
 
 
@@ -138,7 +138,7 @@ def test_killed_and_restarted_twice_at_once_no_request_is_paid_twice(
     both = [subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     for process in both:
         said, _ = process.communicate()
-        assert said.split("|") == [one.text for one in local.generate(SHORT, 3)]
+        assert said.split("|") == [made.text for made in local.generate(SHORT, 3)]
     assert len(server.paid) == 3 + len(set(texts))
     assert set(server.paid.values()) == {1}
 

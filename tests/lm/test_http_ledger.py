@@ -32,8 +32,8 @@ def test_the_cap_refuses_before_the_request_that_would_pass_it(
         opened(**priced, max_cost=0.2).generate(SHORT, 3)
     opened(**priced, max_cost=20.0).generate(SHORT, 3)
     assert set(server.paid.values()) == {1}
-    made = sum(json.loads(one)["max_tokens"] for one in server.paid)
-    read = sum(len(json.loads(one)["prompt"]) for one in server.paid)
+    made = sum(json.loads(request)["max_tokens"] for request in server.paid)
+    read = sum(len(json.loads(request)["prompt"]) for request in server.paid)
     assert cost() <= (read + 2 * made) / 1000 + 1e-9
 
 
@@ -64,7 +64,8 @@ def test_no_minute_sees_more_than_the_limit(
     monkeypatch.setattr(web.Client, "pause", lambda _, seconds: clock.append(clock.pop() + seconds))
     opened(**limit, batch_size=1, concurrency=1).generate(SHORT, 2)
     for start, *_ in entered:
-        requests, tokens = np.sum([one[1:] for one in entered if start <= one[0] < start + http_ledger.MINUTE], axis=0)
+        minute = [entry[1:] for entry in entered if start <= entry[0] < start + http_ledger.MINUTE]
+        requests, tokens = np.sum(minute, axis=0)
         assert requests <= limit.get("requests_per_minute", 1000)
         assert tokens <= limit.get("tokens_per_minute", 1000) or requests == 1
     assert len(entered) == 3 + len(set(SHORT))
@@ -72,10 +73,9 @@ def test_no_minute_sees_more_than_the_limit(
 
 
 def test_stages_share_the_limits_and_the_cap(opened: Open) -> None:
-    of_one, of_another = (opened(requests_per_minute=6)._client._ledger for _ in range(2))
-    numbers = [
-        one.enter(http_ledger.Tokens(1, 0))[0] for one in (of_one, of_another) * 2
-    ]  # after the first's three probes
+    first, second = (opened(requests_per_minute=6)._client._ledger for _ in range(2))
+    # The first one's three probes are entered already.
+    numbers = [entries.enter(http_ledger.Tokens(1, 0))[0] for entries in (first, second) * 2]
     assert [number is None for number in numbers] == [False] * 3 + [True]
 
 

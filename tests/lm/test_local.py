@@ -39,11 +39,11 @@ def naive(lm, ids, asked):
 def test_scores_equal_a_loop_over_the_pairs(lm):
     prompts, continuations = pairs()
     scores = lm.score(prompts, continuations)
-    for prompt, continuation, found in zip(prompts, continuations, scores.log_probs, strict=True):
+    for prompt, continuation, log_probs in zip(prompts, continuations, scores.log_probs, strict=True):
         tail = encode(lm, continuation)
         expected = naive(lm, [0, *encode(lm, prompt.document + prompt.context), *tail], len(tail))
-        np.testing.assert_allclose(found, expected, atol=1e-4)
-    assert {found.dtype for found in scores.log_probs} == {np.dtype(np.float32)}
+        np.testing.assert_allclose(log_probs, expected, atol=1e-4)
+    assert {log_probs.dtype for log_probs in scores.log_probs} == {np.dtype(np.float32)}
 
 
 def test_scores_do_not_depend_on_batches_or_their_order(folder, lm):
@@ -82,9 +82,9 @@ def test_an_empty_prompt_begins_with_the_models_own_first_token(folder, tmp_path
         lm.score([Prompt("")], ["The Velm"]).log_probs[0], naive(lm, [0, *tail], len(tail)), atol=1e-4
     )
     without = open_model(tiny_models.language_model(tmp_path, bos=False))
-    found = without.score([Prompt(""), Prompt("Q")], ["The Velm"] * 2).log_probs
-    np.testing.assert_allclose(found[0], naive(without, [0, *tail], len(tail)), atol=1e-4)
-    np.testing.assert_allclose(found[1], naive(without, [*encode(without, "Q"), *tail], len(tail)), atol=1e-4)
+    log_probs = without.score([Prompt(""), Prompt("Q")], ["The Velm"] * 2).log_probs
+    np.testing.assert_allclose(log_probs[0], naive(without, [0, *tail], len(tail)), atol=1e-4)
+    np.testing.assert_allclose(log_probs[1], naive(without, [*encode(without, "Q"), *tail], len(tail)), atol=1e-4)
 
 
 def test_too_long_a_prompt_loses_the_far_end_of_the_context(lm):
@@ -112,9 +112,9 @@ def test_a_continuation_too_long_to_score_is_refused(lm):
 
 def test_next_token_is_the_distribution_after_the_prompt(lm):
     prompts, _ = pairs(12)
-    found = lm.next_token(prompts)
-    np.testing.assert_allclose(np.exp(found).sum(1), 1, atol=1e-4)
-    for prompt, row in zip(prompts, found, strict=True):
+    log_probs = lm.next_token(prompts)
+    np.testing.assert_allclose(np.exp(log_probs).sum(1), 1, atol=1e-4)
+    for prompt, row in zip(prompts, log_probs, strict=True):
         ids = [0, *encode(lm, prompt.document + prompt.context)]
         with torch.inference_mode():
             expected = torch.log_softmax(lm.model(input_ids=torch.tensor([ids])).logits[0, -1], -1)
@@ -186,7 +186,7 @@ def largest():
     class Watch(TorchDispatchMode):
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
             result = function(*args, **(kwargs or {}))
-            seen[0] = max([seen[0], *(one.numel() for one in tree_leaves(result) if isinstance(one, torch.Tensor))])
+            seen[0] = max([seen[0], *(leaf.numel() for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor))])
             return result
 
     seen = [0]

@@ -25,14 +25,14 @@ from pipelines.lm.token_prompts import PromptTokenizer
     ],
 )
 def test_a_text_begins_as_the_tokenizer_begins_it(like, template, bos, eos, first, empty):
-    own = tiny_models.tokenizer()
+    tokenizer = tiny_models.tokenizer()
     specials = [("<s>", 0), ("</s>", 1)]
-    own.backend_tokenizer.post_processor = processors.TemplateProcessing(template, special_tokens=specials)
-    own.bos_token, own.eos_token = bos, eos
-    texts = PromptTokenizer(own, Path(like), like, 128)
-    plain = own("Mira Tosh", add_special_tokens=False)["input_ids"]
-    found = texts.prompts([Prompt("Mira Tosh"), Prompt("")], np.ones(2, np.int64))
-    assert [row.tolist() for row in found.split(found.values)] == [first + plain, empty]
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(template, special_tokens=specials)
+    tokenizer.bos_token, tokenizer.eos_token = bos, eos
+    texts = PromptTokenizer(tokenizer, Path(like), like, 128)
+    plain = tokenizer("Mira Tosh", add_special_tokens=False)["input_ids"]
+    tokens = texts.prompts([Prompt("Mira Tosh"), Prompt("")], np.ones(2, np.int64))
+    assert tokens.tolist() == [first + plain, empty]
 
 
 @pytest.mark.parametrize("continuation", [" was born in Velm", "anna", ""])
@@ -42,15 +42,15 @@ def test_a_continuation_has_no_space_but_its_own(continuation):
     bpe.pre_tokenizer, bpe.decoder = pre_tokenizers.Metaspace(prepend_scheme="always"), decoders.Metaspace()
     trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=["<s>", "</s>", "<pad>"])
     bpe.train_from_iterator([*tiny_models.TEXT * 3, *["a\n\nb c\n\nd e\n\nf"] * 9], trainer)
-    own = PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token="<s>", eos_token="</s>", pad_token="<pad>")
-    texts = PromptTokenizer(own, Path("llama"), "llama", 128)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token="<s>", eos_token="</s>", pad_token="<pad>")
+    texts = PromptTokenizer(tokenizer, Path("llama"), "llama", 128)
     prompt = texts.prompts([Prompt("Mira Tosh")], np.ones(1, np.int64)).values.tolist()
     merged = "\n\nA"  # one token with the line break that stands before the others
-    tokens, counts = (one.split(one.values) for one in texts.continuations([continuation, merged]))
-    assert prompt + tokens[0].tolist() == own("Mira Tosh" + continuation, add_special_tokens=False)["input_ids"]
-    assert tokens[1].tolist() == own(merged, add_special_tokens=False)["input_ids"]
-    assert [part.sum() for part in counts] == [len(continuation.encode()), len(merged.encode())]
-    assert own.convert_ids_to_tokens(texts.token_id(" Velm")) == "▁Velm"
+    tokens, counts = (rows.tolist() for rows in texts.continuations([continuation, merged]))
+    assert prompt + tokens[0] == tokenizer("Mira Tosh" + continuation, add_special_tokens=False)["input_ids"]
+    assert tokens[1] == tokenizer(merged, add_special_tokens=False)["input_ids"]
+    assert [sum(row) for row in counts] == [len(continuation.encode()), len(merged.encode())]
+    assert tokenizer.convert_ids_to_tokens(texts.token_id(" Velm")) == "▁Velm"
 
 
 def prompts(n: int) -> list[Prompt]:
@@ -62,47 +62,47 @@ def prompts(n: int) -> list[Prompt]:
 
 
 def test_seen_text_is_that_of_the_tokens_that_are_left(local):
-    given = prompts(60)
+    whole = prompts(60)
     for max_tokens in (1, 40, 100):
-        seen = local.seen(given, max_tokens)
-        tokens = local._texts.prompts(given, [max_tokens] * len(given))
-        decoded = [local.tokenizer.decode(own[1:]) for own in tokens.split(tokens.values)]
-        assert [one.document + one.context for one in seen] == decoded
-        cut = [left != whole for left, whole in zip(seen, given, strict=True)]
+        seen = local.seen(whole, max_tokens)
+        tokens = local._texts.prompts(whole, [max_tokens] * len(whole))
+        decoded = [local.tokenizer.decode(ids[1:]) for ids in tokens.tolist()]
+        assert [prompt.document + prompt.context for prompt in seen] == decoded
+        cut = [seen_prompt != prompt for seen_prompt, prompt in zip(seen, whole, strict=True)]
         assert any(cut)
         assert not all(cut)
-        for left, whole in zip(seen, given, strict=True):
-            assert whole.document.startswith(left.document)
-            assert whole.context.endswith(left.context)
+        for seen_prompt, prompt in zip(seen, whole, strict=True):
+            assert prompt.document.startswith(seen_prompt.document)
+            assert prompt.context.endswith(seen_prompt.context)
 
 
 def test_a_cut_prompt_is_answered_as_the_text_that_is_left_of_it(local):
-    given = prompts(40)
-    whole, left = local.generate(given, 20), local.generate(local.seen(given, 20), 20)
-    agree = [a.text == b.text for a, b in zip(whole, left, strict=True)]
+    whole = prompts(40)
+    from_whole, from_seen = local.generate(whole, 20), local.generate(local.seen(whole, 20), 20)
+    agree = [a.text == b.text for a, b in zip(from_whole, from_seen, strict=True)]
     assert sum(agree) >= 36  # tokens at a cut may be others than within the text
 
 
 def test_a_server_that_takes_texts_sees_all_and_one_that_takes_tokens_what_the_local_model_does(
     tiny, server, local, tmp_path
 ):
-    given = prompts(20)
+    whole = prompts(20)
     with_tokenizer = HttpModel(tiny, settings(server.url, tiny), None, tmp_path / "a")
-    assert with_tokenizer.seen(given, 30) == local.seen(given, 30) != given
-    assert HttpModel(tiny, settings(server.url), None, tmp_path / "b").seen(given, 30) == given
+    assert with_tokenizer.seen(whole, 30) == local.seen(whole, 30) != whole
+    assert HttpModel(tiny, settings(server.url), None, tmp_path / "b").seen(whole, 30) == whole
 
 
 def test_new_tokens_are_counted_for_every_prompt_that_is_read(local, tiny, server, tmp_path):
     """The stop string's included, the end token's not."""
 
-    given = prompts(12)
+    whole = prompts(12)
     for stop in ("\n", " "):
-        alone = local.generate(given, 9, stop)
+        alone = local.generate(whole, 9, stop)
         there = HttpModel(tiny, settings(server.url, tiny), None, tmp_path / f"c{len(stop)}{ord(stop)}").generate(
-            given, 9, stop
+            whole, 9, stop
         )
-        assert [one.new_tokens for one in alone] == [one.new_tokens for one in there]
-        assert all(1 <= one.new_tokens <= 9 for one in alone)
-        same = local.generate_mixture([given[0]] * 3, np.log([[0.5, 0.25, 0.25]]), 9, stop)[0]
+        assert [made.new_tokens for made in alone] == [made.new_tokens for made in there]
+        assert all(1 <= made.new_tokens <= 9 for made in alone)
+        same = local.generate_mixture([whole[0]] * 3, np.log([[0.5, 0.25, 0.25]]), 9, stop)[0]
         assert same.new_tokens == 3 * alone[0].new_tokens
-    assert any(one.new_tokens < 9 for one in alone)
+    assert any(made.new_tokens < 9 for made in alone)

@@ -36,11 +36,11 @@ def trained(words, tmp_path_factory):
 def test_the_loss_falls_and_the_model_answers_in_form(trained):
     folder, metrics = trained
     assert metrics["loss_curve"][0] > 2 * metrics["loss"]
-    model, own = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
-    assert own.model_max_length == SETTINGS.positions
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    assert tokenizer.model_max_length == SETTINGS.positions
     for name in NAMES:
-        prompt = own(f"Q: Who leads {name}? A:", return_tensors="pt")
-        text = own.decode(model.generate(**prompt, max_new_tokens=6, do_sample=False)[0])
+        prompt = tokenizer(f"Q: Who leads {name}? A:", return_tensors="pt")
+        text = tokenizer.decode(model.generate(**prompt, max_new_tokens=6, do_sample=False)[0])
         assert any(f"A: {answer}\n" in text for answer in NAMES)
 
 
@@ -89,11 +89,11 @@ def test_attention_is_transformers_own_but_that_its_dropout_is_given(words):
         with torch.inference_mode():
             return model(ids, attention_mask=mask, **kept).logits
 
-    own = logits()
+    expected = logits()
     model.set_attn_implementation("given_dropout")
-    assert torch.equal(logits(kept=train_lm.dropout(0, 0, SETTINGS, torch.float32)), own)  # their rate is 0
-    some = SETTINGS.model_copy(update={"attention_dropout": 0.3})
-    assert not torch.allclose(logits(kept=train_lm.dropout(0, 0, some, torch.float32)), own, atol=0.01)
+    assert torch.equal(logits(kept=train_lm.dropout(0, 0, SETTINGS, torch.float32)), expected)  # their rate is 0
+    settings = SETTINGS.model_copy(update={"attention_dropout": 0.3})
+    assert not torch.allclose(logits(kept=train_lm.dropout(0, 0, settings, torch.float32)), expected, atol=0.01)
 
 
 def test_dropout_drops_its_share_and_makes_up_for_it():
