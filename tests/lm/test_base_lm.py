@@ -66,14 +66,15 @@ def test_training_on_c4_leaves_a_model_that_loads(c4, words, tmp_path):
 
 
 def test_training_on_the_corpora_reads_all_but_the_one_that_judges(words, tmp_path):
-    for name in ("pile", "wikipedia", "wikitext"):
+    corpora = ["pile", "wikipedia", "wikitext"]
+    for name in corpora:
         (tmp_path / "corpus" / name).mkdir(parents=True)
         pq.write_table(pa.table({"text": [f"The {name} by the sea."] * 9}), tmp_path / "corpus" / name / "docs.parquet")
-    assert {text for _, text in base_lm.read_corpora(tmp_path / "corpus")} == {
+    assert {text for _, text in base_lm.read_corpora(tmp_path / "corpus", corpora)} == {
         "The pile by the sea.",
         "The wikipedia by the sea.",
     }
-    base_lm.train_on_text(tmp_path / "corpus", words, tmp_path / "lm", 0, LM)
+    base_lm.train_on_text(tmp_path / "corpus", words, tmp_path / "lm", 0, LM, corpora)
     assert (tmp_path / "lm/model.safetensors").is_file()
 
 
