@@ -51,7 +51,7 @@ class LocalModel:
         self._head = Head(self.model)
         self._decoder = Decoder(self.model, self.tokenizer, self._logits_after)
         check = ShortcutCheck(self.model, self.tokenizer, folder, self.max_tokens)
-        keeps_keys_and_values = prefixes.keeps_keys_and_values(self.model)
+        keeps_keys_and_values = not self.model._is_stateful  # as a transformer, but not a recurrent model
         self._shares_prefixes = keeps_keys_and_values and check.shared_prefixes()
         self._decoder.cached = check.cached_decoding(self._decoder, gaps=False)
         self._holds = keeps_keys_and_values and self._decoder.cached and check.cached_decoding(self._decoder, gaps=True)
@@ -72,7 +72,7 @@ class LocalModel:
         first = pairs.lengths - scored.lengths - 1  # the column that predicts the continuation's first token
         log_probs = np.empty(len(scored.values), np.float32)
         # The last token of a pair is predicted, but no token after it: the model need not read it.
-        inputs = pairs.slice(np.arange(len(nonempty)), np.zeros(len(nonempty), np.int64), pairs.lengths - 1)
+        inputs = pairs.slice(np.arange(len(nonempty)), 0, pairs.lengths - 1)
         for batch, outputs, skipped in self._forward_passes(inputs, first):
             counted = scored.lengths[batch]
             rows, columns = np.repeat(np.arange(len(batch)), counted), spans(first[batch] - skipped, counted)
@@ -165,13 +165,13 @@ class LocalModel:
         step = max(1, self.batch_tokens // length)
         for start in range(0, len(leaders), step):
             leading = members[leaders[start : start + step]]
-            read = prefixes.Prefixes(self.model, self._padded(_columns(rows, leading, 0, length)))
+            read = prefixes.Prefixes(self.model, self._padded(rows.slice(leading, 0, length)))
             chosen = np.flatnonzero((start <= owners) & (owners < start + step))
             remaining = rows.lengths[members[chosen]] - length
             for batch in self._batches(np.maximum(remaining, (remaining + length) // CACHED_PER_NEW)):
                 numbers = members[chosen[batch]]
                 past = read.cache_for(torch.from_numpy(owners[chosen[batch]] - start))
-                ids = self._padded(_columns(rows, numbers, length, remaining[batch]))
+                ids = self._padded(rows.slice(numbers, length, remaining[batch]))
                 yield numbers, self._run(input_ids=ids, past_key_values=past), length
 
     def _batches(self, lengths: np.ndarray) -> Iterator[np.ndarray]:
@@ -225,11 +225,6 @@ def _windows(shared: np.ndarray, group: np.ndarray, max_tokens: int) -> Iterator
         held |= prefixes_of_question
     if start < len(group):
         yield np.arange(start, len(group))
-
-
-def _columns(rows: Ragged, numbers: np.ndarray, start: int, lengths: int | np.ndarray) -> Ragged:
-    """`lengths` tokens of the rows `numbers`, from column `start` on."""
-    return rows.slice(numbers, np.full(len(numbers), start), np.broadcast_to(lengths, len(numbers)))
 
 
 def _max_tokens(config, tokenizer) -> int:

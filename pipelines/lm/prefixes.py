@@ -27,7 +27,7 @@ def shared(rows: Ragged, limits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     nothing = np.zeros(n, np.int64), np.zeros(n, np.int64)
     if n < 2 or width < BLOCK:
         return nothing
-    table, _ = padded(rows.slice(np.arange(n), np.zeros(n, np.int64), limits), width, -1)
+    table, _ = padded(rows.slice(np.arange(n), 0, limits), width, -1)
     table = (table + 1).astype(">u4")  # big-endian, so that order by bytes is order by tokens
     order = np.argsort(table.view(f"S{4 * width}").ravel(), kind="stable")
     table, limits = table[order], limits[order]
@@ -104,11 +104,6 @@ def _zeros(part: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
     """Zeros (rows, heads, columns, width) for `shape` (rows, columns), of the format and device of `part`."""
     rows, columns = shape
     return part.new_zeros(rows, part.shape[1], columns, part.shape[3])
-
-
-def keeps_keys_and_values(model) -> bool:
-    """Whether the model says that it caches keys and values alone, as a transformer does."""
-    return not model._is_stateful
 
 
 def window(config) -> float:

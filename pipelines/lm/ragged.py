@@ -34,13 +34,13 @@ class Ragged:
 
     def take(self, rows: np.ndarray) -> Ragged:
         """The sequences `rows`, in that order."""
-        return self.slice(rows, np.zeros(len(rows), np.int64), self.lengths[rows])
+        return self.slice(rows, 0, self.lengths[rows])
 
-    def slice(self, rows: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> Ragged:
-        """`lengths[i]` values of sequence rows[i], from its value number `starts[i]` on."""
-        return Ragged(
-            self.values[spans(self.bounds[rows] + starts, lengths)], np.concatenate([[0], np.cumsum(lengths)])
-        )
+    def slice(self, rows: np.ndarray, starts: int | np.ndarray, lengths: int | np.ndarray) -> Ragged:
+        """`lengths` values of each sequence in `rows`, from its value number `starts` on; numbers, or one per row."""
+        lengths = np.broadcast_to(lengths, len(rows))
+        bounds = np.concatenate([[0], np.cumsum(lengths)])
+        return Ragged(self.values[spans(self.bounds[rows] + starts, lengths)], bounds)
 
     def split(self, values: np.ndarray) -> list[np.ndarray]:
         """Cut `values` (total,) into one array per sequence."""

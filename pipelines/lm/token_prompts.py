@@ -81,9 +81,7 @@ class PromptTokenizer:
             return joined([opening, tokens])
         head, tail, every = lengths.copy(), np.zeros(n, np.int64), np.arange(n)
         head[too_long], tail[too_long] = from_document, from_context
-        return joined(
-            [opening, tokens.slice(every, np.zeros(n, np.int64), head), tokens.slice(every, lengths - tail, tail)]
-        )
+        return joined([opening, tokens.slice(every, 0, head), tokens.slice(every, lengths - tail, tail)])
 
     def seen(self, prompts: Sequence[Prompt], reserved: np.ndarray) -> list[Prompt]:
         """The text of each prompt as `prompts` cuts it."""
@@ -103,7 +101,7 @@ class PromptTokenizer:
             return self.tokens(texts, ends=True)
         width, every = len(self._before), np.arange(len(texts))
         tokens, ends = self.tokens([BEFORE + text for text in texts], ends=True)
-        first = padded(tokens.slice(every, 0 * every, np.minimum(tokens.lengths, width)), width, -1)[0]
+        first = padded(tokens.slice(every, 0, np.minimum(tokens.lengths, width)), width, -1)[0]
         separate = (first == self._before).all(1)
         if not separate.all():  # BEFORE merged with these texts: tokenise them by themselves
             texts = [BEFORE * after + text for after, text in zip(separate.tolist(), texts, strict=True)]

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import psutil
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from pipelines.errors import LongtailError
 from pipelines.lm.fast_layers import replace_slow_layers
-from pipelines.lm.model_files import check_complete
+from pipelines.lm.model_files import check_complete, count_parameters
 
 TOLERANCE = 0.05  # nats: largest mean absolute difference of a token's log-prob from fp32's
 TOKENS = 64  # of TEXT at most
@@ -29,13 +29,12 @@ def load(folder: Path, tokenizer, dtype: str, device: str) -> PreTrainedModel:
     """
     expected = None
     if dtype != "fp32":
-        fp32_bytes = 4 * _count_parameters(folder)
+        fp32_bytes = 4 * (count_parameters(folder) or 0)
         if fp32_bytes < 0.8 * psutil.virtual_memory().available:
             expected = _log_probs(_open(folder, "fp32", "cpu"), tokenizer)
         else:
-            print(
-                f"warning: {folder}: {dtype} not compared with fp32, which takes {fp32_bytes / 1e9:.0f} GB", flush=True
-            )
+            gigabytes = fp32_bytes / 1e9
+            print(f"warning: {folder}: {dtype} not compared with fp32, which takes {gigabytes:.0f} GB", flush=True)
     model = _open(folder, dtype, device)
     if expected is not None:
         difference = float((_log_probs(model, tokenizer) - expected).abs().mean())
@@ -75,11 +74,6 @@ def _open(folder: Path, dtype: str, device: str) -> PreTrainedModel:
         model = model.to(device)
     replace_slow_layers(model)
     return model
-
-
-def _count_parameters(folder: Path) -> int:
-    with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder)).num_parameters()
 
 
 @torch.inference_mode()
