@@ -1,4 +1,4 @@
-"""Whatever kind of tokenizer a language model has, a text's pieces are that text, and no character is split."""
+"""Any kind of tokenizer gives tokens that can be cut without splitting a character; tiktoken gives the same ones."""
 
 import json
 from collections.abc import Callable
@@ -6,18 +6,21 @@ from functools import partial
 
 import numpy as np
 import pytest
+from corpora import LEARNT
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
+from pipelines.corpus import token_bytes
 from pipelines.corpus.cut import cut_texts
-from pipelines.corpus.token_bytes import Encoder, open_encoder
+from pipelines.corpus.token_bytes import Encoder, byte_pairs, byte_positions, open_encoder
+from pipelines.corpus.tokenizer import encode, open_tokenizer, train
 
-LEARNT = ["the cat sat on the mat and the dog sat too, é 北", "they're 1234 -- don't\n\n  stop!!"] * 30
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 # Spaces, marks that join the letter before, letters that a normalizer makes longer, and names of bytes.
 ODD = "ab é北🙂\n\r\t\x00\x85\u3000\u200d▁e\u0301\u0345ﬁŉİ\u1100\u1161<0xE9>"
+ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=120)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=80) | st.text(alphabet=ODD, max_size=60)
 
 
@@ -123,11 +126,84 @@ def test_pieces_join_to_the_text_and_none_is_empty(
     parts = [tokens.data[begin:end].decode() for begin, end in zip(pieces.begin, pieces.end, strict=True)]
     assert all(parts), "two documents would have the same id"
     for i, text in enumerate(texts):
-        own = "".join(part for part, of in zip(parts, pieces.text, strict=True) if of == i)
+        joined = "".join(part for part, number in zip(parts, pieces.text, strict=True) if number == i)
         if tokens.counts[i] < least:
-            assert own == ""
+            assert joined == ""
         elif short == "merge":
-            assert own == text
+            assert joined == text
             assert pieces.tokens[pieces.text == i].sum() == tokens.counts[i]
         else:
-            assert text.startswith(own)
+            assert text.startswith(joined)
+
+
+@settings(max_examples=300, deadline=None)
+@given(texts=st.lists(ANY_TEXT | st.text("'tsredlvmc a\n\r\t\u00a0\u0085x1é北!", max_size=60), max_size=4))
+def test_both_ways_give_the_same_tokens(folder, slow, texts: list[str]) -> None:
+    fast = open_encoder(folder)
+    assert isinstance(fast, token_bytes._ByteEncoder)
+    for one, other in zip(fast(texts), slow(texts), strict=True):
+        assert np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other
+
+
+def test_every_character_is_taken_for_the_same_kind_by_both_ways(tmp_path) -> None:
+    # Two libraries' tables of letters, digits and spaces. A vocabulary in which a character is one token with a letter,
+    # a digit or a "!" before it, if it is of that kind, shows which kind each library takes it for.
+    train(["x"], 259, tmp_path)
+    parts = json.loads((tmp_path / "tokenizer.json").read_text())
+    bytes_ = sorted(set(parts["model"]["vocab"]) - {"<s>", "</s>", "<pad>"})
+    parts["model"]["merges"] = [[kind, byte] for kind in "e1!" for byte in bytes_]
+    parts["model"]["vocab"] |= {"".join(pair): 259 + i for i, pair in enumerate(parts["model"]["merges"])}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(parts))
+    tokenizer = open_tokenizer(tmp_path)
+    fast = open_encoder(tmp_path)
+    assert isinstance(fast, token_bytes._ByteEncoder)
+    codes = [*range(0xD800), *range(0xE000, 0x20000), *range(0x20000, 0x40000, 16), *range(0x40000, 0x110000, 4096)]
+    text = "".join(f"e{c}1{c}!{c}" for c in map(chr, codes))
+    assert np.array_equal(fast([text]).ids, encode(tokenizer, [text])[0][0])
+
+
+def test_a_book_of_spaces_or_of_one_letter_can_be_tokenised(folder) -> None:
+    for text in (" " * 2_000_000 + "x", "a" * 2_000_000):
+        assert open_encoder(folder)([text]).sizes.tolist() == [len(text)]
+
+
+def is_byte_level(folder, tmp_path, change) -> bool:
+    parts = json.loads((folder / "tokenizer.json").read_text())
+    change(parts)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(parts))
+    return byte_pairs(open_tokenizer(tmp_path)) is not None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda p: p.update(normalizer={"type": "NFC"}),
+        lambda p: p["pre_tokenizer"].update(add_prefix_space=True),
+        lambda p: p["pre_tokenizer"].update(use_regex=False),
+        lambda p: p["model"].update(ignore_merges=True),
+        lambda p: p["model"]["merges"].reverse(),
+        lambda p: p["added_tokens"][0].update(special=False),
+    ],
+)
+def test_a_tokenizer_that_tiktoken_would_run_otherwise_goes_the_slow_way(folder, tmp_path, change) -> None:
+    assert is_byte_level(folder, tmp_path, lambda parts: None)
+    assert not is_byte_level(folder, tmp_path, change)
+
+
+def test_a_vocabulary_with_an_unreachable_token_goes_the_slow_way(tmp_path) -> None:
+    # "bc" is made first, so "ab" + "c" never meet; tiktoken would join "a" and "bc" to "abc".
+    train(["x"], 259, tmp_path)
+    parts = json.loads((tmp_path / "tokenizer.json").read_text())
+    size = len(parts["model"]["vocab"])
+    parts["model"]["merges"] = [["b", "c"], ["a", "b"], ["ab", "c"]]
+    parts["model"]["vocab"] |= {"bc": size, "ab": size + 1, "abc": size + 2}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(parts))
+    tokenizer = open_tokenizer(tmp_path)
+    assert len(encode(tokenizer, ["abc"])[0][0]) == 2
+    assert byte_pairs(tokenizer) is None
+
+
+@settings(deadline=None)
+@given(st.text())
+def test_byte_positions_are_those_of_utf8(text: str) -> None:
+    assert byte_positions(text).tolist() == [len(text[:i].encode()) for i in range(len(text) + 1)]

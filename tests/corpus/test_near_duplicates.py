@@ -1,49 +1,13 @@
-"""Sides are decided by the document alone, and near-duplicates are found, others not."""
+"""Near-duplicates of documents in earlier splits are found, and no others."""
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipelines import params
-from pipelines.corpus import query_split
-from pipelines.corpus.query_split import PERMUTATIONS, SHINGLE, bands, near_duplicates, side, signatures
-
-QUERIES = params.Queries(
-    context_tokens=8,
-    continuation_tokens=8,
-    validation_share=0.2,
-    test_share=0.3,
-    per_document=1,
-    max_per_split=10,
-    near_duplicate=0.8,
-)
-
-
-def corpus(share: float, query_files: str | None = None) -> params.CorpusOf:
-    return params.CorpusOf(documents=None, weights=None, query_share=share, query_files=query_files)
-
-
-def sides(names: list[str], share: float, seed: int = 0) -> list[str]:
-    return [side(seed, name, "a.txt", corpus(share), QUERIES) for name in names]
-
-
-def test_shares_come_out_and_a_document_stays_on_its_side() -> None:
-    names = [f"document{i}" for i in range(4000)]
-    half = sides(names, 0.5)
-    shares = {name: half.count(name) / len(half) for name in set(half)}
-    assert shares == pytest.approx({"corpus": 0.5, "train": 0.25, "validation": 0.1, "test": 0.15}, abs=0.03)
-    assert half == sides(names, 0.5)
-    # With more queries wanted, documents leave the corpus; none of the queries changes its split.
-    more = sides(names, 0.7)
-    assert all(old in ("corpus", new) for old, new in zip(half, more, strict=True))
-    assert set(sides(names, 0.0)) == {"corpus"}
-    assert half != sides(names, 0.5, seed=1)
-
-
-def test_files_can_say_their_side() -> None:
-    files = {"wiki.train.tokens": "corpus", "wiki.test.tokens": "test", "test-00000-of-00001.parquet": "test"}
-    assert {file: side(0, "document", file, corpus(0.0, "*test*"), QUERIES) for file in files} == files
+from pipelines.corpus import near_duplicates as module
+from pipelines.corpus.near_duplicates import PERMUTATIONS, SHINGLE, bands, near_duplicates, signatures
+from pipelines.corpus.sample import SPLITS
 
 
 def signed(*texts: np.ndarray | list[int]) -> np.ndarray:
@@ -82,30 +46,30 @@ def test_short_documents_have_signatures_too() -> None:
 
 
 def found(documents: dict[str, tuple[str, np.ndarray]], threshold: float) -> set[str]:
-    own = signed(*(tokens for _, tokens in documents.values()))
-    return found_by(own, list(documents), [side for side, _ in documents.values()], threshold)
+    minhashes = signed(*(tokens for _, tokens in documents.values()))
+    return found_by(minhashes, list(documents), [split for split, _ in documents.values()], threshold)
 
 
-def found_by(signatures: np.ndarray, names: list[str], sides: list[str], threshold: float, **config: str) -> set[str]:
+def found_by(signatures: np.ndarray, names: list[str], splits: list[str], threshold: float, **config: str) -> set[str]:
     con = duckdb.connect(config=config)
     con.register(
-        "given",
+        "documents",
         pa.table(
             {
                 "source_document": names,
-                "side": sides,
+                "split": splits,
                 "signature": pa.FixedSizeListArray.from_arrays(pa.array(signatures.ravel()), PERMUTATIONS),
                 "bands": list(bands(signatures, threshold)),
             }
         ),
     )
-    return near_duplicates(con, "given", threshold)
+    return near_duplicates(con, "documents", threshold)
 
 
 def alike(rng: np.random.Generator, count: int, changed: float) -> np.ndarray:
     """Signatures of one text with a share of it changed, each time elsewhere."""
-    own = np.tile(rng.integers(0, 2**32, PERMUTATIONS, dtype=np.uint32), (count, 1))
-    return np.where(rng.random(own.shape) < changed, rng.integers(0, 2**32, own.shape, dtype=np.uint32), own)
+    same = np.tile(rng.integers(0, 2**32, PERMUTATIONS, dtype=np.uint32), (count, 1))
+    return np.where(rng.random(same.shape) < changed, rng.integers(0, 2**32, same.shape, dtype=np.uint32), same)
 
 
 @pytest.mark.parametrize("threshold", [0.5, 0.8, 1.0])
@@ -127,27 +91,27 @@ def test_near_duplicates_of_the_corpus_are_found_and_only_they(threshold: float)
 def test_however_few_are_compared_first_all_near_duplicates_are_found(
     monkeypatch: pytest.MonkeyPatch, first: int
 ) -> None:
-    monkeypatch.setattr(query_split, "FIRST", first)
+    monkeypatch.setattr(module, "FIRST", first)
     rng = np.random.default_rng(5)
-    own = np.concatenate([alike(rng, 60, changed) for changed in (0.05, 0.1, 0.13, 0.2)])
-    sides = rng.choice(query_split.SIDES, len(own), p=[0.6, 0.2, 0.1, 0.1])
-    names, ranks = [f"d{i}" for i in range(len(own))], np.array([query_split.SIDES.index(side) for side in sides])
-    together = (bands(own, 0.8)[:, None] == bands(own, 0.8)).any(axis=2)
-    similar = (own[:, None] == own).mean(axis=2) >= 0.8
+    minhashes = np.concatenate([alike(rng, 60, changed) for changed in (0.05, 0.1, 0.13, 0.2)])
+    splits = rng.choice(SPLITS, len(minhashes), p=[0.6, 0.2, 0.1, 0.1])
+    names, ranks = [f"d{i}" for i in range(len(minhashes))], np.array([SPLITS.index(split) for split in splits])
+    together = (bands(minhashes, 0.8)[:, None] == bands(minhashes, 0.8)).any(axis=2)
+    similar = (minhashes[:, None] == minhashes).mean(axis=2) >= 0.8
     expected = (together & similar & (ranks[:, None] > ranks)).any(axis=1)
-    assert found_by(own, names, sides.tolist(), 0.8) == {names[i] for i in np.flatnonzero(expected)}
+    assert found_by(minhashes, names, splits.tolist(), 0.8) == {names[i] for i in np.flatnonzero(expected)}
     assert 20 < expected.sum() < (ranks > 0).sum()
 
 
 def test_thousands_of_near_duplicates_of_one_another_need_little_memory() -> None:
-    own = alike(np.random.default_rng(6), 3000, 0.04)
-    sides = ["train" if i % 5 == 0 else "corpus" for i in range(len(own))]
-    names = [f"d{i}" for i in range(len(own))]
-    expected = {name for name, side in zip(names, sides, strict=True) if side == "train"}
-    assert found_by(own, names, sides, 0.8, memory_limit="100MB", temp_directory="", threads="1") == expected
+    minhashes = alike(np.random.default_rng(6), 3000, 0.04)
+    splits = ["train" if i % 5 == 0 else "corpus" for i in range(len(minhashes))]
+    names = [f"d{i}" for i in range(len(minhashes))]
+    expected = {name for name, split in zip(names, splits, strict=True) if split == "train"}
+    assert found_by(minhashes, names, splits, 0.8, memory_limit="100MB", temp_directory="", threads="1") == expected
 
 
-def test_of_two_similar_documents_on_different_sides_the_later_one_goes() -> None:
+def test_of_two_similar_documents_on_different_splits_the_later_one_goes() -> None:
     text = np.arange(300)
     every = {name: (name, text) for name in ("corpus", "test", "validation", "train")}
     assert found(every, 0.8) == {"test", "validation", "train"}
