@@ -116,7 +116,7 @@ def _chosen(workers: int) -> SimpleNamespace:
         seed=0,
         compute=params.Compute(**values["compute"] | {"threads": workers, "workers": workers}),
         ingest=params.Ingest(max_reject_share=1.0, memory_gb=2.0),
-        corpus=params.Corpus(wikipedia=corpus, pile=corpus, wikitext=corpus),
+        corpus=dict.fromkeys(("wikipedia", "pile", "wikitext"), corpus),
         chunk=params.Chunk(tokens=TOKENS, min_tokens=LEAST, short="merge"),
         queries=params.Queries(**values["queries"]),
     )

@@ -41,7 +41,7 @@ def chosen(
         seed=3,
         compute=params.Compute(**{**values["compute"], "threads": 1, "workers": workers}),
         ingest=params.Ingest(**{**values["ingest"], "max_reject_share": 0.1}),
-        corpus=params.Corpus(wikipedia=corpus, pile=corpus, wikitext=corpus),
+        corpus=dict.fromkeys(("wikipedia", "pile", "wikitext"), corpus),
         chunk=params.Chunk(tokens=32, min_tokens=8, short="merge"),
         queries=params.Queries(**shares, **{**lengths, **queries}),
     )
