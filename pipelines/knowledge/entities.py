@@ -21,10 +21,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines import database, params, shards, stage
+from pipelines import code, database, params, shards, stage
 from pipelines.pool import processes
 from pipelines.relations import property_ids
-from pipelines.sources import entity_api, query_service, streams, wikidata
+from pipelines.sources import entity_api, query_service, wikidata
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.wikimedia import open_client
 
@@ -53,9 +53,7 @@ def build_entities(
     pages = [file for file in files if query_service.is_page(file)]
     dumps = [file for file in files if file not in pages]
     properties = tuple(property_ids(raw / "entityquestions/relation_query_templates.json"))
-    key = shards.key_of(
-        properties, [*map(_fingerprint, dumps)], *map(Path, (__file__, wikidata.__file__, streams.__file__))
-    )
+    key = shards.key_of(code.fingerprint("pipelines.knowledge.entities"), properties, [*map(_fingerprint, dumps)])
     rejects = Rejects(ingest.max_reject_share)
     with processes(compute) as executor:
         stream = ((str(dump), block) for dump in dumps for block in wikidata.read_blocks(dump))

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import duckdb
 
-from pipelines import database, params, pool, shards, stage
+from pipelines import code, database, params, pool, shards, stage
 from pipelines.errors import LongtailError
 from pipelines.sources import pageviews, pageviews_api, redirects, wikimedia
 from pipelines.sources.rejects import Rejects
@@ -69,7 +69,7 @@ def _from_dumps(
     files = pageviews.choose_files(_files(raw / "pageviews"), popularity.month, popularity.agents)
     tables = _files(raw / "redirects")
     loaded = _load_redirects(db, tables)
-    key = shards.key_of(files, rejects.max_share, *files, Path(pageviews.__file__), Path(__file__))
+    key = shards.key_of(code.fingerprint("pipelines.knowledge.popularity"), files, rejects.max_share, *files)
     with pool.processes(compute, len(files)) as executor:
         parts = shards.map_shards("popularity", key, partial(_read_file, rejects.max_share), files, executor)
     for part in parts:

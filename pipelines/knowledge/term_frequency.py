@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import duckdb
 import pyarrow as pa
 
-from pipelines import database, params, pool, shards, stage
+from pipelines import code, database, params, pool, shards, stage
 from pipelines.relations import RELATIONS
 from pipelines.sources import c4
 from pipelines.sources.rejects import Rejects
@@ -52,7 +52,9 @@ def build_term_frequency(
     passes = max(1, ceil(names * compute.workers / (ingest.memory_gb * NAMES_PER_GB)))
     workers = min(compute.workers, passes)
     tables = [wikidata / "entities.parquet", wikidata / "claims.parquet"]
-    key = shards.key_of(digest, passes, sorted(relations), *tables, Path(c4.__file__), Path(__file__))
+    key = shards.key_of(
+        code.fingerprint("pipelines.knowledge.term_frequency"), digest, passes, sorted(relations), *tables
+    )
     count = partial(_count, wikidata, files, sorted(relations), sample_mb, ingest.memory_gb / workers)
     shares = [f"qid % {passes} = {remainder}" for remainder in range(passes)]
     with pool.processes(compute, passes) as executor:
