@@ -46,7 +46,7 @@ STAGES = {"base_lm@lm": train_lm, "base_retriever": train_retriever}
 
 def kill_each() -> None:
     """In a process of its own: train, saving each step, until a save is half written; go on, as far as another."""
-    for module in ("pipelines.lm.train_lm", "pipelines.retrieval.contrastive"):
+    for module in ("pipelines.lm.train_lm", "pipelines.retrieval.contrastive_training"):
         import_module(module)  # before the fork, not in each child
     checkpoint.EVERY, checkpoint.SHARE = 0.0, float("inf")
     for train in STAGES.values():

@@ -48,10 +48,10 @@ def open_encoder(folder, **changes) -> Encoder:
 @torch.inference_mode()
 def plain(folder, texts, pool, kind=AutoModel, max_tokens=32) -> torch.Tensor:
     """One text at a time: `pool` makes a vector of the model's output."""
-    own, model = AutoTokenizer.from_pretrained(folder), kind.from_pretrained(folder).eval()
-    pad = [own.pad_token_id]
-    ids = [own(text, truncation=True, max_length=max_tokens)["input_ids"] or pad for text in texts]
-    return torch.stack([pool(model(torch.tensor([one]))) for one in ids])
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), kind.from_pretrained(folder).eval()
+    pad = [tokenizer.pad_token_id]
+    ids = [tokenizer(text, truncation=True, max_length=max_tokens)["input_ids"] or pad for text in texts]
+    return torch.stack([pool(model(torch.tensor([tokens]))) for tokens in ids])
 
 
 POOLS = {"mean": lambda out: out.last_hidden_state[0].mean(0), "cls": lambda out: out.last_hidden_state[0, 0]}
@@ -90,21 +90,21 @@ def test_dprs_two_towers_are_kept_and_embed_each_its_side(dpr, tmp_path, monkeyp
 
 
 def test_roberta_counts_positions_from_behind_the_padding(tmp_path):
-    own = tiny_models.tokenizer(bos=True)
+    tokenizer = tiny_models.tokenizer(bos=True)
     config = RobertaConfig(
-        vocab_size=len(own), hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4,
-        max_position_embeddings=20, pad_token_id=own.pad_token_id,
+        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4,
+        max_position_embeddings=20, pad_token_id=tokenizer.pad_token_id,
     )  # fmt: skip
     RobertaModel(config, add_pooling_layer=False).save_pretrained(tmp_path)
-    own.save_pretrained(tmp_path)
-    expected = plain(tmp_path, TEXTS, POOLS["mean"], max_tokens=20 - own.pad_token_id - 1)
+    tokenizer.save_pretrained(tmp_path)
+    expected = plain(tmp_path, TEXTS, POOLS["mean"], max_tokens=20 - tokenizer.pad_token_id - 1)
     np.testing.assert_allclose(open_encoder(tmp_path, similarity="dot").embed(TEXTS), expected, atol=1e-5)
 
 
 def test_no_batch_has_more_tokens_than_allowed_and_little_of_them_is_padding(folder):
     found, shapes = open_encoder(folder, batch_tokens=100), []
     found.documents.model.register_forward_pre_hook(
-        lambda _, __, given: shapes.append((given["input_ids"].numel(), int(given["attention_mask"].sum()))),
+        lambda _, __, inputs: shapes.append((inputs["input_ids"].numel(), int(inputs["attention_mask"].sum()))),
         with_kwargs=True,
     )
     texts = tiny_models.words(200, 3, at_most=30)
@@ -137,8 +137,10 @@ def test_bf16_that_is_worse_is_left_with_a_line(tmp_path, capsys):
     whole, half = (open_encoder(folder, dtype=dtype) for dtype in ("fp32", "bf16"))
     assert half.numerics.dtype == "fp32"
     said = capsys.readouterr().out
-    assert said.startswith("retriever: bf16 vectors have cosine 0.9")
-    assert said.endswith("expected more than 0.9999; fp32 is used\n")
+    assert said.startswith(
+        "retriever: bf16 with matmul precision highest is not used; its vectors are off by 1 - cosine"
+    )
+    assert said.endswith("expected less than 1e-04\n")
     np.testing.assert_array_equal(half.embed(TEXTS), whole.embed(TEXTS))
 
 
@@ -151,8 +153,8 @@ def test_faster_fp32_is_used_where_it_is_as_good_as_exact_and_else_left_with_a_l
     monkeypatch.setattr(encoder, "CLOSER", 1e-6)
     assert open_encoder(folder).numerics == encoder.EXACT
     assert capsys.readouterr().out == (
-        "retriever: faster fp32 (matmul precision medium) is off by 1 - cosine 2.0e-06, expected less than 1e-06; "
-        "exact fp32 is used\n"
+        "retriever: fp32 with matmul precision medium is not used; its vectors are off by 1 - cosine 2.0e-06, "
+        "expected less than 1e-06\n"
     )
     assert errors == [Numerics("fp32", "medium")] * 2
 
