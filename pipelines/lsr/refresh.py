@@ -189,7 +189,7 @@ class Refresher:
         given = self._given
         embed_corpus(side.docs, model, folder / "embeddings", given, f"{side.stage}-embeddings")
         queries = partial(self.encoder.embed_queries, list(side.queries.texts[-HELD_OUT:]))
-        made, _ = build_and_tune(folder, queries, given.index, given.seed, given.compute, side.stage)
+        made, _ = build_and_tune(folder, queries, given, side.stage)
         return made.probe, made.refine
 
     def _untuned(self, side: Side) -> dense.Index:

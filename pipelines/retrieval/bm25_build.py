@@ -10,7 +10,6 @@ from functools import partial
 from itertools import pairwise
 from operator import methodcaller
 from pathlib import Path
-from typing import NamedTuple
 
 import bm25s
 import numpy as np
@@ -27,11 +26,6 @@ POSTINGS = 1 << 23  # merged together; at most twice as many, unless a single te
 WORKER = 0.6  # GB that a segment or a merge of passages of 100 words takes
 
 
-class Corpus(NamedTuple):
-    count: int  # documents
-    mean_length: float  # terms
-
-
 def build(docs: Path, out: Path, settings: params.Index, compute: params.Compute, name: str) -> dict[str, float]:
     """Write the index of all of `docs` to the folder `out`, in bm25s's layout.
 
@@ -46,8 +40,8 @@ def build(docs: Path, out: Path, settings: params.Index, compute: params.Compute
     with pool.processes(compute, min(len(starts), int(settings.memory_gb / WORKER))) as executor:
         segments = shards.map_shards(f"{name}.counts", key, partial(_count, docs), starts, executor)
         n_terms = sum(int(_load(segment, "lengths").sum(dtype=np.int64)) for segment in segments)
-        corpus = Corpus(count, n_terms / count or 1.0)  # 1 if no document has any term
-        merge = partial(_merge, segments, corpus, settings)
+        mean_length = n_terms / count or 1.0  # 1 if no document has any term
+        merge = partial(_merge, segments, count, mean_length, settings)
         merged = shards.map_shards(f"{name}.scores", key, merge, list(pairwise(_term_bounds(segments))), executor)
     frequencies = np.concatenate([np.load(part / "frequencies.npy") for part in merged])
     with shards.atomic(out) as folder:
@@ -55,7 +49,7 @@ def build(docs: Path, out: Path, settings: params.Index, compute: params.Compute
         for array in ("data", "indices"):
             _concatenate(merged, array, folder / f"{array}.csc.index.npy")
         _write_vocabulary(merged, folder / VOCABULARY)
-        facts = {"k1": k1, "b": b, "mean_length": corpus.mean_length}
+        facts = {"k1": k1, "b": b, "mean_length": mean_length}
         facts |= {"terms": len(frequencies), "postings": int(frequencies.sum())}
         shards.write_json(folder / "meta.json", describe(docs, None, kind="bm25", analyser=Analyser.name, **facts))
     for part in ("counts", "scores"):
@@ -96,7 +90,12 @@ def _term_bounds(segments: list[Path]) -> list[str | None]:
 
 
 def _merge(
-    segments: list[Path], corpus: Corpus, settings: params.Index, bounds: tuple[str, str | None], path: Path
+    segments: list[Path],
+    count: int,
+    mean_length: float,
+    settings: params.Index,
+    bounds: tuple[str, str | None],
+    path: Path,
 ) -> None:
     """Write the postings of the terms from the first of `bounds` up to the second: documents, and the term's scores.
 
@@ -117,14 +116,14 @@ def _merge(
     frequencies = np.zeros(len(distinct), np.int64)  # documents that have each term
     for column, begins in zip(columns, starts, strict=True):
         frequencies[column] += np.diff(begins)
-    idf = np.log1p((corpus.count - frequencies + 0.5) / (frequencies + 0.5))
+    idf = np.log1p((count - frequencies + 0.5) / (frequencies + 0.5))
     free = np.cumsum(frequencies) - frequencies  # where the next posting of each column goes
     indices, data = np.empty(frequencies.sum(), np.int32), np.empty(frequencies.sum(), np.float32)
     for number, (segment, column, begins) in enumerate(zip(segments, columns, starts, strict=True)):
         document, tf = (_load(segment, name)[begins[0] : begins[-1]] for name in ("documents", "counts"))
         sizes = np.diff(begins)
         places = np.repeat(free[column] - begins[:-1], sizes) + np.arange(begins[0], begins[-1])
-        saturation = k1 * (1 - b + b * _load(segment, "lengths")[document] / corpus.mean_length)
+        saturation = k1 * (1 - b + b * _load(segment, "lengths")[document] / mean_length)
         indices[places] = document + np.int32(number * SEGMENT)
         data[places] = np.repeat(idf[column], sizes) * tf / (tf + saturation)
         free[column] += sizes

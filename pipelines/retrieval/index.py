@@ -36,7 +36,7 @@ def index_dense(docs: Path, model: Path, out: Path, params: SimpleNamespace, nam
         def queries():
             return encoder.embed_queries(index_tuning.tuning_queries(docs, params.seed))
 
-        _, facts = index_tuning.build_and_tune(folder, queries, params.index, params.seed, params.compute, name)
+        _, facts = index_tuning.build_and_tune(folder, queries, params, name)
         facts |= encoder.facts | dense.facts_of_parts(folder, encoder)
         shards.write_json(folder / "meta.json", index_meta.describe(docs, model, **facts))
     embeddings.forget(name)

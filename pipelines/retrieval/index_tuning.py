@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -41,25 +42,20 @@ def tuning_queries(docs: Path, seed: int) -> list[str]:
 
 
 def build_and_tune(
-    folder: Path,
-    queries: Callable[[], np.ndarray],
-    settings: params.Index,
-    seed: int,
-    compute: params.Compute,
-    name: str,
+    folder: Path, queries: Callable[[], np.ndarray], params: SimpleNamespace, name: str
 ) -> tuple[dense.Index, dict]:
     """Choose, build and tune an index over folder/embeddings, in `folder`; the index, and its facts for meta.json.
 
-    `queries` returns vectors (n, dim) to tune by; it is called only if there is anything to tune. Raises LongtailError,
-    before any work, if the kind asked for does not fit.
+    `params` has index, seed and compute. `queries` returns vectors (n, dim) to tune by; it is called only if there is
+    anything to tune. Raises LongtailError, before any work, if the kind asked for does not fit.
     """
-    embeddings = Embeddings(folder / "embeddings")
+    settings, compute, embeddings = params.index, params.compute, Embeddings(folder / "embeddings")
     plan = choose(embeddings.count, embeddings.dim, settings)
     print(f"{name}: {plan.reason}", flush=True)
     if plan.kind == "hnsw":
-        faiss_build.build_graph(plan, folder, seed, name)
+        faiss_build.build_graph(plan, folder, params.seed, name)
     elif plan.kind != "flat":
-        faiss_build.build_lists(plan, folder, seed, compute, encoding_processes(plan, settings), name)
+        faiss_build.build_lists(plan, folder, params.seed, compute, encoding_processes(plan, settings), name)
     index = dense.Index(folder, threads=compute.threads)
     recall = tune(index, queries(), plan, settings) if plan.kind != "flat" else 1.0
     if recall < settings.recall_target:

@@ -45,12 +45,12 @@ def words(tmp_path) -> Path:
     return tmp_path / "tokenizer"
 
 
-def found(folder: Path) -> float:
+def share_found(folder: Path) -> float:
     """How often a document's first half is nearest to its second."""
     encoder = Encoder.open(folder, RETRIEVER, COMPUTE)
     halves = [(" ".join(text.split()[:12]), " ".join(text.split()[8:])) for text in TEXTS]
-    left, right = (encoder.embed(list(side)) for side in zip(*halves, strict=True))
-    return float(np.mean((left @ right.T).argmax(1) == np.arange(len(TEXTS))))
+    first, second = (encoder.embed(list(texts)) for texts in zip(*halves, strict=True))
+    return float(np.mean((first @ second.T).argmax(1) == np.arange(len(TEXTS))))
 
 
 def test_training_makes_crops_find_their_document(corpus, words, tmp_path):
@@ -59,7 +59,7 @@ def test_training_makes_crops_find_their_document(corpus, words, tmp_path):
     base_retriever.train_on_corpora(corpus, words, tmp_path / "untrained", 0, short, 1)
     assert metrics["documents"] == len(TEXTS)
     assert metrics["loss_curve"][-1] < metrics["loss_curve"][0]
-    assert found(tmp_path / "trained") > found(tmp_path / "untrained")
+    assert share_found(tmp_path / "trained") > share_found(tmp_path / "untrained")
     assert AutoModel.from_pretrained(tmp_path / "trained").config.hidden_size == 32
 
 

