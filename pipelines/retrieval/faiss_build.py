@@ -75,7 +75,7 @@ def build_graph(plan: Plan, folder: Path, seed: int, name: str) -> None:
 
 
 def _learn(embeddings: Path, plan: Plan, seed: int, name: str, key: str) -> Path:
-    """Learn centroids and codes from a sample; a folder with an index without documents, and each dimension's scale.
+    """Learn centroids and codes from a sample, and each dimension's scale, into a folder; returns the folder.
 
     Each iteration of k-means is a shard of its own, as together they can take hours.
     """

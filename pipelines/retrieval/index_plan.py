@@ -31,7 +31,7 @@ class Plan(NamedTuple):
 
 
 def choose(count: int, dim: int, settings: params.Index) -> Plan:
-    """The plan of the kind that `settings` names, or for `auto` of one that fits; null settings become numbers.
+    """Plan an index of the kind that `settings` name; for `auto`, of one that fits. Null settings are calculated.
 
     Raises LongtailError if the index does not fit `index.memory_gb`, or the kind needs more documents.
     """

@@ -1,4 +1,4 @@
-"""Building a vector index that looks only as far as `index.recall_target` needs, measured on held-out queries."""
+"""Building a vector index, and setting how much of it a search examines: as little as reaches `index.recall_target`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pipelines.retrieval.index_plan import Plan, choose, encoding_processes
 
 HELD_OUT = 1000  # queries: one half chooses the depth, the other half measures the recall
 WORDS = 16  # of a stretch of a document that is used as a query
-K = 10
-FURTHEST = 64  # candidates for each document wanted
+K = 10  # documents found for a query, of which recall is measured
+MOST_REFINED = 64  # the largest `refine` tried: candidates scored for each document wanted
 LOOK = 100  # reading the codes of this many documents takes as long as scoring one candidate by its embedding
 
 
@@ -44,10 +44,11 @@ def tuning_queries(docs: Path, seed: int) -> list[str]:
 def build_and_tune(
     folder: Path, queries: Callable[[], np.ndarray], params: SimpleNamespace, name: str
 ) -> tuple[dense.Index, dict]:
-    """Choose, build and tune an index over folder/embeddings, in `folder`; the index, and its facts for meta.json.
+    """Choose, build and tune an index over folder/embeddings, in `folder`.
 
-    `params` has index, seed and compute. `queries` returns vectors (n, dim) to tune by; it is called only if there is
-    anything to tune. Raises LongtailError, before any work, if the kind asked for does not fit.
+    `queries` returns vectors (n, dim) to tune by; it is called only if there is anything to tune. `params` has index,
+    seed and compute. Returns the index and its facts for meta.json. Raises LongtailError, before any work, if the kind
+    asked for does not fit.
     """
     settings, compute, embeddings = params.index, params.compute, Embeddings(folder / "embeddings")
     plan = choose(embeddings.count, embeddings.dim, settings)
@@ -67,8 +68,8 @@ def build_and_tune(
 def tune(index: dense.Index, queries: np.ndarray, plan: Plan, settings: params.Index) -> float:
     """Set the index's `probe` and `refine` to the cheapest that reach the target; those that `settings` name are kept.
 
-    If nothing reaches the target, the furthest look is taken. Returns the recall: the share of a flat index's top 10
-    found for the half of the queries that chose nothing.
+    If nothing reaches the target, the largest values are set. Returns the recall: the share of a flat index's top 10
+    found for the other half of the queries, which did not choose.
     """
     queries = np.ascontiguousarray(queries, np.float32)
     flat = dense.Index(index.folder, threads=index.threads, flat=True)
@@ -84,8 +85,8 @@ def _cheapest(
 ) -> tuple[int, int]:
     """The cheapest probe and refine. Cost is a count of documents looked at: timing would not be reproducible."""
     k = min(K, index.count)
-    probes = [settings.nprobe] if settings.nprobe else _powers(plan.nlist or FURTHEST * K)
-    refines = [settings.refine] if settings.refine else _powers(FURTHEST) if plan.codes else [1]
+    probes = [settings.nprobe] if settings.nprobe else _powers(plan.nlist or MOST_REFINED * K)
+    refines = [settings.refine] if settings.refine else _powers(MOST_REFINED) if plan.codes else [1]
     per_list = plan.count / plan.nlist if plan.nlist else 1
     options = sorted((probe * per_list + refine * K * LOOK, probe, refine) for probe in probes for refine in refines)
     hits: dict[int, np.ndarray] = {}
