@@ -38,7 +38,8 @@ def train_lm(seed: int = 0) -> dict:
 def train_retriever(seed: int = 0) -> dict:
     from pipelines.retrieval import base_retriever
 
-    return base_retriever.train_on_corpora(Path("corpus"), Path("words"), Path("made/retriever"), seed, RETRIEVER, 1)
+    corpora, out = ["pile", "wikipedia"], Path("made/retriever")
+    return base_retriever.train_on_corpora(Path("corpus"), corpora, Path("words"), out, seed, RETRIEVER, 1)
 
 
 STAGES = {"base_lm@lm": train_lm, "base_retriever": train_retriever}
