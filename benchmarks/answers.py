@@ -35,7 +35,7 @@ DATA = Path("data").absolute()
 def answered(chosen, name: str, method: str, dataset: str, questions: pa.Table) -> tuple[pa.Table, float]:
     """The answers, ordered by question_id, and the seconds that they took after everything was opened."""
     from pipelines.lm.open_lm import open_lm
-    from pipelines.retrieval.open_retriever import open_retriever
+    from pipelines.retrieval.retriever import open_retriever
 
     docs = DATA / "corpus/wikipedia/docs.parquet"
     settings, kind, source = chosen.lm[name], answer.INDEXES.get(method), None

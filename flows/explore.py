@@ -28,7 +28,7 @@ def search(text: str, corpus: str, retriever: str, k: int) -> list[Hit]:
     Raises LongtailError for an empty text, where nothing is found, and where the index is not there.
     """
     from pipelines.retrieval import documents
-    from pipelines.retrieval.open_retriever import open_retriever
+    from pipelines.retrieval.retriever import open_retriever
 
     chosen = params_file.load("retriever", "compute")
     text = text.encode(errors="replace").decode()  # an argument that is no UTF-8: no tokenizer takes it

@@ -259,7 +259,7 @@ def _shots(asked: str, reading: Reading | None, chosen: SimpleNamespace, data: P
 def _search(texts: list[str], retriever: str, chosen: SimpleNamespace, data: Path) -> list[Passage]:
     """The top passage of each text."""
     from pipelines.retrieval import documents
-    from pipelines.retrieval.open_retriever import open_retriever
+    from pipelines.retrieval.retriever import open_retriever
 
     index, docs = data / "index" / retriever / "wikipedia", data / "corpus/wikipedia/docs.parquet"
     if not index.is_dir():

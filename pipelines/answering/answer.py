@@ -221,7 +221,7 @@ def main() -> None:
         parts = [chosen.seed, chosen.answer, chosen.replug, settings, questions, folder]
         source = None
         if kind:
-            from pipelines.retrieval.open_retriever import open_retriever
+            from pipelines.retrieval.retriever import open_retriever
 
             index, k = Path(f"data/index/{kind}/wikipedia"), chosen.answer.replug_k if given.method in ENSEMBLES else 1
             retriever = open_retriever(index, docs, ENCODERS.get(kind), chosen.retriever, chosen.compute)

@@ -186,7 +186,7 @@ def main() -> None:
         for method, kind in METHODS.items():
             search, own_key = None, key
             if kind is not None and tasks:
-                from pipelines.retrieval.open_retriever import open_retriever
+                from pipelines.retrieval.retriever import open_retriever
 
                 index = Path(f"data/index/{kind}/wikipedia")
                 retriever = open_retriever(index, docs, ENCODERS[kind], chosen.retriever, chosen.compute)

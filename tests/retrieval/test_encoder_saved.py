@@ -27,9 +27,9 @@ def plain(tmp_path_factory):
 def saved(request, plain, tmp_path):
     """The params, our encoder, and the folder that it was saved to."""
     settings = tiny_models.retriever(**request.param, max_tokens=32)
-    found = Encoder.open(plain, settings, tiny_models.compute())
-    found.save(tmp_path / "saved")
-    return settings, found, tmp_path / "saved"
+    encoder = Encoder.open(plain, settings, tiny_models.compute())
+    encoder.save(tmp_path / "saved")
+    return settings, encoder, tmp_path / "saved"
 
 
 def same(vectors, expected) -> bool:
@@ -39,28 +39,28 @@ def same(vectors, expected) -> bool:
 
 @torch.inference_mode()
 def test_transformers_alone_embeds_the_same(saved):
-    settings, found, folder = saved
+    settings, encoder, folder = saved
     tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
     texts = [settings.query_prefix + text for text in TEXTS]
-    given = tokenizer(texts, padding=True, truncation=True, max_length=settings.max_tokens, return_tensors="pt")
-    hidden, mask = model(**given).last_hidden_state, given["attention_mask"][..., None]
+    inputs = tokenizer(texts, padding=True, truncation=True, max_length=settings.max_tokens, return_tensors="pt")
+    hidden, mask = model(**inputs).last_hidden_state, inputs["attention_mask"][..., None]
     vectors = hidden[:, 0] if settings.pooling == "cls" else (hidden * mask).sum(1) / mask.sum(1)
     if settings.similarity == "cosine":
         vectors = torch.nn.functional.normalize(vectors)
-    assert same(vectors.numpy(), found.embed_queries(TEXTS))
+    assert same(vectors.numpy(), encoder.embed_queries(TEXTS))
 
 
 def test_sentence_transformers_embeds_the_same(saved):
     library = pytest.importorskip("sentence_transformers", reason="pip install sentence-transformers")
-    settings, found, folder = saved
+    settings, encoder, folder = saved
     opened = library.SentenceTransformer(str(folder), device="cpu")
     assert opened.similarity_fn_name == settings.similarity
-    assert same(opened.encode_query(TEXTS), found.embed_queries(TEXTS))
-    assert same(opened.encode_document(TEXTS), found.embed(TEXTS))
+    assert same(opened.encode_query(TEXTS), encoder.embed_queries(TEXTS))
+    assert same(opened.encode_document(TEXTS), encoder.embed(TEXTS))
 
 
 def test_the_files_say_what_the_params_say(saved):
-    settings, found, folder = saved
+    settings, encoder, folder = saved
     read = {file.name: json.loads(file.read_text()) for file in folder.glob("*.json")}
     kinds = [module["type"].rpartition(".")[2] for module in read["modules.json"]]
     assert kinds == ["Transformer", "Pooling", "Normalize"][: 3 if settings.similarity == "cosine" else 2]
@@ -68,7 +68,7 @@ def test_the_files_say_what_the_params_say(saved):
     assert read["config_sentence_transformers.json"]["prompts"] == prompts
     assert read["sentence_bert_config.json"]["max_seq_length"] == settings.max_tokens
     pooling = json.loads((folder / "1_Pooling/config.json").read_text())
-    assert pooling["word_embedding_dimension"] == found.dim
+    assert pooling["word_embedding_dimension"] == encoder.dim
     assert [mode for mode in ("cls_token", "mean_tokens") if pooling[f"pooling_mode_{mode}"]] == [
         {"cls": "cls_token", "mean": "mean_tokens"}[settings.pooling]
     ]

@@ -4,7 +4,7 @@ import pytest
 import vectors
 
 from pipelines.errors import LongtailError
-from pipelines.retrieval.sizing import FLAT_UP_TO, GIB, choose
+from pipelines.retrieval.index_plan import FLAT_UP_TO, GIB, choose
 
 
 @pytest.mark.parametrize(

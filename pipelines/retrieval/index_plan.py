@@ -1,4 +1,4 @@
-"""Which kind of vector index fits a corpus and a machine (REPLUG §3.1): its memory by arithmetic, before any work."""
+"""Choosing the kind of vector index for a corpus and a machine (REPLUG §3.1), by the memory that each kind takes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import NamedTuple
 from pipelines import params
 from pipelines.errors import LongtailError
 
-FLAT_UP_TO = 200_000  # documents that `auto` compares one by one
+FLAT_UP_TO = 200_000  # documents; below this, `auto` compares a query with every document
 GIB = 2**30
 BASE = GIB  # the interpreter, its libraries and an encoder
-BLOCK = 16_384  # embeddings in fp32 at once
+BLOCK = 16_384  # embeddings held in fp32 at once
 SUBS = (2, 4, 8, 16)  # dimensions that share a code of the product quantizer, the finest first
-BITS = {"ivf": 4, "ivf_pq": 8}  # of such a code
-NEIGHBOURS = 32  # of a document in the graph, twice as many on its lowest level
-MOST_LISTS = 65_536  # more make finding the lists dearer than searching them
+BITS = {"ivf": 4, "ivf_pq": 8}  # bits of such a code
+NEIGHBOURS = 32  # of a document in the graph; twice as many on its lowest level
+MOST_LISTS = 65_536  # with more lists, finding the right ones takes longer than searching them
 PER_LIST = 64  # documents of the training sample
 
 
@@ -24,16 +24,16 @@ class Plan(NamedTuple):
     dim: int
     nlist: int  # inverted lists; 0: none
     sample: int  # documents that centroids and codes are learnt from
-    codes: int  # of a document, by the product quantizer; 0: the embedding itself
-    sq8: bool  # candidates are looked at again as a byte per dimension, before as embeddings
+    codes: int  # product quantizer codes of a document; 0: the embedding itself is stored
+    sq8: bool  # candidates are first compared by one byte per dimension, then by embeddings
     memory: int  # bytes that building or searching takes, at most
     reason: str
 
 
 def choose(count: int, dim: int, settings: params.Index) -> Plan:
-    """The kind `settings` names, or for `auto` one that fits; null settings become numbers.
+    """Plan an index of the kind that `settings` name; for `auto`, of one that fits. Null settings are calculated.
 
-    Raises LongtailError where `index.memory_gb` is too small, or the documents are too few for the kind.
+    Raises LongtailError if the index does not fit `index.memory_gb`, or the kind needs more documents.
     """
     limit = int(settings.memory_gb * GIB)
     auto = settings.kind == "auto"
@@ -44,8 +44,8 @@ def choose(count: int, dim: int, settings: params.Index) -> Plan:
             f"params.yaml: index.kind {kind} learns {least} codes, expected as many documents, found {count:,}; "
             "use flat, or auto"
         )
-    plans = [_plan(kind, count, dim, codes, settings) for codes in _codes(kind, dim)]
-    plan = next((one for one in plans if one.memory <= limit), plans[-1])
+    plans = [_plan(kind, count, dim, codes, settings) for codes in _code_counts(kind, dim)]
+    plan = next((plan for plan in plans if plan.memory <= limit), plans[-1])
     if plan.memory > limit:
         raise LongtailError(
             f"params.yaml: index.kind {settings.kind} over {count:,} documents of {dim} dimensions takes "
@@ -58,18 +58,18 @@ def choose(count: int, dim: int, settings: params.Index) -> Plan:
     return plan._replace(reason=_reason(plan, settings))
 
 
-def encoders(plan: Plan, settings: params.Index) -> int:
-    """How many processes `index.memory_gb` lets encode side by side."""
+def encoding_processes(plan: Plan, settings: params.Index) -> int:
+    """How many processes can encode documents at the same time within `index.memory_gb`."""
     each = BASE // 2 + 4 * plan.nlist * plan.dim + 16 * BLOCK * plan.dim
     return max(1, int(settings.memory_gb * GIB) // each)
 
 
-def _codes(kind: str, dim: int) -> list[int]:
-    """How many codes a document may have, the most first."""
+def _code_counts(kind: str, dim: int) -> list[int]:
+    """How many codes a document may have, the most first; each is a divisor of `dim`."""
     if kind not in BITS:
         return [0]
-    wanted = [max(1, dim // sub * 4 // BITS[kind]) for sub in SUBS]
-    return sorted({max(n for n in range(1, most + 1) if dim % n == 0) for most in wanted}, reverse=True)
+    limits = [max(1, dim // sub * 4 // BITS[kind]) for sub in SUBS]
+    return sorted({max(n for n in range(1, limit + 1) if dim % n == 0) for limit in limits}, reverse=True)
 
 
 def _plan(kind: str, count: int, dim: int, codes: int, settings: params.Index) -> Plan:
@@ -79,7 +79,7 @@ def _plan(kind: str, count: int, dim: int, codes: int, settings: params.Index) -
         room = (settings.memory_gb * GIB - BASE - 4 * nlist * dim) / (8 * dim)
         wanted = settings.training_sample or min(max(PER_LIST * nlist, 10_000), int(room))
         sample = min(max(wanted, nlist, 2 ** BITS.get(kind, 0)), count)
-    each = {
+    bytes_per_document = {
         "flat": 0,
         "ivf": (codes + 1) // 2 + 8,  # the codes, and a position
         "ivf_pq": codes + 8,
@@ -87,20 +87,20 @@ def _plan(kind: str, count: int, dim: int, codes: int, settings: params.Index) -
         "hnsw": 2 * dim + 8 * NEIGHBOURS + 16,
     }[kind]
     centroids, block = 4 * nlist * dim, 4 * BLOCK * dim
-    # learning has the sample twice, once as it is read; its peak is before the lists are there
-    learning = 8 * sample * dim + centroids
-    held = each * count + centroids + 4 * block
-    return Plan(kind, count, dim, nlist, sample, codes, False, BASE + max(learning, held), "")
+    learning = 8 * sample * dim + centroids  # the sample twice, as it is read and as it is used; no lists yet
+    searching = bytes_per_document * count + centroids + 4 * block
+    return Plan(kind, count, dim, nlist, sample, codes, False, BASE + max(learning, searching), "")
 
 
 def _reason(plan: Plan, settings: params.Index) -> str:
-    what = f"{plan.kind}: {plan.count:,} documents of {plan.dim} dimensions"
+    """The plan in one line, for the log and meta.json."""
+    line = f"{plan.kind}: {plan.count:,} documents of {plan.dim} dimensions"
     if plan.kind == "flat":
-        return f"{what}, {f'fewer than {FLAT_UP_TO:,}' if settings.kind == 'auto' else 'as asked'}: all are compared"
-    what += f", {plan.memory / GIB:.1f} GiB of index.memory_gb {settings.memory_gb:g}"
+        return f"{line}, {f'fewer than {FLAT_UP_TO:,}' if settings.kind == 'auto' else 'as asked'}: all are compared"
+    line += f", {plan.memory / GIB:.1f} GiB of index.memory_gb {settings.memory_gb:g}"
     if plan.nlist:
-        what += f", {plan.nlist:,} lists"
+        line += f", {plan.nlist:,} lists"
     if plan.codes:
-        what += f", {plan.codes} codes of {BITS[plan.kind]} bits"
-        what += f", refined by {'bytes and then by ' if plan.sq8 else ''}embeddings"
-    return what
+        line += f", {plan.codes} codes of {BITS[plan.kind]} bits"
+        line += f", refined by {'bytes and then by ' if plan.sq8 else ''}embeddings"
+    return line
