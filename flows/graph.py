@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from flows import dvc_files
 from pipelines import params
 from pipelines.errors import LongtailError
 
@@ -26,6 +27,7 @@ class Stage:
     needs: tuple[str, ...]  # the stages whose outputs it reads
     workers: str | None  # of compute.workers: "one", "all" for its shards, or none, where it hardly computes
     metrics: tuple[Path, ...]  # JSON files
+    outs: tuple[Path, ...] = ()  # all that it writes
     long: bool = False  # much longer than others that wait for the same: starts first, so that no core idles at the end
 
 
@@ -43,11 +45,9 @@ def read(root: Path, beside_a_run: bool = False) -> tuple[list[Stage], dict[str,
     from dvc.exceptions import DvcException
     from dvc.repo import Repo
 
-    from flows import dvc
-
-    dvc.write_whole()
     logging.getLogger("dvc").setLevel(logging.ERROR)
     try:
+        dvc_files.mend(root)
         with Repo(str(root), _wait_for_lock=True) as repo:
             graph = repo.index.graph  # edges point from a stage to those it needs
             places = {stage.addressing: place for place, stage in enumerate(repo.index.stages)}
@@ -60,6 +60,11 @@ def read(root: Path, beside_a_run: bool = False) -> tuple[list[Stage], dict[str,
     except DvcException as error:
         raise LongtailError(f"DVC: {' '.join(str(error).split())}") from None
     return stages, changed
+
+
+def outputs_changed(stage: Stage, reasons: list[str]) -> bool:
+    """Whether a stage's outputs are gone or others than dvc.lock says; `reasons` are those that `read` gives for it."""
+    return any(reason.endswith(f" {path}") for reason in reasons for path in stage.outs)
 
 
 def part(stages: list[Stage], names: Collection[str]) -> list[Stage]:
@@ -128,14 +133,15 @@ def _dependents(stages: list[Stage], name: str) -> set[str]:
 
 
 def _stage(root: Path, graph, stage) -> Stage:
-    metrics = [Path(out.fs_path) for out in stage.outs if out.metric]
+    paths = {out: Path(out.fs_path).relative_to(root.resolve()) for out in stage.outs}
     return Stage(
         name=stage.addressing,
         description=stage.desc or "",
         needs=tuple(sorted(other.addressing for other in graph.successors(stage))),
         workers=(stage.meta or {}).get("workers"),
         long=(stage.meta or {}).get("long", False),
-        metrics=tuple(path.relative_to(root.resolve()) for path in metrics),
+        metrics=tuple(path for out, path in paths.items() if out.metric),
+        outs=tuple(paths.values()),
     )
 
 

@@ -15,7 +15,7 @@ from prefect.artifacts import create_table_artifact
 from prefect.futures import PrefectFuture, as_completed
 from prefect.states import Completed, Failed, State
 
-from flows import graph, profiles, regressions, workspace
+from flows import graph, landing, profiles, regressions, workspace
 from flows.reproduce import RAN, RESTORED, UNCHANGED, push_outputs, reproduce, stopping_children
 from pipelines import params, params_file, tracking
 from pipelines.errors import LongtailError
@@ -61,6 +61,19 @@ def thresholds(anew: bool = False, push: bool = False, tolerance: float = TOLERA
     return _bring("thresholds", None, anew, False, push, tolerance)
 
 
+@flow(name="release", description="Land what the last run made as release/<version>, where it differs from the last.")
+def release(version: str | None = None) -> State:
+    """Write the next release, named `version` or by what changed; the state says where it is, or why there is none."""
+    log = get_run_logger()
+    try:
+        with workspace.alone(waiting=log.info):
+            message = landing.land(version)
+    except LongtailError as error:
+        return Failed(message=str(error))
+    log.info(message)
+    return Completed(message=message)
+
+
 FLOWS: dict[str, Flow] = {each.name: each for each in (refresh, popqa, corpus, retriever, thresholds)}
 
 
@@ -74,7 +87,7 @@ def _bring(name: str, month: str | None, anew: bool, release: bool, push: bool, 
             given = params_file.load("profile", "compute")
             stages, changed = graph.read(root)
             stages = graph.part(stages, graph.PARTS[name])
-            outcomes, failed = _reproduce_all(stages, set(changed), given.compute, anew)
+            outcomes, failed = _reproduce_all(stages, changed, given.compute, anew)
             if failed:
                 return Failed(message="; ".join(failed))
             said = [", ".join(f"{outcomes.count(kind)} {kind}" for kind in (RAN, RESTORED, UNCHANGED))]
@@ -90,7 +103,7 @@ def _bring(name: str, month: str | None, anew: bool, release: bool, push: bool, 
 
 
 def _reproduce_all(
-    stages: list[graph.Stage], changed: set[str], compute: params.Compute, anew: bool
+    stages: list[graph.Stage], changed: dict[str, list[str]], compute: params.Compute, anew: bool
 ) -> tuple[list[str], list[str]]:
     """Every stage, each when those it needs are done; (what became of it, by stage; what failed)."""
     futures: dict[str, PrefectFuture] = {}
@@ -101,16 +114,18 @@ def _reproduce_all(
             for stage in [] if failed else graph.ready(stages, set(futures), list(running.values()), compute):
                 needed = [futures[name] for name in stage.needs]
                 force = anew and stage.name == "fetch"
-                spare = not force and stage.name not in changed and all(f.result() == UNCHANGED for f in needed)
-                one = reproduce.with_options(name=stage.name, task_run_name=stage.name)
-                futures[stage.name] = one.submit(stage, spare, force, wait_for=needed)
+                reasons = changed.get(stage.name, [])
+                spare = not force and not reasons and all(future.result().same_outputs for future in needed)
+                task = reproduce.with_options(name=stage.name, task_run_name=stage.name)
+                damaged = graph.outputs_changed(stage, reasons)
+                futures[stage.name] = task.submit(stage, spare, force, damaged, wait_for=needed)
                 running[futures[stage.name]] = stage
             done = next(as_completed(list(running)))
             stage = running.pop(done)
             done.wait()  # its state may be a moment late
             if not done.state.is_completed():
                 failed.append(done.state.message or f"{stage.name}: {done.state.name}")
-    return [] if failed else [future.result() for future in futures.values()], failed
+    return [] if failed else [future.result().kind for future in futures.values()], failed
 
 
 def _compare(root: Path, profile: str, stages: list[graph.Stage], tolerance: float) -> list[str]:
@@ -143,9 +158,7 @@ def _compare(root: Path, profile: str, stages: list[graph.Stage], tolerance: flo
 
 
 def _release() -> str:
-    """The release flow as a part of this one; its message."""
-    from flows.release import release
-
+    """Run the release flow as a part of this one; returns its message."""
     state = release(return_state=True)
     if not state.is_completed():
         raise LongtailError(f"release: {state.message}")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from flows import processes, server, workspace
+from flows import server, workspace
 from pipelines.errors import LongtailError
 
 POOL = "longtail"
@@ -124,7 +124,7 @@ def main() -> None:
     def watch() -> None:
         sys.stdin.buffer.read()
         # a run stops its own stages, and says in Prefect that it was stopped
-        processes.stop([run.pid for run in psutil.Process().children()], LONGEST_STOP, alone=True)
+        workspace.stop([run.pid for run in psutil.Process().children()], LONGEST_STOP, alone=True)
         signal.raise_signal(signal.SIGTERM)
 
     threading.Thread(target=watch, daemon=True).start()

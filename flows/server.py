@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from flows import processes
+from flows import workspace
 from pipelines import tracking
 from pipelines.errors import LongtailError
 
@@ -115,7 +115,7 @@ def mlflow_pages(home: Path, port: int) -> Iterator[str]:
     try:
         yield f"http://127.0.0.1:{port}"
     finally:
-        processes.stop([process.pid], patience=10)
+        workspace.stop([process.pid], patience=10)
         process.wait()
 
 

@@ -32,10 +32,13 @@ from pipelines import registry, shards
 CONTEXT = "MLFLOW_RUN_CONTEXT"  # JSON from the flow: run (a key that all its stages share) and tags
 STORE = "sqlite:///mlflow.db"  # unless MLFLOW_TRACKING_URI says otherwise
 EXPERIMENT = "longtail"
+LOCK_COPY = shards.SCRATCH / "dvc.lock"  # the flow's (flows/dvc_files.py): whole while DVC writes dvc.lock
 RECORDS = shards.SCRATCH / "tracking"
+RAN = shards.SCRATCH / "ran"  # a file for each stage: the run in which it last did its work
 REFUSED = shards.SCRATCH / "tracking.refused"
 LOG = shards.SCRATCH / "tracking.log"
 LOCK = shards.SCRATCH / "tracking.lock"  # held by the recorder
+WRITE_SECONDS = 2  # DVC never pauses so long while it writes dvc.lock
 
 
 def log_stage(
@@ -61,6 +64,8 @@ def log_stage(
         "by_flow": context is not None,
     }
     shards.write_json(RECORDS / f"{record['ended']:.6f}-{stage}.json", record)
+    if error is None:
+        shards.write_json(RAN / stage, record["run"])
     if driver and not _recorder_works():
         start_recorder(driver.pid)
 
@@ -97,10 +102,9 @@ def record_until(watched: int | None) -> None:
             if not (over or record["error"] or _committed(record)):
                 continue
             try:
-                _log(client, record, {} if record["error"] else _lock_file().get(record["stage"], {}))
-            except (
-                MlflowException
-            ) as error:  # what MLflow won't take now it never will; the others must not wait for it
+                stages = {} if record["error"] else _lock_file(record["by_flow"])
+                _log(client, record, stages.get(record["stage"], {}))
+            except MlflowException as error:  # a record that MLflow refuses must not keep the others waiting
                 if error.error_code not in ("INVALID_PARAMETER_VALUE", "BAD_REQUEST"):
                     raise
                 print(f"warning: MLflow refuses {path}: {str(error).splitlines()[0]}", file=sys.stderr)
@@ -118,20 +122,27 @@ def record_until(watched: int | None) -> None:
     for run, state in parents.items():
         client.set_terminated(_find(client, run)[0].info.run_id, told or state)
     experiment = client.get_experiment_by_name(EXPERIMENT).experiment_id
-    if line := registry.register(client, experiment, _lock_file().get(registry.STAGE, {})):
+    if line := registry.register(client, experiment, _lock_file(by_flow=not watched).get(registry.STAGE, {})):
         print(line)
 
 
+def ran(stage: str, run: str) -> bool:
+    """Whether a stage did its work in this run, rather than DVC finding the result in its cache."""
+    mark = RAN / stage
+    return mark.exists() and json.loads(mark.read_text(encoding="utf-8")) == run
+
+
 def commit(stage: str) -> None:
-    """Say that DVC has written down what a stage did; only the flow knows, as its stages write dvc.lock in turn."""
+    """Say that LOCK_COPY has what a stage of the flow did, so that the recorder can log it."""
     (RECORDS / f"{stage}.committed").touch()
 
 
 def _committed(record: dict) -> bool:
-    """Whether dvc.lock has the hashes of this very work; under plain `dvc repro` no other stage can have written it."""
+    """Whether dvc.lock has the hashes of this very work. Without a flow, DVC must have ended writing it as well."""
     if record["by_flow"]:
         return (RECORDS / f"{record['stage']}.committed").exists()
-    return Path("dvc.lock").is_file() and Path("dvc.lock").stat().st_mtime > record["ended"]
+    lock = Path("dvc.lock")
+    return lock.is_file() and record["ended"] < lock.stat().st_mtime < time.time() - WRITE_SECONDS
 
 
 def _client():
@@ -193,10 +204,10 @@ def _hash_tags(locked: dict) -> dict[str, str]:
     return tags
 
 
-def _lock_file() -> dict:
-    """dvc.lock's stages; none while DVC is just writing it."""
+def _lock_file(by_flow: bool) -> dict:
+    """dvc.lock's stages by name, of the flow's copy where there is a flow; none where the file can't be read."""
     try:
-        return yaml.load(Path("dvc.lock").read_bytes(), yaml.CSafeLoader)["stages"]
+        return yaml.load((LOCK_COPY if by_flow else Path("dvc.lock")).read_bytes(), yaml.CSafeLoader)["stages"]
     except (OSError, yaml.YAMLError, TypeError, KeyError):
         return {}
 
