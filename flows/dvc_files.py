@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,20 @@ def kept(root: Path) -> dict[str, Any]:
     return _stages(_copied(root) or "stages: {}")
 
 
+def reads_same_params(root: Path, reader: str, outputs: Collection[Path]) -> bool:
+    """Whether stage `reader` takes nothing but params from the JSON files `outputs`, with the values of its last run."""
+    locked = kept(root).get(reader, {})
+    read = [Path(dep["path"]) for dep in locked.get("deps", [])]
+    if any(path.is_relative_to(output) or output.is_relative_to(path) for path in read for output in outputs):
+        return False
+    for file, params in locked.get("params", {}).items():
+        if Path(file) in outputs:
+            values = json.loads((root / file).read_text(encoding="utf-8"))
+            if any(_value(values, key) != value for key, value in params.items()):
+                return False
+    return True
+
+
 @contextmanager
 def _no_dvc_writing(root: Path) -> Iterator[None]:
     """Wait for .dvc/tmp/lock and hold it: every DVC process holds it while it writes either file.
@@ -68,6 +82,13 @@ def _no_dvc_writing(root: Path) -> Iterator[None]:
 
     with Repo(str(root), _wait_for_lock=True) as repo, repo.lock:
         yield
+
+
+def _value(values: Any, key: str) -> Any:
+    """The value of a dotted key; None where there is none."""
+    for part in key.split("."):
+        values = values.get(part) if isinstance(values, dict) else None
+    return values
 
 
 def _names_a_living_process(rwlock: Path) -> bool:

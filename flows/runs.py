@@ -15,7 +15,7 @@ from prefect.artifacts import create_table_artifact
 from prefect.futures import PrefectFuture, as_completed
 from prefect.states import Completed, Failed, State
 
-from flows import graph, landing, profiles, regressions, workspace
+from flows import dvc_files, graph, landing, profiles, regressions, workspace
 from flows.reproduce import RAN, RESTORED, UNCHANGED, push_outputs, reproduce, stopping_children
 from pipelines import params, params_file, tracking
 from pipelines.errors import LongtailError
@@ -105,21 +105,29 @@ def _bring(name: str, month: str | None, anew: bool, release: bool, push: bool, 
 def _reproduce_all(
     stages: list[graph.Stage], changed: dict[str, list[str]], compute: params.Compute, anew: bool
 ) -> tuple[list[str], list[str]]:
-    """Every stage, each when those it needs are done; (what became of it, by stage; what failed)."""
+    """Reproduce each stage when those it needs are done; returns (what became of each stage, what failed).
+
+    A stage that did not change needs no DVC process where all that it reads is as before.
+    """
     futures: dict[str, PrefectFuture] = {}
     running: dict[PrefectFuture, graph.Stage] = {}
     failed: list[str] = []
+    by_name = {stage.name: stage for stage in stages}
+
+    def reads_the_same(stage: graph.Stage, needed: str) -> bool:
+        same = futures[needed].result().same_outputs
+        return same or dvc_files.reads_same_params(Path.cwd(), stage.name, by_name[needed].outs)
+
     with _recording(failed), stopping_children():
         while running or (not failed and len(futures) < len(stages)):
             for stage in [] if failed else graph.ready(stages, set(futures), list(running.values()), compute):
-                needed = [futures[name] for name in stage.needs]
-                force = anew and stage.name == "fetch"
                 reasons = changed.get(stage.name, [])
-                spare = not force and not reasons and all(future.result().same_outputs for future in needed)
+                force = anew and stage.name == "fetch"
+                spare = not force and not reasons and all(reads_the_same(stage, name) for name in stage.needs)
                 task = reproduce.with_options(name=stage.name, task_run_name=stage.name)
                 damaged = graph.outputs_changed(stage, reasons)
-                futures[stage.name] = task.submit(stage, spare, force, damaged, wait_for=needed)
-                running[futures[stage.name]] = stage
+                future = task.submit(stage, spare, force, damaged, wait_for=[futures[name] for name in stage.needs])
+                futures[stage.name], running[future] = future, stage
             done = next(as_completed(list(running)))
             stage = running.pop(done)
             done.wait()  # its state may be a moment late

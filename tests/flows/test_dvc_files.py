@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from flows import dvc_files
+from pipelines import shards
 
 DVC_YAML = {"stages": {name: {"cmd": f"echo {name} > {name}", "deps": ["in"], "outs": [name]} for name in "abc"}}
 
@@ -180,3 +181,18 @@ def test_nothing_is_mended_while_dvc_holds_its_lock(project, monkeypatch):
             assert Path("dvc.lock").read_text() == dvc_files.RWLOCK.read_text() == "half"
         assert child.wait(60) == 0
     assert not dvc_files.RWLOCK.exists()
+
+
+def test_a_reader_of_params_is_told_whether_their_values_are_those_of_its_last_run(tmp_path):
+    code = Path("data/code.json")
+    shards.write_json(tmp_path / code, {"stage": {"fetch": "1", "chunk": "2"}})
+    locked = {"params": {str(code): {"stage.fetch": "1"}}, "deps": [{"path": "data/raw/dumps"}]}
+    (tmp_path / dvc_files.COPY).parent.mkdir()
+    (tmp_path / dvc_files.COPY).write_text(yaml.safe_dump({"stages": {"fetch": locked}}))
+    assert dvc_files.reads_same_params(tmp_path, "fetch", [code, Path("data/other")])
+    assert not dvc_files.reads_same_params(tmp_path, "fetch", [code, Path("data/raw")]), (
+        "it reads a file in that folder"
+    )
+    for values in ({"stage": {"fetch": "3"}}, {"stage": "none"}):
+        shards.write_json(tmp_path / code, values)
+        assert not dvc_files.reads_same_params(tmp_path, "fetch", [code])
