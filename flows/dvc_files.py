@@ -59,7 +59,7 @@ def kept(root: Path) -> dict[str, Any]:
 
 
 def reads_same_params(root: Path, reader: str, outputs: Collection[Path]) -> bool:
-    """Whether stage `reader` takes nothing but params from the JSON files `outputs`, with the values of its last run."""
+    """Whether stage `reader` takes only params from the JSON files `outputs`, with the values of its last run."""
     locked = kept(root).get(reader, {})
     read = [Path(dep["path"]) for dep in locked.get("deps", [])]
     if any(path.is_relative_to(output) or output.is_relative_to(path) for path in read for output in outputs):

@@ -13,9 +13,9 @@ from pipelines.errors import LongtailError
 
 PARTS: dict[str, tuple[str, ...]] = {  # flow -> the stages that it is asked for; what they need comes with them
     "refresh": (),  # all
-    "popqa": ("build_popqa", "entityquestions", "nq"),
+    "popqa": ("questions",),
     "corpus": ("chunk",),
-    "retriever": ("index", "index_lsr", "evaluate_retrieval"),
+    "retriever": ("index", "index_bm25", "index_lsr", "evaluate_retrieval"),
     "thresholds": ("tune_thresholds",),
 }
 

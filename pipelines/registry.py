@@ -12,13 +12,13 @@ import hashlib
 import json
 from pathlib import Path
 
-STAGE = "train_lsr"
+STAGE = "train_lsr@lsr"  # DVC's name of the stage's only item
 NAME = "longtail-retriever"
 ALIAS = "champion"
 FOLDER = Path("data/models/lsr")
 METRICS = Path("data/metrics/lsr.json")
 TUNED, UNTUNED = "bpb_k10_after", "bpb_k10_before"  # in METRICS: on the same queries, by the same language model
-JUDGES = ("data/corpus/pile", "data/models/lm/")  # inputs that decide a figure beside the weights
+JUDGES = ("data/corpus", "data/models/lm/")  # inputs that decide a figure beside the weights
 
 
 def register(client, experiment: str, locked: dict) -> str | None:

@@ -178,10 +178,12 @@ def test_a_crash_names_the_stage_and_the_exception(project, first):
 
 def test_a_server_that_is_away_is_asked_again_and_what_got_worse_is_reported(project, first):
     (project.folder / "input.txt").write_text("away a, and worse")
+    (project.folder / ".longtail/logs/c.log").unlink(missing_ok=True)
     since = begun(project)
     done = project.longtail("run")
     assert done.returncode == 0, done.stdout + done.stderr
     assert begun(project, since)["a"] == 2
+    assert not (project.folder / ".longtail/logs/c.log").exists(), "c follows a param of a's file that is as before"
     assert "regression: accuracy of data/metrics/a.json from 0.5 to 0.3 (-40.0%)" in done.stderr
     ((data,),) = prefect(project, "SELECT data FROM artifact WHERE key = 'regressions'")
     assert "accuracy" in data
