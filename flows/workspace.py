@@ -58,11 +58,11 @@ def is_free() -> bool:
         return not _held and _lock(stream)
 
 
-def stop(pids: Iterable[int], patience: float, alone: bool = False) -> None:
+def stop(pids: Iterable[int], patience: float, roots_only: bool = False) -> None:
     """Ask processes and all their descendants to end; after `patience` seconds kill those that still run.
 
-    With `alone`, descendants are not asked, since their parents end them in good order. The exit codes are left to
-    those who wait for the processes.
+    With `roots_only`, descendants are not asked, since their parents end them in good order. The exit codes are left
+    to those who wait for the processes.
     """
     roots, below = [], []
     for pid in pids:
@@ -70,7 +70,7 @@ def stop(pids: Iterable[int], patience: float, alone: bool = False) -> None:
             process = psutil.Process(pid)
             below += process.children(recursive=True)
             roots.append(process)
-    asked = roots if alone else [*below, *roots]
+    asked = roots if roots_only else [*below, *roots]
     for process in asked:
         with suppress(psutil.NoSuchProcess):
             process.terminate()
