@@ -16,11 +16,8 @@ from pipelines import code, params_file
 
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
-NOTHING = {
-    **dict.fromkeys(("knowledge", "question_sets", "answered", "corpora", "scored", "benchmarks", "passages"), []),
-    **dict.fromkeys(("tokenizers", "encoders", "tuned", "rules"), []),
-    "datastore": None,
-}
+LISTS = ("knowledge", "question_sets", "answered", "corpora", "scored", "benchmarks", "passages")
+NOTHING = {name: [] for name in (*LISTS, "tokenizers", "encoders", "tuned", "rules")} | {"datastore": None}
 
 
 def module_of(stage: str) -> str:
@@ -52,7 +49,9 @@ def test_stages_follow_the_params_that_their_module_reads(module):
     """Together, where a module runs as several stages; of `compute` only what can change a result."""
     keys = {key for stage in STAGES if module_of(stage) == module for key in followed(stage)[0]}
     named, used = {key.split(".")[0] for key in keys}, sections_of(module)
-    main_lm = {"lms"} if any(key.startswith("lm.") for key in keys) else set()  # which it is, the path of its folder says
+    main_lm = (
+        {"lms"} if any(key.startswith("lm.") for key in keys) else set()
+    )  # the path of its folder says which it is
     assert named | main_lm == used | main_lm
     assert {key for key in keys if key.startswith("compute")} in (set(), {"compute.threads", "compute.device"})
 
@@ -127,7 +126,7 @@ def test_the_pile_alone_needs_no_questions(stages_of):
     parts = NOTHING | {"corpora": ["pile"], "scored": ["pile"], "tokenizers": ["documents"], "encoders": ["dense"]}
     stages = stages_of(parts=parts | {"tuned": ["lsr"]})
     kinds = [name.partition("@")[0] for name in stages]
-    assert kinds == ["code", "fetch", "tokenizer", "chunk", "base_lm", "base_retriever", "index", "index_bm25"] + [
-        "train_lsr", "index_lsr", "score_lm", "evaluate_lm", "attribute", "analyse", "report",
-    ]  # fmt: skip
+    before = ["code", "fetch", "tokenizer", "chunk", "base_lm", "base_retriever", "index", "index_bm25"]
+    after = ["train_lsr", "index_lsr", "score_lm", "evaluate_lm", "attribute", "analyse", "report"]
+    assert kinds == before + after
     assert {name.partition("@")[2].partition("-")[0] for name in stages if name.startswith("index")} == {"pile"}

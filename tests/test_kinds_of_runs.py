@@ -183,7 +183,7 @@ def make(params, out):
         (folder / "popqa.parquet").rename(folder / "riddles.parquet")
     return {"questions": pq.read_metadata(out / "riddles.parquet").num_rows}
 '''
-ENTRIES = '''
+ENTRIES = """
     "poems": Dataset(
         "Collected poems", "Poems", "CC0-1.0", "`.txt`", documents="pipelines.sources.poems:read", learn=True
     ),
@@ -191,7 +191,7 @@ ENTRIES = '''
         "Riddles of old", "Riddles", "CC0-1.0", "`.tsv`", questions="pipelines.questions.riddles:make", answered=True
     ),
 }
-'''
+"""
 
 
 def test_a_corpus_and_a_question_set_are_a_reader_and_an_entry_each(root, sources, tmp_path):
@@ -205,7 +205,9 @@ def test_a_corpus_and_a_question_set_are_a_reader_and_an_entry_each(root, source
     (given / "poems").mkdir(parents=True)
     with (sources / "popqa/popQA.tsv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file, delimiter="\t"))
-    lines = [f"{row['subj']} {i}\t{row['question']} {json.loads(row['possible_answers'])[0]}. " * 1 for i, row in enumerate(rows)]
+    lines = [
+        f"{row['subj']} {i}\t{row['question']} {json.loads(row['possible_answers'])[0]}. " for i, row in enumerate(rows)
+    ]
     (given / "poems/poems.txt").write_text("\n".join(line + "Here the words go on and on. " * 12 for line in lines))
     (given / "riddles").mkdir()
     shutil.copy(sources / "popqa/popQA.tsv", given / "riddles/riddles.tsv")
@@ -225,7 +227,9 @@ def test_a_corpus_and_a_question_set_are_a_reader_and_an_entry_each(root, source
             }
         )
     )
-    listed = subprocess.run([sys.executable, "-m", "flows.cli", "search", "--help"], cwd=run.folder, capture_output=True)
+    listed = subprocess.run(
+        [sys.executable, "-m", "flows.cli", "search", "--help"], cwd=run.folder, capture_output=True
+    )
     assert b"poems" in listed.stdout
     sys_path = os.environ.get("PYTHONPATH", "")
     os.environ["PYTHONPATH"] = str(run.folder)
