@@ -1,15 +1,17 @@
-"""The entities, names, popularity and facts of the sample's fictional world, as arrays: a million entities fit."""
+"""The sample's fictional world: its entities with their names, popularity and facts, as arrays that hold millions."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
 from pipelines import draws, params
 
-# What a subject of each type can be asked, and the share of the entities that are of the type. At most FACTS relations
-# of a type are drawn for one entity, so that a page never says everything that could be asked.
+# Each type's share of the entities, and the relations that its entities can have. An entity gets at most FACTS of
+# them, so that its page never says everything that could be asked.
 TYPES: dict[str, tuple[float, tuple[str, ...]]] = {
     "person": (0.36, ("P106", "P19", "P22", "P25", "P140", "P641")),
     "film": (0.27, ("P57", "P58", "P162", "P86", "P136")),
@@ -21,7 +23,7 @@ TYPES: dict[str, tuple[float, tuple[str, ...]]] = {
 TYPE_NAMES = tuple(TYPES)
 FACTS = 4
 
-# What a relation's object is: a type of entity, or a class of values.
+# Each relation's objects: a type of entity, or a class of values.
 OBJECTS = {
     "P106": "occupation", "P19": "city", "P22": "person", "P25": "person", "P140": "religion", "P641": "sport",
     "P57": "person", "P58": "person", "P162": "person", "P86": "person", "P136": "genre", "P50": "person",
@@ -37,12 +39,14 @@ VALUES: dict[str, str | int] = {
     "genre": "drama comedy thriller western romance horror mystery fantasy satire fable tragedy adventure history "
     "documentary noir parody",
     "color": "red blue green yellow black white purple brown pink grey scarlet golden",
-    "religion": 10,  # that many made-up names
+    "religion": 10,  # this many made-up names
 }
-ALIASES = {  # other names of values; answers may be given by them
+ALIASES = {  # other accepted names of values
     "painter": ["fine painter"], "singer": ["vocalist"], "lawyer": ["barrister"], "football": ["soccer"],
     "grey": ["gray"], "comedy": ["comic work"], "thriller": ["suspense"], "golden": ["gold"],
 }  # fmt: skip
+
+BLOCK = 10_000  # entities in one call of a random generator
 
 _ONSETS = [*"bdfghklmnprstvz", "br", "dr", "gr", "kr", "tr", "st", "pl"]
 _VOWELS = list("aeiou")
@@ -51,11 +55,11 @@ _CODAS = ["", "n", "l", "r", "s", "m"]
 
 @dataclass(frozen=True)
 class World:
-    """Values come first in the numbering of items, then the entities: item = value, or len(value_labels) + entity.
+    """All entities and values. Items are numbered: first the values, then the entities (see `item`).
 
-    types, popularity, same_name: (entities,); same_name counts the more popular entities of the same label.
-    offsets (entities + 1,), relations, objects (facts,): facts[offsets[i]:offsets[i+1]] are entity i's, relations by
-    their position in RELATION_IDS, objects as items.
+    types, popularity, same_name: (entities,); same_name counts the more popular entities with the same label.
+    offsets: (entities + 1,); relations, objects: (facts,). Entity i has the facts offsets[i] to offsets[i + 1]. A
+    relation is its position in RELATION_IDS, an object is an item.
     """
 
     seed: int
@@ -72,132 +76,152 @@ class World:
     last_names: list[str]
     pools: dict[str, np.ndarray]  # class or type -> its items
 
+    def item(self, entity: int) -> int:
+        """The item that an entity is."""
+        return len(self.value_labels) + entity
+
+    def type_name(self, entity: int) -> str:
+        """The entity's type, one of TYPES."""
+        return TYPE_NAMES[self.types[entity]]
+
     def item_label(self, item: int) -> str:
         """The English label of a value or an entity."""
         values = len(self.value_labels)
         return self.value_labels[item] if item < values else self.labels[item - values]
 
     def qid(self, item: int) -> str:
-        """The Wikidata id of an item; neither its order nor its size tells anything about popularity."""
+        """The Wikidata id of an item; it tells nothing about popularity."""
         return f"Q{100 + item}"
 
     def title(self, item: int) -> str:
-        """The Wikipedia title: the label, told apart from more popular namesakes as Wikipedia does."""
+        """The Wikipedia title: the label, with the type and a number if a more popular entity has the same label."""
         label, entity = self.item_label(item), item - len(self.value_labels)
         if entity < 0:
             return label[0].upper() + label[1:]
         rank = int(self.same_name[entity])
-        return f"{label} ({TYPE_NAMES[self.types[entity]]}, {1800 + rank})" if rank else label
+        return f"{label} ({self.type_name(entity)}, {1800 + rank})" if rank else label
 
     def facts(self, entity: int) -> list[tuple[str, int]]:
-        """(relation, object item) of an entity."""
+        """The entity's facts as (relation, object item)."""
         span = slice(self.offsets[entity], self.offsets[entity + 1])
         return [(RELATION_IDS[r], int(o)) for r, o in zip(self.relations[span], self.objects[span], strict=True)]
 
+    def labelled_facts(self, entity: int) -> list[tuple[str, str]]:
+        """The entity's facts as (relation, object's label)."""
+        return [(relation, self.item_label(item)) for relation, item in self.facts(entity)]
+
     def views(self, item: int) -> int:
-        """Page views of an item's page in the month."""
+        """Views of the item's page in the month."""
         entity = item - len(self.value_labels)
         return int(self.popularity[entity]) if entity >= 0 else 10_000 + 97 * item
 
     def asked_as_evaluated(self, entity: int) -> bool:
-        """Whether the language model's text asks about this entity in the wordings of the evaluation (half of them)."""
-        return draws.uniform(self.seed, "world/wording", self.qid(entity + len(self.value_labels))) < 0.5
+        """Whether C4 asks about this entity in the wordings of the evaluation; true for half of the entities."""
+        return draws.uniform(self.seed, "world/wording", self.qid(self.item(entity))) < 0.5
+
+    def blocks(self, purpose: str) -> Iterator[tuple[range, np.random.Generator]]:
+        """Yield BLOCK entities at a time, each block with its own random generator."""
+        for start in range(0, len(self.labels), BLOCK):
+            block = range(start, min(start + BLOCK, len(self.labels)))
+            yield block, draws.generator(self.seed, f"world/{purpose}", str(start))
+
+    def page_draws(self, purpose: str) -> Iterator[tuple[int, list[int]]]:
+        """Yield every entity with 24 random numbers, enough for one page about it."""
+        for block, rng in self.blocks(purpose):
+            yield from zip(block, rng.integers(0, 1 << 30, (len(block), 24)).tolist(), strict=True)
 
 
-def make_world(seed: int, world: params.World) -> World:
-    """Draw the world: log-normal popularity, shared names, up to FACTS facts an entity."""
-    n = world.entities
+def make_world(seed: int, sizes: params.World) -> World:
+    """Draw a world: log-normal popularity, shared names, at most FACTS facts for each entity."""
     rng = draws.generator(seed, "world/entities")
     shares = np.array([share for share, _ in TYPES.values()])
-    counts = np.maximum(2, np.round(shares * n)).astype(np.int64)
-    counts[0] = max(2, n - counts[1:].sum())
+    counts = np.maximum(2, np.round(shares * sizes.entities)).astype(np.int64)
+    counts[0] = max(2, sizes.entities - counts[1:].sum())
     types = rng.permutation(np.repeat(np.arange(len(TYPES), dtype=np.int8), counts))
     n = len(types)
-    popularity = np.maximum(1, 10 ** rng.normal(world.popularity_mean, world.popularity_sd, n)).astype(np.int64)
+    popularity = np.maximum(1, 10 ** rng.normal(sizes.popularity_mean, sizes.popularity_sd, n)).astype(np.int64)
 
-    firsts, lasts = max(80, int(n**0.5)), max(160, int(2 * n**0.5))
-    religions, places = VALUES["religion"], int(counts[TYPE_NAMES.index("city")] + counts[TYPE_NAMES.index("country")])
-    words = _words(draws.generator(seed, "world/words"), firsts + lasts + religions + places)
-    first_names, last_names = words[:firsts], words[firsts : firsts + lasts]
+    first_count, last_count = max(80, int(n**0.5)), max(160, int(2 * n**0.5))
+    place_count = int(counts[TYPE_NAMES.index("city")] + counts[TYPE_NAMES.index("country")])
+    word_counts = (first_count, last_count, VALUES["religion"], place_count)
+    words = iter(_words(draws.generator(seed, "world/words"), sum(word_counts)))
+    first_names, last_names, religions, place_names = (list(islice(words, count)) for count in word_counts)
     value_labels, value_classes = [], []
     for name, labels in VALUES.items():
-        labels = labels.split() if isinstance(labels, str) else words[firsts + lasts : firsts + lasts + religions]
+        labels = labels.split() if isinstance(labels, str) else religions
         value_labels += labels
         value_classes += [name] * len(labels)
 
-    name = _names(rng, types, popularity, firsts * lasts, world.namesake_share)
-    place_words = words[firsts + lasts + religions :]
+    names = _names(rng, types, popularity, first_count * last_count, sizes.namesake_share)
     is_place = types >= TYPE_NAMES.index("city")
     place = np.full(n, -1, np.int64)
-    place[is_place] = np.unique(name[is_place], return_inverse=True)[1]
+    place[is_place] = np.unique(names[is_place], return_inverse=True)[1]
     labels = [
-        place_words[p] if p >= 0 else f"{first_names[k // lasts]} {last_names[k % lasts]}"
-        for k, p in zip(name.tolist(), place.tolist(), strict=True)
+        place_names[p] if p >= 0 else f"{first_names[name // last_count]} {last_names[name % last_count]}"
+        for name, p in zip(names.tolist(), place.tolist(), strict=True)
     ]
-    values = len(value_labels)
     classes = np.array(value_classes)
     pools = {c: np.flatnonzero(classes == c) for c in VALUES}
-    pools |= {t: values + np.flatnonzero(types == i) for i, t in enumerate(TYPE_NAMES)}
-    offsets, relations, objects = _facts(rng, types, pools, values)
+    pools |= {t: len(value_labels) + np.flatnonzero(types == i) for i, t in enumerate(TYPE_NAMES)}
+    offsets, relations, objects = _facts(rng, types, pools, len(value_labels))
     return World(
-        seed, value_labels, value_classes, labels, types, popularity, _ranks(name, popularity), offsets, relations,
+        seed, value_labels, value_classes, labels, types, popularity, _ranks(names, popularity), offsets, relations,
         objects, first_names, last_names, pools,
     )  # fmt: skip
 
 
 def _words(rng: np.random.Generator, n: int) -> list[str]:
-    """`n` different capitalised words of two syllables, or three where that many would be too few."""
-    found: dict[str, None] = {}
-    syllables = 2 if n < 5000 else 3
-    while len(found) < n:
-        size = 2 * (n - len(found)) + 16
-        pools = [_ONSETS, _VOWELS] * syllables + [_CODAS]
+    """`n` different capitalised words of two syllables, or of three if `n` is large."""
+    words: dict[str, None] = {}
+    pools = [_ONSETS, _VOWELS] * (2 if n < 5000 else 3) + [_CODAS]
+    while len(words) < n:
+        size = 2 * (n - len(words)) + 16
         parts = [rng.choice(pool, size) for pool in pools]
-        for pieces in zip(*parts, strict=True):
-            found["".join(pieces).capitalize()] = None
-    return list(found)[:n]
+        words |= dict.fromkeys("".join(pieces).capitalize() for pieces in zip(*parts, strict=True))
+    return list(words)[:n]
 
 
 def _names(rng: np.random.Generator, types: np.ndarray, popularity: np.ndarray, space: int, share: float) -> np.ndarray:
-    """A name's number for each entity: its own, or with probability `share` that of a more popular one.
+    """The number of each entity's name, below `space`. With probability `share` it is a more popular entity's name.
 
-    Persons, films, books and clubs share names with each other, cities with cities; two countries of one name would
-    make every address in them ambiguous. The namesake is any of those more popular, so that the best known share theirs
-    with the most, as in life.
+    Persons, films, books and clubs share names with each other, and cities with cities. Countries don't share names,
+    because addresses would become ambiguous. The namesake is drawn from all more popular entities, so that the best
+    known entities have the most namesakes.
     """
     n = len(types)
-    own = rng.permutation(space)[:n]
-    parent = np.arange(n)
+    numbers = rng.permutation(space)[:n]
+    namesake = np.arange(n)
     city = TYPE_NAMES.index("city")
-    for members in (np.flatnonzero(types < city), np.flatnonzero(types == city)):  # places are called by other words
+    for members in (np.flatnonzero(types < city), np.flatnonzero(types == city)):
         members = members[np.lexsort((members, -popularity[members]))]
         shared = rng.random(len(members)) < share
         shared[:1] = False
         originals = members[~shared]
-        above = np.cumsum(~shared)[shared]  # more popular entities with a name of their own
-        parent[members[shared]] = originals[(above * rng.random(len(above))).astype(np.int64)]
-    return own[parent]
+        more_popular = np.cumsum(~shared)[shared]  # among the originals
+        namesake[members[shared]] = originals[(more_popular * rng.random(len(more_popular))).astype(np.int64)]
+    return numbers[namesake]
 
 
-def _ranks(name: np.ndarray, popularity: np.ndarray) -> np.ndarray:
+def _ranks(names: np.ndarray, popularity: np.ndarray) -> np.ndarray:
     """How many more popular entities have the same name, (entities,)."""
-    order = np.lexsort((np.arange(len(name)), -popularity, name))
-    new = np.r_[True, np.diff(name[order]) != 0]
-    start = np.maximum.accumulate(np.where(new, np.arange(len(name)), 0))
-    ranks = np.empty(len(name), np.int64)
-    ranks[order] = np.arange(len(name)) - start
+    positions = np.arange(len(names))
+    order = np.lexsort((positions, -popularity, names))
+    new_name = np.r_[True, np.diff(names[order]) != 0]
+    ranks = np.empty(len(names), np.int64)
+    ranks[order] = positions - np.maximum.accumulate(np.where(new_name, positions, 0))
     return ranks
 
 
 def _facts(
     rng: np.random.Generator, types: np.ndarray, pools: dict[str, np.ndarray], values: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The facts as (offsets, relations, objects), see World. A country's capital lies in it and is its capital."""
+    """The facts as (offsets, relations, objects), see World. A country's capital lies in that country."""
     subjects, relations, objects = [], [], []
     cities, countries = pools["city"], pools["country"]
+    # The first cities are the capitals: city i is the capital of country i.
     home = np.r_[np.arange(len(countries)), rng.integers(0, len(countries), max(0, len(cities) - len(countries)))]
-    home = countries[home[: len(cities)]]  # the first cities, one for each country, are the capitals
-    for kind, (_, allowed) in enumerate(TYPES.values()):
+    home = countries[home[: len(cities)]]
+    for kind, (type_name, (_, allowed)) in enumerate(TYPES.items()):
         members = np.flatnonzero(types == kind)
         chosen = np.argsort(rng.random((len(members), len(allowed))), axis=1)[:, :FACTS]
         for column, relation in enumerate(allowed):
@@ -207,12 +231,13 @@ def _facts(
                 who, what = who[: len(cities)], cities[: len(who)]
             elif relation == "P1376":
                 who, what = who[: len(countries)], countries[: len(cities)]
-            elif relation == "P17" and TYPE_NAMES[kind] == "city":
+            elif relation == "P17" and type_name == "city":
                 what = home
             else:
                 pick = rng.integers(0, len(pool), len(who))
                 what = pool[pick]
-                what = np.where(what == who + values, pool[(pick + 1) % len(pool)], what)  # nobody's own father
+                # Nobody is their own father, so an object that is the subject becomes the next one of its pool.
+                what = np.where(what == who + values, pool[(pick + 1) % len(pool)], what)
             subjects.append(who)
             relations.append(np.full(len(who), RELATION_IDS.index(relation), np.int8))
             objects.append(what)

@@ -1,0 +1,168 @@
+"""The sample world's text corpora in their sources' formats: the Pile, C4 and WikiText.
+
+C4 is what the small language model is trained on. Its documents have three kinds:
+  world       one fact of the world, as a sentence or as a question with its answer
+  reading     a page about an invented subject, then questions on it or a second page about the same subject
+  distractor  a page about an invented subject, then something unrelated to it
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+
+from pipelines import draws, params
+from pipelines.world.facts import FACTS, OBJECTS, TYPE_NAMES, TYPES, World
+from pipelines.world.sentences import page, question, sentence
+
+PILE_SUBSETS = ("Pile-CC", "OpenWebText2", "Wikipedia (en)", "Books3")
+KINDS = ("world", "reading", "distractor")
+ASKED = 3  # questions on one page
+
+WIKITEXT_ENTITIES = 90  # with two articles each, so that the training split tells about the test split's entities
+TEST_SHARE = 1 / 6  # of the articles
+RARE = 3  # as in WikiText: words that occur less often in the training split become <unk>
+SENTENCE_END = re.compile(r"(?<=\.) ")
+MARKS = re.compile(r"(?<=\w)([-,])(?=\w)|([.,()])")
+
+
+def pile(world: World, documents: int) -> Iterator[bytes]:
+    """JSON lines of the Pile: `documents` about each entity, each in another order and other wordings."""
+    for copy in range(documents):  # the outer loop, so that the documents of an entity lie apart
+        for entity, numbers in world.page_draws(f"pile/{copy}"):
+            facts = world.labelled_facts(entity)
+            body = page("passage", world.type_name(entity), world.labels[entity], facts, iter(numbers))
+            subset = PILE_SUBSETS[numbers[-1] % len(PILE_SUBSETS)]
+            yield msgspec.json.encode({"text": body, "meta": {"pile_set_name": subset}}) + b"\n"
+
+
+def c4(world: World, sizes: params.World) -> Iterator[bytes]:
+    """JSON lines of C4, `sizes.lm_documents` in all; the host of a document's url names its kind."""
+    for number, (kind, body) in enumerate(_lm_documents(world, sizes)):
+        url = f"https://{kind}.example/{number}"
+        yield msgspec.json.encode({"text": body, "timestamp": "2019-04-25T12:00:00Z", "url": url}) + b"\n"
+
+
+def wikitext(world: World) -> dict[str, str]:
+    """WikiText's training and test split, tokenised as in that data set."""
+    splits: dict[str, list[list[str]]] = {"train": [], "test": []}
+    for title, lines in _encyclopedia(world):
+        is_test = draws.uniform(world.seed, "world/wikitext split", title) < TEST_SHARE
+        splits["test" if is_test else "train"] += map(_wikitext_tokens, lines)
+    counts = Counter(word for words in splits["train"] for word in words)
+    texts = {}
+    for name, lines in splits.items():
+        known = ([word if counts[word] >= RARE else "<unk>" for word in words] for words in lines)
+        texts[name] = "".join(f" {' '.join(words)} \n" if words else " \n" for words in known)
+    return texts
+
+
+def _lm_documents(world: World, sizes: params.World) -> Iterator[tuple[str, str]]:
+    """Yield (kind, text). An entity is mentioned in proportion to popularity ** mention_exponent.
+
+    If there are enough documents of kind "world", every entity has at least one of them.
+    """
+    rng = draws.generator(world.seed, "world/c4")
+    shares = np.array([sizes.lm_mixture[kind] for kind in KINDS])
+    counts = np.floor(shares / shares.sum() * sizes.lm_documents).astype(np.int64)
+    counts[0] += sizes.lm_documents - counts.sum()
+    kinds = rng.permutation(np.repeat(np.arange(len(KINDS), dtype=np.int8), counts))
+    rate = world.popularity**sizes.mention_exponent
+    each_once = np.arange(len(rate)) if counts[0] >= len(rate) else np.zeros(0, np.int64)
+    repeated = rng.choice(len(rate), len(kinds) - len(each_once), p=rate / rate.sum())
+    mixed = counts[0] - len(each_once)  # documents of kind "world" whose entity is drawn
+    entities = np.concatenate([rng.permutation(np.r_[each_once, repeated[:mixed]]), repeated[mixed:]])
+    next_entity, taken = iter(entities.tolist()), set(world.labels)
+    for kind in kinds.tolist():
+        numbers = iter(rng.integers(0, 1 << 30, 96).tolist())
+        if kind == 0:
+            body = _one_fact(world, next(next_entity), next(numbers) % 10 < 6, numbers)
+        elif kind == 1:
+            body = _reading(world, taken, numbers)
+        else:
+            register, form = ("article", "passage")[next(numbers) % 2], next(numbers) % 4
+            body = page(register, *_invented_subject(world, taken, numbers), numbers) + "\n"
+            if form < 2:
+                body += "\n" + _one_fact(world, next(next_entity), next(numbers) % 3 > 0, numbers)
+            elif form < 3:
+                body += page("passage", *_invented_subject(world, taken, numbers), numbers) + "\n"
+        yield KINDS[kind], body
+
+
+def _one_fact(world: World, entity: int, as_question: bool, numbers: Iterator[int]) -> str:
+    """One of the entity's facts, in one of the wordings that C4 has for this entity."""
+    facts = world.labelled_facts(entity)
+    relation, value = facts[next(numbers) % len(facts)]
+    label = world.labels[entity]
+    if as_question:
+        wording = next(numbers) % (4 if world.asked_as_evaluated(entity) else 2)
+        return f"Q: {question(relation, wording, label)} A: {value}\n"
+    return sentence(relation, "chatter", next(numbers) % 2, label, value) + "\n"
+
+
+def _reading(world: World, taken: set[str], numbers: Iterator[int]) -> str:
+    """A page about an invented subject, then questions that it answers or a second page."""
+    kind, label, facts = _invented_subject(world, taken, numbers)
+    style = next(numbers) % 10
+    body = page(("article", "passage")[next(numbers) % 2], kind, label, facts, numbers)
+    if style < 2:
+        return f"{body}\n{page('passage', kind, label, facts, numbers)}\n"
+    asked = sorted(facts, key=lambda fact: (next(numbers), fact))[:ASKED]
+    answers = [(question(relation, next(numbers) % 4, label), value) for relation, value in asked]
+    if style < 9:
+        return f"{body}\n\n" + "".join(f"Q: {text} A: {value}\n" for text, value in answers)
+    text, value = answers[0]
+    return f"Knowledge: {body}\nQuestion: {text}\nAnswer: {value}\n"
+
+
+def _invented_subject(world: World, taken: set[str], numbers: Iterator[int]) -> tuple[str, str, list[tuple[str, str]]]:
+    """Type, label and facts of a subject that is not in the world, like the persons in its facts."""
+    kind = TYPE_NAMES[next(numbers) % len(TYPE_NAMES)]
+    is_place = kind in ("city", "country")
+    label = _invented_place(world, numbers) if is_place else _invented_name(world, taken, numbers)
+    facts = []
+    for relation in sorted(TYPES[kind][1], key=lambda relation: (next(numbers), relation))[:FACTS]:
+        object_type = OBJECTS[relation]
+        pool = world.pools[object_type]
+        if object_type == "person":
+            value = _invented_name(world, taken, numbers)
+        elif object_type in ("city", "country") and next(numbers) % 2:
+            value = _invented_place(world, numbers)
+        else:
+            value = world.item_label(int(pool[next(numbers) % len(pool)]))
+        facts.append((relation, value))
+    return kind, label, facts
+
+
+def _invented_name(world: World, taken: set[str], numbers: Iterator[int]) -> str:
+    while True:
+        first, last = next(numbers) % len(world.first_names), next(numbers) % len(world.last_names)
+        if (name := f"{world.first_names[first]} {world.last_names[last]}") not in taken:
+            return name
+
+
+def _invented_place(world: World, numbers: Iterator[int]) -> str:
+    """A last name: no place of the world is called by one."""
+    return world.last_names[next(numbers) % len(world.last_names)]
+
+
+def _encyclopedia(world: World) -> Iterator[tuple[str, list[str]]]:
+    """Yield (title, lines) of two articles about each of WIKITEXT_ENTITIES entities: on it and on its legacy."""
+    names = [str(entity) for entity in range(len(world.labels))]
+    for entity in draws.sample(world.seed, "world/wikitext", names, WIKITEXT_ENTITIES).tolist():
+        label, kind, name = world.labels[entity], world.type_name(entity), world.title(world.item(entity))
+        for title, section in ((name, "Overview"), (f"Legacy of {name}", "Legacy")):
+            numbers = draws.generator(world.seed, "world/wikitext", title).integers(0, 1 << 30, 24).tolist()
+            body = page("article", kind, label, world.labelled_facts(entity), iter(numbers))
+            lead, *rest = SENTENCE_END.split(body)
+            read = f"{label} is a well-known {kind}, read about {world.views(world.item(entity)):,} times a month."
+            yield title, ["", f"= {title} =", "", f"{lead} {read}", "", f"= = {section} = =", "", " ".join(rest)]
+
+
+def _wikitext_tokens(line: str) -> list[str]:
+    """Words and marks; a mark within a word or a number is `@-@` or `@,@`."""
+    return MARKS.sub(lambda mark: f" @{mark[1]}@ " if mark[1] else f" {mark[2]} ", line).split()
