@@ -15,7 +15,7 @@ import yaml
 from pipelines.errors import LongtailError
 from pipelines.evaluation.task_items import Item
 from pipelines.replug import ensemble
-from pipelines.sources.records import SUFFIXES, read_records, record_files, shown
+from pipelines.sources.question_files import SUFFIXES, read_records, record_files, shown
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import open_text
 

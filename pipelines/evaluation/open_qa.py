@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.evaluation.task_items import Item
 from pipelines.replug.vote import vote
-from pipelines.sources.open_questions import read_questions
+from pipelines.sources.question_files import read_questions
 from pipelines.sources.rejects import Rejects
 
 if TYPE_CHECKING:

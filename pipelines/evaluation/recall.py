@@ -27,7 +27,7 @@ from pipelines import catalogue, shards, stage
 if TYPE_CHECKING:
     import numpy as np
 
-    from pipelines.sources.passage_questions import Asked
+    from pipelines.sources.question_files import QuestionWithPassages
 
 RAW = Path("data/raw")
 CORPORA = Path("data/corpus")
@@ -46,11 +46,11 @@ def evaluate(params: SimpleNamespace, name_of_set: str) -> stage.Metrics:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from pipelines.sources.passage_questions import read_contexts
+    from pipelines.sources.question_files import read_questions_with_passages
     from pipelines.sources.rejects import Rejects
 
     rejects = Rejects(params.ingest.max_reject_share)
-    asked = list(read_contexts(RAW / name_of_set, rejects))
+    asked = list(read_questions_with_passages(RAW / name_of_set, rejects))
     rejects.check()
     own = sorted({passage for question in asked for passage in question.passages})
     golds = gold_passages(asked, {passage: position for position, passage in enumerate(own)})
@@ -88,7 +88,7 @@ def encoders(params: SimpleNamespace) -> dict[str, Path]:
     return {name: folder for name, folder in ENCODERS.items() if name in (*params.parts.encoders, *params.parts.tuned)}
 
 
-def gold_passages(asked: list[Asked], positions: dict[tuple[str, str], int]) -> list[set[int]]:
+def gold_passages(asked: list[QuestionWithPassages], positions: dict[tuple[str, str], int]) -> list[set[int]]:
     """Of each question, the positions of its own passages that hold an answer as whole words."""
     from pipelines.questions.matching import word
 

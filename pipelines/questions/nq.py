@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from pipelines import database, params, shards, stage
 from pipelines.sources import c4
-from pipelines.sources.open_questions import read_questions
+from pipelines.sources.question_files import read_questions
 from pipelines.sources.rejects import Rejects
 
 RAW = Path("data/raw")

@@ -1,4 +1,4 @@
-"""Open-domain questions in every layout that they are handed out in, and what happens to bad records and files."""
+"""Questions in every layout that they are published in, and what happens to bad records and files."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.errors import LongtailError
-from pipelines.sources.open_questions import Question, read_questions
+from pipelines.sources.question_files import Question, read_questions, read_questions_with_passages
 from pipelines.sources.rejects import Rejects
 
 NQ = [{"question": "who is it ", "answer": ["Number 1", "the one"]}, {"question": "when", "answer": ["1789"]}]
@@ -20,8 +20,8 @@ TRIVIA = [
     | {"answer": {"aliases": [*row["answer"], "One"], "normalized_aliases": ["x"], "value": row["answer"][-1]}}
     for i, row in enumerate(NQ)
 ]
-PLAIN = [["Number 1", "the one"], ["1789"]]
-OF_TRIVIA = [["the one", "Number 1", "One"], ["1789", "One"]]  # the value first, each once
+ANSWERS = [["Number 1", "the one"], ["1789"]]
+TRIVIA_ANSWERS = [["the one", "Number 1", "One"], ["1789", "One"]]  # the value first, each once
 
 
 def read(folder: Path, rejects: Rejects | None = None) -> list[Question]:
@@ -43,7 +43,7 @@ def write(path: Path, rows: list[dict], lines: bool = True) -> Path:
     ("name", "lines"),
     [("dev-00000-of-00001.parquet", True), ("dev.jsonl", True), ("dev.json", True), ("dev.json", False)],
 )
-@pytest.mark.parametrize(("rows", "answers"), [(NQ, PLAIN), (FLASHRAG, PLAIN), (TRIVIA, OF_TRIVIA)])
+@pytest.mark.parametrize(("rows", "answers"), [(NQ, ANSWERS), (FLASHRAG, ANSWERS), (TRIVIA, TRIVIA_ANSWERS)])
 def test_every_layout_gives_the_same_questions(tmp_path, name, lines, rows, answers):
     stem = name.partition(".")[0]
     expected = [(f"{stem}/1", "who is it", answers[0]), (f"{stem}/2", "when", answers[1])]
@@ -56,8 +56,8 @@ def test_bad_records_are_kept_with_their_row_and_reason(tmp_path):
     hidden = {"question": "who", "answer": {"aliases": [], "value": "<unk>"}}  # TriviaQA's test split on the Hub
     write(tmp_path / "b.parquet", [hidden, TRIVIA[0]])
     rejects = Rejects(1.0)
-    assert [one.id for one in read(tmp_path, rejects)] == ["b/2"]
-    assert rejects.read == 8  # an empty line is none
+    assert [question.id for question in read(tmp_path, rejects)] == ["b/2"]
+    assert rejects.read == 8  # an empty line is not a record
     assert [(file, row, reason) for file, row, reason, _ in rejects.rows] == [
         ("a.jsonl", 1, "no answers"),
         ("a.jsonl", 3, "not JSON"),
@@ -77,7 +77,7 @@ def test_bad_records_are_kept_with_their_row_and_reason(tmp_path):
         ("a.json", b'[{"question": "cut', "a.json: not JSON"),
         ("a.jsonl", b"<!DOCTYPE html><html>", "a.jsonl: .*HTML"),
         ("a.csv", b"question,answer\n", "a.csv: expected .jsonl, .json, .parquet"),
-        ("b.json", b"[]", "b.jsonl: .* ids are those of b.json;"),
+        ("b.json", b"[]", "b.jsonl: .* same ids as those of b.json;"),
     ],
 )
 def test_bad_files_are_named(tmp_path, name, content, said):
@@ -89,3 +89,45 @@ def test_bad_files_are_named(tmp_path, name, content, said):
 
 def test_no_folder_has_no_questions(tmp_path):
     assert read(tmp_path / "nq") == []
+
+
+def read_passages(folder: Path, rows: list) -> tuple[list, Rejects]:
+    lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
+    (folder / "a.jsonl").write_text("\n".join(lines) + "\n")
+    rejects = Rejects(1.0)
+    return list(read_questions_with_passages(folder, rejects)), rejects
+
+
+def test_passages_are_read_from_both_layouts(tmp_path):
+    (first, second), rejects = read_passages(
+        tmp_path,
+        [
+            {
+                "question": " Who? ",
+                "answers": ["Mira", ""],
+                "ctxs": [{"title": "T", "text": " a\n b "}, {"title": "x"}],
+            },
+            {"question": "What?", "data_source": "popqa", "ground_truth": ["x"], "context": ["plain", {"text": "c"}]},
+        ],
+    )
+    assert first == ("a/1", "", "Who?", ["Mira"], [("T", "a b")])
+    assert second == ("a/2", "popqa", "What?", ["x"], [("", "plain"), ("", "c")])
+    assert (rejects.read, rejects.rows) == (2, [])
+
+
+def test_bad_lines_with_passages_are_kept_with_their_reason(tmp_path):
+    good = {"question": "Who?", "answers": ["Mira"], "ctxs": ["Mira"]}
+    rows = ["{", "[]", good | {"question": 3}, good | {"answers": "Mira"}, good | {"ctxs": [{"title": "x"}]}, good]
+    questions, rejects = read_passages(tmp_path, rows)
+    assert [question.id for question in questions] == ["a/6"]
+    reasons = ["not JSON", "no question", "no question", "no answers", "no passages"]
+    assert [row[:3] for row in rejects.rows] == [("a.jsonl", n, reason) for n, reason in enumerate(reasons, 1)]
+
+
+def test_the_real_questions_with_passages(real):
+    path = real / "wikipedia/retrievalqa_gpt4_250_with_contexts.jsonl"
+    rejects = Rejects(1.0)
+    questions = [q for q in read_questions_with_passages(path.parent, rejects) if q.id.startswith(path.stem)]
+    assert len(questions) == 250
+    assert {question.dataset for question in questions} == {"realtimeqa", "freshqa", "toolqa", "popqa", "triviaqa"}
+    assert max(len(question.passages) for question in questions) == 25

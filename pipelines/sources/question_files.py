@@ -1,0 +1,180 @@
+"""Question sets in files of JSON lines, JSON lists or Parquet: NQ, TriviaQA, and questions with retrieved passages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.errors import LongtailError
+from pipelines.sources.rejects import Rejects
+from pipelines.sources.streams import check_start, open_lines, open_rows, open_text
+
+PARQUET_BATCH = 1 << 10  # rows
+SUFFIXES = (".jsonl", ".json", ".parquet")
+COLUMNS = ("question", "answer", "golden_answers")
+HIDDEN = "<unk>"  # stands for the answers in TriviaQA's test split on the Hub
+
+
+class Question(NamedTuple):
+    id: str  # "<file>/<line>"
+    text: str
+    answers: list[str]  # the first is shown in demonstrations
+
+
+class QuestionWithPassages(NamedTuple):
+    id: str  # "<file>/<line>"
+    dataset: str  # the question's data set; "" if the line doesn't name it
+    text: str
+    answers: list[str]
+    passages: list[tuple[str, str]]  # (title, text), without passages that have no text
+
+
+def read_questions(folder: Path, rejects: Rejects) -> Iterator[Question]:
+    """Yield the questions of every file below `folder`.
+
+    A record has "question", and "golden_answers" or "answer": a text, a list of texts (NQ-open), or an object with
+    "value" and "aliases" (TriviaQA). Bad records go to `rejects` ("not JSON", "not an object", "no question", "no
+    answers"). Raises LongtailError if the questions of two files would have the same ids.
+    """
+    files: dict[str, Path] = {}
+    for path in record_files(folder):
+        name = path.relative_to(folder).with_suffix("").as_posix()
+        if name in files:
+            raise LongtailError(
+                f"{path}: its questions would have the same ids as those of {files[name].name}; leave one of them out"
+            )
+        files[name] = path
+        for number, record in read_records(path, COLUMNS, rejects):
+            text, answers = record.get("question"), _answers(record.get("golden_answers") or record.get("answer"))
+            if not isinstance(text, str) or not text.strip():
+                rejects.add(path, number, "no question", shown(record))
+            elif not answers:
+                rejects.add(path, number, "no answers", shown(record))
+            else:
+                yield Question(f"{name}/{number}", text.strip(), answers)
+
+
+def read_questions_with_passages(folder: Path, rejects: Rejects) -> Iterator[QuestionWithPassages]:
+    """Yield the questions of every *.jsonl below `folder`, in the layout of DPR's and Contriever's output.
+
+    A line has "question", "answers" (or "ground_truth") and "ctxs" (or "context"), a list of passages: objects with
+    "text" and perhaps "title", or plain texts. "data_source" names the question's data set. Bad lines go to `rejects`
+    ("not JSON", "no question", "no answers", "no passages").
+    """
+    for path in sorted(folder.rglob("*.jsonl")):
+        for number, line in enumerate(open_text(path), start=1):
+            rejects.read += 1
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError:
+                rejects.add(path, number, "not JSON", line)
+                continue
+            row = row if isinstance(row, dict) else {}
+            text, dataset = row.get("question"), row.get("data_source")
+            answers = _texts(row.get("answers", row.get("ground_truth")))
+            passages = list(_passages(row.get("ctxs", row.get("context"))))
+            if not isinstance(text, str) or not text.strip():
+                rejects.add(path, number, "no question", line)
+            elif not answers:
+                rejects.add(path, number, "no answers", line)
+            elif not passages:
+                rejects.add(path, number, "no passages", line)
+            else:
+                dataset = dataset if isinstance(dataset, str) else ""
+                yield QuestionWithPassages(f"{path.stem}/{number}", dataset, text.strip(), answers, passages)
+
+
+def record_files(folder: Path, suffixes: Sequence[str] = SUFFIXES) -> list[Path]:
+    """The files below `folder` by path, without hidden ones (.about.md); none if the folder is missing.
+
+    Raises LongtailError for a file with another suffix, so that no file is left out silently.
+    """
+    files = sorted(file for file in folder.rglob("*") if file.is_file() and not file.name.startswith("."))
+    for file in files:
+        if file.suffix not in suffixes:
+            raise LongtailError(f"{file}: expected {', '.join(suffixes)}; leave it out of fetch.files")
+    return files
+
+
+def read_records(path: Path, columns: Sequence[str], rejects: Rejects) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (line or row from 1, record) of one file. A Parquet file is read only for those of `columns` that it has.
+
+    Every record counts in `rejects.read`. Bad records go to `rejects` ("not JSON", "not an object"). Raises
+    LongtailError naming a damaged file.
+    """
+    for number, record in _numbered(path, columns, rejects):
+        if isinstance(record, dict):
+            yield number, record
+        else:
+            rejects.add(path, number, "not an object", shown(record))
+
+
+def shown(record: Any) -> str:
+    """A record as it is kept in the rejects."""
+    return json.dumps(record, ensure_ascii=False, default=str)
+
+
+def _numbered(path: Path, columns: Sequence[str], rejects: Rejects) -> Iterator[tuple[int, Any]]:
+    if path.suffix == ".parquet":
+        records = _parquet(path, columns)
+    elif path.suffix == ".json" and next(open_lines(path)).lstrip().startswith(b"["):
+        records = _json_list(path)
+    else:
+        yield from _json_lines(path, rejects)
+        return
+    for number, record in enumerate(records, start=1):
+        rejects.read += 1
+        yield number, record
+
+
+def _json_lines(path: Path, rejects: Rejects) -> Iterator[tuple[int, Any]]:
+    for number, line in open_rows(path, rejects):
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):  # not JSON, or not UTF-8
+            rejects.add(path, number, "not JSON", line.decode("utf-8", "replace"))
+        else:
+            yield number, record
+
+
+def _json_list(path: Path) -> list[Any]:
+    try:
+        return json.loads("\n".join(open_text(path)))
+    except (ValueError, RecursionError) as error:
+        raise LongtailError(f"{path}: not JSON ({error}), expected a list of objects; fetch it again") from None
+
+
+def _parquet(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
+    check_start(path)
+    try:
+        with pq.ParquetFile(path) as file:
+            present = [name for name in columns if name in file.schema_arrow.names]
+            for batch in file.iter_batches(PARQUET_BATCH, columns=present):
+                yield from batch.to_pylist()
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise LongtailError(f"{path}: corrupt, expected a Parquet file ({error}); fetch it again") from None
+
+
+def _answers(answer: Any) -> list[str]:
+    """The usable answers, each once."""
+    if isinstance(answer, dict):
+        aliases = answer.get("aliases")
+        answer = [answer.get("value"), *(aliases if isinstance(aliases, list) else [])]
+    texts = _texts([answer] if isinstance(answer, str) else answer)
+    return list(dict.fromkeys(text for text in texts if text.strip() != HIDDEN))
+
+
+def _texts(values: object) -> list[str]:
+    return [text for text in values if isinstance(text, str) and text.strip()] if isinstance(values, list) else []
+
+
+def _passages(values: object) -> Iterator[tuple[str, str]]:
+    for passage in values if isinstance(values, list) else []:
+        title, text = (passage.get("title"), passage.get("text")) if isinstance(passage, dict) else ("", passage)
+        if isinstance(text, str) and text.strip():
+            yield title if isinstance(title, str) else "", " ".join(text.split())
