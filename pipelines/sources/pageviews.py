@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from pipelines.errors import LongtailError
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import open_bytes
+from pipelines.sources.streams import open_runs
 
 PROJECT = "en.wikipedia"
 LINE = (
@@ -122,19 +122,16 @@ def sum_views(db: duckdb.DuckDBPyConnection, parts: Sequence[Path], redirects: b
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
-    """The file in whole lines, each with its newline, some BLOCK bytes at a time."""
-    rest = b""
-    with open_bytes(path) as stream:
-        while data := stream.read(BLOCK):
-            data = rest + data
-            end = data.rfind(b"\n") + 1
-            if not end and len(data) > BLOCK:
+    """The file in blocks of whole lines, each line with its newline, about BLOCK bytes at a time."""
+    for run in open_runs(path, BLOCK):
+        pieces, size = [], 0
+        for piece in run:
+            pieces.append(piece)
+            size += len(piece)
+            if size > 2 * BLOCK:  # a line longer than BLOCK
                 raise _not_views(path)
-            rest = data[end:]
-            if end:
-                yield data[:end]
-    if rest:
-        yield rest + b"\n"
+        block = b"".join(pieces)
+        yield block if block.endswith(b"\n") else block + b"\n"
 
 
 def _not_views(path: Path) -> LongtailError:

@@ -26,7 +26,7 @@ from pipelines import params
 from pipelines.errors import LongtailError
 from pipelines.sources import entity_api
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import open_bytes, open_lines
+from pipelines.sources.streams import open_blocks, open_lines
 from pipelines.sources.wikidata import CLAIMS, NAMES
 from pipelines.sources.wikimedia import Client
 from pipelines.web import Again, shown
@@ -205,8 +205,7 @@ def _read_claims(path: Path, rejects: Rejects) -> pa.Table:
             f"{path}: statements of which relation?, expected P<number>-<offset>.srj.gz; fetch it again"
         )
     try:
-        with open_bytes(path) as stream:
-            rows = _RESULTS.decode(stream.read()).results.bindings
+        rows = _RESULTS.decode(b"".join(open_blocks(path))).results.bindings
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise LongtailError(f"{path}: not SPARQL results in JSON ({error}); fetch it again") from None
     rejects.read += len(rows)

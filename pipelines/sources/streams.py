@@ -1,9 +1,8 @@
-"""Streaming reads of source files, decompressed by suffix, in which no damage passes for the end of the data."""
+"""Streaming reads of source files, decompressed by suffix. A damaged or cut file is an error, never a short file."""
 
 from __future__ import annotations
 
 import bz2
-import io
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -16,18 +15,18 @@ from pipelines.errors import LongtailError
 if TYPE_CHECKING:
     from pipelines.sources.rejects import Rejects
 
-# Compressed bytes in one read: what they become stays in the processor's cache and the allocator's heap, as a rule.
-# Where it is made to be very much, it is still bounded: a kB of zstd is 32 MB at most, 8 kB of gzip 8 MB.
+# Compressed bytes in one read. Their decompressed data usually fits in the processor's cache, and is bounded even in a
+# malicious file: 8 kB of gzip are at most 8 MB, 1 kB of zstd at most 32 MB.
 BLOCK = 1 << 13
 ZSTD_BLOCK = 1 << 10
-PIECE = 1 << 20  # bytes asked for at once where the format allows it (8 kB of bz2 can be gigabytes)
-LONGEST = 1 << 26  # bytes of a line: ten times a bible, or the longest entity of Wikidata; a longer one isn't held
+PIECE = 1 << 20  # decompressed bytes of bz2 at once (8 kB of bz2 can become gigabytes)
+LONGEST = 1 << 26  # bytes of a line, as long as ten bibles; a longer line isn't held in memory
 HTML = (b"<!doctype html", b"<html")
 AGAIN = "fetch it again"
 TOO_LONG = f"longer than {LONGEST >> 20} MB, expected a line for each row"
 
-# The libraries' own file objects stop silently at a cut zstd frame and at a damaged later bz2 stream; so streams are
-# taken one by one with decompressors, which say whether a stream ended.
+# The libraries' own file objects stop silently at a cut zstd frame and at a damaged second bz2 stream. These
+# decompressors read one stream at a time, and say whether it ended.
 DECOMPRESSORS: dict[str, Callable[[], Any]] = {
     ".bz2": bz2.BZ2Decompressor,
     ".gz": lambda: isal_zlib.decompressobj(wbits=31),
@@ -36,9 +35,9 @@ DECOMPRESSORS: dict[str, Callable[[], Any]] = {
 
 
 def source_files(folder: Path) -> list[Path]:
-    """The data files of one data set's folder under data/raw, by name; hidden files (.about.md) are none.
+    """The files of one data set's folder under data/raw, by name, without hidden ones (.about.md).
 
-    Raises LongtailError where there is no file.
+    Raises LongtailError if there is none.
     """
     files = sorted(file for file in folder.rglob("*") if file.is_file() and not file.name.startswith("."))
     if not files:
@@ -49,8 +48,8 @@ def source_files(folder: Path) -> list[Path]:
 def open_lines(path: str | Path) -> Iterator[bytes]:
     """Yield the file's lines without their newline, decompressed by suffix (.bz2, .gz, .zst, or none).
 
-    Raises LongtailError naming the file when it is missing, empty, cut in the middle, corrupt, or an HTML page, and
-    the line when it is longer than LONGEST.
+    Raises LongtailError naming the file if it is missing, empty, cut, corrupt, an HTML page, or has a line longer than
+    LONGEST.
     """
     for number, line in enumerate(bounded_lines(path), start=1):
         if line is None:
@@ -59,9 +58,9 @@ def open_lines(path: str | Path) -> Iterator[bytes]:
 
 
 def open_rows(path: str | Path, rejects: Rejects) -> Iterator[tuple[int, bytes]]:
-    """Yield (number from 1, line) of the file's lines that hold something, each counted in `rejects.read`.
+    """Yield (number from 1, line) of the file's lines that aren't blank; each counts in `rejects.read`.
 
-    A line longer than LONGEST goes to `rejects` (too_long). Otherwise the same errors as `open_lines`.
+    A line longer than LONGEST goes to `rejects` (too_long). Otherwise raises the errors of `open_lines`.
     """
     for number, line in enumerate(bounded_lines(path), start=1):
         if line is None:
@@ -73,9 +72,9 @@ def open_rows(path: str | Path, rejects: Rejects) -> Iterator[tuple[int, bytes]]
 
 
 def bounded_lines(path: str | Path) -> Iterator[bytes | None]:
-    """The file's lines as `open_lines`; None for one longer than LONGEST, of which no more than that is ever held."""
+    """Yield the file's lines, and None for a line longer than LONGEST, of which at most LONGEST bytes are held."""
     parts: list[bytes] = []
-    size = 0  # of the line that has begun
+    size = 0  # of the unfinished line
     for block in open_blocks(path):
         first, *rest = block.split(b"\n")
         size += len(first)
@@ -85,49 +84,40 @@ def bounded_lines(path: str | Path) -> Iterator[bytes | None]:
             parts.append(first)
         if rest:
             yield b"".join(parts) if size <= LONGEST else None
-            # As a rule no line within a block can be too long.
-            whole = rest[:-1]
+            *whole, unfinished = rest
+            # A line within a block can only be too long if the block is.
             yield from whole if len(block) <= LONGEST else (line if len(line) <= LONGEST else None for line in whole)
-            parts, size = [rest[-1]], len(rest[-1])
+            parts, size = [unfinished], len(unfinished)
     if size:
         yield b"".join(parts) if size <= LONGEST else None
 
 
 def open_text(path: str | Path) -> Iterator[str]:
-    """Yield the file's lines as `open_lines`, decoded; LongtailError names file and line where it isn't UTF-8."""
+    """Yield the lines of `open_lines` decoded. Raises LongtailError naming the file and the line that isn't UTF-8."""
     for number, line in enumerate(open_lines(path), start=1):
-        yield decode(line, f"{path}: line {number}")
-
-
-def decode(data: bytes, where: str) -> str:
-    """`data` as UTF-8 text; LongtailError that starts with `where` if it isn't."""
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise LongtailError(
-            f"{where}: not UTF-8 at byte {error.start} (0x{data[error.start]:02x}), expected UTF-8 text; {AGAIN}"
-        ) from None
-
-
-def open_bytes(path: str | Path) -> BinaryIO:
-    """The decompressed file as a readable binary stream (for XML parsers), with the same errors as `open_lines`."""
-    return io.BufferedReader(_Reader(open_blocks(path)), buffer_size=1 << 18)
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise LongtailError(
+                f"{path}: line {number}: not UTF-8 at byte {error.start} (0x{line[error.start]:02x}), "
+                f"expected UTF-8 text; {AGAIN}"
+            ) from None
+        yield text
 
 
 def open_blocks(path: str | Path, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
-    """Yield the decompressed file in blocks that are not empty, at least one, with the same errors as `open_lines`.
+    """Yield the decompressed file in blocks: at least one, none empty, all much shorter than LONGEST.
 
-    A block is much shorter than LONGEST. Only the bytes from `begin` to `end` of the file as it lies are read; they
-    must be whole streams.
+    Only bytes `begin` to `end` of the compressed file are read, which must be whole streams. Raises the errors of
+    `open_lines`, except for long lines.
     """
     path = Path(path)
     check_start(path)
     with path.open("rb") as raw:
-        stream = _stored(raw, ZSTD_BLOCK if path.suffix == ".zst" else BLOCK, begin, end)
-        make = DECOMPRESSORS.get(path.suffix)
+        stored = _stored(raw, ZSTD_BLOCK if path.suffix == ".zst" else BLOCK, begin, end)
         start = b""
-        for block in stream if make is None else _decompressed(path, stream, make):
-            if len(start) < 512:  # the start of the data itself: an error page can arrive compressed
+        for block in _decompressed(path, stored) if path.suffix in DECOMPRESSORS else stored:
+            if len(start) < 512:  # an error page can arrive compressed
                 start += block[:512]
                 _refuse_html(path, start)
             yield block
@@ -136,10 +126,10 @@ def open_blocks(path: str | Path, begin: int = 0, end: int | None = None) -> Ite
 
 
 def open_runs(path: str | Path, size: int) -> Iterator[Iterator[bytes]]:
-    """Yield the decompressed file in runs of whole lines, each of at least `size` bytes and in pieces, as they come.
+    """Yield the decompressed file in runs of whole lines, each of at least `size` bytes and itself in pieces.
 
-    A run is to be read to its end before the next. Where it ends depends on the data and `size` alone. The same errors
-    as `open_lines`.
+    Read a run to its end before the next. Where a run ends depends on the data and `size` alone. Raises the errors of
+    `open_blocks`.
     """
     blocks, rest = open_blocks(path), b""
 
@@ -159,9 +149,9 @@ def open_runs(path: str | Path, size: int) -> Iterator[Iterator[bytes]]:
 
 
 def line_spans(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, int, int]]:
-    """Yield the lines of a text in pieces, each as (some bytes, where it starts in them, where it ends): not copied.
+    """Yield each line of a text in pieces as (bytes that hold the line, its start in them, its end).
 
-    For long lines of which most is not used: to copy them is half of what splitting a text takes.
+    The lines aren't copied, which halves the time if lines are long and mostly unused.
     """
     parts: list[bytes] = []
     for piece in pieces:
@@ -184,7 +174,7 @@ def line_spans(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, int, int]]:
 
 
 def check_start(path: Path) -> None:
-    """Raise LongtailError naming the file when it is missing, empty or an HTML page; reads a few bytes only."""
+    """Raise LongtailError if the file is missing, empty or an HTML page. Reads only a few bytes."""
     if not path.is_file():
         raise LongtailError(f"{path}: no such file; check fetch.root and fetch.files, or run the fetch stage")
     with path.open("rb") as raw:
@@ -200,41 +190,22 @@ def _stored(raw: BinaryIO, size: int, begin: int, end: int | None) -> Iterator[b
         yield data
 
 
-class _Reader(io.RawIOBase):
-    """A raw stream over an iterator of byte blocks."""
-
-    def __init__(self, blocks: Iterator[bytes]) -> None:
-        self._blocks = blocks
-        self._rest = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        if not self._rest:
-            self._rest = memoryview(next(self._blocks, b""))
-        count = min(len(buffer), len(self._rest))
-        buffer[:count] = self._rest[:count]
-        self._rest = self._rest[count:]
-        return count
-
-
 def _refuse_html(path: Path, start: bytes) -> None:
     if start[:512].removeprefix(b"\xef\xbb\xbf").lstrip().lower().startswith(HTML):
         raise LongtailError(f"{path}: an HTML page, expected data (an error page saved in its place?); {AGAIN}")
 
 
-def _decompressed(path: Path, stream: Iterator[bytes], make: Callable[[], Any]) -> Iterator[bytes]:
-    """Decompress streams (bz2), members (gzip) or frames (zstd) that follow one another; all must be complete."""
+def _decompressed(path: Path, stored: Iterator[bytes]) -> Iterator[bytes]:
+    """Decompress one or more streams (bz2), members (gzip) or frames (zstd), all of which must be complete."""
     bound = (PIECE,) if path.suffix == ".bz2" else ()
-    decompressor, data = None, b""
-    for block in stream:
-        data, more = block, False
+    decompressor = None
+    for data in stored:
+        more = False
         while data or more:
             if decompressor is None:
                 if path.suffix == ".gz" and not (data := data.lstrip(b"\0")):  # gzip allows padding after a member
                     break
-                decompressor = make()
+                decompressor = DECOMPRESSORS[path.suffix]()
             try:
                 out = decompressor.decompress(data, *bound)
             except (OSError, EOFError, isal_zlib.error, zstandard.ZstdError) as error:

@@ -1,7 +1,6 @@
 """Page views: an article's views are summed over access methods and files, whatever the spelling of its title."""
 
 import bz2
-import io
 
 import duckdb
 import pyarrow as pa
@@ -109,16 +108,12 @@ def test_what_is_no_page_view_dump_is_an_error(tmp_path, text):
 
 
 def test_a_file_without_lines_is_not_read_to_its_end(tmp_path, monkeypatch):
-    class Endless(io.BytesIO):
-        left = 5
-
-        def read(self, size=-1):
-            self.left -= 1
-            assert self.left
-            return b"x" * size
+    def blocks(_):
+        yield from [b"x" * 256] * 3
+        pytest.fail("read further than needed")
 
     monkeypatch.setattr(pageviews, "BLOCK", 256)
-    monkeypatch.setattr(pageviews, "open_bytes", lambda _: Endless())
+    monkeypatch.setattr("pipelines.sources.streams.open_blocks", blocks)
     with pytest.raises(LongtailError, match=r"v\.txt: none of its first lines"):
         views([tmp_path / "v.txt"], "Ada Lovelace")
 

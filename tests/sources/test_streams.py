@@ -2,7 +2,6 @@
 
 import bz2
 import gzip
-import io
 import tracemalloc
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import (
     BLOCK,
     open_blocks,
-    open_bytes,
     open_lines,
     open_rows,
     open_runs,
@@ -41,7 +39,7 @@ def test_lines_come_decompressed_by_suffix(tmp_path: Path, suffix: str) -> None:
     path = saved(tmp_path, suffix, PACK[suffix](LINES))
     assert list(open_lines(path)) == [b"first", b"", "third é".encode(), b"last without newline"]
     assert list(open_text(path))[2] == "third é"
-    assert open_bytes(path).read() == LINES
+    assert b"".join(open_blocks(path)) == LINES
 
 
 @pytest.mark.parametrize("suffix", PACKED)
@@ -150,14 +148,6 @@ def test_missing_and_empty_files_are_errors(tmp_path: Path, suffix: str) -> None
 def test_bytes_that_are_no_utf8_name_file_and_line(tmp_path: Path) -> None:
     with pytest.raises(LongtailError, match=r"data\.jsonl: line 2: not UTF-8 at byte 3 \(0xff\)"):
         list(open_text(saved(tmp_path, "", b"good\nbad\xff\n")))
-
-
-def test_a_parser_that_reads_the_stream_gets_the_error(tmp_path: Path) -> None:
-    path = saved(tmp_path, ".bz2", bz2.compress(LINES * 1000)[:-8])
-    stream = open_bytes(path)
-    assert isinstance(stream, io.BufferedReader)
-    with pytest.raises(LongtailError, match="cut in the middle"):
-        stream.read()
 
 
 def test_a_folder_of_hidden_files_holds_no_data(tmp_path: Path) -> None:
