@@ -1,4 +1,4 @@
-"""C4 shards (gzipped JSON lines), and how often names occur in a sample of them (PopQA, appendix A: term frequency)."""
+"""C4's shards (gzipped JSON lines), and how often names occur in a sample of C4 (PopQA, appendix A: term frequency)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pipelines.errors import LongtailError
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import open_lines
 
-HAYSTACK = 1 << 20  # characters searched at once
-EDGE = "\x1f"  # stands where a word begins or ends in what is searched; a control character that no text needs
+BATCH = 1 << 20  # characters of text searched at once
+EDGE = "\x1f"  # marks where a word begins or ends; a control character that no text needs
 
 
 class _Document(msgspec.Struct):
@@ -24,9 +24,9 @@ class _Document(msgspec.Struct):
 
 
 def read_texts(path: Path, rejects: Rejects | None = None) -> Iterator[str]:
-    """Yield the texts of one shard in its order.
+    """Yield the texts of one shard in order.
 
-    A bad line goes to `rejects` (bad_json, unexpected_layout), or raises LongtailError where none are given.
+    A bad line goes to `rejects` (bad_json, unexpected_layout), or raises LongtailError without `rejects`.
     """
     decoder = msgspec.json.Decoder(_Document)
     for row, line in enumerate(open_lines(path), start=1):
@@ -44,44 +44,44 @@ def read_texts(path: Path, rejects: Rejects | None = None) -> Iterator[str]:
 
 
 def read_sample(paths: Iterable[Path], megabytes: int, rejects: Rejects) -> Iterator[str]:
-    """Yield texts from the first shard on, until `megabytes` (10^6 UTF-8 bytes of text) are reached."""
-    left = megabytes * 1_000_000
+    """Yield texts from the first shard on, until they have `megabytes` * 10^6 bytes of UTF-8."""
+    remaining_bytes = megabytes * 1_000_000
     for path in paths:
         for text in read_texts(path, rejects):
             yield text
-            left -= len(text.encode())
-            if left <= 0:
+            remaining_bytes -= len(text.encode())
+            if remaining_bytes <= 0:
                 return
 
 
 def term_frequencies(names: list[str], texts: Iterable[str]) -> np.ndarray:
-    """How often each name occurs in the texts, exactly as written and bounded by words, (names,) int64.
+    """How often each name occurs in the texts as whole words, exactly as written: (names,) int64.
 
-    All names are looked for in one pass, overlapping ones included ("York" counts in "New York"). The edges of words
-    are marked in names and texts alike, so that the search itself finds whole words only: matches within words ("A" in
-    "And") would be ten times as many. Needs about 0.5 kB of memory a name.
+    All names are searched in one pass, overlapping ones included ("York" counts in "New York"). The edges of words are
+    marked in names and texts, so that the search finds whole words only; matches within words ("A" in "And") would be
+    ten times as many. Needs about 0.5 kB of memory per name.
     """
     counts = np.zeros(len(names), np.int64)
     if not names:
         return counts
     automaton = ahocorasick_rs.BytesAhoCorasick(_marked(names))
-    for haystack in _haystacks(texts):
-        found = automaton.find_matches_as_indexes(haystack, overlapping=True)
-        np.add.at(counts, [name for name, _, _ in found], 1)
+    for batch in _batches(texts):
+        matches = automaton.find_matches_as_indexes(batch, overlapping=True)
+        np.add.at(counts, [name for name, _, _ in matches], 1)
     return counts
 
 
-def _haystacks(texts: Iterable[str]) -> Iterator[bytes]:
-    """Marked texts, about HAYSTACK characters together, a newline after each: no match spans two."""
-    held: list[str] = []
+def _batches(texts: Iterable[str]) -> Iterator[bytes]:
+    """Marked texts, about BATCH characters together, with newlines between them so that no match spans two texts."""
+    batch: list[str] = []
     size = 0
     for text in texts:
-        held.append(text)
+        batch.append(text)
         size += len(text)
-        if size >= HAYSTACK:
-            yield b"\n".join(_marked(held))
-            held, size = [], 0
-    yield b"\n".join(_marked(held))
+        if size >= BATCH:
+            yield b"\n".join(_marked(batch))
+            batch, size = [], 0
+    yield b"\n".join(_marked(batch))
 
 
 def _marked(texts: list[str]) -> list[bytes]:
@@ -94,7 +94,7 @@ def _marked(texts: list[str]) -> list[bytes]:
 
 
 def _joined(texts: list[str]) -> str:
-    """Texts with NULs around them, in which nothing else is a NUL or an EDGE."""
+    """The texts with a NUL before and after each; NUL and EDGE within a text become spaces."""
     kept = [text.replace("\0", " ").replace(EDGE, " ") for text in texts]
     return "\0" + "\0".join(kept) + "\0"
 

@@ -1,4 +1,4 @@
-"""Documents of The Pile, C4 and the like: JSON lines or Parquet with `text` and its subset's name where it is given."""
+"""Documents of The Pile, C4 and similar data sets: JSON lines or Parquet with `text` and perhaps a subset's name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipelines.errors import LongtailError
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import check_start, open_rows
 
-AT_ONCE = 1 << 10  # rows of Parquet
+PARQUET_BATCH = 1 << 10  # rows
 
 
 class Document(NamedTuple):
@@ -32,16 +32,16 @@ class _Meta(msgspec.Struct):
 
 class _Row(msgspec.Struct):
     text: str
-    meta: _Meta | str | None = None  # text or null in some data sets on the Hub: no subset then
+    meta: _Meta | str | None = None  # a text or null, in some data sets on the Hub, names no subset
     subset: str | None = None
 
 
 def read_documents(path: str | Path, rejects: Rejects) -> Iterator[Document]:
-    """Yield the documents of one JSON lines file (compressed or not), or of one .parquet file by row group.
+    """Yield the documents of one file: JSON lines (compressed or not) or .parquet.
 
-    The subset is `meta.pile_set_name` or `subset`. Bad rows go to `rejects` (bad_json, unexpected_layout, not_utf8,
-    no_text, too_long). A document's id is a hash of its text, so it depends neither on the file nor on the order of
-    arrival, and exact duplicates share it. Raises LongtailError naming the file when it is damaged (see `open_lines`).
+    The subset is `meta.pile_set_name` or `subset`. A document's id is a hash of its text, so exact duplicates share it,
+    and it depends on neither file nor order. Bad rows go to `rejects` (bad_json, unexpected_layout, not_utf8, no_text,
+    too_long). Raises LongtailError naming the file if it is damaged (see `open_lines`).
     """
     path = Path(path)
     for number, text, subset in (_parquet if path.suffix == ".parquet" else _json_lines)(path, rejects):
@@ -81,22 +81,22 @@ def _parquet(path: Path, rejects: Rejects) -> Iterator[tuple[int, str, str]]:
 
 
 def read_parquet(path: Path) -> Iterator[tuple[bytes | None, str | None]]:
-    """Yield (text, subset) of a Parquet file's rows, the text as bytes: pyarrow doesn't look whether they are UTF-8.
+    """Yield (text, subset) of a Parquet file's rows. The text is bytes, as pyarrow doesn't check that it is UTF-8.
 
-    Raises LongtailError naming the file when it is damaged or has no column `text` of strings.
+    Raises LongtailError naming the file if it is damaged or has no column `text` of strings.
     """
     check_start(path)
     try:
         with pq.ParquetFile(path) as file:
             columns = _columns(path, file.schema_arrow)
-            for batch in file.iter_batches(AT_ONCE, columns=columns):
+            for batch in file.iter_batches(PARQUET_BATCH, columns=columns):
                 yield from zip(batch.column(0).cast(pa.large_binary()).to_pylist(), _subsets(batch), strict=True)
     except (pa.ArrowException, OSError) as error:
         raise LongtailError(f"{path}: corrupt, expected a Parquet file ({error}); fetch it again") from None
 
 
 def _subsets(batch: pa.RecordBatch) -> list[str | None]:
-    """The second column, or the only field of the structs in it."""
+    """The second column, or the field of its structs; None for every row if there is no such column."""
     if batch.num_columns == 1:
         return [None] * batch.num_rows
     column = batch.column(1)
@@ -104,7 +104,7 @@ def _subsets(batch: pa.RecordBatch) -> list[str | None]:
 
 
 def _columns(path: Path, schema: pa.Schema) -> list[str]:
-    """The names of the column with the texts and, where there is one, of that with the subsets."""
+    """The column with the texts and, if there is one, the column with the subsets."""
     if "text" not in schema.names or not _is_text(schema.field("text").type):
         raise LongtailError(f"{path}: columns {', '.join(schema.names)}, expected a column `text` of strings")
     meta = schema.field("meta").type if "meta" in schema.names else pa.null()

@@ -1,4 +1,4 @@
-"""Wikipedia as the DPR authors cut it (`psgs_w100.tsv`, December 2018): passages of 100 words, put together again."""
+"""DPR's Wikipedia (`psgs_w100.tsv`, December 2018): its passages of 100 words, joined to articles again."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ HEADER = ["id", "text", "title"]
 
 
 class Article(NamedTuple):
-    id: str  # of its first passage
+    id: str  # its first passage's
     title: str
     text: str
-    row: int  # line of its first passage
+    row: int  # its first passage's line
 
 
 def is_psgs(file: Path) -> bool:
@@ -26,10 +26,11 @@ def is_psgs(file: Path) -> bool:
 
 
 def read_articles(path: Path, rejects: Rejects) -> Iterator[Article]:
-    """Yield articles: consecutive passages of one title, joined by a space, quotes undone as DPR's own reader does.
+    """Yield articles: consecutive passages with one title, joined by a space. Quotes are undone like in DPR's reader.
 
-    Bad rows go to `rejects` (unexpected_layout, not_utf8, no_text, too_long), the rest of their article is kept. An
-    article longer than LONGEST is several. Raises LongtailError where the header isn't DPR's, or the file is damaged.
+    Bad rows go to `rejects` (unexpected_layout, not_utf8, no_text, too_long); the rest of their article is kept. An
+    article longer than LONGEST is cut into several. Raises LongtailError if the header isn't DPR's or the file is
+    damaged.
     """
     rows = open_rows(path, rejects)
     _, header = next(rows, (1, b""))

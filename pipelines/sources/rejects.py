@@ -1,4 +1,4 @@
-"""The policy for bad rows: each is kept with file, row and reason, all are counted, too large a share is an error."""
+"""What happens to bad input rows: they are kept with file, row and reason, and too many of them are an error."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 from pipelines.errors import LongtailError
 
 SCHEMA = pa.schema([("file", pa.string()), ("row", pa.int64()), ("reason", pa.string()), ("detail", pa.string())])
-DETAIL = 200  # characters kept of a bad row
-FIRST_CHECK = 10_000  # rows read before the share is looked at while reading
+DETAIL = 200  # characters of a bad row that are kept
+FIRST_CHECK = 10_000  # rows read before the share is first checked
 
 
 class Rejects:
-    """Bad rows of some input (`add`), well-formed rows that are none of ours (`skip`), and how many were read."""
+    """An input's bad rows (`add`), its number of rows, and counts of well-formed rows that aren't used (`skip`)."""
 
     def __init__(self, max_share: float) -> None:
         self.max_share = max_share
@@ -26,7 +26,7 @@ class Rejects:
         self.read = 0
 
     def add(self, file: str | Path, row: int, reason: str, detail: str = "") -> None:
-        """Keep a bad row (`row` counts from 1); raises LongtailError as soon as too many are bad."""
+        """Keep a bad row (`row` counts from 1). Raises LongtailError once too many rows are bad."""
         self.rows.append((Path(file).name, row, reason, detail[:DETAIL]))
         if self.read >= FIRST_CHECK:
             self.check()
@@ -36,7 +36,7 @@ class Rejects:
         self.skipped[reason] += count
 
     def check(self) -> None:
-        """Raise LongtailError when more than `max_share` of the rows read were rejected; for the end of the input."""
+        """Raise LongtailError if more than `max_share` of the rows read are bad. Call it at the end of the input."""
         if len(self.rows) > self.max_share * max(self.read, 1):
             file, row, reason, detail = self.rows[0]
             raise LongtailError(
@@ -45,14 +45,14 @@ class Rejects:
             )
 
     def take(self, other: Rejects) -> None:
-        """Add another input's rejects and counts, after checking that input by itself."""
+        """Check another input by itself, then add its bad rows and counts to these."""
         other.check()
         self.rows += other.rows
         self.skipped += other.skipped
         self.read += other.read
 
     def save(self, path: Path) -> None:
-        """Write everything to `path`, for another process to `load`."""
+        """Write everything to `path`, so that another process can `load` it."""
         path.write_bytes(msgspec.json.encode([self.read, self.rows, self.skipped]))
 
     @classmethod
@@ -65,14 +65,14 @@ class Rejects:
         return rejects
 
     def reasons(self) -> dict[str, int]:
-        """Rejected rows by reason."""
+        """Number of bad rows by reason."""
         return dict(sorted(Counter(reason for _, _, reason, _ in self.rows).items()))
 
     def table(self) -> pa.Table:
-        """The rejected rows, in the order of (file, row)."""
+        """The bad rows, ordered by file and row."""
         columns = list(zip(*sorted(self.rows), strict=True)) or [(), (), (), ()]
         return pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
 
     def write(self, path: Path) -> None:
-        """Write rejects.parquet (file, row, reason, detail) at `path`, inside an output that is written atomically."""
+        """Write the bad rows as Parquet (file, row, reason, detail)."""
         pq.write_table(self.table(), path, compression="zstd")

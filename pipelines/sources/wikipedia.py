@@ -1,4 +1,4 @@
-"""Pages of a Wikipedia pages-articles XML dump: articles with their wikitext, in the dump's order."""
+"""The articles of a Wikipedia pages-articles XML dump with their wikitext, in the dump's order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipelines.sources.streams import LONGEST, open_blocks
 PAGE = ("mediawiki", "page")
 USED = {(*PAGE, *path): path[-1] for path in (("title",), ("ns",), ("id",), ("redirect",), ("revision", "text"))}
 
-DEEPEST = 20  # a page's own elements are five deep
+DEEPEST = 20  # nesting; a page's elements are five deep
 
 
 class Page(NamedTuple):
@@ -24,11 +24,11 @@ class Page(NamedTuple):
 
 
 def read_pages(path: str | Path, rejects: Rejects, blocks: Iterable[bytes] | None = None) -> Iterator[Page]:
-    """Yield the articles: namespace 0, no redirects, their last revision; `rejects` counts the others.
+    """Yield the last revision of every page of namespace 0 that isn't a redirect; `rejects` counts the other pages.
 
-    An article longer than LONGEST characters goes to `rejects` (too_long) and isn't held. `blocks` are a dump of some
-    of the file's pages, in its place. Raises LongtailError naming the file, and the page before, when it is damaged
-    (see `open_blocks`) or isn't a MediaWiki dump.
+    `blocks` are the XML of some of the file's pages, to be read in place of the file. An article longer than LONGEST
+    characters goes to `rejects` (too_long) and isn't held in memory. Raises LongtailError naming the file and the last
+    page read, if the file is damaged (see `open_blocks`) or isn't a MediaWiki dump.
     """
     dump = _Dump()
     try:
@@ -57,13 +57,13 @@ def _articles(path: str | Path, pages: list[dict[str, str]], rejects: Rejects) -
 
 
 class _Dump:
-    """An XML parser that keeps of each page what is used, and no page once it was taken."""
+    """An XML parser that keeps the used elements of each page until the page is taken."""
 
     def __init__(self) -> None:
         self._open: tuple[str, ...] = ()
         self._pages: list[dict[str, str | None]] = []
         self._page: dict[str, str | None] = {}
-        self._last = ""  # the last whole page
+        self._last = ""  # the last complete page
         self._parts: list[str] = []
         self._size = 0
         self._parser = parser = expat.ParserCreate()
@@ -74,9 +74,9 @@ class _Dump:
         self.parse = parser.Parse
 
     def take(self) -> list[dict[str, str | None]]:
-        """The pages that ended since the last call: ns, id and title, and redirect and text where it has them.
+        """The pages that ended since the last call: ns, id, title, and redirect and text if there are any.
 
-        A text too long to be held is None.
+        The text is None if it is longer than LONGEST.
         """
         pages, self._pages = self._pages, []
         return pages

@@ -39,7 +39,7 @@ def test_names_at_the_ends_of_texts_count_and_none_spans_two():
 
 @pytest.mark.parametrize("size", [1, 4, 1000])
 def test_no_name_is_found_across_texts(monkeypatch, size):
-    monkeypatch.setattr(c4, "HAYSTACK", size)  # texts searched together
+    monkeypatch.setattr(c4, "BATCH", size)  # texts searched together
     assert c4.term_frequencies([" Ada", "-Ada"], ["is ", "Ada", "x-", "Ada", "an Ada"]).tolist() == [1, 0]
 
 
@@ -71,7 +71,7 @@ def test_counts_do_not_depend_on_how_texts_are_batched(monkeypatch):
     texts = [f"Ada {i} met Bob {i % 7} and Ada's Bob" for i in range(50)]
     names = ["Ada", "Bob", "Bob 3", "met"]
     whole = c4.term_frequencies(names, texts)
-    monkeypatch.setattr(c4, "HAYSTACK", 40)
+    monkeypatch.setattr(c4, "BATCH", 40)
     np.testing.assert_array_equal(c4.term_frequencies(names, texts), whole)
 
 
