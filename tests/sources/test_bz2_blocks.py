@@ -80,7 +80,7 @@ def test_a_page_belongs_to_the_part_where_its_mark_begins(size: int) -> None:
     for one, two in product(range(1, len(text)), repeat=2):
         bounds = [0, *sorted({one, two}), len(text)]
         dumps = [
-            b"".join(bz2_blocks._pages(pieces(begin, end), pieces(end, len(text)), whole=begin == 0))
+            b"".join(bz2_blocks._whole_pages(pieces(begin, end), pieces(end, len(text)), from_start=begin == 0))
             for begin, end in pairwise(bounds)
         ]
         assert all(one.startswith(b"<mediawiki>") and one.endswith(b"</mediawiki>") for one in dumps)
@@ -109,8 +109,8 @@ def test_a_block_that_the_data_does_not_finish_is_no_block(tmp_path: Path, plain
     data = bz2.compress(plain, BLOCKS)
     with saved(tmp_path, data).open("rb") as raw:
         second = bz2_blocks._find(raw, bz2_blocks.BLOCK, 40)
-        first = b"".join(bz2_blocks._unpacked(tmp_path, raw, 32, second))
+        first = b"".join(bz2_blocks._decompress_blocks(tmp_path, raw, 32, second))
         assert plain.startswith(first)
         assert len(first) > 90_000
         with pytest.raises(LongtailError, match="a block without an end"):
-            list(bz2_blocks._unpacked(tmp_path, raw, 32, second - 8_000))
+            list(bz2_blocks._decompress_blocks(tmp_path, raw, 32, second - 8_000))

@@ -95,7 +95,7 @@ def changed(how: str, lines: list[bytes]) -> list[bytes]:
 def test_a_bad_index_is_named(tmp_path: Path, how: str) -> None:
     dump, index = write(tmp_path)
     index.write_bytes(bz2.compress(b"\n".join(changed(how, bz2.decompress(index.read_bytes()).splitlines()))))
-    with pytest.raises(LongtailError, match=rf"{index.name}: line \d+: .*, expected a place in {dump.name}"):
+    with pytest.raises(LongtailError, match=rf"{index.name}: line \d+: .*, expected a byte of {dump.name}"):
         parts(dump)
     index.write_bytes(b"<!DOCTYPE html>")
     with pytest.raises(LongtailError, match=rf"{index.name}: an HTML page"):
