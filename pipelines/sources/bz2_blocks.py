@@ -80,7 +80,7 @@ def _whole_pages(part: Iterator[bytes], following: Iterator[bytes], from_start: 
 
 
 def _decompress_blocks(path: Path, raw: BinaryIO, begin: int, stop: int | None) -> Iterator[bytes]:
-    """Yield the data of the blocks from bit `begin` to bit `stop`, where blocks begin, or to the file's end for None."""
+    """Yield the data of the blocks from bit `begin` to bit `stop`, where blocks begin; to the file's end for None."""
     size = 8 * raw.seek(0, 2)
     stop, at = size if stop is None else stop, begin
     while at is not None and at < stop:  # one stream in each round

@@ -1,4 +1,4 @@
-"""Downloads of whole files: announced, three at once, going on where a connection was cut, checked."""
+"""Downloads files, three at once: prints their sizes first, resumes after a cut, and checks sizes and checksums."""
 
 from __future__ import annotations
 
@@ -20,40 +20,29 @@ from pipelines.sources.streams import check_start
 from pipelines.sources.wikimedia import AT_ONCE, Client
 from pipelines.web import ATTEMPTS
 
-BLOCK = 1 << 16  # bytes; what a cut connection loses at most
-NAMED_RUN = re.compile(r"[a-z_]+-\d{8}")  # enwiki-20181220-…: the dumps of one run share a list of checksums
+BLOCK = 1 << 16  # bytes, the most that a cut connection loses
+DUMP_RUN = re.compile(r"[a-z_]+-\d{8}")  # enwiki-20181220-…: the dumps of one run share a list of checksums
 
 
 def download(urls: Sequence[str], folder: Path, client: Client) -> list[Path]:
-    """Download `urls` to `folder`, at most AT_ONCE side by side; return the files, in the order of the URLs.
+    """Download `urls` to `folder`, at most AT_ONCE side by side; return the files in the order of the URLs.
 
-    The sizes are summed and printed before the first byte; finished files and halves of files in `folder` are used
-    again. Raises LongtailError naming the URL: not there, cut for good, another size or checksum than announced, an
-    HTML page in place of data; or when the disk has no room.
+    The total size is printed before the first byte. Finished and partial files in `folder` are reused. Raises
+    LongtailError naming the URL if it doesn't exist, is cut too often, has another size or checksum than announced, or
+    is an HTML page in place of data; and if the disk has too little space.
     """
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{hashlib.blake2b(url.encode(), digest_size=4).hexdigest()}-{name_of(url)}" for url in urls]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         try:
             heads = list(pool.map(lambda url: _head(client, url), urls))
-            wanted = [head for head, path in zip(heads, paths, strict=True) if not path.exists()]
-            sizes = [head["size"] for head in wanted if head["size"] is not None]
-            total, unknown = sum(sizes), len(wanted) - len(sizes)
-            print(
-                f"fetch: {len(wanted)} files to download, {_readable(total)}"
-                + (f" and {unknown} of unknown size" if unknown else "")
-                + (f"; {len(urls) - len(wanted)} are here already" if len(wanted) < len(urls) else ""),
-                flush=True,
-            )
-            here = sum(_size(_part(path)) for path in paths)
-            if total - here > (free := shutil.disk_usage(folder).free):
-                raise LongtailError(f"{folder}: {_readable(total - here)} to come, {_readable(free)} free; make room")
+            missing = [job for job in zip(urls, heads, paths, strict=True) if not job[2].exists()]
+            total = _announce([head["size"] for _, head, _ in missing], len(urls))
+            remaining = total - sum(_size(_part(path)) for path in paths)
+            if remaining > (free := shutil.disk_usage(folder).free):
+                raise LongtailError(f"{folder}: {_readable(remaining)} to download, {_readable(free)} free; make room")
             with tqdm(total=total, unit="B", unit_scale=True, desc="fetch", mininterval=2) as bar:
-                jobs = [
-                    pool.submit(_one, client, url, head, path, bar)
-                    for url, head, path in zip(urls, heads, paths, strict=True)
-                    if not path.exists()
-                ]
+                jobs = [pool.submit(_download_file, client, *job, bar) for job in missing]
                 for job in wait(jobs, return_when=FIRST_EXCEPTION).done:
                     job.result()
         except BaseException as error:
@@ -68,22 +57,34 @@ def name_of(url: str) -> str:
     return Path(urlsplit(url).path).name
 
 
+def _announce(sizes: Sequence[int | None], count: int) -> int:
+    """Print how much is missing of `count` files, and return it in bytes; None is a file of unknown size."""
+    known = [size for size in sizes if size is not None]
+    print(
+        f"fetch: {len(sizes)} files to download, {_readable(sum(known))}"
+        + (f" and {len(sizes) - len(known)} of unknown size" if len(known) < len(sizes) else "")
+        + (f"; {count - len(sizes)} are here already" if len(sizes) < count else ""),
+        flush=True,
+    )
+    return sum(known)
+
+
 def _head(client: Client, url: str) -> dict:
-    answer = _ask(client, "HEAD", url)
+    answer = _send(client, "HEAD", url)
     length = answer.headers.get("Content-Length")
     return {"size": int(length) if length else None, "version": _version(answer)}
 
 
 def _version(answer: requests.Response) -> str:
-    """What tells one state of a file from the next, for going on where a download stopped; "" where nothing does."""
+    """A value that changes with the file on the server, so that a resumed download isn't mixed; "" if there is none."""
     etag = answer.headers.get("ETag", "")
     return etag if etag and not etag.startswith("W/") else answer.headers.get("Last-Modified", "")
 
 
-def _one(client: Client, url: str, head: dict, path: Path, bar: tqdm) -> None:
+def _download_file(client: Client, url: str, head: dict, path: Path, bar: tqdm) -> None:
     part, note = _part(path), path.with_name(path.name + ".version")
     if part.exists() and (not note.exists() or json.loads(note.read_text()) != head):
-        part.unlink()  # of another state of the file
+        part.unlink()  # the file on the server has changed since
     shards.write_json(note, head)
     bar.update(_size(part))
     failures = 0
@@ -106,18 +107,18 @@ def _one(client: Client, url: str, head: dict, path: Path, bar: tqdm) -> None:
 
 
 def _continue(client: Client, url: str, head: dict, part: Path, bar: tqdm) -> None:
-    """Append what is missing to `part`; raises requests.ConnectionError where the connection ends too early."""
-    have = _size(part)
-    if have and have == head["size"]:
+    """Append what is missing to `part`. Raises requests.ConnectionError if the connection ends too early."""
+    size = _size(part)
+    if size and size == head["size"]:
         return
-    headers = {"Range": f"bytes={have}-"} if have else {}
-    if have and head["version"]:
+    headers = {"Range": f"bytes={size}-"} if size else {}
+    if size and head["version"]:
         headers["If-Range"] = head["version"]
-    with _ask(client, "GET", url, headers) as answer:
-        goes_on = answer.status_code == 206
-        if goes_on and not answer.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
-            raise LongtailError(f"{url}: asked for bytes from {have} on, got {answer.headers.get('Content-Range')}")
-        with part.open("ab" if goes_on else "wb") as file:
+    with _send(client, "GET", url, headers) as answer:
+        resumes = answer.status_code == 206
+        if resumes and not answer.headers.get("Content-Range", "").startswith(f"bytes {size}-"):
+            raise LongtailError(f"{url}: asked for bytes from {size} on, got {answer.headers.get('Content-Range')}")
+        with part.open("ab" if resumes else "wb") as file:
             for block in answer.iter_content(BLOCK):
                 client.go_on()
                 file.write(block)
@@ -127,7 +128,7 @@ def _continue(client: Client, url: str, head: dict, part: Path, bar: tqdm) -> No
 
 
 def _check(client: Client, url: str, head: dict, part: Path) -> None:
-    """Size, content and checksum; a file that fails is removed, so that the next run starts it afresh."""
+    """Check size, content and checksum. A file that fails is removed, so that the next run downloads it again."""
     try:
         size = part.stat().st_size
         if head["size"] is not None and size != head["size"]:
@@ -139,18 +140,18 @@ def _check(client: Client, url: str, head: dict, part: Path) -> None:
         kind, expected = _published_checksum(client, url)
         if kind:
             with part.open("rb") as stream:
-                found = hashlib.file_digest(stream, kind).hexdigest()
-            if found != expected:
-                raise Unreachable(f"{url}: its {kind} is {found}, the server's list says {expected}; run again")
+                digest = hashlib.file_digest(stream, kind).hexdigest()
+            if digest != expected:
+                raise Unreachable(f"{url}: its {kind} is {digest}, the server's list says {expected}; run again")
     except LongtailError:
         part.unlink(missing_ok=True)
         raise
 
 
 def _published_checksum(client: Client, url: str) -> tuple[str, str]:
-    """(kind, hexadecimal digest) from a list of checksums beside the file, or ("", "") where the server has none."""
+    """(kind, hexadecimal digest) from a list of checksums beside the file, or ("", "") if the server has none."""
     base, name = url.rsplit("/", 1)[0], name_of(url)
-    run = NAMED_RUN.match(name)
+    run = DUMP_RUN.match(name)
     for kind in ("sha1", "md5"):
         lists = [f"{base}/{run.group()}-{kind}sums.txt"] if run else []
         for address in (*lists, f"{url}.{kind}"):
@@ -164,8 +165,8 @@ def _published_checksum(client: Client, url: str) -> tuple[str, str]:
     return "", ""
 
 
-def _ask(client: Client, method: str, url: str, headers: Mapping[str, str] | None = None) -> requests.Response:
-    identity = {"Accept-Encoding": "identity"}  # else Content-Length isn't the file's
+def _send(client: Client, method: str, url: str, headers: Mapping[str, str] | None = None) -> requests.Response:
+    identity = {"Accept-Encoding": "identity"}  # so that Content-Length is the file's size
     answer = client.send(method, url, headers=identity | dict(headers or {}), stream=True)
     if not answer.ok:
         raise web.refusal(answer, url)

@@ -1,6 +1,6 @@
 """Names of single Wikidata items from the entity API (`wbgetentities`): English label, aliases, Wikipedia article.
 
-For what the query service gives only the numbers of, and for objects that an excerpt of a dump lacks.
+They complete the query service's pages, which have only ids, and an excerpt of a dump, which lacks some objects.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from pipelines.sources.wikimedia import Client
 from pipelines.web import Again, shown
 
 AT_MOST = 50  # ids in a request
-BUSY = ("maxlag", "ratelimited", "readonly", "internal_api_error")  # starts of error codes that pass
+BUSY = ("maxlag", "ratelimited", "readonly", "internal_api_error")  # error codes that begin so are temporary
 
 
 def fetch_names(client: Client, api: str, qids: Iterable[int], rejects: Rejects) -> pa.Table:
     """The items `qids` (numbers, each once) that have an English name, as wikidata.NAMES, ordered by qid.
 
-    What a redirect leads to counts for the id that was asked for. Counted in `rejects` as skipped: missing (deleted, or
-    never there), redirect, no_english. Raises LongtailError naming the API when it refuses.
+    If an id redirects to an item, that item's names are returned under the id asked for. `rejects` counts as skipped:
+    missing (deleted or never existed), redirect, no_english. Raises LongtailError naming the API if it refuses.
     """
     tables = [read_answer(body, api, rejects) for body in ask_names(client, api, qids)]
     return pa.concat_tables([wikidata.NAMES.empty_table(), *tables]).combine_chunks()
 
 
 def ask_names(client: Client, api: str, qids: Iterable[int]) -> Iterator[bytes]:
-    """The API's answers for `qids` in ascending order, AT_MOST a request, as it sent them."""
-    asked = [f"Q{qid}" for qid in sorted(qids)]
-    batches = [asked[start : start + AT_MOST] for start in range(0, len(asked), AT_MOST)]
+    """Yield the API's answers as it sent them, for `qids` in ascending order, AT_MOST in each."""
+    ordered = [f"Q{qid}" for qid in sorted(qids)]
+    batches = [ordered[start : start + AT_MOST] for start in range(0, len(ordered), AT_MOST)]
 
     def ask(ids: list[str]) -> bytes:
         params = {
@@ -55,8 +55,8 @@ def ask_names(client: Client, api: str, qids: Iterable[int]) -> Iterator[bytes]:
 
 
 def read_answer(body: bytes, where: str, rejects: Rejects) -> pa.Table:
-    """One answer's items as wikidata.NAMES, ordered by qid; see `fetch_names`. Raises msgspec.DecodeError."""
-    lines = [_as_asked(bytes(entity)) for entity in msgspec.json.decode(body, type=_Answer).entities.values()]
+    """One answer's items as wikidata.NAMES, ordered by qid, see `fetch_names`. Raises msgspec.DecodeError."""
+    lines = [_under_asked_id(bytes(entity)) for entity in msgspec.json.decode(body, type=_Answer).entities.values()]
     table, _, _ = wikidata.parse_block(where, [b"\n".join(lines)], (), rejects)
     return table.select(wikidata.NAMES.names).sort_by("qid")
 
@@ -66,15 +66,17 @@ class _Answer(msgspec.Struct):
     error: dict[str, msgspec.Raw] = {}
 
 
-def _as_asked(entity: bytes) -> bytes:
-    """The entity in a line, under the id that was asked for."""
+def _under_asked_id(entity: bytes) -> bytes:
+    """The entity in one line, with the id that was asked for."""
     if b'"redirects"' in entity:
         parsed = msgspec.json.decode(entity)
         entity = msgspec.json.encode(parsed | {"id": parsed["redirects"]["from"]})
     return entity.replace(b"\n", b" ")
 
 
-def _check(asked: set[str], where: str) -> Callable[[bytes], None]:
+def _check(ids: set[str], where: str) -> Callable[[bytes], None]:
+    """A check that raises Again for an unusable or temporary answer, and LongtailError for a refusal."""
+
     def check(body: bytes) -> None:
         try:
             answer = msgspec.json.decode(body, type=_Answer)
@@ -82,9 +84,9 @@ def _check(asked: set[str], where: str) -> Callable[[bytes], None]:
             raise Again(f"not the entity API's JSON ({error})") from None
         if answer.error:
             code, info = (msgspec.json.decode(answer.error.get(key, b'""')) for key in ("code", "info"))
-            said = f"the API answers {code}: {info}"
-            raise Again(said) if code.startswith(BUSY) else LongtailError(f"{where}: {said}")
-        if lacking := asked - answer.entities.keys():  # its keys are the ids asked for, redirects' too
-            raise Again(f"nothing about {min(lacking)} and {len(lacking) - 1} more of the ids asked for")
+            message = f"the API answers {code}: {info}"
+            raise Again(message) if code.startswith(BUSY) else LongtailError(f"{where}: {message}")
+        if missing := ids - answer.entities.keys():  # the keys are the ids asked for, also of redirects
+            raise Again(f"nothing about {min(missing)} and {len(missing) - 1} more of the ids asked for")
 
     return check

@@ -1,8 +1,8 @@
-"""Wikimedia's monthly "pageview complete" dumps: popularity as views of an English Wikipedia article (PopQA, 3.2).
+"""Popularity as views of an English Wikipedia article, from the monthly "pageview complete" dumps (PopQA, 3.2).
 
-A line is `project title [page id] access views [views by day]`; an article has one for each access method (desktop,
-mobile-web, mobile-app), and one file for each kind of agent. Popularity is the sum over all of them. The page id is the
-requested page's or, where that redirects, sometimes the target's.
+A line is `project title [page id] access views [views by day]`. An article has a line for each access method (desktop,
+mobile-web, mobile-app) in one file for each kind of agent. Its popularity is the sum of all. The page id is that of the
+requested page or, if the page redirects, sometimes that of the target.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ LINE = (
     r"(?: \S+)?\n$"
 )
 FILE = re.compile(r"pageviews-(?P<month>\d{6})(?:\d\d)?-(?P<agents>user|spider|automated)\b")
-BLOCK = 1 << 24  # bytes of lines at once
+BLOCK = 1 << 24  # bytes of lines parsed at once
 SCHEMA = pa.schema({"title": pa.string(), "page_id": pa.int64(), "views": pa.int64()})
 
 
 def choose_files(files: Sequence[Path], month: str, agents: str) -> list[Path]:
-    """The files that count: all of them for "all-agents", those of people alone for "user", told by their names.
+    """The files that count, by their names: all files for "all-agents", only those with views of people for "user".
 
-    Raises LongtailError on a file named after another month, and for "user" on one whose name doesn't tell.
+    Raises LongtailError for a file named after another month, and, for "user", a file whose name doesn't tell its
+    agents.
     """
     chosen = []
     for file in files:
@@ -52,7 +53,7 @@ def choose_files(files: Sequence[Path], month: str, agents: str) -> list[Path]:
 
 
 def write_views(path: Path, rejects: Rejects, out: Path) -> None:
-    """Write one file's views, in several rows where lines of one page lie apart, to the Parquet file `out`."""
+    """Write one file's views to the Parquet file `out`. A page has several rows if its lines lie apart."""
     with pq.ParquetWriter(out, SCHEMA, compression="zstd") as writer:
         for table in read_views(path, rejects):
             writer.write_table(table)
@@ -62,36 +63,37 @@ def write_views(path: Path, rejects: Rejects, out: Path) -> None:
 def read_views(path: Path, rejects: Rejects, project: str = PROJECT) -> Iterator[pa.Table]:
     """Yield tables (title as in the file, page_id or null, views) of one project's lines, BLOCK bytes at a time.
 
-    Lines of one page that follow one another are summed. Bad lines of the project go to `rejects` (bad_line, not_utf8);
-    other projects' lines are only counted. Raises LongtailError when the file begins with something else than page
-    views.
+    Consecutive lines of one page are summed. Bad lines of the project go to `rejects` (bad_line, not_utf8); lines of
+    other projects are only counted. Raises LongtailError if the file doesn't begin with page views.
     """
     prefix = f"{project} ".encode()
-    before = 0  # lines of the file before those in hand
+    lines_before = 0  # in earlier blocks
     for block in _blocks(path):
-        if not before and not any(re.match(LINE.encode(), line) for line in block[: 1 << 17].splitlines(True)[:1000]):
+        if not lines_before and not any(
+            re.match(LINE.encode(), line) for line in block[: 1 << 17].splitlines(True)[:1000]
+        ):
             raise _not_views(path)
         start, stop = _span(block, prefix)
         skipped = block.count(b"\n", 0, start)
         lines = _lines(block[start:stop])
-        ours = pc.starts_with(lines, prefix)
-        rows = np.flatnonzero(ours) + before + skipped + 1
+        of_project = pc.starts_with(lines, prefix)
+        rows = np.flatnonzero(of_project) + lines_before + skipped + 1
         total = skipped + len(lines) + block.count(b"\n", stop)
-        before += total
+        lines_before += total
         rejects.read += len(rows)
         rejects.skip("other_project_views", total - len(rows))
         if len(rows):
-            yield _sum_runs(_parse(path, lines.filter(ours), rows, rejects))
+            yield _sum_runs(_parse(path, lines.filter(of_project), rows, rejects))
 
 
 def sum_views(db: duckdb.DuckDBPyConnection, parts: Sequence[Path], redirects: bool) -> None:
-    """Create table views(title, views) with the views of the articles that table titles(title) names, from `parts`.
+    """Create table views(title, views): the views, from `parts`, of the articles in table titles(title).
 
-    Titles of a dump are spelled as requested: underscores for spaces, sometimes percent-encoded. With `redirects`, from
-    table redirects(page_id, target), a request under a title that isn't asked for counts for the article it led to:
-    the target of the redirect whose page id the line has or, where it has the target's own, the article that most
-    requests of that id name, if anything redirects there. No view counts twice; a redirect to a redirect isn't followed
-    further, as Wikipedia doesn't either.
+    A dump spells titles as they were requested: underscores for spaces, sometimes percent-encoded. With `redirects`, a
+    request under a title that is not in `titles` counts for the article that it led to. That article is
+    - the target of the redirect with the line's page id, from table redirects(page_id, target), or
+    - if the page id is not a redirect's, the redirects' target that most requests with this page id name.
+    No view counts twice. A redirect to a redirect is not followed further, as on Wikipedia.
     """
     db.register("no_parts", SCHEMA.empty_table())
     selects = ["SELECT * FROM no_parts", *(f"SELECT * FROM '{part}'" for part in parts)]
@@ -142,7 +144,7 @@ def _not_views(path: Path) -> LongtailError:
 
 
 def _span(block: bytes, prefix: bytes) -> tuple[int, int]:
-    """Where the first line that begins with `prefix` starts and the last one stops: all else needs no look at it."""
+    """The start of the first line that begins with `prefix` and the end of the last one; only these need parsing."""
     start = 0 if block.startswith(prefix) else block.find(b"\n" + prefix) + 1
     if not start and not block.startswith(prefix):
         return 0, 0
@@ -150,7 +152,7 @@ def _span(block: bytes, prefix: bytes) -> tuple[int, int]:
 
 
 def _lines(span: bytes) -> pa.BinaryArray:
-    """The lines, each with its newline, without copying them."""
+    """The lines, each with its newline, as an array that doesn't copy them."""
     ends = np.flatnonzero(np.frombuffer(span, np.uint8) == ord("\n")) + 1
     offsets = np.concatenate([[0], ends]).astype(np.int32)
     return pa.BinaryArray.from_buffers(pa.binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(span)])
@@ -166,8 +168,9 @@ def _parse(path: Path, lines: pa.BinaryArray, rows: np.ndarray, rejects: Rejects
     titles, page_ids, views = (pc.struct_field(fields, name) for name in SCHEMA.names)
     try:
         titles = titles.cast(pa.string())
-    except pa.ArrowInvalid:  # some title isn't UTF-8: find out which
-        titles = pa.array([_utf8(path, *found, rejects) for found in zip(titles, rows, strict=True)], pa.string())
+    except pa.ArrowInvalid:  # a title isn't UTF-8
+        decoded = [_utf8(path, title, row, rejects) for title, row in zip(titles, rows, strict=True)]
+        titles = pa.array(decoded, pa.string())
     page_ids = pc.if_else(pc.equal(page_ids, b""), None, page_ids)
     columns = [titles, page_ids.cast(pa.int64()), views.cast(pa.int64())]
     return pa.table(columns, schema=SCHEMA).filter(titles.is_valid())
@@ -182,7 +185,7 @@ def _utf8(path: Path, title: pa.BinaryScalar, row: int, rejects: Rejects) -> str
 
 
 def _sum_runs(table: pa.Table) -> pa.Table:
-    """Rows with the same title and page id that follow one another as one, their views summed."""
+    """The table with consecutive rows of the same title and page id joined to one, their views summed."""
     if not len(table):
         return table
     titles, page_ids, views = (column.combine_chunks() for column in table.columns)

@@ -1,6 +1,6 @@
-"""Wikimedia's page views REST API: an article's views in one month, asked for title by title (PopQA, 3.2).
+"""Monthly views of single articles from Wikimedia's page views REST API (PopQA, 3.2).
 
-Counts requests under exactly this title: those of redirects to it are not among them.
+The API counts requests under exactly this title, without those under redirects to it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pipelines.web import Again
 
 PROJECT = "en.wikipedia"
 BATCH = 10_000  # titles
-SECONDS = 0.15  # a request takes, as a rule
+SECONDS = 0.15  # for a request, usually
 
 
 class _Item(msgspec.Struct):
@@ -37,9 +37,9 @@ class _Answer(msgspec.Struct):
 
 
 def ask_views(client: Client, titles: pa.ChunkedArray, settings: Popularity) -> Iterator[pa.Table]:
-    """Yield tables (title, views int64, null where the API has none), a batch of titles at a time, in their order.
+    """Yield tables (title, views int64; null if the API has none) for a batch of titles at a time, in their order.
 
-    Raises LongtailError where the month isn't over, or naming the address that gave no proper answer.
+    Raises LongtailError if the month isn't over, or naming the address of a malformed answer.
     """
     year, month = map(int, settings.month.split("-"))
     last = date(year, month, monthrange(year, month)[1])
@@ -47,15 +47,18 @@ def ask_views(client: Client, titles: pa.ChunkedArray, settings: Popularity) -> 
         raise LongtailError(f"params.yaml: popularity.month is {settings.month}, expected a month that is over")
     hours = len(titles) * SECONDS / AT_ONCE / 3600
     print(
-        f"popularity: {len(titles):,} articles to ask for, {AT_ONCE} at once: some {hours:,.1f} hours; "
-        "what an earlier run was told isn't asked for again",
+        f"popularity: {len(titles):,} articles to ask for, {AT_ONCE} at once: about {hours:,.1f} hours; "
+        "answers to an earlier, unfinished run are reused",
         flush=True,
     )
+
+    def ask(title: str) -> int | None:
+        url = address(title, settings.api, settings.agents, last)
+        return _views(url, title, client.ask(url, check=_check), settings, last)
+
     for start in range(0, len(titles), BATCH):
         batch = titles.slice(start, BATCH)
-        asked = [(address(title, settings.api, settings.agents, last), {}) for title in batch.to_pylist()]
-        answers = client.ask_all(asked, desc=f"popularity, from {start:,} on", check=_check)
-        views = [_views(*one, settings, last) for one in zip(asked, batch.to_pylist(), answers, strict=True)]
+        views = list(client.map(ask, batch.to_pylist(), f"popularity, from {start:,} on"))
         yield pa.table({"title": batch, "views": pa.array(views, pa.int64())})
 
 
@@ -73,15 +76,14 @@ def _check(body: bytes) -> None:
         raise Again(f"{error}, expected JSON with items") from None
 
 
-def _views(asked: tuple[str, dict], title: str, body: bytes | None, settings: Popularity, last: date) -> int | None:
-    if body is None:  # 404: no view in this month
+def _views(url: str, title: str, body: bytes | None, settings: Popularity, last: date) -> int | None:
+    if body is None:  # 404: the article had no view in this month
         return None
     items = msgspec.json.decode(body, type=_Answer).items
     expected = _Item(PROJECT, title.replace(" ", "_"), "monthly", f"{last:%Y%m}0100", settings.agents, 0)
-    found = [msgspec.structs.replace(item, views=0) for item in items]
-    if found != [expected] or items[0].views < 0:
+    if [msgspec.structs.replace(item, views=0) for item in items] != [expected] or items[0].views < 0:
         raise LongtailError(
-            f"{asked[0]}: the answer is {body[:200].decode('utf-8', 'replace')}, expected the views of {title} in "
+            f"{url}: the answer is {body[:200].decode('utf-8', 'replace')}, expected the views of {title} in "
             f"{settings.month} alone"
         )
     return items[0].views

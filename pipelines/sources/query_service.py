@@ -1,10 +1,10 @@
-"""Statements from Wikidata's query service (SPARQL) in place of a dump: pages that `fetch` writes, and their reader.
+"""Statements from Wikidata's query service (SPARQL) in place of a dump: writes them page by page, and reads the pages.
 
-A relation's statements are paged with Blazegraph's `bd:slice`, in the order of its index (by object, then subject): a
-relation has up to millions of them, and only a page that begins at a place in the index is cheap for the service. ORDER
-BY would sort them all for every page, a FILTER on entity numbers would read them all; both run out of its 60 seconds. A
-page stays the same as long as the graph does. An edit between two requests moves the places behind it, so pages overlap
-a little and nothing is lost; what came twice is one claim in the end.
+A relation has up to millions of statements. They are paged with Blazegraph's `bd:slice` in the order of its index (by
+object, then subject), because only a page that begins at a position of the index is cheap for the service: ORDER BY
+would sort all statements for every page, and a FILTER on entity numbers would read them all; both exceed the 60 seconds
+that the service allows. An edit between two requests shifts later positions, so pages overlap a little, and duplicates
+are removed later.
 
 Statements are the truthy ones (`wdt:`: of the best rank, never deprecated). Names come from the entity API.
 """
@@ -31,12 +31,12 @@ from pipelines.sources.wikidata import CLAIMS, NAMES
 from pipelines.sources.wikimedia import Client
 from pipelines.web import Again, shown
 
-OVERLAP = 0.02  # of a page, into the next one
-SMALLEST = 500  # statements; a page that takes too long is halved down to this
+OVERLAP = 0.02  # share of a page that the next page repeats
+SMALLEST = 500  # statements; a page that takes too long is halved, but not below this
 ANSWERS = 200  # of the entity API in a file
-OUT_OF_TIME = (b"TimeoutException", b"upstream request timeout")  # the service's own, its proxy's
-UNKNOWN = "/.well-known/genid/"  # in the IRI that stands for an unknown value
-SPLIT = b""  # kept in place of the answer that never came in time
+OUT_OF_TIME = (b"TimeoutException", b"upstream request timeout")  # from the service and from its proxy
+UNKNOWN = "/.well-known/genid/"  # part of the IRI that stands for an unknown value
+SPLIT = b""  # kept as the answer to a page that had to be halved
 
 COUNT = """PREFIX wdt: <http://www.wikidata.org/prop/direct/>
 SELECT (COUNT(*) AS ?n) WHERE {{ ?s wdt:{pid} ?o }}"""
@@ -57,16 +57,16 @@ SELECT ?s ?o WHERE {{
 
 
 class TooSlow(LongtailError):
-    """The service ran out of time; with less to do it may not."""
+    """The service ran out of time; a smaller page may succeed."""
 
 
 def write_pages(client: Client, folder: Path, settings: params.Wikidata, pids: Sequence[str]) -> dict[str, str]:
-    """Write the statements of the relations `pids` whose subject has an English Wikipedia article, and all their names.
+    """Write the statements of relations `pids` whose subject has an English Wikipedia article, and all items' names.
 
     `folder` gets P106-000000000.srj.gz, ... (the service's answers as it sent them, by relation and first statement)
-    and entities-000000000.jsonl.gz, ... (the entity API's, one a line). Returns what server each file is from. How much
-    there is to do is asked and printed first. A page that takes the service too long is halved; LongtailError naming it
-    where even a small one does, or the server refuses.
+    and entities-000000000.jsonl.gz, ... (the entity API's answers, one a line). Returns file name -> server. The number
+    of pages is printed first. A page that takes the service too long is halved. Raises LongtailError naming the page if
+    even a small one takes too long or the server refuses.
     """
     endpoint, sources = settings.query_service, {}
     totals = dict(zip(pids, client.map(lambda pid: _count(client, endpoint, pid), pids, "relations"), strict=True))
@@ -77,7 +77,7 @@ def write_pages(client: Client, folder: Path, settings: params.Wikidata, pids: S
     ranges = [(pid, start, settings.page) for pid in pids for start in range(0, totals[pid], settings.page)]
     print(f"fetch: {sum(totals.values()):,} statements of {len(pids)} relations in {len(ranges):,} pages", flush=True)
     qids = [np.empty(0, np.int64)]
-    for pages in client.map(lambda one: _pages(client, endpoint, *one), ranges, "statements"):
+    for pages in client.map(lambda page: _pages(client, endpoint, *page), ranges, "statements"):
         for name, body in pages:
             _write(folder / name, body)
             sources[name] = endpoint
@@ -94,15 +94,15 @@ def write_pages(client: Client, folder: Path, settings: params.Wikidata, pids: S
 
 
 def is_page(path: Path) -> bool:
-    """Whether a file of data/raw/wikidata is one of `write_pages`, by its name; else it is a dump."""
+    """Whether a file of data/raw/wikidata was written by `write_pages`, by its name; otherwise it is a dump."""
     return path.name.endswith((".srj.gz", ".jsonl.gz"))
 
 
 def read_pages(paths: Sequence[Path], rejects: Rejects) -> Iterator[tuple[pa.Table, pa.Table]]:
-    """Yield, for each file of `write_pages`, what it says of entities and of claims (wikidata.NAMES, wikidata.CLAIMS).
+    """Yield the entities (wikidata.NAMES) and the claims (wikidata.CLAIMS) of each file of `write_pages`.
 
-    A claim may come twice, an entity doesn't. What isn't a statement about two items is counted in `rejects` by reason.
-    Raises LongtailError when a file is damaged.
+    A claim may come twice, an entity doesn't. `rejects` counts statements whose subject or object isn't an item, by
+    reason. Raises LongtailError if a file is damaged.
     """
     for path in paths:
         if path.name.endswith(".jsonl.gz"):
@@ -112,12 +112,12 @@ def read_pages(paths: Sequence[Path], rejects: Rejects) -> Iterator[tuple[pa.Tab
 
 
 def item_numbers(values: Sequence[str | None]) -> pa.Array:
-    """The numbers of the IRIs that are items; null for all else (unknown values, statements, properties, literals)."""
-    found = pc.extract_regex(pa.array(values, pa.string()), r"^https?://[^/]+/entity/Q(?P<number>[1-9][0-9]*)$")
-    return pc.cast(pc.struct_field(found, "number"), pa.int64())
+    """The numbers in IRIs of items; null for anything else (unknown values, statements, properties, literals)."""
+    matches = pc.extract_regex(pa.array(values, pa.string()), r"^https?://[^/]+/entity/Q(?P<number>[1-9][0-9]*)$")
+    return pc.cast(pc.struct_field(matches, "number"), pa.int64())
 
 
-# The results' layout (SPARQL 1.1 Query Results JSON), as far as it is used.
+# The layout of results (SPARQL 1.1 Query Results JSON), as far as it is used.
 class _Term(msgspec.Struct, gc=False):
     type: str
     value: str
@@ -141,24 +141,24 @@ _RESULTS = msgspec.json.Decoder(_Results)
 
 
 def _check(where: str, body: bytes) -> None:
-    """Results that run out of time begin well, and end in a Java stack trace."""
+    """Raise TooSlow for results that ran out of time, and Again for other malformed ones."""
+    # Results that ran out of time begin like good ones, and end in a Java stack trace.
     try:
         _RESULTS.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         if any(sign in body for sign in OUT_OF_TIME):
-            raise TooSlow(
-                f"{where}: the query service ran out of time; try when it is less busy, or use a dump"
-            ) from None
+            message = f"{where}: the query service ran out of time; try again when it is less busy, or use a dump"
+            raise TooSlow(message) from None
         raise Again(f"not SPARQL results in JSON ({error})") from None
 
 
-def _asked(query: str) -> dict[str, str]:
+def _request(query: str) -> dict[str, str]:
     return {"query": query, "format": "json"}
 
 
 def _ask(client: Client, endpoint: str, query: str) -> bytes:
     where = shown(endpoint, {"query": " ".join(query[query.index("SELECT") :].split())})
-    body = client.ask(endpoint, _asked(query), lambda body: _check(where, body))
+    body = client.ask(endpoint, _request(query), lambda body: _check(where, body))
     if body is None:
         raise LongtailError(f"{endpoint}: the server answers 404, expected a SPARQL endpoint (wikidata.query_service)")
     if body == SPLIT:
@@ -174,21 +174,21 @@ def _count(client: Client, endpoint: str, pid: str) -> int:
 
 
 def _pages(client: Client, endpoint: str, pid: str, offset: int, count: int) -> list[tuple[str, bytes]]:
-    """(file name, answer) of the `count` statements from `offset` on, halved as often as the service needs."""
+    """(file name, answer) pairs with the `count` statements from `offset` on, halved as often as the service needs."""
     query = PAGE.format(pid=pid, offset=offset, limit=count + int(count * OVERLAP))
     try:
         return [(f"{pid}-{offset:09d}.srj.gz", _ask(client, endpoint, query))]
     except TooSlow:
         if count <= SMALLEST:
             raise
-    client.keep(endpoint, _asked(query), SPLIT)  # a restarted run splits at the same places, without waiting for it
+    client.keep(endpoint, _request(query), SPLIT)  # so that a restarted run halves the page at once
     half = (count + 1) // 2
     first, second = (offset, half), (offset + half, count - half)
     return [*_pages(client, endpoint, pid, *first), *_pages(client, endpoint, pid, *second)]
 
 
 def _write(path: Path, body: bytes) -> None:
-    path.write_bytes(gzip.compress(body, mtime=0))  # else the bytes would tell the time
+    path.write_bytes(gzip.compress(body, mtime=0))  # without the time, so that equal content is equal bytes
 
 
 def _read_names(path: Path, rejects: Rejects) -> pa.Table:
@@ -201,9 +201,7 @@ def _read_names(path: Path, rejects: Rejects) -> pa.Table:
 
 def _read_claims(path: Path, rejects: Rejects) -> pa.Table:
     if not (relation := re.match(r"P(\d+)-", path.name)):
-        raise LongtailError(
-            f"{path}: statements of which relation?, expected P<number>-<offset>.srj.gz; fetch it again"
-        )
+        raise LongtailError(f"{path}: its name has no relation, expected P<number>-<offset>.srj.gz; fetch it again")
     try:
         rows = _RESULTS.decode(b"".join(open_blocks(path))).results.bindings
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

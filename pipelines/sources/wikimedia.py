@@ -1,11 +1,11 @@
-"""A client as polite as Wikimedia asks: it says whom to write to, and asks three things at once; answers are kept.
+"""The HTTP client for Wikimedia's servers. As they ask, it names a contact and sends at most three requests at once.
 
-The stage removes the cache's folder once its output is written.
+Answers are kept on disk, so that a killed stage resumes. The stage removes them once its output is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import urlencode
@@ -14,15 +14,15 @@ from pipelines import web
 from pipelines.errors import LongtailError
 
 AT_ONCE = 3  # requests side by side: Wikimedia's rule
-TIMEOUT = (30, 120)  # seconds to connect, and between two reads; the query service itself gives up after 60
-KEPT_DAYS = 7.0  # answers kept by a run that was broken off longer ago are asked for again
+TIMEOUT = (30, 120)  # seconds to connect and between two reads; the query service itself gives up after 60
+KEPT_DAYS = 7.0  # older answers are asked for again
 
 
 @contextmanager
 def open_client(contact: str | None, cache: Path, kept_days: float = KEPT_DAYS) -> Iterator[Client]:
-    """Yield a client whose User-Agent says who asks, and that keeps its answers in the folder `cache`.
+    """Yield a client that names `contact` in its User-Agent and keeps its answers in the folder `cache`.
 
-    Raises LongtailError where no contact is given, before anything is asked or written.
+    Raises LongtailError without a contact, before anything is asked or written.
     """
     if not contact:
         raise LongtailError(
@@ -42,14 +42,14 @@ class Client(web.Client):
         self._kept = web.Kept(cache, kept_days)
 
     def ask(self, url: str, params: Mapping[str, str] | None = None, check: web.Check | None = None) -> bytes | None:
-        """The body at `url`, or None where the server answers 404; kept on disk, and then not asked for again.
+        """The body at `url`, or None if the server answers 404. It is kept on disk and not asked for again.
 
-        `check(body)` may raise Again, or a LongtailError that ends it; it sees the bodies of server errors (5xx) too.
-        A body that it refuses is not kept. Raises LongtailError naming the URL on any other status, or when ATTEMPTS
-        came to nothing.
+        `check(body)` may raise Again to repeat the request, or LongtailError to give up; it also sees the bodies of
+        server errors (5xx). A body that it refuses is not kept. Raises LongtailError naming the URL on any other
+        status, or after ATTEMPTS failures.
         """
-        found, body = self._kept.get(_key(url, params))
-        if not found:
+        is_kept, body = self._kept.get(_key(url, params))
+        if not is_kept:
             answer = self.send("GET", url, params=params, check=check)
             if answer.status_code != 404 and not answer.ok:
                 raise web.refusal(answer, url, params)
@@ -58,14 +58,8 @@ class Client(web.Client):
         return body
 
     def keep(self, url: str, params: Mapping[str, str] | None, body: bytes | None) -> None:
-        """Let `ask` answer `body` from now on, without asking."""
+        """Let `ask` return `body` for this URL from now on, without a request."""
         self._kept.put({_key(url, params): body})
-
-    def ask_all(
-        self, asked: Iterable[tuple[str, Mapping[str, str]]], desc: str, check: web.Check | None = None
-    ) -> Iterator[bytes | None]:
-        """`ask` for each (URL, params), at most AT_ONCE side by side; the answers in order, under a progress bar."""
-        return self.map(lambda one: self.ask(*one, check=check), asked, desc)
 
     def close(self) -> None:
         super().close()

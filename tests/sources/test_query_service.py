@@ -216,7 +216,7 @@ def page(folder: Path, body: bytes, name: str = "P19-000000000.srj.gz") -> Path:
     ("name", "body", "message"),
     [
         ("P19-000000000.srj.gz", b'{"results": ' + TRACE, r"P19-000000000\.srj\.gz: not SPARQL results in JSON"),
-        ("page.srj.gz", b'{"results": {"bindings": []}}', r"page\.srj\.gz: statements of which relation"),
+        ("page.srj.gz", b'{"results": {"bindings": []}}', r"page\.srj\.gz: its name has no relation"),
         ("entities-000000000.jsonl.gz", b'{"entities": 1}\n', r"entities-.*: not the entity API's JSON"),
     ],
 )

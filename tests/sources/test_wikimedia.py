@@ -161,16 +161,15 @@ def test_a_check_may_end_it(client: Client, wikimedia: Wikimedia) -> None:
 def test_many_are_asked_three_at_once_and_come_in_order(client: Client, wikimedia: Wikimedia) -> None:
     wikimedia.pages["/n"] = lambda params: params["n"].encode()
     wikimedia.hold = 0.005
-    asked = [(f"{wikimedia.address}/n", {"n": str(n)}) for n in range(70)]
-    assert list(client.ask_all(asked, "test")) == [str(n).encode() for n in range(70)]
+    answers = client.map(lambda n: client.ask(f"{wikimedia.address}/n", {"n": str(n)}), range(70), "test")
+    assert list(answers) == [str(n).encode() for n in range(70)]
     assert wikimedia.most == 3
 
 
 def test_the_first_error_ends_the_rest(client: Client, wikimedia: Wikimedia) -> None:
-    asked = [(f"{wikimedia.address}/page", {"n": str(n)}) for n in range(1000)]
     wikimedia.faults = [None, Fault(400, b"bad")]
     with pytest.raises(LongtailError, match="answers 400"):
-        list(client.ask_all(asked, "test"))
+        list(client.map(lambda n: client.ask(f"{wikimedia.address}/page", {"n": str(n)}), range(1000), "test"))
     assert len(wikimedia.requests) < 100
 
 
@@ -179,7 +178,7 @@ def test_an_error_ends_the_waiting_of_others_who_then_ask_nothing(client: Client
     wikimedia.pages["/page"] = lambda _: b"%d" % together.wait()
     wikimedia.faults = [busy("600"), busy("600"), Fault(400, b"bad")]
     with pytest.raises(LongtailError, match="answers 400"):
-        list(client.ask_all([(f"{wikimedia.address}/page", {"n": str(n)}) for n in range(3)], "test"))
+        list(client.map(lambda n: client.ask(f"{wikimedia.address}/page", {"n": str(n)}), range(3), "test"))
     assert len(wikimedia.requests) == 3
 
 
@@ -202,8 +201,8 @@ import sys
 from pathlib import Path
 from pipelines.sources.wikimedia import open_client
 with open_client("someone@example.org", Path(sys.argv[1])) as client:
-    asked = [(sys.argv[2] + "/n", {"n": str(n)}) for n in range(60)]
-    sys.stdout.write(" ".join(body.decode() for body in client.ask_all(asked, "test")))
+    answers = client.map(lambda n: client.ask(sys.argv[2] + "/n", {"n": str(n)}), range(60), "test")
+    sys.stdout.write(" ".join(body.decode() for body in answers))
 """
 
 
