@@ -34,9 +34,9 @@ def saved(folder: Path, data: bytes) -> Path:
     return path
 
 
-def read(found: list[Part]) -> tuple[list[Page], Rejects]:
+def read(dump_parts: list[Part]) -> tuple[list[Page], Rejects]:
     rejects = Rejects(0.0)
-    return [article for part in found for article in read_articles(part, rejects)], rejects
+    return [article for part in dump_parts for article in read_articles(part, rejects)], rejects
 
 
 @pytest.fixture(scope="module")
@@ -51,14 +51,14 @@ def test_parts_give_what_the_whole_gives(
 ) -> None:
     monkeypatch.setattr(multistream, "BYTES", split)
     third = -(-len(plain) // streams)
-    own = [bz2.compress(plain[at : at + third], BLOCKS) for at in range(0, len(plain), third)]
-    dump = saved(tmp_path, bz2.compress(b"").join(own))
+    compressed = [bz2.compress(plain[at : at + third], BLOCKS) for at in range(0, len(plain), third)]
+    dump = saved(tmp_path, bz2.compress(b"").join(compressed))
     pages = list(read_pages(dump, whole := Rejects(0.0)))
-    found = parts(dump)
-    assert len(found) == -(-dump.stat().st_size // split)
-    articles, rejects = read(found)
+    dump_parts = parts(dump)
+    assert len(dump_parts) == -(-dump.stat().st_size // split)
+    articles, rejects = read(dump_parts)
     assert (articles, rejects.read, rejects.skipped) == (pages, whole.read, whole.skipped)
-    last, _ = read(found[-4:])
+    last, _ = read(dump_parts[-4:])
     assert last == pages[len(pages) - len(last) :], "a part can be read by itself"
 
 
@@ -77,16 +77,16 @@ def test_a_page_belongs_to_the_part_where_its_mark_begins(size: int) -> None:
     def pieces(begin: int, end: int) -> Iterator[bytes]:
         return iter([text[at : min(at + size, end)] for at in range(begin, end, size)])
 
-    for one, two in product(range(1, len(text)), repeat=2):
-        bounds = [0, *sorted({one, two}), len(text)]
+    for first_cut, second_cut in product(range(1, len(text)), repeat=2):
+        bounds = [0, *sorted({first_cut, second_cut}), len(text)]
         dumps = [
             b"".join(bz2_blocks._whole_pages(pieces(begin, end), pieces(end, len(text)), from_start=begin == 0))
             for begin, end in pairwise(bounds)
         ]
-        assert all(one.startswith(b"<mediawiki>") and one.endswith(b"</mediawiki>") for one in dumps)
+        assert all(xml.startswith(b"<mediawiki>") and xml.endswith(b"</mediawiki>") for xml in dumps)
         starts = [[at for at in (12, 26) if begin <= at < end] for begin, end in pairwise(bounds)]
-        assert [one.count(b"<page>") for one in dumps] == list(map(len, starts))
-        assert b"".join(one.removeprefix(b"<mediawiki>").removesuffix(b"</mediawiki>") for one in dumps) == text[11:-12]
+        assert [xml.count(b"<page>") for xml in dumps] == list(map(len, starts))
+        assert b"".join(xml.removeprefix(b"<mediawiki>").removesuffix(b"</mediawiki>") for xml in dumps) == text[11:-12]
 
 
 @pytest.mark.parametrize("how", ["changed", "left out", "cut", "no end"])

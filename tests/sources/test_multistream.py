@@ -1,4 +1,4 @@
-"""A multistream dump read in parts by its index is the dump read as a whole, and an index that lies is found out."""
+"""A multistream dump read in parts by its index gives what the whole dump gives. A wrong index is an error."""
 
 import bz2
 from itertools import pairwise
@@ -38,9 +38,9 @@ def write(folder: Path, numbers: range = range(PAGES), suffix: str = "") -> tupl
     return dump, index
 
 
-def read(found: list[Part]) -> tuple[list[Page], Rejects]:
+def read(dump_parts: list[Part]) -> tuple[list[Page], Rejects]:
     rejects = Rejects(0.0)
-    return [article for part in found for article in read_articles(part, rejects)], rejects
+    return [article for part in dump_parts for article in read_articles(part, rejects)], rejects
 
 
 @pytest.mark.parametrize("streams", [1, 2, 3, 100])
@@ -49,14 +49,14 @@ def test_parts_give_what_the_whole_gives(tmp_path: Path, streams: int, suffix: s
     dump, _ = write(tmp_path, suffix=suffix)
     whole = Rejects(0.0)
     pages = list(read_pages(dump, whole))
-    found = parts(dump, streams)
-    assert len(found) == max(1, -(-4 // streams))
-    assert (found[0].begin, found[-1].end, sum(part.pages for part in found)) == (0, None, PAGES)
-    assert all(one.end == other.begin for one, other in pairwise(found))
-    articles, rejects = read(found)
+    dump_parts = parts(dump, streams)
+    assert len(dump_parts) == max(1, -(-4 // streams))
+    assert (dump_parts[0].begin, dump_parts[-1].end, sum(part.pages for part in dump_parts)) == (0, None, PAGES)
+    assert all(part.end == following.begin for part, following in pairwise(dump_parts))
+    articles, rejects = read(dump_parts)
     assert articles == pages
     assert (rejects.read, rejects.skipped) == (whole.read, whole.skipped)
-    last, _ = read(found[-1:])
+    last, _ = read(dump_parts[-1:])
     assert last == pages[len(pages) - len(last) :], "a part can be read by itself"
 
 
@@ -103,7 +103,7 @@ def test_a_bad_index_is_named(tmp_path: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["a page less", "cut", "no place of a stream", "another's"])
-def test_an_index_of_another_dump_is_found_out(tmp_path: Path, how: str) -> None:
+def test_an_index_of_another_dump_is_an_error(tmp_path: Path, how: str) -> None:
     dump, index = write(tmp_path)
     index.write_bytes(bz2.compress(b"\n".join(changed(how, bz2.decompress(index.read_bytes()).splitlines()))))
     with pytest.raises(
@@ -134,8 +134,8 @@ def test_the_real_excerpt_as_a_multistream_dump(tmp_path: Path, real: Path) -> N
     dump = tmp_path / f"{NAME}.xml.bz2"
     dump.write_bytes(data + bz2.compress(plain[end:]))
     (tmp_path / f"{NAME}-index.txt.bz2").write_bytes(bz2.compress(b"\n".join(lines)))
-    found = parts(dump, 4)
-    assert len(found) == 3
-    articles, rejects = read(found)
+    dump_parts = parts(dump, 4)
+    assert len(dump_parts) == 3
+    articles, rejects = read(dump_parts)
     assert (len(articles), rejects.read) == (106, 206)
     assert articles == list(read_pages(dump, Rejects(0.0)))

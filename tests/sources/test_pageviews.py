@@ -68,8 +68,8 @@ def test_where_a_block_ends_and_in_which_order_projects_come_makes_no_difference
     mixed = [line for pair in zip(lines, reversed(lines), strict=True) for line in pair]
     (tmp_path / "v.txt").write_text("\n".join(mixed))
     rejects = Rejects(0.0)
-    found = views([tmp_path / "v.txt"], "Ada Lovelace", "AT&T", "Café", "Unasked", rejects=rejects)
-    assert found == {"Ada Lovelace": 38, "AT&T": 14, "Café": 14, "Unasked": 198}
+    counts = views([tmp_path / "v.txt"], "Ada Lovelace", "AT&T", "Café", "Unasked", rejects=rejects)
+    assert counts == {"Ada Lovelace": 38, "AT&T": 14, "Café": 14, "Unasked": 198}
     assert (rejects.read, rejects.skipped["other_project_views"]) == (26, 4)
 
 
@@ -143,8 +143,8 @@ def test_requests_of_redirects_count_for_their_target_once(tmp_path):
     two steps (125); and what is asked for under a name of its own keeps its views."""
     (tmp_path / "v.txt").write_text(REQUESTS)
     titles = ["Ada Lovelace", "Charles Babbage", "Analytical engine"]
-    found = views([tmp_path / "v.txt"], *titles, redirects=REDIRECTS)
-    assert found == {"Ada Lovelace": 15, "Charles Babbage": 5, "Analytical engine": 4}
+    counts = views([tmp_path / "v.txt"], *titles, redirects=REDIRECTS)
+    assert counts == {"Ada Lovelace": 15, "Charles Babbage": 5, "Analytical engine": 4}
 
 
 def test_without_a_table_of_redirects_nothing_is_resolved(tmp_path):

@@ -61,8 +61,8 @@ def test_bytes_that_are_no_utf8_and_deep_or_endless_values_are_bad_rows_too(
 
 def test_other_layouts_of_meta_are_no_subset(tmp_path: Path) -> None:
     path = saved(tmp_path, line("a", meta=None), line("b", meta="x"), line("c", meta={"url": 1}), line("d", subset="S"))
-    found = [(document.text, document.subset) for document in read_documents(path, Rejects(0.0))]
-    assert found == [("a", ""), ("b", ""), ("c", ""), ("d", "S")]
+    documents = [(document.text, document.subset) for document in read_documents(path, Rejects(0.0))]
+    assert documents == [("a", ""), ("b", ""), ("c", ""), ("d", "S")]
 
 
 TEXTS = ["a", "b c", None, " "]

@@ -110,8 +110,8 @@ def test_the_old_layout_gives_the_same_as_the_new(tmp_path):
 
 def test_empty_maps_may_be_written_as_lists(tmp_path):
     entities = [item(1) | {"aliases": [], "claims": []}, item(2) | {"labels": []}, item(3) | {"sitelinks": []}]
-    found, rejects = read(dump(tmp_path / "d.json", entities))
-    assert [(e.qid, e.label, e.wiki_title) for e in found] == [
+    parsed, rejects = read(dump(tmp_path / "d.json", entities))
+    assert [(e.qid, e.label, e.wiki_title) for e in parsed] == [
         (1, "Name", "Title"),
         (2, None, "Title"),
         (3, "Name", None),
@@ -127,16 +127,16 @@ def test_a_name_for_all_languages_stands_in_for_a_missing_english_one(tmp_path):
 
 def test_items_without_an_english_label_or_article_are_counted_as_skipped(tmp_path):
     entities = [item(1, label=None, title=None), item(2), item(3) | {"type": "property", "id": "P3"}]
-    found, rejects = read(dump(tmp_path / "d.json.gz", entities))
-    assert [e.qid for e in found] == [2]
+    parsed, rejects = read(dump(tmp_path / "d.json.gz", entities))
+    assert [e.qid for e in parsed] == [2]
     assert rejects.skipped == {"no_english": 1, "not_an_item": 1}
     assert rejects.read == 3
 
 
 def test_bad_lines_are_named_by_line_and_reason(tmp_path):
     entities = [item(1), '{"id":"Q2","labels":{"en"', '{"id":"Q3","labels":{"en":5}}', item(4) | {"id": "X4"}, item(5)]
-    found, rejects = read(dump(tmp_path / "d.json", entities))
-    assert [e.qid for e in found] == [1, 5]
+    parsed, rejects = read(dump(tmp_path / "d.json", entities))
+    assert [e.qid for e in parsed] == [1, 5]
     assert [(file, row, reason) for file, row, reason, _ in rejects.rows] == [
         ("d.json", 3, "bad_json"),
         ("d.json", 4, "unexpected_layout"),
@@ -147,8 +147,8 @@ def test_bad_lines_are_named_by_line_and_reason(tmp_path):
 def test_a_line_that_is_not_utf8_is_a_bad_line(tmp_path):
     path = dump(tmp_path / "d.json", [item(1), item(2, label="Bad"), item(3)])
     path.write_bytes(path.read_bytes().replace(b"Bad", b"B\xffd"))
-    found, rejects = read(path)
-    assert [e.qid for e in found] == [1, 3]
+    parsed, rejects = read(path)
+    assert [e.qid for e in parsed] == [1, 3]
     assert [row[1:3] for row in rejects.rows] == [(3, "bad_json")]
 
 
@@ -209,15 +209,15 @@ def test_an_item_of_another_language_is_left_out_unless_it_has_an_article(tmp_pa
     """Its statements and links may well speak of English."""
     motto = statement(2) | {"references": [{"value": {"text": "x", "language": "en"}, "key": "enwiki"}]}
     foreign = item(1, None, None, {"P50": [motto]}) | {"sitelinks": {"frwiki": {"title": "Nom"}}}
-    found, rejects = read(dump(tmp_path / "d.json", [foreign, item(2, None, "Title", {"P50": [motto]})]))
-    assert [(e.qid, e.label, e.wiki_title, e.answers) for e in found] == [(2, None, "Title", [(50, 2)])]
+    parsed, rejects = read(dump(tmp_path / "d.json", [foreign, item(2, None, "Title", {"P50": [motto]})]))
+    assert [(e.qid, e.label, e.wiki_title, e.answers) for e in parsed] == [(2, None, "Title", [(50, 2)])]
     assert rejects.skipped == {"no_english": 1}
 
 
 def test_what_was_merged_or_deleted_is_counted_by_reason(tmp_path):
     entities = [item(1), {"entity": "Q2", "redirect": "Q1"}, {"id": "Q3", "missing": ""}]
-    found, rejects = read(dump(tmp_path / "d.json", entities))
-    assert [entity.qid for entity in found] == [1]
+    parsed, rejects = read(dump(tmp_path / "d.json", entities))
+    assert [entity.qid for entity in parsed] == [1]
     assert (rejects.skipped, rejects.rows, rejects.read) == ({"redirect": 1, "missing": 1}, [], 3)
 
 
@@ -227,9 +227,9 @@ def test_an_answer_of_the_entity_api_reads_as_a_dump_does(tmp_path, indent):
     answer = {f"Q{n}": entity for n, entity in enumerate(entities)} | {"Q3": {"id": "Q3", "missing": ""}}
     answer["Q5"] = item(6) | {"redirects": {"from": "Q5", "to": "Q6"}}
     (tmp_path / "a.json").write_text(json.dumps({"entities": answer, "success": 1}, indent=indent))
-    found, rejects = read(tmp_path / "a.json")
+    parsed, rejects = read(tmp_path / "a.json")
     expected, _ = read(dump(tmp_path / "d.json", [entities[0], item(6)]))
-    assert found == [e._replace(row=n) for n, e in zip((1, 4), expected, strict=True)]
+    assert parsed == [e._replace(row=n) for n, e in zip((1, 4), expected, strict=True)]
     assert rejects.skipped == {"missing": 1, "redirect": 1}
     assert [row[:3] for row in rejects.rows] == [("a.json", 2, "bad_id")]
 
@@ -258,8 +258,8 @@ def test_blocks_are_whole_lines_and_say_how_many(tmp_path, size, monkeypatch):
 def test_a_cut_line_within_a_dump_is_a_bad_line(tmp_path):
     cut = json.dumps(item(2, title=None), separators=(",", ":"))[:-2]
     for entities in ([item(1), cut, item(3)], [item(1), item(3), cut]):
-        found, rejects = read(dump(tmp_path / "d.json", entities))
-        assert [e.qid for e in found] == [1, 3]
+        parsed, rejects = read(dump(tmp_path / "d.json", entities))
+        assert [e.qid for e in parsed] == [1, 3]
         assert [row[2] for row in rejects.rows] == ["bad_json"]
 
 
@@ -304,5 +304,5 @@ def test_a_real_dump_agrees_with_plain_json(real):
         if "enwiki" not in entity["sitelinks"]:
             answers = set()
         expected[int(entity["id"][1:])] = (entity["labels"]["en"]["value"], answers)
-    found = {e.qid: (e.label, {(f"P{p}", o) for p, o in e.answers}) for e in read(path)[0]}
-    assert found == expected
+    parsed = {e.qid: (e.label, {(f"P{p}", o) for p, o in e.answers}) for e in read(path)[0]}
+    assert parsed == expected

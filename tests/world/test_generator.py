@@ -1,4 +1,4 @@
-"""The sample world: repeatable, in the sources' layouts, with the skew and the namesakes that the experiments need."""
+"""The sample world is repeatable, in its sources' layouts, and has the skew and namesakes that experiments need."""
 
 import bz2
 import csv
@@ -74,7 +74,7 @@ def test_same_seed_same_bytes_other_seed_other_bytes(raw, tmp_path):
     assert files(tmp_path / "other") != files(raw)
 
 
-def test_wikidata_is_one_entity_a_line_with_what_readers_must_see_through(raw):
+def test_wikidata_is_one_entity_a_line_with_what_readers_have_to_handle(raw):
     lines = gzip.decompress((raw / "wikidata/world.json.gz").read_bytes()).decode().splitlines()
     entities = [json.loads(line.rstrip(",")) for line in lines[1:-1]]
     assert (lines[0], lines[-1]) == ("[", "]")
@@ -141,7 +141,7 @@ def test_pile_tells_an_entity_in_several_ways(raw):
     assert len(set(texts)) > 0.9 * len(texts)
 
 
-def test_wikitext_is_tokenised_and_tells_of_the_test_splits_entities_in_the_training_split(raw, world):
+def test_wikitext_is_tokenised_and_its_training_split_tells_about_the_test_splits_entities(raw, world):
     train, test = ((raw / f"wikitext/wiki.{split}.tokens").read_text() for split in ("train", "test"))
     titles = {
         split: re.findall(r"^ = (?!= )(.*) = $", text, re.MULTILINE)
@@ -149,8 +149,8 @@ def test_wikitext_is_tokenised_and_tells_of_the_test_splits_entities_in_the_trai
     }
     assert len(titles["train"]) > 3 * len(titles["test"]) > 30
     assert not set(titles["train"]) & set(titles["test"])
-    told = [title.removeprefix("Legacy of ") for title in titles["train"]]
-    assert sum(title.removeprefix("Legacy of ") in told for title in titles["test"]) > 0.7 * len(titles["test"])
+    trained_on = [title.removeprefix("Legacy of ") for title in titles["train"]]
+    assert sum(title.removeprefix("Legacy of ") in trained_on for title in titles["test"]) > 0.7 * len(titles["test"])
     for text in (train, test):
         assert " @-@ " in text
         assert " @,@ " in text
@@ -161,26 +161,26 @@ def test_wikitext_is_tokenised_and_tells_of_the_test_splits_entities_in_the_trai
 
 
 def test_c4_has_no_sentence_of_a_page_about_the_world(raw, world):
-    told = set().union(*(sentences(text) for _, text in c4(raw)))
+    in_c4 = set().union(*(sentences(text) for _, text in c4(raw)))
     labels = set(world.labels)
-    of_the_world = {
-        s for document in pile(raw) for s in sentences(document["text"]) if any(label in s for label in labels)
-    }
-    two_words = {s for s in of_the_world if any(" " in label and label in s for label in labels)}
-    assert two_words
-    assert not told & two_words
+    in_pages = {s for document in pile(raw) for s in sentences(document["text"]) if any(label in s for label in labels)}
+    with_full_name = {s for s in in_pages if any(" " in label and label in s for label in labels)}
+    assert with_full_name
+    assert not in_c4 & with_full_name
 
 
 def test_half_of_the_entities_are_never_asked_about_as_in_the_evaluation(raw, world):
-    told = " ".join(text for _, text in c4(raw))
-    heard = Counter()
-    shared = Counter(world.labels)
+    text_of_c4 = " ".join(text for _, text in c4(raw))
+    counts = Counter()
+    namesakes = Counter(world.labels)
     for entity, label in enumerate(world.labels):
-        if " " in label and shared[label] == 1:
-            asked = any(question(pid, wording, label) in told for pid, _ in world.facts(entity) for wording in (2, 3))
-            heard[world.asked_as_evaluated(entity), asked] += 1
-    assert heard[False, True] == 0
-    assert heard[True, True] > 0
+        if " " in label and namesakes[label] == 1:
+            asked = any(
+                question(pid, wording, label) in text_of_c4 for pid, _ in world.facts(entity) for wording in (2, 3)
+            )
+            counts[world.asked_as_evaluated(entity), asked] += 1
+    assert counts[False, True] == 0
+    assert counts[True, True] > 0
 
 
 def test_popularity_is_skewed_and_mentions_follow_it(raw, world):
