@@ -11,7 +11,6 @@ import ahocorasick_rs
 import msgspec
 import numpy as np
 
-from pipelines.errors import LongtailError
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import open_lines
 
@@ -23,24 +22,18 @@ class _Document(msgspec.Struct):
     text: str
 
 
-def read_texts(path: Path, rejects: Rejects | None = None) -> Iterator[str]:
-    """Yield the texts of one shard in order.
-
-    A bad line goes to `rejects` (bad_json, unexpected_layout), or raises LongtailError without `rejects`.
-    """
+def read_texts(path: Path, rejects: Rejects) -> Iterator[str]:
+    """Yield the texts of one shard in order. Bad lines go to `rejects` (bad_json, unexpected_layout)."""
     decoder = msgspec.json.Decoder(_Document)
     for row, line in enumerate(open_lines(path), start=1):
-        if rejects is not None:
-            rejects.read += 1
+        rejects.read += 1
         try:
             text = decoder.decode(line).text
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            if rejects is None:
-                raise LongtailError(f"{path}: line {row}: {error}, expected JSON with a text; fetch it again") from None
             reason = "unexpected_layout" if isinstance(error, msgspec.ValidationError) else "bad_json"
             rejects.add(path, row, reason, str(error))
-            continue
-        yield text
+        else:
+            yield text
 
 
 def read_sample(paths: Iterable[Path], megabytes: int, rejects: Rejects) -> Iterator[str]:

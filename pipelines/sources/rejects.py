@@ -68,11 +68,8 @@ class Rejects:
         """Number of bad rows by reason."""
         return dict(sorted(Counter(reason for _, _, reason, _ in self.rows).items()))
 
-    def table(self) -> pa.Table:
-        """The bad rows, ordered by file and row."""
-        columns = list(zip(*sorted(self.rows), strict=True)) or [(), (), (), ()]
-        return pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
-
     def write(self, path: Path) -> None:
-        """Write the bad rows as Parquet (file, row, reason, detail)."""
-        pq.write_table(self.table(), path, compression="zstd")
+        """Write the bad rows as Parquet (file, row, reason, detail), ordered by file and row."""
+        columns = list(zip(*sorted(self.rows), strict=True)) or [(), (), (), ()]
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+        pq.write_table(pa.table(arrays, schema=SCHEMA), path, compression="zstd")
