@@ -7,7 +7,6 @@ import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -17,7 +16,7 @@ from tqdm import tqdm
 from pipelines import shards, web
 from pipelines.errors import LongtailError, Unreachable
 from pipelines.sources.streams import check_start
-from pipelines.sources.wikimedia import AT_ONCE, Client
+from pipelines.sources.wikimedia import Client
 from pipelines.web import ATTEMPTS
 
 BLOCK = 1 << 16  # bytes, the most that a cut connection loses
@@ -25,7 +24,7 @@ DUMP_RUN = re.compile(r"[a-z_]+-\d{8}")  # enwiki-20181220-…: the dumps of one
 
 
 def download(urls: Sequence[str], folder: Path, client: Client) -> list[Path]:
-    """Download `urls` to `folder`, at most AT_ONCE side by side; return the files in the order of the URLs.
+    """Download `urls` to `folder`, as many at once as the client allows; return the files in the order of the URLs.
 
     The total size is printed before the first byte. Finished and partial files in `folder` are reused. Raises
     LongtailError naming the URL if it doesn't exist, is cut too often, has another size or checksum than announced, or
@@ -33,22 +32,15 @@ def download(urls: Sequence[str], folder: Path, client: Client) -> list[Path]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{hashlib.blake2b(url.encode(), digest_size=4).hexdigest()}-{name_of(url)}" for url in urls]
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        try:
-            heads = list(pool.map(lambda url: _head(client, url), urls))
-            missing = [job for job in zip(urls, heads, paths, strict=True) if not job[2].exists()]
-            total = _announce([head["size"] for _, head, _ in missing], len(urls))
-            remaining = total - sum(_size(_part(path)) for path in paths)
-            if remaining > (free := shutil.disk_usage(folder).free):
-                raise LongtailError(f"{folder}: {_readable(remaining)} to download, {_readable(free)} free; make room")
-            with tqdm(total=total, unit="B", unit_scale=True, desc="fetch", mininterval=2) as bar:
-                jobs = [pool.submit(_download_file, client, *job, bar) for job in missing]
-                for job in wait(jobs, return_when=FIRST_EXCEPTION).done:
-                    job.result()
-        except BaseException as error:
-            client.stop(error)
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    heads = list(client.map(lambda url: _head(client, url), urls, None))
+    missing = [job for job in zip(urls, heads, paths, strict=True) if not job[2].exists()]
+    total = _announce([head["size"] for _, head, _ in missing], len(urls))
+    remaining = total - sum(_size(_part(path)) for path in paths)
+    if remaining > (free := shutil.disk_usage(folder).free):
+        raise LongtailError(f"{folder}: {_readable(remaining)} to download, {_readable(free)} free; make room")
+    with tqdm(total=total, unit="B", unit_scale=True, desc="fetch", mininterval=2) as bar:
+        for _ in client.map(lambda job: _download_file(client, *job, bar), missing, None):
+            pass
     return paths
 
 
