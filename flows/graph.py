@@ -72,10 +72,12 @@ def outputs_changed(stage: Stage, reasons: list[str]) -> bool:
 def part(stages: list[Stage], names: Collection[str]) -> list[Stage]:
     """The stages of these names, in every item of their matrices, with all that they need; without names, all stages.
 
-    They keep their order. Raises LongtailError on a name that no stage has.
+    They keep their order. Raises LongtailError where none of the names has a stage in this run.
     """
-    if unknown := sorted(set(names) - {stage.name.partition("@")[0] for stage in stages}):
-        raise LongtailError(f"dvc.yaml: no stage {unknown[0]}, expected one; the flow asks for it")
+    if names and not set(names) & {stage.name.partition("@")[0] for stage in stages}:
+        raise LongtailError(
+            f"params.yaml: this run has no stage {' or '.join(sorted(names))}; name what it needs under parts, or run all"
+        )
     wanted = {stage.name for stage in stages if not names or stage.name.partition("@")[0] in names}
     for stage in reversed(stages):
         if stage.name in wanted:
