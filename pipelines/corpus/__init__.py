@@ -1,4 +1,4 @@
-"""Raw text to 128-token documents and language-modelling queries (REPLUG, section 5)."""
+"""Cut raw text into documents of 128 tokens and queries for language modelling (REPLUG, section 5)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ from pipelines.errors import LongtailError
 
 
 def training_files(folder: Path, corpora: Sequence[str]) -> list[Path]:
-    """The documents of those `corpora` that models may learn from, by name; LongtailError where some aren't there."""
+    """The documents of those `corpora` that models may learn from, by name. Raises LongtailError if a file is missing."""
     files = [folder / name / "docs.parquet" for name in sorted(corpora) if catalogue.DATASETS[name].learn]
     for file in files:
         if not file.is_file():

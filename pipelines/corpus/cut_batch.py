@@ -139,7 +139,7 @@ def _queries(settings: Settings, rows: pa.Table, tokens: Tokens, splits: np.ndar
     queries, starts = settings.queries, np.cumsum(tokens.sizes) - tokens.sizes
     lengths = queries.context_tokens, queries.continuation_tokens
     firsts = np.cumsum(tokens.counts) - tokens.counts
-    found, numbers = [], np.zeros(len(splits), dtype=np.int64)
+    written, numbers = [], np.zeros(len(splits), dtype=np.int64)
     for i in np.flatnonzero(splits != "corpus"):
         ends = tokens.ends[firsts[i] : firsts[i] + tokens.counts[i]]
         if settings.corpus.query_files is None:
@@ -151,8 +151,8 @@ def _queries(settings: Settings, rows: pa.Table, tokens: Tokens, splits: np.ndar
         cuts = cut.byte_cuts(tokens, firsts, np.full(windows.size, i), windows.ravel()).reshape(-1, 3)
         for begin, middle, end in cuts.tolist():
             parts = (tokens.data[begin:middle].decode(), tokens.data[middle:end].decode())
-            found.append((f"{name}:{begin - starts[i]}", str(splits[i]), name, source, *parts))
-    columns = list(zip(*found, strict=True)) or [()] * len(QUERIES)
+            written.append((f"{name}:{begin - starts[i]}", str(splits[i]), name, source, *parts))
+    columns = list(zip(*written, strict=True)) or [()] * len(QUERIES)
     table = pa.table([pa.array(column, pa.string()) for column in columns], schema=QUERIES)
     return table.append_column("draw", pa.array(draws.uniforms(settings.seed, "queries", columns[0]))), numbers
 

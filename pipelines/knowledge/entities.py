@@ -72,10 +72,7 @@ def build_entities(
         rejects.write(folder / "rejects.parquet")
     shards.forget("entities", key)
     shutil.rmtree(ANSWERS, ignore_errors=True)
-    counts |= {f"skipped.{reason}": n for reason, n in sorted(rejects.skipped.items())}
-    return (
-        counts | {f"rejected.{reason}": n for reason, n in rejects.reasons().items()} | {"rejected": len(rejects.rows)}
-    )
+    return counts | rejects.metrics()
 
 
 class Parsed(msgspec.Struct):

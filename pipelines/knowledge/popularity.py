@@ -54,9 +54,7 @@ def count_views(
             db, "SELECT (SELECT count(*) FROM titles), count(*), coalesce(sum(views), 0)::BIGINT FROM views"
         )
     counts |= {"titles": titles, "titles_with_views": viewed, "views": total}
-    counts |= {f"skipped.{reason}": n for reason, n in sorted(rejects.skipped.items())}
-    counts |= {f"rejected.{reason}": n for reason, n in rejects.reasons().items()}
-    return counts | {"rejected": len(rejects.rows)}
+    return counts | rejects.metrics()
 
 
 def _from_dumps(

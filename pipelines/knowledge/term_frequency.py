@@ -67,7 +67,7 @@ def build_term_frequency(
         rejects.write(folder / "rejects.parquet")
     shards.forget("term_frequency", key)
     counts = {"subjects": subjects, "subjects_in_c4": mentioned, "names": names} | counts
-    return counts | {f"rejected.{r}": n for r, n in rejects.reasons().items()} | {"rejected": len(rejects.rows)}
+    return counts | rejects.metrics()
 
 
 def _load_names(db: duckdb.DuckDBPyConnection, wikidata: Path, relations: Iterable[str], share: str = "true") -> None:

@@ -67,8 +67,7 @@ def build_entityquestions(
         folder.mkdir()
         pq.write_table(linked.combine_chunks(), folder / "entityquestions.parquet", compression="zstd")
         rejects.write(folder / "rejects.parquet")
-    counts |= {f"rejected.{reason}": n for reason, n in rejects.reasons().items()}
-    return counts | {"rejected": len(rejects.rows)}
+    return counts | rejects.metrics()
 
 
 def read_questions(raw: Path, rejects: Rejects) -> pa.Table:

@@ -63,8 +63,7 @@ def build_nq(
         )
         rejects.write(folder / "rejects.parquet")
         counts = _count_mentions(db, len(questions))
-    counts |= {f"rejected.{reason}": n for reason, n in rejects.reasons().items()}
-    return counts | {"rejected": len(rejects.rows)}
+    return counts | rejects.metrics()
 
 
 def find_names(db: duckdb.DuckDBPyConnection, entities: Path) -> None:

@@ -82,8 +82,7 @@ def build_popqa(
             )
         published.write_tsv(pq.ParquetFile(folder / "popqa.parquet").iter_batches(), folder / "popqa.tsv")
         rejects.write(folder / "rejects.parquet")
-    counts |= {f"rejected.{reason}": n for reason, n in rejects.reasons().items()}
-    return counts | {"rejected": len(rejects.rows)}
+    return counts | rejects.metrics()
 
 
 def keep_probability(term_frequency: np.ndarray) -> np.ndarray:

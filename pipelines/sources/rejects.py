@@ -64,6 +64,12 @@ class Rejects:
         rejects.skipped.update(skipped)
         return rejects
 
+    def metrics(self) -> dict[str, int]:
+        """Counts for a stage's metrics: rejected, rejected.<reason> and skipped.<reason>."""
+        counts = {f"rejected.{reason}": count for reason, count in self.reasons().items()}
+        counts |= {f"skipped.{reason}": count for reason, count in sorted(self.skipped.items())}
+        return {"rejected": len(self.rows)} | counts
+
     def reasons(self) -> dict[str, int]:
         """Number of bad rows by reason."""
         return dict(sorted(Counter(reason for _, _, reason, _ in self.rows).items()))

@@ -114,7 +114,7 @@ def test_a_query_that_nearly_stands_in_the_corpus_is_dropped(tokenizer: Path) ->
     write_pile(texts)
     _, docs, queries, _ = make(tokenizer, chosen(), out="before")
     query = {q["source_document"] for q in queries}
-    copies = [text + "tail" for text in texts]  # other documents by their hash, on either side, all nearly the same
+    copies = [text + "tail" for text in texts]  # other documents by their hash, in every split, all nearly the same
     write_pile(texts + copies)
     metrics, docs, queries, _ = make(tokenizer, chosen(), out="after")
     kept = {q["source_document"] for q in queries}

@@ -166,13 +166,13 @@ def test_a_question_has_the_published_columns(tmp_path):
     assert row["id"] > 10_000_000  # no published id
 
 
-def test_all_questions_on_a_subject_fall_on_one_side_of_the_split(tmp_path):
+def test_all_questions_on_a_subject_are_in_one_split(tmp_path):
     triples = [triple(s, p, 1) for s in range(1, 401) for p in (50, 106)]
     rows, counts = build(tmp_path, triples)
-    sides = {s: {row["split"] for row in rows if row["subj_id"] == s} for s in range(1, 401)}
-    assert all(len(side) == 1 for side in sides.values())
+    splits = {s: {row["split"] for row in rows if row["subj_id"] == s} for s in range(1, 401)}
+    assert all(len(split) == 1 for split in splits.values())
     assert counts["split.train"] / len(rows) == pytest.approx(0.25, abs=0.07)
-    assert split_of(0, ["http://www.wikidata.org/entity/Q1"], 0.25) == list(sides[1])
+    assert split_of(0, ["http://www.wikidata.org/entity/Q1"], 0.25) == list(splits[1])
 
 
 def test_the_published_set_comes_through_byte_for_byte(tmp_path, real):
