@@ -36,15 +36,15 @@ def alone(waiting: Callable[[str], None] | None = None) -> Iterator[None]:
         return
     LOCK.parent.mkdir(exist_ok=True)
     with LOCK.open("a+") as stream:
-        told = False
+        announced = False
         while not _lock(stream):
             stream.seek(0)
             holder = f"another run is at work in this folder (process {stream.read().strip() or 'unknown'})"
             if waiting is None:
                 raise LongtailError(f"{holder}; wait for it or stop it")
-            if not told:
+            if not announced:
                 waiting(f"{holder}; waiting for it to end")
-                told = True
+                announced = True
             time.sleep(LOOK_SECONDS)
         stream.truncate(0)
         stream.write(str(os.getpid()))
