@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -110,24 +108,17 @@ def _worker(home: Path) -> Iterator[subprocess.Popen]:
     try:
         yield process
     finally:
-        process.stdin.close()
-        try:
-            process.wait(LONGEST_STOP + 10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        workspace.close(process, patience=LONGEST_STOP + 10)
 
 
 def main() -> None:
     """Work as Prefect's worker until standard input closes."""
 
-    def watch() -> None:
-        sys.stdin.buffer.read()
+    def stop_runs() -> None:
         # a run stops its own stages, and then tells Prefect that it was stopped
         workspace.stop([run.pid for run in psutil.Process().children()], LONGEST_STOP, roots_only=True)
-        signal.raise_signal(signal.SIGTERM)
 
-    threading.Thread(target=watch, daemon=True).start()
+    workspace.end_with_standard_input(before=stop_runs)
     sys.argv[1:] = ["worker", "start", "--pool", POOL, "--type", "process", "--limit", "1", "--install-policy", "never"]
     from prefect.cli import app
 

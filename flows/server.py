@@ -11,7 +11,6 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -89,12 +88,7 @@ def start(home: Path, port: int = 0) -> Iterator[str]:
     finally:
         if _noted(note) == url:  # another server may have written it meanwhile
             note.unlink()
-        process.stdin.close()
-        try:
-            process.wait(15)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        workspace.close(process, patience=15)
 
 
 @contextmanager
@@ -167,15 +161,9 @@ def _free_port() -> int:
 
 def main() -> None:
     """Serve Prefect on the port of the first argument until standard input closes."""
-    import signal
-
     import uvicorn
 
-    def watch() -> None:
-        sys.stdin.buffer.read()
-        signal.raise_signal(signal.SIGTERM)
-
-    threading.Thread(target=watch, daemon=True).start()
+    workspace.end_with_standard_input()
     uvicorn.run(
         "prefect.server.api.server:create_app",
         factory=True,

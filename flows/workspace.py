@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -32,15 +36,15 @@ def alone(waiting: Callable[[str], None] | None = None) -> Iterator[None]:
         return
     LOCK.parent.mkdir(exist_ok=True)
     with LOCK.open("a+") as stream:
-        told = False
+        announced = False
         while not _lock(stream):
             stream.seek(0)
             holder = f"another run is at work in this folder (process {stream.read().strip() or 'unknown'})"
             if waiting is None:
                 raise LongtailError(f"{holder}; wait for it or stop it")
-            if not told:
+            if not announced:
                 waiting(f"{holder}; waiting for it to end")
-                told = True
+                announced = True
             time.sleep(LOOK_SECONDS)
         stream.truncate(0)
         stream.write(str(os.getpid()))
@@ -80,6 +84,27 @@ def stop(pids: Iterable[int], patience: float, roots_only: bool = False) -> None
     for process in filter(_runs, [*below, *roots]):
         with suppress(psutil.NoSuchProcess):
             process.kill()
+
+
+def close(process: subprocess.Popen, patience: float) -> None:
+    """End a process that ends when its standard input closes; after `patience` seconds kill it."""
+    process.stdin.close()
+    try:
+        process.wait(patience)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def end_with_standard_input(before: Callable[[], None] = lambda: None) -> None:
+    """Have this process call `before` and end by SIGTERM when its standard input closes, as it does with its parent."""
+
+    def watch() -> None:
+        sys.stdin.buffer.read()
+        before()
+        signal.raise_signal(signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _lock(stream) -> bool:

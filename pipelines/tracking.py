@@ -244,19 +244,22 @@ def _dvc_process() -> psutil.Process:
 
 def _recorder_works() -> bool:
     with LOCK.open("a") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+        return not _lock(stream)
+
+
+def _lock(stream) -> bool:
+    """Hold LOCK, opened as `stream`, until it is closed; False where another recorder holds it."""
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def main() -> None:
     """Record for this checkout, unless another recorder does so already."""
     with LOCK.open("a") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _lock(stream):
             return
         try:
             record_until(int(sys.argv[1]) if sys.argv[1] else None)

@@ -133,9 +133,9 @@ def check_tables(db: duckdb.DuckDBPyConnection, folder: Path) -> None:
 def _check_schema(file: Path, table: schema.Table) -> None:
     """Raise LongtailError where a file's columns have other names or types than the schema's."""
     described = duckdb.execute("DESCRIBE FROM read_parquet($1)", [str(file)]).fetchall()
-    found = [f"{name} {kind}" for name, kind, *_ in described]
+    columns = [f"{name} {kind}" for name, kind, *_ in described]
     expected = [f"{name} {kind}" for name, kind in table.types.items()]
-    for column, wanted in zip_longest(found, expected, fillvalue="nothing"):
+    for column, wanted in zip_longest(columns, expected, fillvalue="nothing"):
         if column != wanted:
             raise LongtailError(f"{file.name}: its columns have {column} where {wanted} is expected")
 
@@ -183,8 +183,8 @@ def _check_tsv(folder: Path) -> None:
     table = pq.read_table(folder / contents.POPQA.parquet, columns=published.COLUMNS)
     again = published.read_published(file, Rejects(0.0))
     for name in published.COLUMNS:
-        wanted, found = table[name], again[name]
+        values, read_again = table[name], again[name]
         if name.endswith("wiki_title"):  # the published format has an empty text for a missing title
-            wanted, found = pc.fill_null(wanted, ""), pc.fill_null(found, "")
-        if wanted.to_pylist() != found.to_pylist():
+            values, read_again = pc.fill_null(values, ""), pc.fill_null(read_again, "")
+        if values.to_pylist() != read_again.to_pylist():
             raise LongtailError(f"{file.name}: its column {name} is not that of {contents.POPQA.parquet}")
