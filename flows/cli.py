@@ -129,9 +129,9 @@ def profile(
 @app.command()
 def plan() -> None:
     """Say what LSR and its indexes will take. By params.yaml: pairs, tokens, hours here, memory, disk, cost."""
-    from pipelines.lsr import forecast
+    from pipelines.lsr.plan import SECTIONS, forecast
 
-    for line in forecast.forecast(params_file.load(*forecast.SECTIONS)):
+    for line in forecast(params_file.load(*SECTIONS)):
         print(line)
 
 

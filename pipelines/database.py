@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -62,3 +62,20 @@ def write(db: duckdb.DuckDBPyConnection, query: str, path: Path) -> None:
                 held, whole = held.slice(ROW_GROUP), whole + 1
         if held.num_rows or not whole:
             writer.write_table(held.combine_chunks())
+
+
+@contextmanager
+def row_group_writer(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
+    """Yield a function that adds rows to a Parquet file, in row groups of at least ROW_GROUP; one is in memory."""
+    held: list[pa.Table] = []
+    with pq.ParquetWriter(path, schema, compression="zstd") as file:
+
+        def add(rows: pa.Table) -> None:
+            held.append(rows)
+            if sum(map(len, held)) >= ROW_GROUP:
+                file.write_table(pa.concat_tables(held))
+                held.clear()
+
+        yield add
+        if held:
+            file.write_table(pa.concat_tables(held))

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.scoring import logprob_files
+from pipelines.scoring import logprobs
 
 QUERIES = 10  # their ids are q00 ...
 DRAWN = 4  # of which are on the datastore curve
@@ -36,8 +36,8 @@ def write(folder: Path, lm: str = "tiny", seed: int = 0) -> None:
         scored += [(lm, query, i, (-level * draw.uniform(1, 3, tokens)).tolist(), n_bytes) for i, level in said.items()]
     folder.mkdir(parents=True)
     for name, rows, schema in (
-        ("logprobs", scored, logprob_files.LOGPROBS),
-        ("retrieved", found, logprob_files.RETRIEVED),
+        ("logprobs", scored, logprobs.LOGPROBS),
+        ("retrieved", found, logprobs.RETRIEVED),
     ):
         columns = dict(zip(schema.names, zip(*sorted(rows, key=lambda row: row[:3]), strict=True), strict=True))
         table = pa.table(columns, schema=schema)

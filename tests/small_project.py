@@ -14,7 +14,7 @@ from flows import profiles
 from pipelines import params_file
 from pipelines.retrieval import index
 
-SECTIONS = ("seed", "compute", "lm", "lms", "retriever", "index", "lsr", "logprobs", "replug", "report")
+SECTIONS = ("seed", "compute", "lm", "lms", "parts", "retriever", "index", "lsr", "logprobs", "replug", "report")
 SMALL = {
     "compute": {"threads": 1, "workers": 1, "executor": "local", "dask": None, "device": "cpu"},
     "lsr": {"lm_queries": 8, "qa_queries": 6, "validation_queries": 6, "validation_share": 0.4, "top_k": 5, "beta": 1.0}
@@ -95,5 +95,5 @@ def _write(folder):
         "subj": ["Norland"] * 20,
         "s_wiki_title": [f"page {i % 10}" for i in range(20)],
     }
-    (folder / "data/questions/popqa").mkdir()
+    (folder / "data/questions/popqa").mkdir(parents=True)
     pq.write_table(pa.table(asked), folder / "data/questions/popqa/popqa.parquet")

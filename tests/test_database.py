@@ -1,7 +1,9 @@
-"""Parquet files from DuckDB: the same rows give the same row groups, however DuckDB hands them over."""
+"""Parquet files: the same rows give the same row groups, however they are handed over."""
 
 from __future__ import annotations
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -46,3 +48,15 @@ def test_too_little_memory_is_one_line_that_names_the_param(here):
     with pytest.raises(LongtailError, match=named), database.connect(0.05, 1) as db:
         database.write(db, query, here / "t.parquet")
     assert not any((here / ".longtail/tmp").iterdir())
+
+
+@pytest.mark.parametrize(("rows", "groups"), [([], []), ([3], [3]), ([3, 3, 3, 3, 1], [6, 6, 1]), ([12, 5], [12, 5])])
+def test_a_table_is_written_in_row_groups_while_its_parts_are_made(here, monkeypatch, rows, groups):
+    monkeypatch.setattr(database, "ROW_GROUP", 5)
+    parts = [pa.table({"row": np.arange(n)}) for n in rows]
+    with database.row_group_writer(here / "table.parquet", pa.schema([("row", pa.int64())])) as add:
+        for part in parts:
+            add(part)
+    written = pq.ParquetFile(here / "table.parquet")
+    assert [written.metadata.row_group(i).num_rows for i in range(written.num_row_groups)] == groups
+    assert written.read()["row"].to_pylist() == [row for part in parts for row in part["row"].to_pylist()]

@@ -28,9 +28,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from pipelines import catalogue, draws, intervals, shards, stage
+from pipelines import catalogue, database, draws, intervals, shards, stage
 from pipelines.replug import bits, ensemble
-from pipelines.scoring import row_groups
 
 LOGPROBS = Path("data/logprobs")
 OUT = Path("data/language_modelling")
@@ -63,7 +62,7 @@ def evaluate(params: SimpleNamespace, corpus: str) -> stage.Metrics:
     metrics = {}
     with shards.atomic(OUT / corpus) as folder:
         folder.mkdir()
-        with row_groups.written(folder / "bpb.parquet", COLUMNS) as add:
+        with database.row_group_writer(folder / "bpb.parquet", COLUMNS) as add:
             for lm in params.lms:
                 measured = bits.measure(LOGPROBS / corpus / lm, params.replug)
                 texts = describe(Path("data/corpus", corpus, "queries.parquet"), measured.ids)

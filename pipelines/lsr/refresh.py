@@ -1,12 +1,13 @@
-"""LSR's refresh (REPLUG §4.4): the corpora embedded anew and indexed, the encoder judged, the next candidates scored.
+"""LSR's refresh (REPLUG §4.4): embed and index the corpora anew, validate the encoder, score the next candidates.
 
-All of it follows from an encoder that holds still, so it can be done beside training: by a second process, one round
-ahead (`lsr.refresh`). How fast that process is changes nothing, as a round waits for its own candidates.
+A refresh only needs an encoder that no longer changes. So a second process can make it, one round ahead, while the
+first one trains (`lsr.refresh: async`). The result does not depend on how fast either process is.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import multiprocessing
 import os
 import time
@@ -20,11 +21,13 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from pipelines import params, shards
+from pipelines import shards
+from pipelines.errors import LongtailError
 from pipelines.lm.open_lm import main_lm, open_lm
-from pipelines.lsr import cost, objective
-from pipelines.lsr.rounds import Candidates, Rounds
-from pipelines.lsr.training_queries import Order, Side, read
+from pipelines.lsr.objective import likelihood
+from pipelines.lsr.rounds import ScoredCandidates, TrainingFiles
+from pipelines.lsr.training_queries import CorpusQueries, Schedule, read
+from pipelines.params import Compute
 from pipelines.pool import processes
 from pipelines.replug import ensemble
 from pipelines.retrieval import dense, documents
@@ -33,40 +36,41 @@ from pipelines.retrieval.embeddings import forget as forget_shards
 from pipelines.retrieval.encoder import Encoder
 from pipelines.retrieval.index_meta import fingerprint
 from pipelines.retrieval.index_tuning import HELD_OUT, build_and_tune
-from pipelines.scoring import logprob_table, score_cache
+from pipelines.scoring import logprobs, score_cache
 
 RETRIEVER = Path("data/models/retriever")
 INDEXES = Path("data/index")
-SHOWN = 10  # documents of the validation's ensembles and recall
+SHOWN = 10  # documents of a validation query
 
-Make = Callable[[], dict[str, float]]  # waits for a round; what the language model was asked until then
+Wait = Callable[[], dict[str, float]]  # waits until a round is made; returns how much the language model scored so far
 
 
 @contextmanager
-def rounds(
-    given: SimpleNamespace, sides: Sequence[Side], order: Order, kept: Rounds
-) -> Iterator[Callable[[int], Make]]:
-    """Yield what begins a round: it returns a function that waits until the round is there, in `kept`.
+def round_starter(
+    params: SimpleNamespace, corpora: Sequence[CorpusQueries], schedule: Schedule, files: TrainingFiles
+) -> Iterator[Callable[[int], Wait]]:
+    """Yield a function that starts to make a round, by its number, and returns a function that waits for it.
 
-    Synchronously it is that function that makes it. Else a second process, which alone has the language model in
-    memory, has begun to; one round at a time, and it does not outlive an error here. Of several GPUs it has the last.
+    With `lsr.refresh: sync`, the round is made while waiting. With async, a second process makes one round at a time,
+    and only that process has the language model in memory. It ends with the block, also after an error. Of several
+    GPUs it has the last.
     """
-    if given.lsr.refresh == "sync":
-        here = Refresher(given, sides, order, kept)
-        yield lambda number: partial(here.round, number)
+    if params.lsr.refresh == "sync":
+        refresher = Refresher(params, corpora, schedule, files)
+        yield lambda number: partial(refresher.make_round, number)
         return
-    beside = given.compute.model_copy(update={"executor": "local", "workers": 2})  # with 1 there would be no process
-    with processes(beside) as pool:
-        begun: list[Future] = []
+    compute = params.compute.model_copy(update={"executor": "local", "workers": 2})  # 1 would mean no other process
+    with processes(compute) as pool:
+        started: list[Future] = []
 
-        def begin(number: int) -> Make:
-            begun.append(pool.submit(_elsewhere, given, kept, number, _last_gpu(given.compute)))
-            return begun[-1].result
+        def start(number: int) -> Wait:
+            started.append(pool.submit(_make_round_here, params, files, number, _last_gpu(params.compute)))
+            return started[-1].result
 
         try:
-            yield begin
+            yield start
         except BaseException:
-            while not all(one.done() for one in begun):  # the pool begins again what died, but not for ever
+            while not all(future.done() for future in started):  # the pool restarts a killed process some times
                 for process in multiprocessing.active_children():
                     process.kill()
                 time.sleep(0.05)
@@ -76,152 +80,191 @@ def rounds(
 _opened: list[Refresher] = []  # in the second process
 
 
-def _elsewhere(given: SimpleNamespace, kept: Rounds, number: int, environment: dict[str, str]) -> dict[str, float]:
+def _make_round_here(
+    params: SimpleNamespace, files: TrainingFiles, number: int, environment: dict[str, str]
+) -> dict[str, float]:
     if not _opened:
         os.environ |= environment
-        both = read(given)
-        _opened.append(Refresher(given, both, Order(both, given.lsr, given.seed), kept))
-    return _opened[0].round(number)
-
-
-def gpus(given: SimpleNamespace) -> int:
-    """How many GPUs train: all, but for the last where the second process has it."""
-    count = torch.cuda.device_count() if given.compute.device == "cuda" else 0
-    return count - 1 if count > 1 and given.lsr.refresh == "async" else count
+        corpora = read(params)
+        _opened.append(Refresher(params, corpora, Schedule(corpora, params.lsr, params.seed), files))
+    return _opened[0].make_round(number)
 
 
 class Refresher:
-    """What an encoder's documents are now: their indexes, and what the language model says of those found in them."""
+    """Makes rounds, with the language model, an encoder, and the indexes of the corpora as that encoder embeds them."""
 
-    def __init__(self, given: SimpleNamespace, sides: Sequence[Side], order: Order, kept: Rounds) -> None:
-        """Raises LongtailError where the models can't be opened, or an index is missing or belongs to others."""
-        reproducible()
-        self._given, self.sides, self.order, self._kept = given, sides, order, kept
-        folder, self._settings = main_lm(given)
-        self.lm = open_lm(folder, self._settings, given.compute, scoring=True)
-        self.encoder = Encoder.open(RETRIEVER, given.retriever, given.compute)
-        key = key_of_scores(given)
-        self.scores = [score_cache.Scores(one.stage, self.lm, key, one.queries, one.docs, one.train) for one in sides]
-        self.indexes = [self._untuned(side) for side in sides]
-        self.k = min(given.lsr.top_k, *(index.count for index in self.indexes))
+    def __init__(
+        self, params: SimpleNamespace, corpora: Sequence[CorpusQueries], schedule: Schedule, files: TrainingFiles
+    ) -> None:
+        """Start with the untuned encoder. Raises LongtailError if a model or an index can't be opened."""
+        make_deterministic()
+        self._params, self.corpora, self.schedule, self._files = params, corpora, schedule, files
+        folder, self._lm_params = main_lm(params)
+        self.lm = open_lm(folder, self._lm_params, params.compute, scoring=True)
+        self.encoder = Encoder.open(RETRIEVER, params.retriever, params.compute)
+        key = key_of_scores(params)
+        self.scores = [
+            score_cache.Scores(corpus.stage, self.lm, key, corpus.queries, corpus.docs, corpus.train)
+            for corpus in corpora
+        ]
+        self._by_corpus = {queries.corpus: queries for queries in reversed(corpora)}
+        self.indexes = {name: self._untuned(corpus) for name, corpus in self._by_corpus.items()}
+        self.k = min(params.lsr.top_k, *(index.count for index in self.indexes.values()))
 
-    def round(self, number: int) -> dict[str, float]:
-        """Make a round, if it is not there: validation of its encoder, its candidates and what they are worth.
+    def make_round(self, number: int) -> dict[str, float]:
+        """Validate a round's encoder, find and score its candidates, and keep them, unless that was done before.
 
-        Returns what the language model was asked since this was opened. Raises LongtailError, before the first round,
-        where a server's answers may cost more than `lsr.max_cost`.
+        Returns how much the language model scored since it was opened. Raises LongtailError, before the first round,
+        if a server's scores may cost more than `lsr.max_cost`.
         """
-        if not self._kept.has(number):
-            step = self.order.encoder(number)
+        if not self._files.has_round(number):
+            step = self.schedule.encoder_step(number)
             if step:
                 self._open(step)
-            elif number == 0 and self._settings.source == "http":
-                cost.check(self, self._settings.http, self._given.lsr)
-            validation = {"step": step, **self.judge()}
-            self._kept.write(number, validation, self.ask(self.search(number)))
-        asked = {f"scored_{side.name}": own.made for side, own in zip(self.sides, self.scores, strict=True)}
-        return asked | self.lm.usage
+            elif number == 0 and self._lm_params.source == "http":
+                self.check_cost(self._lm_params.http.prompt_price)
+            validation = {"step": step, **self.validate()}
+            self._files.write_round(number, validation, self.score(self.search(number)))
+        scored = {f"scored_{c.name}": scores.computed for c, scores in zip(self.corpora, self.scores, strict=True)}
+        return scored | self.lm.usage
 
-    def judge(self) -> dict[str, float]:
-        """On the queries not learnt from: bits per byte of the ensemble, and recall of the right page."""
+    def validate(self) -> dict[str, float]:
+        """On the validation queries: bits per byte of the ensemble, and recall of the right page."""
         figures = {}
-        for i, (side, kept) in enumerate(zip(self.sides, self.scores, strict=True)):
-            held = side.judging
-            if not len(held):
+        for i, (corpus, scores) in enumerate(zip(self.corpora, self.scores, strict=True)):
+            rows = corpus.validation
+            if not len(rows):
                 continue
-            shown, similarities = self.shown(i)
-            if side.pages is None:
-                kept.score(logprob_table.unique_pairs(held, shown))
-                log_probs, n_bytes = logprob_table.gather(kept.judged, held, shown)
+            positions, similarities = self._retrieve(i, rows, SHOWN)
+            if corpus.pages is None:
+                scores.score(logprobs.unique_pairs(rows, positions))
+                log_probs, n_bytes = logprobs.gather(scores.whole, rows, positions)
                 nats = -ensemble.token_mixture(log_probs, ensemble.log_weights(similarities, 1.0)).sum()
                 figures[f"bpb_k{SHOWN}"] = float(ensemble.bits_per_byte(nats, n_bytes.sum()))
             else:
-                right = documents.read(side.docs, shown).titles == side.pages[:, None]
+                right = documents.read(corpus.docs, positions).titles == corpus.pages[:, None]
                 figures["recall_at_1"] = float(right[:, 0].mean())
                 figures[f"recall_at_{SHOWN}"] = float(right.any(1).mean())
         return figures
 
     def search(self, number: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        """A round's candidates of each side: rows (n,) of its queries, positions (n, k)."""
-        return [(rows, self.found(i, rows, self.k)[0]) for i, rows in enumerate(self.order.rows(number))]
+        """A round's candidates for each corpus: rows (n,) of its queries, positions (n, k)."""
+        return [(rows, self._retrieve(i, rows, self.k)[0]) for i, rows in enumerate(self.schedule.rows(number))]
 
-    def ask(self, candidates: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[Candidates]:
-        """Have the language model score what it did not score before: what a round's candidates are worth."""
-        valued = []
-        for kept, (rows, found) in zip(self.scores, candidates, strict=True):
-            nothing = np.full((len(rows), 1), logprob_table.NONE)
-            kept.score(logprob_table.unique_pairs(rows, np.concatenate([nothing, found], axis=1)))
-            sums, tokens = kept.look_up(rows, found)
-            targets = objective.likelihood(sums, tokens, self._given.lsr.likelihood)
-            alone = objective.likelihood(*kept.look_up(rows, nothing), "mean_logprob")
-            gains = objective.likelihood(sums, tokens, "mean_logprob") - alone
-            valued.append(Candidates(rows, found, targets, gains))
-        return valued
+    def score(self, retrieved: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[ScoredCandidates]:
+        """The candidates with their scores; the language model is asked for those that it has not scored yet."""
+        candidates = []
+        for scores, (rows, positions) in zip(self.scores, retrieved, strict=True):
+            scores.score(_pairs(rows, positions))
+            sums, tokens = scores.look_up(rows, positions)
+            alone = likelihood(*scores.look_up(rows, _no_document(rows)), "mean_logprob")
+            gains = likelihood(sums, tokens, "mean_logprob") - alone
+            targets = likelihood(sums, tokens, self._params.lsr.likelihood)
+            candidates.append(ScoredCandidates(rows, positions, targets, gains))
+        return candidates
 
-    def shown(self, side: int) -> tuple[np.ndarray, np.ndarray]:
-        """Positions and similarities (n, SHOWN) for a side's queries that judge."""
-        return self.found(side, self.sides[side].judging, SHOWN)
+    def check_cost(self, price: float) -> None:
+        """Print the most that a server's scores may cost, at the price of 1,000 tokens; kept scores cost nothing.
 
-    def found(self, side: int, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Positions and similarities (n, k) for a side's queries."""
-        return self.indexes[side].search(self.encoder.embed_queries(list(self.sides[side].queries.texts[rows])), k)
+        The first round's pairs are known. Each later round is counted as if it found only new documents. Raises
+        LongtailError if the sum is more than `lsr.max_cost`.
+        """
+        schedule, max_cost = self.schedule, self._params.lsr.max_cost
+        validations = len({schedule.encoder_step(number) for number in range(schedule.rounds)})
+        later = [schedule.rows(number) for number in range(1, schedule.rounds)]
+        pairs = tokens = 0.0
+        for i, (rows, positions) in enumerate(self.search(0)):
+            corpus, scores = self.corpora[i], self.scores[i]
+            known = _pairs(rows, positions)
+            to_come = sum(len(rows_of_round[i]) for rows_of_round in later) * (self.k + 1)
+            if corpus.pages is None:
+                shown, _ = self._retrieve(i, corpus.validation, SHOWN)
+                known = np.concatenate([known, logprobs.unique_pairs(corpus.validation, shown)])
+                to_come += (validations - 1) * shown.size
+            new = len(scores.missing(known)) + to_come
+            pairs += new
+            tokens += new * scores.mean_tokens(known)
+        cost, amount = tokens * price / 1000, f"{pairs:,.0f} pairs of {tokens:,.0f} tokens"
+        print(f"train_lsr: {self.lm.name} will score at most {amount}, for {cost:.2f}")
+        if cost > (math.inf if max_cost is None else max_cost):
+            raise LongtailError(
+                f"lsr.max_cost is {max_cost:g}, but {amount} may cost {cost:.2f}; "
+                "raise it, or lower lsr.steps, lsr.lm_queries, lsr.qa_queries or lsr.top_k"
+            )
+
+    def _retrieve(self, corpus: int, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Positions and similarities (n, k) for a corpus's queries."""
+        queries = self.corpora[corpus]
+        vectors = self.encoder.embed_queries(list(queries.queries.texts[rows]))
+        return self.indexes[queries.corpus].search(vectors, k)
 
     def _open(self, step: int) -> None:
-        """Take the encoder as it was after so many steps, and its documents; embed and index them if nobody did."""
-        given, folder, model = self._given, self._kept.index(step), self._kept.model(step)
-        self.indexes = []  # a file that is mapped would stay on the disk
-        self._kept.forget_indexes(but=step)
-        self.encoder = Encoder.open(model, given.retriever, given.compute, self.encoder.numerics)
+        """Take the encoder after so many steps; embed and index the corpora with it, unless that was done before."""
+        params, folder, model = self._params, self._files.index(step), self._files.model(step)
+        self.indexes = {}  # the disk space of a removed file is free only when no index maps it
+        self._files.remove_indexes_except(step)
+        self.encoder = Encoder.open(model, params.retriever, params.compute, self.encoder.numerics)
         if not folder.exists():
             with shards.atomic(folder) as whole:
-                looks = [self._index(side, model, whole / side.name) for side in self.sides]
+                looks = {name: self._index(corpus, model, whole / name) for name, corpus in self._by_corpus.items()}
                 (whole / "looks.json").write_text(json.dumps(looks), encoding="utf-8")
-            for side in self.sides:
-                forget_shards(f"{side.stage}-embeddings")
+            for corpus in self.corpora:
+                forget_shards(f"{corpus.stage}-embeddings")
         looks = json.loads((folder / "looks.json").read_text(encoding="utf-8"))
-        self.indexes = [
-            dense.Index(folder / side.name, *look, given.compute.threads)
-            for side, look in zip(self.sides, looks, strict=True)
-        ]
+        self.indexes = {name: dense.Index(folder / name, *look, params.compute.threads) for name, look in looks.items()}
 
-    def _index(self, side: Side, model: Path, folder: Path) -> tuple[int, int]:
-        """Embed and index a corpus; how far the index looks: probe and refine."""
-        given = self._given
-        embed_corpus(side.docs, model, folder / "embeddings", given, f"{side.stage}-embeddings")
-        queries = partial(self.encoder.embed_queries, list(side.queries.texts[-HELD_OUT:]))
-        made, _ = build_and_tune(folder, queries, given, side.stage)
+    def _index(self, corpus: CorpusQueries, model: Path, folder: Path) -> tuple[int, int]:
+        """Embed and index a corpus; returns how far a search looks: probe and refine."""
+        params = self._params
+        embed_corpus(corpus.docs, model, folder / "embeddings", params, f"{corpus.stage}-embeddings")
+        queries = partial(self.encoder.embed_queries, list(corpus.queries.texts[-HELD_OUT:]))
+        made, _ = build_and_tune(folder, queries, params, corpus.stage)
         return made.probe, made.refine
 
-    def _untuned(self, side: Side) -> dense.Index:
-        folder = INDEXES / "dense" / side.name
-        return dense.Dense.load(folder, side.docs, RETRIEVER, self.encoder, self._given.compute).index
+    def _untuned(self, corpus: CorpusQueries) -> dense.Index:
+        folder = INDEXES / "dense" / corpus.corpus
+        return dense.Dense.load(folder, corpus.docs, RETRIEVER, self.encoder, self._params.compute).index
 
 
-def reproducible() -> None:
-    """Have torch sum in one order in this process."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS's sums are in no fixed order
+def _no_document(rows: np.ndarray) -> np.ndarray:
+    return np.full((len(rows), 1), logprobs.NONE)
+
+
+def _pairs(rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """Each query (n,) with its documents (n, k) and without one."""
+    return logprobs.unique_pairs(rows, np.concatenate([_no_document(rows), positions], axis=1))
+
+
+def make_deterministic() -> None:
+    """Have torch sum in a fixed order in this process."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it, cuBLAS sums in no fixed order
     torch.use_deterministic_algorithms(True)
 
 
-def key_of_scores(given: SimpleNamespace) -> str:
-    """Of all that the main language model's scores depend on, and who else may find them."""
-    key = score_cache.key_of_lm(*main_lm(given), given.compute)
-    if given.lsr.keep_scores:
+def key_of_scores(params: SimpleNamespace) -> str:
+    """A hash of what the main language model's scores depend on, and of the training unless others may reuse them."""
+    key = score_cache.key_of_lm(*main_lm(params), params.compute)
+    if params.lsr.keep_scores:
         return key
-    # only this very training, once killed, may find them
-    return shards.key_of(key, given.seed, given.lsr, given.retriever, given.index, fingerprint(RETRIEVER))
+    return shards.key_of(key, params.seed, params.lsr, params.retriever, params.index, fingerprint(RETRIEVER))
 
 
-def forget(given: SimpleNamespace, sides: Sequence[Side]) -> None:
-    """Remove what is kept for a killed run, once the training's result is written."""
-    for side in sides:
-        forget_shards(side.stage)
-        if not given.lsr.keep_scores:
-            score_cache.forget(given.lms[0], key_of_scores(given), side.docs)
+def forget(params: SimpleNamespace, corpora: Sequence[CorpusQueries]) -> None:
+    """Remove what a killed run would have resumed from, once the training's result is written."""
+    for corpus in corpora:
+        forget_shards(corpus.stage)
+        if not params.lsr.keep_scores:
+            score_cache.forget(params.lms[0], key_of_scores(params), corpus.docs)
 
 
-def _last_gpu(compute: params.Compute) -> dict[str, str]:
-    """The environment in which a process that has not begun to use GPUs sees the last alone."""
+def training_gpus(params: SimpleNamespace) -> int:
+    """How many GPUs train: all, except the last if the second process has it."""
+    count = torch.cuda.device_count() if params.compute.device == "cuda" else 0
+    return count - 1 if count > 1 and params.lsr.refresh == "async" else count
+
+
+def _last_gpu(compute: Compute) -> dict[str, str]:
+    """The environment in which a process that has not used GPUs yet sees only the last of several."""
     if compute.device == "cpu" or torch.cuda.device_count() < 2:
         return {}
     visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(torch.cuda.device_count())))

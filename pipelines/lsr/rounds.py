@@ -1,8 +1,8 @@
-"""What a killed LSR training goes on from beside its checkpoint: what was made by encoders on the way.
+"""A round of LSR (REPLUG §4): its scored candidates, the training steps on them, and what a killed run resumes from.
 
-In the checkpoints' folder lie model-<step>/, a Hugging Face folder, of the encoders that are still asked for, the best
-so far among them; index-<step>/<corpus>/ by the last of them that needed one; and round-<number>/ (validation.json,
-candidates.safetensors).
+Beside the checkpoints of pipelines/checkpoint.py, the training's folder holds round-<number>/ (validation.json and
+candidates.safetensors), model-<step>/ for each encoder that is still needed, the best among them, and
+index-<step>/<corpus>/ for the last encoder that embedded the corpora.
 """
 
 from __future__ import annotations
@@ -20,72 +20,146 @@ from safetensors.numpy import load_file, save_file
 
 from pipelines import shards
 from pipelines.checkpoint import Checkpoints
-from pipelines.retrieval.encoder import Encoder
+from pipelines.lsr import objective
+from pipelines.lsr.training_queries import CorpusQueries, Schedule
+from pipelines.params import LSR
+from pipelines.retrieval import documents
+
+
+@dataclass(frozen=True)
+class ScoredCandidates:
+    """The documents that a round's training queries of one corpus are trained on, with the language model's scores."""
+
+    rows: np.ndarray  # (n,) of the corpus's queries, ascending
+    positions: np.ndarray  # (n, k) of the documents
+    targets: np.ndarray  # (n, k) L(y | d, x)
+    gains: np.ndarray  # (n, k) nats per token that the document helps the language model, against none
+
+
+class Trainer:
+    """The encoder in training, with Adam. `start_round` says what the next steps learn from."""
+
+    def __init__(
+        self, gradients: objective.GradientCache, corpora: Sequence[CorpusQueries], schedule: Schedule, lsr: LSR
+    ) -> None:
+        self.encoder, self._gradients = gradients.encoder, gradients
+        self.corpora, self.schedule, self.lsr = corpora, schedule, lsr
+        self.optimizer = torch.optim.Adam(self.encoder.parameters(), lr=lsr.learning_rate)
+
+    def start_round(self, candidates: Sequence[ScoredCandidates]) -> None:
+        """Learn from these candidates, by corpus, in the steps to come; their texts are read into memory."""
+        self.candidates, self._texts = candidates, []  # the last round's texts need not be in memory beside these
+        self._distinct = [np.unique(of_corpus.positions) for of_corpus in candidates]  # ascending
+        docs = [corpus.docs for corpus in self.corpora]
+        self._texts = [documents.read(*which).texts for which in zip(docs, self._distinct, strict=True)]
+
+    def texts(self, corpus: int, positions: np.ndarray) -> np.ndarray:
+        """The texts of a corpus's candidates."""
+        return self._texts[corpus][np.searchsorted(self._distinct[corpus], positions)]
+
+    def step(self, number: int) -> dict[str, float]:
+        """One step of Adam, numbered from 0; returns its row of the training curve."""
+        lsr = self.lsr
+        warm = max(1, round(lsr.warmup * lsr.steps))
+        self.optimizer.param_groups[0]["lr"] = lsr.learning_rate * min(1.0, (number + 1) / warm)
+        batch = self._batch(number)
+        seen = {}
+
+        def loss(of_documents: torch.Tensor, of_queries: torch.Tensor) -> torch.Tensor:
+            rows = of_documents.index_select(0, batch.places.ravel().to(of_documents.device))
+            similarities = torch.einsum("bd,bkd->bk", of_queries, rows.view(*batch.places.shape, -1))
+            value = objective.lsr_loss(similarities, batch.targets.to(similarities), lsr.gamma, lsr.beta, lsr.kl)
+            seen["kl"], seen["similarities"] = float(value.detach()), similarities.detach().cpu()
+            return value
+
+        self.optimizer.zero_grad(set_to_none=True)
+        self._gradients.backward(batch.documents, batch.queries, loss)
+        self.optimizer.step()
+        retriever = torch.softmax(seen["similarities"].double() / lsr.gamma, dim=1)
+        return {
+            "kl": seen["kl"],
+            "entropy_retriever": objective.entropy(seen["similarities"], lsr.gamma),
+            "entropy_lm": objective.entropy(batch.targets, lsr.beta),
+            "lm_gain": float((retriever * batch.gains).sum(1).mean()),
+        }
+
+    def _batch(self, step: int) -> Batch:
+        texts, places, targets, gains, queries = [], [], [], [], []
+        chosen = self.schedule.queries[self.schedule.batch(step)]
+        for i, (corpus, candidates) in enumerate(zip(self.corpora, self.candidates, strict=True)):
+            rows = chosen[chosen[:, 0] == i, 1]
+            if not len(rows):
+                continue
+            at = np.searchsorted(candidates.rows, rows)
+            distinct, inverse = np.unique(candidates.positions[at], return_inverse=True)
+            places.append(inverse.reshape(len(rows), -1) + len(texts))
+            texts.extend(self.texts(i, distinct))
+            targets.append(candidates.targets[at])
+            gains.append(candidates.gains[at])
+            queries.extend(corpus.queries.texts[rows])
+        return Batch(texts, queries, *(torch.from_numpy(np.concatenate(rows)) for rows in (places, targets, gains)))
+
+
+@dataclass(frozen=True)
+class Batch:
+    documents: list[str]  # (m,) distinct texts
+    queries: list[str]  # (b,)
+    places: torch.Tensor  # (b, k) in `documents`
+    targets: torch.Tensor  # (b, k) as in ScoredCandidates
+    gains: torch.Tensor  # (b, k) as in ScoredCandidates
 
 
 @dataclass
 class Progress:
     step: int = 0  # steps done
-    round: int = 0  # the one they are in, or were when it was saved
-    curve: list[dict[str, float]] = field(default_factory=list)
-    validation: list[dict[str, float]] = field(default_factory=list)
+    round: int = 0  # the round under way
+    curve: list[dict[str, float]] = field(default_factory=list)  # a row for each step
+    validation: list[dict[str, float]] = field(default_factory=list)  # a row for each validated encoder
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """Of one side's training queries in a round: documents, and what the language model says with each."""
-
-    rows: np.ndarray  # (n,) of the side's queries, ascending
-    found: np.ndarray  # (n, k) positions
-    targets: np.ndarray  # (n, k) L(y | d, x)
-    gains: np.ndarray  # (n, k) nats per token that the document helps the language model, over none
-
-
-class Rounds(Checkpoints):
-    """The checkpoints of one LSR training, and its rounds."""
+class TrainingFiles(Checkpoints):
+    """All that a killed training resumes from: its checkpoints, rounds, encoders and indexes."""
 
     def model(self, step: int) -> Path:
-        """Where the encoder lies as it was after so many steps."""
+        """The folder of the encoder after so many steps."""
         return self._folder / f"model-{step:08d}"
 
     def index(self, step: int) -> Path:
-        """Where the corpora lie as embedded by that encoder."""
+        """The folder of the corpora's indexes by that encoder."""
         return self._folder / f"index-{step:08d}"
 
-    def forget_indexes(self, but: int) -> None:
-        for old in {*self._folder.glob("index-*")} - {self.index(but)}:
+    def remove_indexes_except(self, step: int) -> None:
+        for old in {*self._folder.glob("index-*")} - {self.index(step)}:
             shutil.rmtree(old)
 
-    def has(self, number: int) -> bool:
+    def has_round(self, number: int) -> bool:
         return self._round(number).exists()
 
-    def write(self, number: int, validation: dict[str, float], candidates: Sequence[Candidates]) -> None:
-        """A round: `validation` is a row of Progress's, `candidates` are by side."""
+    def write_round(self, number: int, validation: dict[str, float], candidates: Sequence[ScoredCandidates]) -> None:
+        """Keep a round: a row of Progress.validation, and the candidates by corpus."""
         arrays = {
             f"{i}.{name}": np.ascontiguousarray(array)
-            for i, one in enumerate(candidates)
-            for name, array in vars(one).items()
+            for i, of_corpus in enumerate(candidates)
+            for name, array in vars(of_corpus).items()
         }
         with shards.atomic(self._round(number)) as folder:
             folder.mkdir()
             (folder / "validation.json").write_text(json.dumps(validation), encoding="utf-8")
             save_file(arrays, folder / "candidates.safetensors")
 
-    def read(self, number: int) -> tuple[dict[str, float], list[Candidates]]:
-        """What was written of a round."""
+    def read_round(self, number: int) -> tuple[dict[str, float], list[ScoredCandidates]]:
         arrays = load_file(self._round(number) / "candidates.safetensors")
-        names = [one.name for one in dataclasses.fields(Candidates)]
-        sides = [Candidates(*(arrays[f"{i}.{name}"] for name in names)) for i in range(len(arrays) // len(names))]
-        return json.loads((self._round(number) / "validation.json").read_text(encoding="utf-8")), sides
+        names = [column.name for column in dataclasses.fields(ScoredCandidates)]
+        corpora = range(len(arrays) // len(names))
+        by_corpus = [ScoredCandidates(*(arrays[f"{i}.{name}"] for name in names)) for i in corpora]
+        return json.loads((self._round(number) / "validation.json").read_text(encoding="utf-8")), by_corpus
 
-    def keep(
-        self, progress: Progress, encoder: Encoder, optimizer: torch.optim.Optimizer, models: Iterable[int]
-    ) -> None:
-        """Save the state of this moment; of the encoders before, keep only those after the steps `models`."""
-        self.save(dataclasses.asdict(progress), encoder.parameters(), optimizer)
-        past = {one for one in self._folder.glob("round-*") if one < self._round(progress.round)}
-        unasked = {*self._folder.glob("model-*")} - {self.model(step) for step in models}
-        for old in {*past, *unasked}:
+    def save_progress(self, progress: Progress, trainer: Trainer, models: Iterable[int]) -> None:
+        """Save a checkpoint; remove past rounds, and all encoders except those after the steps `models`."""
+        self.save(dataclasses.asdict(progress), trainer.encoder.parameters(), trainer.optimizer)
+        past = {folder for folder in self._folder.glob("round-*") if folder < self._round(progress.round)}
+        unneeded = {*self._folder.glob("model-*")} - {self.model(step) for step in models}
+        for old in {*past, *unneeded}:
             shutil.rmtree(old)
 
     def _round(self, number: int) -> Path:

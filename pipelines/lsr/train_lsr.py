@@ -1,9 +1,11 @@
-"""Stage `train_lsr`: REPLUG LSR, the retriever tuned to the frozen language model (REPLUG §4-5).
+"""Stage `train_lsr`: REPLUG LSR, which tunes the retriever to the frozen language model (REPLUG §4-5).
 
-Round by round: search the top k for every query, have the language model score what it did not score before, train
-`lsr.refresh_steps` steps towards its distribution, embed the corpora anew. With `lsr.refresh` async, all but training
-is done a round ahead, beside it. data/metrics/lsr.json holds the curve and the validation before, between and after;
-data/models/lsr, a Hugging Face folder like the untuned retriever's, the encoder whose validation was best.
+Training goes round by round. A round searches the top k documents of its queries, has the language model score those
+that it has not scored yet, trains `lsr.refresh_steps` steps towards the language model's distribution, and then embeds
+the corpora anew. With `lsr.refresh: async`, all but the training is done one round ahead, by a second process.
+
+data/models/lsr is the encoder with the best validation, a Hugging Face folder like the untuned retriever's.
+data/metrics/lsr.json has the training curve and the validation of each round's encoder.
 """
 
 from __future__ import annotations
@@ -18,129 +20,113 @@ from pipelines import shards, stage
 from pipelines.errors import LongtailError
 
 if TYPE_CHECKING:
-    from pipelines.lsr.refresh import Make
-    from pipelines.lsr.rounds import Progress, Rounds
-    from pipelines.lsr.training_queries import Side
-    from pipelines.lsr.tuning import Tuner
+    from pipelines.lsr.refresh import Wait
+    from pipelines.lsr.rounds import Progress, Trainer, TrainingFiles
+    from pipelines.lsr.training_queries import CorpusQueries, Schedule
     from pipelines.params import LSR
 
 OUT = Path("data/models/lsr")
 METRICS = Path("data/metrics/lsr.json")
-SECTIONS = ("seed", "compute", "lm", "lms", "retriever", "index", "lsr")
-POINTS = 200  # of the curve
-ENOUGH = 1000  # queries, of a long epoch, to say whether the language model tells documents apart
+SECTIONS = ("seed", "compute", "lm", "lms", "parts", "retriever", "index", "lsr")
+POINTS = 200  # of the curve in the metrics, at most
+ENOUGH = 1000  # queries after which a uniform distribution of the language model is an error
 
 
 def train(params: SimpleNamespace) -> stage.Metrics:
     """Tune data/models/retriever; write data/models/lsr and data/metrics/lsr.json.
 
-    Killed at any step, it goes on to the same result. Raises LongtailError where there are no queries to learn from,
-    where the language model's distribution over the documents is uniform, so that there is nothing to learn, and where
-    a server's answers may cost more than `lsr.max_cost`.
+    A run that was killed at any step resumes to the same result. Raises LongtailError if there are no queries to learn
+    from, if the language model's distribution over the documents is uniform, so that there is nothing to learn, and if
+    a server's scores may cost more than `lsr.max_cost`.
     """
     from pipelines import checkpoint
     from pipelines.lsr import refresh, training_queries
-    from pipelines.lsr.gradients import Gradients
-    from pipelines.lsr.rounds import Progress, Rounds
-    from pipelines.lsr.tuning import Tuner
+    from pipelines.lsr.objective import GradientCache
+    from pipelines.lsr.rounds import Progress, Trainer, TrainingFiles
     from pipelines.retrieval.encoder import EXACT, Encoder
 
-    refresh.reproducible()
-    both = training_queries.read(params)
-    order = training_queries.Order(both, params.lsr, params.seed)
-    devices = [params.compute.device, *(f"cuda:{number}" for number in range(1, refresh.gpus(params)))]
+    refresh.make_deterministic()
+    corpora = training_queries.read(params)
+    schedule = training_queries.Schedule(corpora, params.lsr, params.seed)
+    devices = [params.compute.device, *(f"cuda:{number}" for number in range(1, refresh.training_gpus(params)))]
     computes = [params.compute.model_copy(update={"device": device}) for device in devices]
-    encoder, *copies = [Encoder.open(refresh.RETRIEVER, params.retriever, one, EXACT) for one in computes]
-    tuner = Tuner(Gradients(encoder, copies, params.lsr), both, order, params.lsr)
-    kept = Rounds("train_lsr", *_parts(params, both, devices))
-    progress = Progress(**kept.load(encoder.parameters(), tuner.optimizer))
-    with refresh.rounds(params, both, order, kept) as begin:
-        asked = _learn(tuner, kept, progress, begin)
+    encoder, *copies = [Encoder.open(refresh.RETRIEVER, params.retriever, compute, EXACT) for compute in computes]
+    trainer = Trainer(GradientCache(encoder, copies, params.lsr), corpora, schedule, params.lsr)
+    files = TrainingFiles("train_lsr", *_result_depends_on(params, corpora, devices))
+    progress = Progress(**files.load(encoder.parameters(), trainer.optimizer))
+    with refresh.round_starter(params, corpora, schedule, files) as start:
+        scored = _train_rounds(trainer, files, progress, start)
 
     best = _best(progress.validation)
     with shards.atomic(OUT) as out:
-        shutil.copytree(kept.model(best), out)
-    counts = {f"queries_{side.name}": side.train for side in both}
-    figures = _figures(progress, best) | counts
+        shutil.copytree(files.model(best), out)
+    figures = _figures(progress, best) | {f"queries_{corpus.name}": corpus.train for corpus in corpora}
     rows = {"curve": _thinned(progress.curve), "validation": progress.validation}
     shards.write_json(METRICS, figures | rows)
     checkpoint.forget("train_lsr")
-    refresh.forget(params, both)
-    curves = {name: [row[name] for row in progress.curve] for name in progress.curve[0] if name != "step"}
-    judged = {name: [row[name] for row in progress.validation] for name in progress.validation[0] if name != "step"}
-    return figures | asked | curves | {f"validation_{name}": curve for name, curve in judged.items()}
+    refresh.forget(params, corpora)
+    return figures | scored | _columns(progress.curve) | _columns(progress.validation, "validation_")
 
 
-def _learn(tuner: Tuner, kept: Rounds, progress: Progress, begin: Callable[[int], Make]) -> dict[str, float]:
-    """Round by round to the end, or until validation has not improved for `patience` refreshes.
+def _train_rounds(
+    trainer: Trainer, files: TrainingFiles, progress: Progress, start: Callable[[int], Wait]
+) -> dict[str, float]:
+    """Train round by round, to the end or until `lsr.patience` refreshes in a row have not improved validation.
 
-    Every round's last encoder is judged, with an index of its own: before the next round, or where that is prepared a
-    round ahead, while it trains; so there, once `patience` ends training, the encoder of that moment is not judged. Of
-    those judged the best is kept; the untuned one is none of them. Returns what the language model was asked.
+    The encoder at each round's end is validated. With `lsr.refresh: async` that happens while the next round trains,
+    so if `patience` ends training, the last encoder is not validated. The best validated encoder is kept; the untuned
+    one is excluded. Returns how much the language model scored.
     """
     from tqdm import tqdm
 
-    lsr, order = tuner.settings, tuner.order
-    epoch = min(-(-min(len(order.owners), ENOUGH) // lsr.batch_size), lsr.steps)
-
-    def save() -> None:
-        best = [_best(progress.validation)] if len(progress.validation) > 1 else []
-        models = {order.encoder(number) for number in range(progress.round + 1, order.rounds)}
-        kept.keep(progress, tuner.encoder, tuner.optimizer, models.union(best))
-
-    make = begin(progress.round)
+    lsr, schedule = trainer.lsr, trainer.schedule
+    epoch = min(-(-min(len(schedule.queries), ENOUGH) // lsr.batch_size), lsr.steps)
+    wait = start(progress.round)
     with tqdm(total=lsr.steps, initial=progress.step, desc="train_lsr", unit="step", mininterval=2) as bar:
-        for number in range(progress.round, order.rounds):
-            asked = make()
-            validation, candidates = kept.read(number)
+        for number in range(progress.round, schedule.rounds):
+            scored = wait()
+            validation, candidates = files.read_round(number)
             progress.round = number
             if validation["step"] not in {row["step"] for row in progress.validation}:
                 progress.validation.append(validation)
-            if number == order.rounds - 1 or _in_vain(progress.validation, lsr.patience):
+            if number == schedule.rounds - 1 or _out_of_patience(progress.validation, lsr.patience):
                 break
-            make = begin(number + 1)
-            steps = order.steps(number)
-            tuner.take(candidates)
-            for step in range(progress.step, steps.stop):
-                progress.curve.append({"step": step, **tuner.step(step)})
+            wait = start(number + 1)
+            trainer.start_round(candidates)
+            last = schedule.steps(number).stop
+            for step in range(progress.step, last):
+                progress.curve.append({"step": step, **trainer.step(step)})
                 progress.step += 1
                 bar.update()
-                _informative(progress.curve, epoch, lsr)
-                if progress.step == steps.stop:
-                    with shards.atomic(kept.model(progress.step)) as folder:
-                        tuner.encoder.save(folder)
-                if progress.step % lsr.checkpoint_steps == 0 or progress.step == steps.stop:
-                    save()
-    return asked
+                _check_informative(progress.curve, epoch, lsr)
+                if progress.step == last:
+                    with shards.atomic(files.model(progress.step)) as folder:
+                        trainer.encoder.save(folder)
+                if progress.step % lsr.checkpoint_steps == 0 or progress.step == last:
+                    files.save_progress(progress, trainer, _needed_encoders(progress, schedule))
+    return scored
+
+
+def _needed_encoders(progress: Progress, schedule: Schedule) -> set[int]:
+    """The steps of the encoders that later rounds use, and of the best one so far."""
+    later = {schedule.encoder_step(number) for number in range(progress.round + 1, schedule.rounds)}
+    return later | ({_best(progress.validation)} if len(progress.validation) > 1 else set())
 
 
 def _best(validation: list[dict]) -> int:
-    """The step of the fewest bits per byte, or where no corpus's queries judge, of the highest recall; the first."""
+    """The step with the fewest bits per byte, or without language-modelling queries the highest recall; ties: first."""
     bits = [name for name in validation[0] if name.startswith("bpb")]
     return min(validation[1:], key=lambda row: row[bits[0]] if bits else -row.get("recall_at_1", 0.0))["step"]
 
 
-def _in_vain(validation: list[dict], patience: int | None) -> bool:
+def _out_of_patience(validation: list[dict], patience: int | None) -> bool:
     if patience is None or len(validation) == 1:
         return False
     return sum(row["step"] > _best(validation) for row in validation) >= patience
 
 
-def _parts(params: SimpleNamespace, both: list[Side], devices: list[str]) -> tuple[Any, ...]:
-    """All that the result depends on; the indexes' meta.json name documents, encoder and embeddings."""
-    from pipelines.lsr import refresh
-    from pipelines.scoring import score_cache
-
-    metas = [refresh.INDEXES / "dense" / side.name / "meta.json" for side in both]
-    learnt = [(side.name, side.train, score_cache.hashes(side.queries).tobytes()) for side in both]
-    pages = [side.pages if side.pages is None else side.pages.tolist() for side in both]
-    settings = (params.seed, devices, params.compute.threads, params.retriever, params.index, params.lsr)
-    code = sorted(file for room in ("replug", "retrieval") for file in Path(__file__).parents[1].glob(f"{room}/*.py"))
-    return *settings, refresh.key_of_scores(params), learnt, pages, *metas, *code
-
-
-def _informative(curve: list[dict], epoch: int, lsr: LSR) -> None:
-    """Raise LongtailError where Q was uniform, to three digits, for a whole epoch of steps or ENOUGH queries."""
+def _check_informative(curve: list[dict], epoch: int, lsr: LSR) -> None:
+    """Raise LongtailError if Q was uniform, to three digits, for a whole epoch or ENOUGH queries."""
     if len(curve) % epoch:
         return
     entropy = sum(row["entropy_lm"] for row in curve[-epoch:]) / epoch
@@ -152,8 +138,25 @@ def _informative(curve: list[dict], epoch: int, lsr: LSR) -> None:
         )
 
 
+def _result_depends_on(params: SimpleNamespace, corpora: list[CorpusQueries], devices: list[str]) -> tuple[Any, ...]:
+    """All that a checkpoint's key hashes: code, params, queries and indexes; comments in the code do not count.
+
+    An index's meta.json identifies its documents, encoder and embeddings.
+    """
+    from pipelines import code
+    from pipelines.lsr import refresh
+    from pipelines.scoring import score_cache
+
+    indexes = [refresh.INDEXES / "dense" / corpus.corpus / "meta.json" for corpus in corpora]
+    queries = [(corpus.name, corpus.train, score_cache.hashes(corpus.queries).tobytes()) for corpus in corpora]
+    pages = [corpus.pages if corpus.pages is None else corpus.pages.tolist() for corpus in corpora]
+    settings = (params.seed, devices, params.compute.threads, params.retriever, params.index, params.lsr)
+    code_of_training = code.fingerprint("pipelines.lsr.train_lsr")
+    return code_of_training, *settings, refresh.key_of_scores(params), queries, pages, *indexes
+
+
 def _figures(progress: Progress, best: int) -> dict[str, float]:
-    """The validation before and of the encoder kept, and the last steps' divergence, entropies and gain."""
+    """The untuned and the best encoder's validation, and the curve's mean over the last steps."""
     (after,) = (row for row in progress.validation if row["step"] == best)
     ends = {"before": progress.validation[0], "after": after, "last": _thinned(progress.curve)[-1]}
     named = {f"{name}_{when}": row[name] for when, row in ends.items() for name in row if name != "step"}
@@ -161,10 +164,14 @@ def _figures(progress: Progress, best: int) -> dict[str, float]:
 
 
 def _thinned(curve: list[dict]) -> list[dict]:
-    """Means over at most POINTS stretches of steps of like length."""
+    """The curve as means over at most POINTS stretches of equally many steps; the last may be shorter."""
     size = -(-len(curve) // POINTS)
     stretches = (curve[start : start + size] for start in range(0, len(curve), size))
     return [{name: sum(row[name] for row in rows) / len(rows) for name in rows[0]} for rows in stretches]
+
+
+def _columns(rows: list[dict], prefix: str = "") -> dict[str, list[float]]:
+    return {f"{prefix}{name}": [row[name] for row in rows] for name in rows[0] if name != "step"}
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What LSR learns from and is judged by (REPLUG §4): both corpora with their queries, and which of these when."""
+"""The queries that LSR learns from and is validated on (REPLUG §4), and the training steps that each is used in."""
 
 from __future__ import annotations
 
@@ -8,34 +8,37 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow.parquet as pq
 
-from pipelines import draws, params
+from pipelines import draws
 from pipelines.errors import LongtailError
-from pipelines.scoring.queries import Queries, language_modelling, questions
+from pipelines.params import LSR, Parts
+from pipelines.scoring.queries import Queries, read_language_modelling, read_questions
 
 CORPORA = Path("data/corpus")
-POPQA = Path("data/questions/popqa/popqa.parquet")
+QUESTIONS = Path("data/questions")
 
 
 @dataclass(frozen=True)
-class Side:
-    """One corpus with its queries: the first `train` of them are learnt from, the others only judge.
+class CorpusQueries:
+    """A corpus and queries for it: training learns from the first `train` of them, the others are for validation.
 
-    `pages` are the titles of the pages that the judging questions are about; None where the queries are no questions.
+    `pages` holds the titles of the pages that validation questions are about; None if the queries are not questions.
     """
 
-    name: str
+    name: str  # unique: the corpus's, or the question set's if other queries for the same corpus have that
+    corpus: str
     queries: Queries
     train: int
     pages: np.ndarray | None
 
     @property
     def docs(self) -> Path:
-        return CORPORA / self.name / "docs.parquet"
+        return CORPORA / self.corpus / "docs.parquet"
 
     @property
-    def judging(self) -> np.ndarray:
-        """Rows of the queries that only judge."""
+    def validation(self) -> np.ndarray:
+        """Rows of the queries for validation."""
         return np.arange(self.train, len(self.queries))
 
     @property
@@ -43,72 +46,80 @@ class Side:
         return f"train_lsr-{self.name}"
 
 
-def read(given: SimpleNamespace) -> list[Side]:
-    """Both corpora; `lsr.queries` says which kind of queries is learnt from, all held-out ones judge.
+def read(params: SimpleNamespace) -> list[CorpusQueries]:
+    """Language-modelling queries of the first scored corpus, and questions that are answered from the datastore.
 
-    Raises LongtailError where there are none to learn from.
+    `lsr.queries` says which of the two training learns from; validation uses both. Raises LongtailError if there are no
+    queries to learn from.
     """
-    lsr = given.lsr
-    of_lm = lsr.lm_queries if lsr.queries != "qa" else 0
-    of_qa = lsr.qa_queries if lsr.queries != "lm" else 0
-    judges, *_ = language_modelling(CORPORA / "pile", "validation", given.seed, lsr.validation_queries)
-    learnt, *_ = language_modelling(CORPORA / "pile", "train", given.seed, of_lm)
-    asked, held, pages = questions(POPQA, given.seed, lsr.validation_share, of_qa, lsr.validation_queries)
-    if not len(learnt) + len(asked):
+    lsr, seed, parts = params.lsr, params.seed, params.parts
+    n_lm = lsr.lm_queries if lsr.queries != "qa" else 0
+    n_qa = lsr.qa_queries if lsr.queries != "lm" else 0
+    corpora = []
+    for name in parts.scored[:1]:
+        validation, *_ = read_language_modelling(CORPORA / name, "validation", seed, lsr.validation_queries)
+        train, *_ = read_language_modelling(CORPORA / name, "train", seed, n_lm)
+        corpora.append(CorpusQueries(name, name, train.and_then(validation), len(train), None))
+    for file in _question_sets(parts)[:1]:
+        name = file.stem if parts.datastore in parts.scored[:1] else parts.datastore
+        train, validation, pages = read_questions(file, seed, lsr.validation_share, n_qa, lsr.validation_queries)
+        queries = train.and_then(validation)
+        corpora.append(CorpusQueries(name, parts.datastore, queries, len(train), np.asarray(pages, object)))
+    if not sum(corpus.train for corpus in corpora):
         raise LongtailError(
             f"lsr.queries is {lsr.queries}, but there are no queries of that kind to learn from; "
-            "raise corpus.pile.query_share or popqa.train_share"
+            "raise query_share of the first corpus in parts.scored, or popqa.train_share"
         )
-    both = [("pile", learnt, judges, None), ("wikipedia", asked, held, np.asarray(pages, object))]
-    return [
-        Side(name, train.and_then(judging), len(train), pages)
-        for name, train, judging, pages in both
-        if len(train) + len(judging)
-    ]
+    return [corpus for corpus in corpora if len(corpus.queries)]
 
 
-class Order:
-    """Which training queries each step learns from, and which steps make a round: those with the same candidates.
+def _question_sets(parts: Parts) -> list[Path]:
+    """The tables of the answered question sets that name their subjects' pages."""
+    files = [QUESTIONS / name / f"{name}.parquet" for name in parts.answered]
+    return [file for file in files if not file.is_file() or "s_wiki_title" in pq.read_schema(file).names]
 
-    A round's candidates are those of the encoder before its first step; where `lsr.refresh` is async, of the encoder
-    one round earlier, so that they can be found while that round trains. The last round, where `lsr.refresh` is async
-    the last two, have no steps: they are there for the validation of their encoders, the final one among them.
+
+class Schedule:
+    """Which training queries each step learns from, and which steps make a round.
+
+    A round is `lsr.refresh_steps` steps with the same candidate documents. They are found by the encoder as it was at
+    the round's start; with `lsr.refresh: async`, as it was at the previous round's start, so that the search can run
+    while that round trains. The last round (async: the last two) has no steps; it validates the last encoder.
     """
 
-    def __init__(self, sides: Sequence[Side], settings: params.LSR, seed: int) -> None:
-        self._settings, self._seed, self._train = settings, seed, [side.train for side in sides]
-        self.owners = np.concatenate(
+    def __init__(self, corpora: Sequence[CorpusQueries], lsr: LSR, seed: int) -> None:
+        self._lsr, self._seed, self._train = lsr, seed, [corpus.train for corpus in corpora]
+        self.queries = np.concatenate(
             [np.stack([np.full(train, i), np.arange(train)], axis=1) for i, train in enumerate(self._train)]
-        )  # (all training queries, 2): side and row
-        self._drawn: tuple[int, np.ndarray] = (-1, np.empty(0, np.int64))  # the last pass: its number, permutation
-        self._behind = int(settings.refresh == "async")
-        self.rounds = -(-settings.steps // settings.refresh_steps) + 1 + self._behind
+        )  # (all training queries, 2): number of the corpus, row of its queries
+        self._permutation: tuple[int, np.ndarray] = (-1, np.empty(0, np.int64))  # of the last pass, with its number
+        self._behind = int(lsr.refresh == "async")
+        self.rounds = -(-lsr.steps // lsr.refresh_steps) + 1 + self._behind
 
-    def steps(self, number: int) -> range:
-        """Those of a round."""
-        s = self._settings
-        return range(min(number * s.refresh_steps, s.steps), min((number + 1) * s.refresh_steps, s.steps))
+    def steps(self, round_number: int) -> range:
+        """The training steps of a round."""
+        size, end = self._lsr.refresh_steps, self._lsr.steps
+        return range(min(round_number * size, end), min((round_number + 1) * size, end))
 
-    def encoder(self, number: int) -> int:
-        """The step before which the encoder was as it makes a round's candidates: 0 is the untuned one."""
-        return self.steps(max(number - self._behind, 0)).start
+    def encoder_step(self, round_number: int) -> int:
+        """How many steps the encoder that finds a round's candidates was trained for; 0 is the untuned encoder."""
+        return self.steps(max(round_number - self._behind, 0)).start
 
-    def rows(self, number: int) -> list[np.ndarray]:
-        """Each side's training queries of a round's steps, ascending."""
-        steps = self.steps(number)
-        asked = np.unique(np.concatenate([self.batch(step) for step in steps] or [np.empty(0, np.int64)]))
-        owners = self.owners[asked]
-        return [owners[owners[:, 0] == i, 1] for i in range(len(self._train))]
+    def rows(self, round_number: int) -> list[np.ndarray]:
+        """Each corpus's queries that a round's steps learn from, as ascending rows."""
+        batches = [self.batch(step) for step in self.steps(round_number)]
+        queries = self.queries[np.unique(np.concatenate(batches or [np.empty(0, np.int64)]))]
+        return [queries[queries[:, 0] == i, 1] for i in range(len(self._train))]
 
     def batch(self, step: int) -> np.ndarray:
-        """Numbers of a step's training queries: a pass over all of them in a drawn order, then another."""
-        n, size = len(self.owners), self._settings.batch_size
+        """Which of `queries` a step learns from; each pass over all of them has a random order of its own."""
+        n, size = len(self.queries), self._lsr.batch_size
         places = np.arange(step * size, (step + 1) * size)
         passes = [self._pass(number)[places[places // n == number] % n] for number in np.unique(places // n)]
         return np.concatenate(passes)
 
     def _pass(self, number: int) -> np.ndarray:
-        if self._drawn[0] != number:
-            drawn = draws.generator(self._seed, "lsr order", str(number))
-            self._drawn = (number, drawn.permutation(len(self.owners)))
-        return self._drawn[1]
+        if self._permutation[0] != number:
+            generator = draws.generator(self._seed, "lsr order", str(number))
+            self._permutation = (number, generator.permutation(len(self.queries)))
+        return self._permutation[1]

@@ -45,7 +45,6 @@ def attribute(params: SimpleNamespace, corpus: str) -> stage.Metrics:
 
     from pipelines import database
     from pipelines.replug import responsibility
-    from pipelines.scoring import row_groups
 
     lm, tables, replug = params.lms[0], LOGPROBS / corpus / params.lms[0], params.replug
     figures = {}
@@ -62,7 +61,7 @@ def attribute(params: SimpleNamespace, corpus: str) -> stage.Metrics:
         clusters = np.unique(queries["source_document"].to_numpy().astype(object), return_inverse=True)[1]
         with (
             pq.ParquetWriter(folder / "tokens.parquet", _tokens_schema(), compression="zstd") as of_tokens,
-            row_groups.written(folder / "texts.parquet", _texts_schema()) as add_texts,
+            database.row_group_writer(folder / "texts.parquet", _texts_schema()) as add_texts,
         ):
             for (name,) in retrievers:
                 sums, start = _Sums(clusters.max(initial=-1) + 1), 0

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from pipelines import params
 from pipelines.replug import ensemble
-from pipelines.scoring import logprob_table
+from pipelines.scoring.logprobs import padded
 
 TEMPERATURES = (1.0, 0.3, 0.1)
 Setting = tuple[str, int, float]  # retriever, k, temperature; "none" has k 0
@@ -44,8 +44,8 @@ def measure(tables: Path, replug: params.Replug) -> Bits:
     count = 0
     for alone, found in _parts(tables):
         ids, lengths = alone["query_id"].to_numpy(), pa.compute.list_value_length(alone["log_probs"]).to_numpy()
-        queries.append((ids, logprob_table.padded(alone["bytes"], np.int64).sum(1), lengths.astype(np.int64)))
-        own = -logprob_table.padded(alone["log_probs"], np.float64).sum(1)
+        queries.append((ids, padded(alone["bytes"], np.int64).sum(1), lengths.astype(np.int64)))
+        own = -padded(alone["log_probs"], np.float64).sum(1)
         nats["none", 0, replug.temperature].append((np.arange(count, count + len(ids)), own))
         for name in found["retriever"].unique().to_pylist():
             of_retriever = found.filter(pa.compute.equal(found["retriever"], name))
@@ -85,7 +85,7 @@ def _ensembles(
     """
     k = pa.compute.max(found["rank"]).as_py()
     rows = first + np.searchsorted(ids, found["query_id"].to_numpy()[::k])
-    log_probs = logprob_table.padded(found["log_probs"], np.float64).reshape(len(rows), k, -1)
+    log_probs = padded(found["log_probs"], np.float64).reshape(len(rows), k, -1)
     similarities = found["similarity"].to_numpy().reshape(len(rows), k)
     top, heat = (name, min(k, replug.top_k)), replug.temperature
     settings = {(*top, heat)}

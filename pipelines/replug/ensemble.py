@@ -14,21 +14,6 @@ import numpy as np
 from scipy.special import log_softmax, logsumexp
 
 
-def comparable(scores: np.ndarray, retriever: str) -> np.ndarray:
-    """What lambda is a softmax of, (queries, k): cosine or dot product as it is, BM25 as a share of the best score.
-
-    BM25's scale grows with the query's length and the terms' rarity, so a softmax of it would pick one document on long
-    queries; its share of the best score lies in [0, 1] like a cosine. Random documents have no similarity: all get 0.
-    Empty places stay -inf.
-    """
-    if retriever == "random":
-        return np.where(np.isneginf(scores), scores, np.zeros_like(scores))
-    if retriever == "bm25":
-        best = scores.max(axis=1, keepdims=True, initial=0)
-        return np.divide(scores, best, out=np.where(np.isneginf(scores), scores, 0), where=best > 0)
-    return scores
-
-
 def log_weights(similarities: np.ndarray, temperature: float) -> np.ndarray:
     """log lambda, (queries, k) float64: softmax over the k documents of similarity / temperature."""
     scaled = np.asarray(similarities, np.float64) / temperature

@@ -1,13 +1,12 @@
-"""What a query may be given (REPLUG §3.1, §6): each retriever's best documents, random ones, those of smaller corpora.
+"""The documents that a query may be given (REPLUG §3.1, §6): each retriever's best, random ones, and smaller corpora's.
 
-The datastore curve asks how results grow with the corpus. Its shares are drawn by hash, each within the larger ones;
-their best documents are found exactly, by one pass over the embeddings of the whole, whatever index lies over them.
+The datastore curve asks how results grow with the corpus. It takes nested shares of the documents, drawn by hash. The
+best documents of each share are found exactly, by one pass over the embeddings of the whole corpus.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -16,8 +15,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from pipelines import draws
-from pipelines.replug import ensemble
-from pipelines.scoring import logprob_table
+from pipelines.scoring.logprobs import NONE, Candidates, unique_pairs
 from pipelines.scoring.queries import Queries
 
 if TYPE_CHECKING:
@@ -26,39 +24,64 @@ if TYPE_CHECKING:
 RETRIEVERS = {"bm25": None, "dense": Path("data/models/retriever"), "lsr": Path("data/models/lsr")}
 CURVE = "dense"  # the retriever of the datastore curve
 BLOCK = 16_384  # documents that the queries are compared with at once
-STEPS = 10**5  # of a score: as in retrieval/dense.py, equal documents tie
+STEPS = 10**5  # scores are rounded to 1 / STEPS as in retrieval/dense.py, so that equal documents tie
 PLACES = 2**33  # more than a corpus has documents
 EMPTY = np.iinfo(np.int64).min
 
 
-@dataclass(frozen=True)
-class Candidates:
-    """Documents for some queries, best first; where fewer are left, table.NONE with similarity -inf."""
-
-    retriever: str  # "dense@0.1": over a share of the documents
-    queries: np.ndarray  # (n,) rows, ascending
-    positions: np.ndarray  # (n, k) int64
-    similarities: np.ndarray  # (n, k), what lambda is a softmax of
-
-
 def find(corpus: str, queries: Queries, sources: np.ndarray, params: SimpleNamespace) -> list[Candidates]:
-    """Candidates from the corpus's indexes; none is of its query's own source document, `sources` (n,)."""
+    """Each retriever's candidates; no query gets a document of its own source document, `sources` (n,)."""
     from pipelines.retrieval import documents
     from pipelines.retrieval.retriever import open_retriever
 
     docs, k, rows = Path("data/corpus", corpus, "docs.parquet"), params.logprobs.top_k, np.arange(len(queries))
-    own, found = documents.ranges_of_sources(docs, sources), []
+    excluded, candidates = documents.of_sources(docs, sources), []
     for name in ("bm25", *params.parts.encoders, *params.parts.tuned):
         encoder = RETRIEVERS[name]
         retriever = open_retriever(Path("data/index", name, corpus), docs, encoder, params.retriever, params.compute)
         positions, scores = retriever.search(list(queries.texts), k, without=list(sources))
-        found.append(Candidates(name, rows, positions, ensemble.comparable(scores, name)))
-    positions = random_documents(params.seed, queries.ids, own, retriever.count, k)
-    found.append(Candidates("random", rows, positions, np.where(positions == logprob_table.NONE, -np.inf, 0.0)))
-    return found + _curve(corpus, docs, queries, own, params)
+        candidates.append(Candidates(name, rows, positions, comparable(scores, name)))
+    positions = random_documents(params.seed, queries.ids, excluded, retriever.count, k)
+    candidates.append(Candidates("random", rows, positions, np.where(positions == NONE, -np.inf, 0.0)))
+    return candidates + _datastore_curve(corpus, docs, queries, excluded, params)
 
 
-def _curve(corpus: str, docs: Path, queries: Queries, own: np.ndarray, params: SimpleNamespace) -> list[Candidates]:
+def union(n: int, candidates: Sequence[Candidates]) -> np.ndarray:
+    """All candidates' (query, position) and n queries without a document: distinct, sorted pairs, (pairs, 2)."""
+    alone = np.stack([np.arange(n), np.full(n, NONE)], axis=1)
+    return np.unique(np.concatenate([alone, *(unique_pairs(c.queries, c.positions) for c in candidates)]), axis=0)
+
+
+def comparable(scores: np.ndarray, retriever: str) -> np.ndarray:
+    """Similarities (queries, k) whose softmax weighs the documents: cosine or dot product, or BM25's share of the best.
+
+    BM25's scale grows with the query's length and the terms' rarity, so a softmax of it would pick one document on long
+    queries. Its share of the best score lies in [0, 1] like a cosine. Empty places stay -inf.
+    """
+    if retriever != "bm25":
+        return scores
+    best = scores.max(axis=1, keepdims=True, initial=0)
+    return np.divide(scores, best, out=np.where(np.isneginf(scores), scores, 0), where=best > 0)
+
+
+def random_documents(seed: int, ids: Sequence[str], excluded: np.ndarray, count: int, k: int) -> np.ndarray:
+    """min(k, count) distinct positions for each query, (n, k) int64, drawn by a hash of the query's id.
+
+    `excluded` (n, 2) are the first position that a query may not get, and the one after the last.
+    """
+    size = min(k, count)
+    drawn = np.full((len(ids), size), NONE, np.int64)
+    for row, (query_id, (first, stop)) in enumerate(zip(ids, excluded.tolist(), strict=True)):
+        enough = min(size + stop - first, count)
+        positions = draws.generator(seed, "random documents", query_id).choice(count, enough, replace=False)
+        allowed = positions[(positions < first) | (positions >= stop)][:size]
+        drawn[row, : len(allowed)] = allowed
+    return drawn
+
+
+def _datastore_curve(
+    corpus: str, docs: Path, queries: Queries, excluded: np.ndarray, params: SimpleNamespace
+) -> list[Candidates]:
     from pipelines.retrieval.embeddings import Embeddings
     from pipelines.retrieval.encoder import Encoder
 
@@ -66,35 +89,23 @@ def _curve(corpus: str, docs: Path, queries: Queries, own: np.ndarray, params: S
     drawn = draws.sample(params.seed, "datastore queries", list(queries.ids), settings.max_queries)
     encoder = Encoder.open(RETRIEVERS[CURVE], params.retriever, params.compute)
     vectors, shares = encoder.embed_queries(list(queries.texts[drawn])), [*settings.shares, 1.0]
-    best = best_of_shares(docs, embeddings, vectors, own[drawn], shares, params.logprobs.top_k, params.seed)
+    best = best_of_shares(docs, embeddings, vectors, excluded[drawn], shares, params.logprobs.top_k, params.seed)
     return [Candidates(f"{CURVE}@{share:g}", drawn, *of_share) for share, of_share in best.items()]
-
-
-def random_documents(seed: int, ids: Sequence[str], own: np.ndarray, count: int, k: int) -> np.ndarray:
-    """k distinct positions for each query, (n, min(k, count)) int64, by a hash of its id; none in `own` (n, 2)."""
-    size = min(k, count)
-    drawn = np.full((len(ids), size), logprob_table.NONE, np.int64)
-    for row, (one, (first, stop)) in enumerate(zip(ids, own.tolist(), strict=True)):
-        more = min(size + stop - first, count)
-        some = draws.generator(seed, "random documents", one).choice(count, more, replace=False)
-        kept = some[(some < first) | (some >= stop)][:size]
-        drawn[row, : len(kept)] = kept
-    return drawn
 
 
 def best_of_shares(
     docs: Path,
     embeddings: Embeddings,
     vectors: np.ndarray,
-    own: np.ndarray,
+    excluded: np.ndarray,
     shares: Sequence[float],
     k: int,
     seed: int,
 ) -> dict[float, tuple[np.ndarray, np.ndarray]]:
-    """For each share of the documents the exact k best of it: positions (n, k) and scores; `vectors` is (n, dim).
+    """The exact k best documents of each share of the corpus: positions (n, k) and scores; `vectors` are (n, dim).
 
-    A document is in a share if its id's hash is below it. No query gets its `own` (n, 2), from the first position to
-    before the second. One block of embeddings is in memory at a time.
+    A document is in a share if its id's hash is below it. `excluded` is as for `random_documents`. One block of
+    embeddings is in memory at a time.
     """
     best = {share: np.full((len(vectors), k), EMPTY) for share in shares}
     start = 0
@@ -102,24 +113,17 @@ def best_of_shares(
         places = np.arange(start, start + len(batch))
         drawn = draws.uniforms(seed, "datastore", batch["id"].to_pylist())
         scores = np.rint(vectors @ embeddings.rows(start, start + len(batch)).T * STEPS).astype(np.int64)
-        keys = scores * PLACES + PLACES - 1 - places  # ordered as by score, then position
-        keys[(places >= own[:, :1]) & (places < own[:, 1:])] = EMPTY
-        for share, kept in best.items():
-            both = np.concatenate([kept, keys[:, drawn < share]], axis=1)
+        keys = scores * PLACES + PLACES - 1 - places  # ordered by score, then by position
+        keys[(places >= excluded[:, :1]) & (places < excluded[:, 1:])] = EMPTY
+        for share, best_so_far in best.items():
+            both = np.concatenate([best_so_far, keys[:, drawn < share]], axis=1)
             best[share] = np.partition(both, -k, axis=1)[:, -k:]
         start += len(batch)
-    return {share: _decoded(np.sort(kept, axis=1)[:, ::-1]) for share, kept in best.items()}
+    return {share: _decoded(np.sort(keys, axis=1)[:, ::-1]) for share, keys in best.items()}
 
 
 def _decoded(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Positions and scores of the keys; EMPTY ones are NONE with -inf."""
     empty = keys == EMPTY
     positions, scores = PLACES - 1 - keys % PLACES, (keys // PLACES) / STEPS
-    return np.where(empty, logprob_table.NONE, positions), np.where(empty, -np.inf, scores)
-
-
-def union(n: int, found: Sequence[Candidates]) -> np.ndarray:
-    """The distinct (query, position) of all candidates and, for n queries, of no document, in order, (pairs, 2)."""
-    nothing = np.stack([np.arange(n), np.full(n, logprob_table.NONE)], axis=1)
-    return np.unique(
-        np.concatenate([nothing, *(logprob_table.unique_pairs(c.queries, c.positions) for c in found)]), axis=0
-    )
+    return np.where(empty, NONE, positions), np.where(empty, -np.inf, scores)

@@ -1,4 +1,4 @@
-"""What is retrieved for and scored: language-modelling queries (REPLUG §5) and questions, in one form."""
+"""Language-modelling queries (REPLUG §5) and questions, in the form in which they are searched with and scored."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pipelines.lm.language_model import Prompt
 
 @dataclass(frozen=True)
 class Queries:
-    """Texts to search with, and what the language model reads and is asked for; arrays of str (n,)."""
+    """What the retriever reads, what the language model reads, and what it is to continue with; arrays of str (n,)."""
 
     ids: np.ndarray
-    texts: np.ndarray
+    texts: np.ndarray  # searched with
     contexts: np.ndarray
     continuations: np.ndarray
     separator: str  # between a document and the context
@@ -26,8 +26,8 @@ class Queries:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def prompt(self, query: int, text: str | None) -> Prompt:
-        return Prompt(self.contexts[query], "" if text is None else text + self.separator)
+    def prompt(self, row: int, document: str | None) -> Prompt:
+        return Prompt(self.contexts[row], "" if document is None else document + self.separator)
 
     def and_then(self, other: Queries) -> Queries:
         names = ("ids", "texts", "contexts", "continuations")
@@ -35,54 +35,54 @@ class Queries:
         return Queries(*arrays, self.separator)
 
 
-def language_modelling(corpus: Path, split: str, seed: int, at_most: int) -> tuple[Queries, np.ndarray, np.ndarray]:
-    """The corpus's queries of a split, drawn by hash, with their source_document and source; searched with the context.
+def read_language_modelling(
+    corpus: Path, split: str, seed: int, at_most: int
+) -> tuple[Queries, np.ndarray, np.ndarray]:
+    """Queries of a corpus's split, drawn by hash, with their source_document and source, (n,) each.
 
-    Raises LongtailError where the stage `chunk` did not write them.
+    The context is searched with. Raises LongtailError if the stage `chunk` has not written the queries.
     """
-    names = ("id", "context", "continuation", "source_document", "source")
-    found = _read(
-        corpus / "queries.parquet", f"SELECT {', '.join(names)} FROM rows WHERE split = '{split}' ORDER BY id"
-    )
-    ids, contexts, continuations, *sources = found
+    names = "id, context, continuation, source_document, source"
+    query = f"SELECT {names} FROM rows WHERE split = '{split}' ORDER BY id"
+    ids, contexts, continuations, source_documents, sources = _read(corpus / "queries.parquet", query)
     chosen = draws.sample(seed, f"{split} queries", list(ids), at_most) if len(ids) else np.empty(0, np.int64)
     queries = Queries(ids[chosen], contexts[chosen], contexts[chosen], continuations[chosen], separator="\n")
-    return queries, sources[0][chosen], sources[1][chosen]
+    return queries, source_documents[chosen], sources[chosen]
 
 
-def questions(popqa: Path, seed: int, validation_share: float, at_most: int, held_at_most: int):
-    """PopQA's training questions: those to learn from, those that judge, and the titles of the latter's pages.
+def read_questions(
+    popqa: Path, seed: int, validation_share: float, n_train: int, n_validation: int
+) -> tuple[Queries, Queries, np.ndarray]:
+    """Questions of PopQA's train split to learn from, those for validation, and the latter's page titles (n,).
 
-    Subjects are shared out by hash, so that none is on both sides; (Queries, Queries, (n,) str). Only questions whose
-    subject's page is known can judge. Raises LongtailError where the stage `build_popqa` did not write them.
+    A hash of the subject decides between the two, so they share no subject. Only questions whose subject's page is
+    known can validate. Raises LongtailError if the stage `build_popqa` has not written the questions.
     """
-    ids, asked, answers, subjects, pages = _read(
+    ids, questions, answers, subjects, pages = _read(
         popqa,
         """SELECT question_id, question, possible_answers[1], coalesce(s_uri, subj), s_wiki_title FROM rows
            WHERE split = 'train' AND len(possible_answers) > 0 ORDER BY question_id""",
     )
-    held = draws.uniforms(seed, "lsr validation", subjects) < validation_share
-    known = np.array([bool(page) for page in pages], bool)
+    held_out = draws.uniforms(seed, "lsr validation", subjects) < validation_share
+    has_page = np.array([bool(page) for page in pages], bool)
 
-    def draw(some: np.ndarray, purpose: str, n: int) -> tuple[Queries, np.ndarray]:
-        places = np.flatnonzero(some)
-        rows = places[draws.sample(seed, purpose, list(ids[places]), n)] if len(places) else places
-        contexts = np.array([f"Q: {question} A:" for question in asked[rows]], object)
-        wanted = np.array([f" {answer}" for answer in answers[rows]], object)
-        return Queries(ids[rows], asked[rows], contexts, wanted, separator="\n\n"), pages[rows]
+    def draw(eligible: np.ndarray, purpose: str, at_most: int) -> tuple[Queries, np.ndarray]:
+        places = np.flatnonzero(eligible)
+        rows = places[draws.sample(seed, purpose, list(ids[places]), at_most)] if len(places) else places
+        contexts = np.array([f"Q: {question} A:" for question in questions[rows]], object)
+        continuations = np.array([f" {answer}" for answer in answers[rows]], object)
+        return Queries(ids[rows], questions[rows], contexts, continuations, separator="\n\n"), pages[rows]
 
-    (train, _), (judging, titles) = (
-        draw(~held, "lsr questions", at_most),
-        draw(held & known, "lsr judges", held_at_most),
-    )
-    return train, judging, titles
+    train, _ = draw(~held_out, "lsr questions", n_train)
+    validation, titles = draw(held_out & has_page, "lsr judges", n_validation)
+    return train, validation, titles
 
 
 def _read(path: Path, query: str) -> list[np.ndarray]:
-    """The columns of a query over the Parquet file as `rows`, arrays of object."""
+    """The columns of a query over a Parquet file, which the query calls `rows`; arrays of object."""
     if not path.is_file():
         raise LongtailError(f"{path}: no such file; `dvc repro` runs the stage that writes it")
     with duckdb.connect() as connection:
         rows = connection.read_parquet(str(path))  # noqa: F841 (DuckDB finds it by name)
-        found = connection.sql(query).to_arrow_table()
-    return [column.to_numpy(zero_copy_only=False).astype(object) for column in found.columns]
+        table = connection.sql(query).to_arrow_table()
+    return [column.to_numpy(zero_copy_only=False).astype(object) for column in table.columns]

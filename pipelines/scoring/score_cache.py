@@ -1,9 +1,10 @@
-"""What a frozen language model said of pairs: none is scored twice in a training, nor in another if kept (REPLUG §4).
+"""Keep the language model's scores, so that a resumed training, and with `lsr.keep_scores` later ones, reuse them.
 
-.longtail/lm_scores/<lm>-<key> has the log-probability table's format, a file for each time that pairs were scored. The
-key names the model, what changes its scores, and the documents; `query` is a hash of the query's texts. A folder can be
-deleted at any time. A score may differ in the sixth decimal from one made in another batch: the first counts, so what
-another training kept can move the last digits of this one's weights, and `lsr.keep_scores` says whether it may.
+Results may then differ in the last digits, because a score depends on the batch it was first computed in.
+
+.longtail/lm_scores/<lm>-<key> has a Parquet file for each time that pairs were scored. Its columns are those of
+logprobs.SCORED_PAIRS, but `query` is a hash of the query's texts. The key names the documents, the language model and
+all else that its scores depend on. A folder can be deleted at any time.
 """
 
 from __future__ import annotations
@@ -16,43 +17,51 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines import lm as lm_package
-from pipelines import params, shards
+from pipelines import code, params, shards
 from pipelines.lm.language_model import LanguageModel
 from pipelines.retrieval.index_meta import fingerprint
-from pipelines.scoring import logprob_table
+from pipelines.scoring import logprobs
 from pipelines.scoring.queries import Queries
 
 FOLDER = shards.SCRATCH / "lm_scores"
-LOCAL = {"dtype", "batch_tokens"}  # of a model's params: what changes scores, by however little
-SERVED = {"url", "tokenizer", "max_tokens"}
+LOCAL = {"dtype", "batch_tokens"}  # params of a model that change its scores
+SERVED = {"url", "tokenizer", "max_tokens"}  # params of a server that change its scores
+SAMPLE = 1000  # pairs whose tokens are counted to estimate those of all
 
 
 def key_of_lm(folder: Path, lm: params.LM, compute: params.Compute) -> str:
-    """Of all that scores depend on but the pair: weights, settings, the machine's part, and the code that scores."""
-    served = lm.http and lm.http.model_dump(include=SERVED)
-    code = sorted(Path(lm_package.__file__).parent.glob("*.py"))
-    own = lm.model_dump(include=LOCAL)
-    return shards.key_of(fingerprint(folder), lm.source, lm.path, own, served, compute.device, compute.threads, *code)
+    """A hash of all that scores depend on, except the pairs: weights, params, device, threads and code."""
+    local, served = lm.model_dump(include=LOCAL), lm.http and lm.http.model_dump(include=SERVED)
+    modules = ("open_lm", "http_model") if lm.source == "http" else ("open_lm",)
+    codes = [code.fingerprint(f"pipelines.lm.{module}") for module in modules]
+    return shards.key_of(fingerprint(folder), lm.source, lm.path, local, served, compute.device, compute.threads, codes)
 
 
 class Scores:
-    """Of `queries` with the documents of `docs`: sums for all, and for the queries from row `whole` on every token."""
+    """Scores of `queries` with documents of `docs`: sums of log p, and from row `whole` on the log p of each token."""
 
     def __init__(self, stage: str, lm: LanguageModel, key: str, queries: Queries, docs: Path, whole: int) -> None:
         self._stage, self._lm, self._queries, self._docs, self._whole = stage, lm, queries, docs, whole
         self._folder, self._hashes = _folder(lm.name, key, docs), hashes(queries)
         self._order = np.argsort(self._hashes)
-        self._keys = np.empty(0, np.int64)  # of the pairs, ascending
+        self._keys = np.empty(0, np.int64)  # of the scored pairs, ascending
         self._sums, self._tokens = np.empty(0), np.empty(0, np.int64)  # by key
-        self.judged = logprob_table.COLUMNS.empty_table()  # the rows from `whole` on
-        self.made = 0  # pairs scored here, not found
+        self.whole = logprobs.SCORED_PAIRS.empty_table()  # the pairs of queries from row `whole` on
+        self.computed = 0  # pairs scored by this object, not found in files
         for file in sorted(self._folder.glob("*.parquet")):
-            self._read(file)
+            self._load(file)
 
     def missing(self, pairs: np.ndarray) -> np.ndarray:
-        """Those of `pairs` (n, 2), of query and position or table.NONE, that were never scored."""
+        """Those of `pairs` (n, 2), of query and position or logprobs.NONE, that have no score yet."""
         return pairs[~np.isin(_keys(pairs), self._keys)]
+
+    def mean_tokens(self, pairs: np.ndarray) -> float:
+        """Mean tokens, prompt and continuation, that a server is sent for a pair; counted for an even sample."""
+        if not len(pairs):
+            return 0.0
+        sample = pairs[np.linspace(0, len(pairs) - 1, min(SAMPLE, len(pairs))).astype(np.int64)]
+        prompts, _ = logprobs.prompts(self._queries, self._docs, sample)
+        return self._lm.count_tokens(prompts, list(self._queries.continuations[sample[:, 0]])) / len(sample)
 
     def score(self, pairs: np.ndarray) -> None:
         """Have the language model score those of `pairs` that are missing."""
@@ -60,49 +69,54 @@ class Scores:
         if not len(pairs):
             return
         key = shards.key_of(self._folder.name, self._hashes[pairs[:, 0]].tobytes(), pairs.tobytes())
-        parts = [pairs[start : start + logprob_table.SHARD] for start in range(0, len(pairs), logprob_table.SHARD)]
-        files = logprob_table.score_parts(self._stage, key, self._lm, self._queries, self._docs, parts)
+        parts = [pairs[start : start + logprobs.SHARD] for start in range(0, len(pairs), logprobs.SHARD)]
+        files = logprobs.score_parts(self._stage, key, self._lm, self._queries, self._docs, parts)
         kept = self._folder / f"{key}.parquet"
-        with shards.atomic(kept) as path, pq.ParquetWriter(path, logprob_table.COLUMNS, compression="zstd") as writer:
+        with shards.atomic(kept) as path, pq.ParquetWriter(path, logprobs.SCORED_PAIRS, compression="zstd") as writer:
             for file in files:
-                scored = pq.read_table(file, schema=logprob_table.COLUMNS)
-                hashes = pa.array(self._hashes[scored["query"].to_numpy()])
-                writer.write_table(scored.set_column(0, logprob_table.COLUMNS.field("query"), hashes))
+                scored = pq.read_table(file, schema=logprobs.SCORED_PAIRS)
+                writer.write_table(_with_queries(scored, self._hashes[scored["query"].to_numpy()]))
         shards.forget(self._stage, key)
-        self._read(kept)
-        self.made += len(pairs)
+        self._load(kept)
+        self.computed += len(pairs)
 
-    def look_up(self, rows: np.ndarray, found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Sums of log p and tokens of scored pairs: rows (n,), found (n, k) -> (n, k) each."""
-        pairs = np.stack([np.repeat(rows, found.shape[1]), found.ravel()], axis=1)
-        places = np.searchsorted(self._keys, _keys(pairs)).reshape(found.shape)
+    def look_up(self, rows: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Sums of log p and numbers of tokens of scored pairs: rows (n,), positions (n, k) -> (n, k) each."""
+        pairs = np.stack([np.repeat(rows, positions.shape[1]), positions.ravel()], axis=1)
+        places = np.searchsorted(self._keys, _keys(pairs)).reshape(positions.shape)
         return self._sums[places], self._tokens[places]
 
-    def _read(self, file: Path) -> None:
-        """Take up the file's pairs of these queries; others are of other runs."""
+    def _load(self, file: Path) -> None:
+        """Add a file's scores of these queries; other queries' scores are left out."""
         keys, sums, tokens = [self._keys], [self._sums], [self._tokens]
         with pq.ParquetFile(file) as opened:
             for batch in opened.iter_batches() if len(self._hashes) else ():
                 scored = pa.Table.from_batches([batch])
-                hashes = scored["query"].to_numpy()
-                places = np.searchsorted(self._hashes, hashes, sorter=self._order)
+                hashed = scored["query"].to_numpy()
+                places = np.searchsorted(self._hashes, hashed, sorter=self._order)
                 rows = self._order[np.minimum(places, len(self._order) - 1)]
-                scored = scored.set_column(0, logprob_table.COLUMNS.field("query"), pa.array(rows))
-                new = (self._hashes[rows] == hashes) & ~np.isin(_keys(_pairs(scored)), self._keys)
+                scored = _with_queries(scored, rows)
+                new = (self._hashes[rows] == hashed) & ~np.isin(_keys(_pairs(scored)), self._keys)
                 scored = scored.filter(pa.array(new))
                 keys.append(_keys(_pairs(scored)))
-                for values, more in zip((sums, tokens), logprob_table.sums(scored), strict=True):
+                for values, more in zip((sums, tokens), logprobs.sums(scored), strict=True):
                     values.append(more)
-                judging = pa.array(scored["query"].to_numpy() >= self._whole)
-                self.judged = pa.concat_tables([self.judged, scored.filter(judging)])
-        both = np.concatenate(keys)
-        order = np.argsort(both, kind="stable")
-        self._keys = both[order]
+                whole = pa.array(scored["query"].to_numpy() >= self._whole)
+                self.whole = pa.concat_tables([self.whole, scored.filter(whole)])
+        joined = np.concatenate(keys)
+        order = np.argsort(joined, kind="stable")
+        self._keys = joined[order]
         self._sums, self._tokens = np.concatenate(sums)[order], np.concatenate(tokens)[order]
 
 
+def hashes(queries: Queries) -> np.ndarray:
+    """A hash of each query's id, context, continuation and separator, (n,) int64."""
+    texts = zip(queries.ids, queries.contexts, queries.continuations, strict=True)
+    return np.array([_hash(*of_query, queries.separator) for of_query in texts], np.int64)
+
+
 def forget(lm: str, key: str, docs: Path) -> None:
-    """Remove what is kept of a language model so named, once the training's result is written."""
+    """Remove the scores of a language model, by its name, with a corpus's documents."""
     shutil.rmtree(_folder(lm, key, docs), ignore_errors=True)
 
 
@@ -110,15 +124,14 @@ def _folder(lm: str, key: str, docs: Path) -> Path:
     return FOLDER / f"{lm}-{shards.key_of(key, fingerprint(docs))}"
 
 
-def hashes(queries: Queries) -> np.ndarray:
-    """(n,) int64 of what the language model reads and is asked for."""
-    texts = zip(queries.ids, queries.contexts, queries.continuations, strict=True)
-    return np.array([_hash(*one, queries.separator) for one in texts], np.int64)
-
-
 def _hash(*texts: str) -> int:
     digest = hashlib.blake2b("\x1f".join(texts).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
+
+
+def _with_queries(scored: pa.Table, values: np.ndarray) -> pa.Table:
+    """The table with these values in the column `query`."""
+    return scored.set_column(0, logprobs.SCORED_PAIRS.field("query"), pa.array(values))
 
 
 def _pairs(scored: pa.Table) -> np.ndarray:
@@ -126,5 +139,5 @@ def _pairs(scored: pa.Table) -> np.ndarray:
 
 
 def _keys(pairs: np.ndarray) -> np.ndarray:
-    """One number for each pair, ordered as they are."""
-    return (pairs[:, 0] << 36) + pairs[:, 1] + 1  # of 2^27 queries and 2^36 documents
+    """One number for each pair, in the pairs' order; for up to 2^27 queries and 2^36 documents."""
+    return (pairs[:, 0] << 36) + pairs[:, 1] + 1

@@ -1,8 +1,12 @@
-"""A second process finds a round's candidates while the one before trains: when it does so changes nothing."""
+"""A second process finds a round's candidates while the round before trains; when it does so changes nothing.
+
+The most that a server's scores may cost is known before the first is asked for.
+"""
 
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -12,17 +16,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import completions_server
 import psutil
 import pytest
 import torch
 import yaml
 
 from pipelines import checkpoint
+from pipelines.errors import LongtailError
 from pipelines.lsr import refresh, train_lsr, training_queries
 from pipelines.lsr.refresh import Refresher
-from pipelines.lsr.rounds import Rounds
-from pipelines.lsr.training_queries import Order
-from pipelines.lsr.tuning import Tuner
+from pipelines.lsr.rounds import Trainer, TrainingFiles
+from pipelines.lsr.training_queries import Schedule
 from pipelines.retrieval.encoder import Encoder
 
 ASYNC = {"refresh": "async", "steps": 5, "refresh_steps": 2}
@@ -61,19 +66,19 @@ def written():
 
 @pytest.mark.parametrize(("when", "made_by"), [("sync", [0, 2, 4, 5]), ("async", [0, 0, 2, 4, 5])])
 def test_a_round_is_made_by_the_encoder_at_its_start_or_a_round_before(when, made_by, project, monkeypatch):
-    trained, searched, tuners = {}, {}, set()
+    trained, searched, trainers = {}, {}, set()
 
-    def training(tuner, number):
-        tuners.add(tuner)
-        trained[number] = weights(tuner.encoder)
+    def training(trainer, number):
+        trainers.add(trainer)
+        trained[number] = weights(trainer.encoder)
 
-    watched(monkeypatch, Tuner, "step", training)
+    watched(monkeypatch, Trainer, "step", training)
     watched(monkeypatch, Refresher, "search", lambda self, number: searched.update({number: weights(self.encoder)}))
     change(project, **ASYNC | {"refresh": when})
     monkeypatch.setattr(refresh, "processes", in_a_thread)
     train_lsr.train(project.params)
-    (tuner,) = tuners
-    trained[5] = weights(tuner.encoder)
+    (trainer,) = trainers
+    trained[5] = weights(trainer.encoder)
     assert sorted(searched) == list(range(len(made_by)))
     assert all(torch.equal(searched[number], trained[step]) for number, step in enumerate(made_by))
     assert [row["step"] for row in json.loads(train_lsr.METRICS.read_text())["validation"]] == [0, 2, 4, 5]
@@ -82,11 +87,11 @@ def test_a_round_is_made_by_the_encoder_at_its_start_or_a_round_before(when, mad
 def test_validation_of_a_round_before_keeps_the_best_and_ends_training(project, monkeypatch):
     bits, seen = iter([1.0, 1.0, 0.5, 0.6]), []
 
-    def judge(refresher):
+    def validate(refresher):
         seen.append(weights(refresher.encoder))
         return {"bpb_k10": next(bits), "recall_at_1": 0.5}
 
-    monkeypatch.setattr(Refresher, "judge", judge)
+    monkeypatch.setattr(Refresher, "validate", validate)
     monkeypatch.setattr(refresh, "processes", in_a_thread)
     change(project, **ASYNC | {"steps": 9, "patience": 1})
     assert train_lsr.train(project.params)["best_step"] == 2
@@ -98,27 +103,13 @@ def test_validation_of_a_round_before_keeps_the_best_and_ends_training(project, 
     assert not torch.equal(seen[2], seen[3])
 
 
-def test_every_step_is_of_one_round_and_its_queries_are_searched(project):
-    both = training_queries.read(project.params)
-    for settings in ({"refresh": "sync"}, {"refresh": "async"}, {"refresh": "async", "refresh_steps": 9}):
-        change(project, **ASYNC | settings)
-        order = Order(both, project.params.lsr, seed=0)
-        steps = [list(order.steps(number)) for number in range(order.rounds)]
-        assert [step for own in steps for step in own] == [0, 1, 2, 3, 4]
-        assert order.encoder(0) == 0
-        assert order.encoder(order.rounds - 1) == 5, "the final encoder is judged"
-        for number, own in enumerate(steps):
-            asked = {tuple(owner) for step in own for owner in order.owners[order.batch(step)]}
-            assert asked == {(i, row) for i, rows in enumerate(order.rows(number)) for row in rows}
-
-
 KILLED = """
 import multiprocessing, os, signal
 from pathlib import Path
 from pipelines import params_file
-from pipelines.lsr import train_lsr, tuning
+from pipelines.lsr import rounds, train_lsr
 
-real = tuning.Tuner.step
+real = rounds.Trainer.step
 
 def step(self, number):
     (second,) = multiprocessing.active_children()
@@ -129,7 +120,7 @@ def step(self, number):
         os.kill(os.getpid(), signal.SIGKILL)
     return real(self, number)
 
-tuning.Tuner.step = step
+rounds.Trainer.step = step
 train_lsr.train(params_file.load(*{sections!r}))
 """
 
@@ -151,8 +142,8 @@ def test_slow_fast_or_killed_it_ends_with_the_same_bytes(project, root, monkeypa
 
     change(project, **ASYNC)
     with monkeypatch.context() as patch:
-        watched(patch, Rounds, "read", reading)
-        watched(patch, Tuner, "step", slow)
+        watched(patch, TrainingFiles, "read_round", reading)
+        watched(patch, Trainer, "step", slow)
         train_lsr.train(project.params)
     whole = written()
     for path in (train_lsr.OUT, Path(".longtail")):
@@ -175,7 +166,7 @@ def test_slow_fast_or_killed_it_ends_with_the_same_bytes(project, root, monkeypa
         if number == 3:
             until(made)
 
-    watched(monkeypatch, Tuner, "step", resumed)
+    watched(monkeypatch, Trainer, "step", resumed)
     train_lsr.train(project.params)
     assert steps == [2, 3, 4]
     assert written() == whole
@@ -200,12 +191,12 @@ def until(condition):
 
 def test_an_error_in_training_ends_the_second_process(project):
     change(project, **ASYNC)
-    both = training_queries.read(project.params)
-    order = Order(both, project.params.lsr, seed=0)
+    corpora = training_queries.read(project.params)
+    schedule = Schedule(corpora, project.params.lsr, seed=0)
 
     def fail():
-        with refresh.rounds(project.params, both, order, Rounds("train_lsr")) as begin:
-            begin(0)
+        with refresh.round_starter(project.params, corpora, schedule, TrainingFiles("train_lsr")) as start:
+            start(0)
             until(second)
             raise ZeroDivisionError
 
@@ -218,15 +209,44 @@ def test_an_error_in_training_ends_the_second_process(project):
 def test_of_several_gpus_the_second_process_has_the_last(project, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,0,7")
-    assert refresh.gpus(project.params) == 0
+    assert refresh.training_gpus(project.params) == 0
     compute = project.params.compute
     assert refresh._last_gpu(compute) == {}
     project.params.compute = compute.model_copy(update={"device": "cuda"})
-    assert refresh.gpus(project.params) == 3
+    assert refresh.training_gpus(project.params) == 3
     change(project, **ASYNC)
-    assert refresh.gpus(project.params) == 2
+    assert refresh.training_gpus(project.params) == 2
     assert refresh._last_gpu(project.params.compute) == {"CUDA_VISIBLE_DEVICES": "7"}
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert refresh._last_gpu(project.params.compute) == {"CUDA_VISIBLE_DEVICES": "2"}
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    assert (refresh.gpus(project.params), refresh._last_gpu(project.params.compute)) == (1, {})
+    assert (refresh.training_gpus(project.params), refresh._last_gpu(project.params.compute)) == (1, {})
+
+
+@pytest.fixture
+def server(project):
+    folder = project.folder / "data/models/lm" / project.params.lms[0]
+    with completions_server.running(folder) as server:
+        served = completions_server.settings(server.url, folder, prompt_price=1.0)
+        project.params.lm = {project.params.lms[0]: served}
+        yield server
+
+
+def test_the_cost_is_said_before_it_is_made_and_is_an_upper_estimate(project, server, capsys):
+    project.params.lsr = project.params.lsr.model_copy(update={"keep_scores": True})
+    metrics = train_lsr.train(project.params)
+    out = capsys.readouterr().out
+    assert "at most 324 pairs" in out  # 2 rounds x 12 queries x (5 + none), 3 validations x 6 x 10
+    said = float(re.search(r"tokens, for ([\d.]+)", out)[1])
+    assert 0.3 * said < metrics["lm_cost"] <= said
+    assert metrics["lm_prompt_tokens"] == pytest.approx(1000 * metrics["lm_cost"])
+    train_lsr.train(project.params)
+    assert float(re.search(r"tokens, for ([\d.]+)", capsys.readouterr().out)[1]) < said, "what is kept costs nothing"
+
+
+def test_too_dear_is_an_error_before_any_request_but_the_probes(project, server):
+    project.params.lsr = project.params.lsr.model_copy(update={"max_cost": 0.5})
+    with pytest.raises(LongtailError, match=r"lsr\.max_cost is 0\.5, but .* may cost .*raise it, or lower"):
+        train_lsr.train(project.params)
+    assert len(server.requests) == 3
+    assert not train_lsr.METRICS.exists()

@@ -1,4 +1,4 @@
-"""A killed LSR training goes on to the same bytes, wherever it was; with another param it starts anew."""
+"""A killed LSR training resumes to the same bytes, wherever it was; with another param or formula it starts anew."""
 
 import os
 import shutil
@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines import checkpoint
+from pipelines import checkpoint, code
 from pipelines.lsr import train_lsr
+from pipelines.lsr.rounds import Trainer
 
 KILLED = """
 import os, signal, sys
@@ -18,8 +19,8 @@ import transformers.models.bert.modeling_bert, transformers.models.llama.modelin
 from pipelines import params_file
 from pipelines.lm.local import LocalModel
 from pipelines.lm.open_lm import main_lm, open_lm
-from pipelines.lsr import refresh, train_lsr, tuning
-from pipelines.scoring import logprob_table
+from pipelines.lsr import refresh, rounds, train_lsr
+from pipelines.scoring import logprobs
 
 def kill(owner, name, when):
     real, calls = getattr(owner, name), []
@@ -30,7 +31,7 @@ def kill(owner, name, when):
         return real(*given)
     setattr(owner, name, until)
 
-logprob_table.SHARD = 7
+logprobs.SHARD = 7
 chosen = params_file.load(*{sections!r})
 for kind in sys.argv[1:]:
     child = os.fork()
@@ -39,9 +40,9 @@ for kind in sys.argv[1:]:
     elif kind == "scoring":
         kill(LocalModel, "score", lambda given, calls: calls == 5)
     elif kind == "embedding":
-        kill(refresh, "make", lambda given, calls: calls == 2)
+        kill(refresh, "build_and_tune", lambda given, calls: calls == 2)
     elif kind == "step":
-        kill(tuning.Tuner, "step", lambda given, calls: given[1] == 5)
+        kill(rounds.Trainer, "step", lambda given, calls: given[1] == 5)
     if not child:
         train_lsr.train(chosen)
         os._exit(1)
@@ -53,7 +54,7 @@ def written():
 
 
 def test_killed_anywhere_it_ends_with_the_same_bytes(project, root, monkeypatch):
-    monkeypatch.setattr("pipelines.scoring.logprob_table.SHARD", 7)
+    monkeypatch.setattr("pipelines.scoring.logprobs.SHARD", 7)
     train_lsr.train(project.params)
     whole = written()
     for made in (train_lsr.OUT, Path(".longtail")):
@@ -61,42 +62,75 @@ def test_killed_anywhere_it_ends_with_the_same_bytes(project, root, monkeypatch)
     train_lsr.METRICS.unlink()
 
     Path("params.yaml").write_text(yaml.safe_dump(project.settings))
-    code = KILLED.format(sections=train_lsr.SECTIONS)
+    script = KILLED.format(sections=train_lsr.SECTIONS)
     environment = os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, "-c", code, "scoring", "embedding", "step"], env=environment, check=True)
+    subprocess.run([sys.executable, "-c", script, "scoring", "embedding", "step"], env=environment, check=True)
     assert not train_lsr.OUT.exists()
     (saved,) = checkpoint.folder("train_lsr").glob("*/saved-*")
     assert '"step": 4' in (saved / "progress.json").read_text()
     assert not [path for path in checkpoint.folder("train_lsr").rglob("*") if path.suffix in (".pt", ".pkl", ".bin")]
-    steps = []
-    step = lsr_step(monkeypatch, steps)
+    steps = counted(monkeypatch)
     assert train_lsr.train(project.params)["best_step"] in (3, 6)
-    assert steps == [4, 5], step
+    assert steps == [4, 5]
     assert written() == whole
     assert not checkpoint.folder("train_lsr").exists()
     assert not list(Path(".longtail/shards").iterdir())
 
 
-def lsr_step(monkeypatch, steps):
-    from pipelines.lsr.tuning import Tuner
+def counted(monkeypatch) -> list[int]:
+    """The numbers of the steps that are trained from now on."""
+    real, steps = Trainer.step, []
 
-    real = Tuner.step
-
-    def counted(self, number):
+    def step(self, number):
         steps.append(number)
         return real(self, number)
 
-    monkeypatch.setattr(Tuner, "step", counted)
+    monkeypatch.setattr(Trainer, "step", step)
+    return steps
 
 
-def test_another_param_starts_anew(project, monkeypatch):
-    steps = []
-    lsr_step(monkeypatch, steps)
+def train_but_write_no_result(project, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("pipelines.lsr.train_lsr._figures", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             train_lsr.train(project.params)
+
+
+def test_another_param_starts_anew(project, monkeypatch):
+    steps = counted(monkeypatch)
+    train_but_write_no_result(project, monkeypatch)
     assert steps == [0, 1, 2, 3, 4, 5]
     project.params.lsr = project.params.lsr.model_copy(update={"gamma": 0.2})
     train_lsr.train(project.params)
     assert steps == [0, 1, 2, 3, 4, 5] * 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "trained_again"),
+    [
+        ("    if kl ==", "    # the direction\n    if kl ==", []),
+        ("log_q.exp() * (log_q - log_p)", "log_q.exp() * (log_q - 2 * log_p)", [0, 1, 2, 3, 4, 5]),
+    ],
+    ids=["comment", "formula"],
+)
+def test_a_comment_in_the_code_keeps_the_checkpoint_and_another_formula_starts_anew(
+    old, new, trained_again, project, root, tmp_path, monkeypatch
+):
+    copy = tmp_path / "code"
+    shutil.copytree(root / "pipelines", copy / "pipelines", ignore=shutil.ignore_patterns("__pycache__"))
+    fingerprint = code.fingerprint
+
+    def of_copy(module):
+        code._substance.cache_clear()
+        code._reached_directly.cache_clear()
+        return fingerprint(module, copy)
+
+    monkeypatch.setattr(code, "fingerprint", of_copy)
+    train_but_write_no_result(project, monkeypatch)
+    objective = copy / "pipelines/lsr/objective.py"
+    text = objective.read_text()
+    assert old in text
+    objective.write_text(text.replace(old, new))
+    steps = counted(monkeypatch)
+    train_lsr.train(project.params)
+    assert steps == trained_again

@@ -128,10 +128,3 @@ def test_very_unlikely_sequences_do_not_underflow(name):
 def test_bits_per_byte_is_over_the_corpus_not_a_mean_of_means():
     nats, n_bytes = np.array([math.log(2) * 8, math.log(2) * 100]), np.array([8, 50])
     assert ensemble.bits_per_byte(nats.sum(), n_bytes.sum()) == pytest.approx(108 / 58)
-
-
-def test_bm25_counts_as_a_share_of_the_best_score_random_as_nothing_and_empty_places_stay():
-    scores = np.array([[8.0, 4.0, 0.0], [0.0, 0.0, -np.inf], [-np.inf] * 3], np.float32)
-    assert ensemble.comparable(scores, "bm25").tolist() == [[1, 0.5, 0], [0, 0, -np.inf], [-np.inf] * 3]
-    assert ensemble.comparable(scores, "random").tolist() == [[0, 0, 0], [0, 0, -np.inf], [-np.inf] * 3]
-    assert ensemble.comparable(scores, "dense") is scores

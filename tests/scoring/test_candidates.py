@@ -1,4 +1,4 @@
-"""What a query may be given: random documents by its own hash, and the exact best of nested shares of the corpus."""
+"""A query's candidates: BM25's scores made comparable, random documents by its hash, the best of a corpus's shares."""
 
 from pathlib import Path
 
@@ -11,8 +11,9 @@ from pipelines import draws
 from pipelines.retrieval import index
 from pipelines.retrieval.embeddings import Embeddings
 from pipelines.retrieval.retriever import open_retriever
-from pipelines.scoring import candidates, logprob_table
-from pipelines.scoring.queries import language_modelling
+from pipelines.scoring import candidates
+from pipelines.scoring.logprobs import NONE, Candidates
+from pipelines.scoring.queries import read_language_modelling
 
 NOTHING = np.zeros((3, 2), np.int64)
 
@@ -38,8 +39,8 @@ def test_random_documents_depend_on_the_query_alone_and_are_never_its_own():
     assert not ((every[1] >= 3) & (every[1] < 45)).any()
     assert candidates.random_documents(0, ids, NOTHING, 3, 5).shape == (3, 3)
     few = candidates.random_documents(0, ids, np.array([[0, 0], [0, 9], [0, 10]]), 10, 5)
-    assert few[1].tolist() == [9] + [logprob_table.NONE] * 4
-    assert few[2].tolist() == [logprob_table.NONE] * 5
+    assert few[1].tolist() == [9] + [NONE] * 4
+    assert few[2].tolist() == [NONE] * 5
 
 
 def test_the_best_of_a_share_are_those_of_all_its_documents_compared(corpus):
@@ -52,9 +53,9 @@ def test_the_best_of_a_share_are_those_of_all_its_documents_compared(corpus):
     for share, (positions, similarities) in found.items():
         members[share] = set()
         for row in range(3):
-            best = [p for p in positions[row].tolist() if p != logprob_table.NONE]
+            best = [p for p in positions[row].tolist() if p != NONE]
             members[share] |= set(best)
-            assert positions[row].tolist() == best + [logprob_table.NONE] * (7 - len(best))
+            assert positions[row].tolist() == best + [NONE] * (7 - len(best))
             assert similarities[row, len(best) :].tolist() == [-np.inf] * (7 - len(best))
             np.testing.assert_allclose(similarities[row, : len(best)], scores[row, best], atol=2e-5)
             assert not [p for p in best if own[row, 0] <= p < own[row, 1]]
@@ -65,16 +66,16 @@ def test_the_best_of_a_share_are_those_of_all_its_documents_compared(corpus):
     drawn = draws.uniforms(0, "datastore", [f"d{i}" for i in range(60)])
     for small, large in ((0.2, 0.6), (0.6, 1.0)):
         for row in (0, 1):
-            kept = [p for p in found[large][0][row].tolist() if p != logprob_table.NONE and drawn[p] < small]
+            kept = [p for p in found[large][0][row].tolist() if p != NONE and drawn[p] < small]
             assert found[small][0][row].tolist()[: len(kept)] == kept
-            assert all(drawn[p] < small for p in found[small][0][row].tolist() if p != logprob_table.NONE)
+            assert all(drawn[p] < small for p in found[small][0][row].tolist() if p != NONE)
 
 
 def test_a_shares_best_are_what_an_index_built_of_its_documents_alone_finds(project):
     folder, encoder, given = Path("data/corpus/pile"), candidates.RETRIEVERS["dense"], project.params
     curve = given.logprobs.datastore.model_copy(update={"shares": [0.1, 0.5]})
     given.logprobs = given.logprobs.model_copy(update={"datastore": curve})
-    queries, sources, _ = language_modelling(folder, "test", given.seed, given.logprobs.max_queries)
+    queries, sources, _ = read_language_modelling(folder, "test", given.seed, given.logprobs.max_queries)
     docs, k = pq.read_table(folder / "docs.parquet"), given.logprobs.top_k
     every = np.array(docs["id"].to_pylist(), object)
     inside = draws.uniforms(given.seed, "datastore", every.tolist())
@@ -89,7 +90,7 @@ def test_a_shares_best_are_what_an_index_built_of_its_documents_alone_finds(proj
         positions, scores = retriever.search(texts, k, without=without)
         few = positions.shape[1]  # the smallest share has fewer than k documents
         expected = np.where(positions < 0, "", every[inside < share][positions])
-        ids = np.where(own.positions == logprob_table.NONE, "", every[own.positions])
+        ids = np.where(own.positions == NONE, "", every[own.positions])
         assert ids[:, :few].tolist() == expected.tolist()
         assert (ids[:, few:] == "").all()
         np.testing.assert_allclose(own.similarities[:, :few], scores, atol=2e-5)
@@ -98,8 +99,14 @@ def test_a_shares_best_are_what_an_index_built_of_its_documents_alone_finds(proj
 
 def test_the_union_has_each_pair_once_and_every_query_alone():
     found = [
-        candidates.Candidates("a", np.array([0, 1]), np.array([[4, 2], [2, -1]]), np.zeros((2, 2))),
-        candidates.Candidates("b", np.array([1]), np.array([[2, 3]]), np.zeros((1, 2))),
+        Candidates("a", np.array([0, 1]), np.array([[4, 2], [2, -1]]), np.zeros((2, 2))),
+        Candidates("b", np.array([1]), np.array([[2, 3]]), np.zeros((1, 2))),
     ]
     pairs = [[0, -1], [0, 2], [0, 4], [1, -1], [1, 2], [1, 3], [2, -1]]
     assert candidates.union(3, found).tolist() == pairs
+
+
+def test_bm25_counts_as_a_share_of_the_best_score_and_empty_places_stay():
+    scores = np.array([[8.0, 4.0, 0.0], [0.0, 0.0, -np.inf], [-np.inf] * 3], np.float32)
+    assert candidates.comparable(scores, "bm25").tolist() == [[1, 0.5, 0], [0, 0, -np.inf], [-np.inf] * 3]
+    assert candidates.comparable(scores, "dense") is scores

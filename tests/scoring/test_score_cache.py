@@ -1,4 +1,4 @@
-"""What the language model said of a pair is asked once, in whatever run; what changes it makes it another's."""
+"""A pair is scored once, in whatever run; another model, setting or document has scores of its own."""
 
 import shutil
 
@@ -8,12 +8,12 @@ import pytest
 from pipelines.lm.local import LocalModel
 from pipelines.lm.open_lm import main_lm, open_lm
 from pipelines.lsr import refresh, train_lsr, training_queries
-from pipelines.scoring import logprob_table
+from pipelines.scoring import logprobs
 from pipelines.scoring.queries import Queries
 from pipelines.scoring.score_cache import FOLDER, Scores, hashes, key_of_lm
 
 DOCS = training_queries.CORPORA / "pile/docs.parquet"
-PAIRS = np.array([[0, logprob_table.NONE], [0, 3], [0, 9], [1, 3], [2, 29]])
+PAIRS = np.array([[0, logprobs.NONE], [0, 3], [0, 9], [1, 3], [2, 29]])
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_killed_while_scoring_no_pair_is_scored_twice(project, seen, monkeypatch
             raise KeyboardInterrupt
         return counted(self, prompts, continuations)
 
-    monkeypatch.setattr(logprob_table, "SHARD", 7)
+    monkeypatch.setattr(logprobs, "SHARD", 7)
     monkeypatch.setattr(LocalModel, "score", killed)
     with pytest.raises(KeyboardInterrupt):
         train_lsr.train(project.params)
@@ -83,16 +83,16 @@ def test_kept_scores_are_found_by_what_they_are_of(project, seen):
     key, lm = key_of_lm(*asked), open_lm(*asked)
     first = Scores("stage", lm, key, queries(), DOCS, whole=2)
     first.score(PAIRS)
-    assert (first.made, len(seen)) == (5, 5)
+    assert (first.computed, len(seen)) == (5, 5)
     again = Scores("stage", lm, key, queries("cxa"), DOCS, whole=1)  # other rows, another query between
     assert again.missing(np.array([[2, 3], [1, 3], [0, 29], [0, 3]])).tolist() == [[1, 3], [0, 3]]
     for mine, theirs in zip(again.look_up(np.array([2, 0]), np.array([[9], [29]])),
                             first.look_up(np.array([0, 2]), np.array([[9], [29]])), strict=True):  # fmt: skip
         assert mine.tolist() == theirs.tolist()
-    assert first.judged["document"].to_pylist() == [29]
-    assert sorted(again.judged["document"].to_pylist()) == [logprob_table.NONE, 3, 9]
+    assert first.whole["document"].to_pylist() == [29]
+    assert sorted(again.whole["document"].to_pylist()) == [logprobs.NONE, 3, 9]
     expected = lm.score([queries().prompt(0, None)], [" Velm Mira"]).log_probs[0]
-    sums, tokens = first.look_up(np.array([0]), np.array([[logprob_table.NONE]]))
+    sums, tokens = first.look_up(np.array([0]), np.array([[logprobs.NONE]]))
     assert sums[0, 0] == pytest.approx(expected.sum(dtype=np.float64), abs=1e-4)
     assert tokens.tolist() == [[len(expected)]]
     assert hashes(queries("cxa")).tolist() != hashes(queries()).tolist()

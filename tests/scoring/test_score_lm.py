@@ -9,8 +9,7 @@ from pipelines.errors import LongtailError
 from pipelines.lm.language_model import Prompt
 from pipelines.lm.local import LocalModel
 from pipelines.lm.open_lm import main_lm, open_lm
-from pipelines.scoring import candidates, logprob_files, score_lm
-from pipelines.scoring.queries import questions
+from pipelines.scoring import candidates, logprobs, score_lm
 
 OUT = score_lm.OUT / "pile/tiny"
 
@@ -36,14 +35,14 @@ def test_a_tables_row_is_the_models_own_score(scored):
     for row in found[::17]:
         query = queries[row["query_id"]]
         document = docs[row["doc_id"]] + "\n" if row["doc_id"] else ""
-        own = lm.score([Prompt(query["context"], document)], [query["continuation"]])
-        np.testing.assert_allclose(row["log_probs"], own.log_probs[0], atol=1e-4)
-        assert row["bytes"] == own.bytes[0].tolist()
+        scores = lm.score([Prompt(query["context"], document)], [query["continuation"]])
+        np.testing.assert_allclose(row["log_probs"], scores.log_probs[0], atol=1e-4)
+        assert row["bytes"] == scores.bytes[0].tolist()
         assert sum(row["bytes"]) == len(query["continuation"].encode())
 
 
 def test_candidates_are_ranked_distinct_and_never_of_the_querys_own_source(scored):
-    sources, own = (
+    of_query, of_document = (
         {row["id"]: row["source_document"] for row in pq.read_table(f"data/corpus/pile/{name}.parquet").to_pylist()}
         for name in ("queries", "docs")
     )
@@ -55,7 +54,7 @@ def test_candidates_are_ranked_distinct_and_never_of_the_querys_own_source(score
     )
     sizes = {name: len({q for other, q in groups if other == name}) for name, _ in groups}
     assert sizes == {"bm25": 12, "dense": 12, "lsr": 12, "random": 12, "dense@0.05": 6, "dense@0.5": 6, "dense@1": 6}
-    assert {sources[query] for _, query in groups} & set(own.values()) == {"s9"}
+    assert {of_query[query] for _, query in groups} & set(of_document.values()) == {"s9"}
     for (name, query), group in groups.items():
         assert [row["rank"] for row in group] == [1, 2, 3, 4]
         assert [row["similarity"] for row in group] == sorted((row["similarity"] for row in group), reverse=True)
@@ -63,7 +62,7 @@ def test_candidates_are_ranked_distinct_and_never_of_the_querys_own_source(score
         assert len(set(ids)) == len(ids) == sum(np.isfinite(row["similarity"]) for row in group)
         assert [row["doc_id"] for row in group] == ids + [""] * (4 - len(ids))
         assert (len(ids) < 4) == (name == "dense@0.05")
-        assert sources[query] not in {own[i] for i in ids}
+        assert of_query[query] not in {of_document[i] for i in ids}
         assert name != "random" or {row["similarity"] for row in group} == {0}
 
 
@@ -120,7 +119,7 @@ def test_unfinished_work_is_known_by_its_pairs_without_spelling_them_out(project
     monkeypatch.setattr(shards, "key_of", short)
     for left_out in (0, 1, 1):
         monkeypatch.setattr(candidates, "union", lambda n, found, less=left_out: union(n, found)[less:])
-        monkeypatch.setattr(logprob_files, "write", lambda *_: None)
+        monkeypatch.setattr(logprobs, "write", lambda *_: None)
         score_lm.score(project.params, "pile", "tiny")
     assert keys[0] != keys[1] == keys[2]
 
@@ -130,16 +129,3 @@ def test_no_test_queries_is_an_error(project):
     pq.write_table(queries.slice(0, 12), "data/corpus/pile/queries.parquet")
     with pytest.raises(LongtailError, match=r"no queries in the split 'test'; raise corpus\.pile\.query_share"):
         score_lm.score(project.params, "pile", "tiny")
-
-
-def test_questions_that_judge_share_no_subject_with_those_learnt_from(project):
-    popqa = project.folder / "data/questions/popqa/popqa.parquet"
-    train, held, pages = questions(popqa, 0, 0.4, 100, 100)
-    subjects = {row["question_id"]: row for row in pq.read_table(popqa).to_pylist()}
-    assert not {subjects[i]["s_uri"] for i in train.ids} & {subjects[i]["s_uri"] for i in held.ids}
-    assert {subjects[i]["split"] for i in [*train.ids, *held.ids]} == {"train"}
-    assert len(train) + len(held) == 16
-    assert len(held)
-    assert pages.tolist() == [subjects[i]["s_wiki_title"] for i in held.ids]
-    assert train.prompt(0, "A passage.") == Prompt(f"Q: {train.texts[0]} A:", "A passage.\n\n")
-    assert train.continuations[0] == " " + subjects[train.ids[0]]["possible_answers"][0]

@@ -44,23 +44,22 @@ def run(built, settings, tmp_path_factory):
     chosen = SimpleNamespace(**dict(params_file.parse(values)))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr(evaluate_lm, "SCORED", ("pile",))
         for lm in LMS:
             score_lm.score(chosen, "pile", lm)
-        evaluate_lm.evaluate(chosen)
-        metrics = {"language_modelling": json.loads(evaluate_lm.METRICS.read_text())}
+        evaluate_lm.evaluate(chosen, "pile")
+        figures = json.loads((evaluate_lm.METRICS / "language_modelling_pile.json").read_text())
         sizes = {lm: count_parameters(models / lm) for lm in LMS}
-        inputs = SimpleNamespace(metrics=metrics, models=LMS, sizes=sizes, families=dict.fromkeys(LMS, "llama"))
+        metrics, families = {"language_modelling": {"pile": figures}}, dict.fromkeys(LMS, "llama")
+        inputs = SimpleNamespace(metrics=metrics, main_corpus="pile", models=LMS, sizes=sizes, families=families)
         section = lm_section.language_modelling(inputs, chosen.replug.top_k)
         tables = {block.name: block for block in section.blocks if isinstance(block, Table)}
-        figures = metrics["language_modelling"]["pile"]
         yield SimpleNamespace(params=chosen, figures=figures, sizes=sizes, tables=tables)
 
 
 def test_each_is_measured_by_its_own_tokens_on_the_same_bytes_and_documents(run):
     per_query = {
         lm: own.set_index(["retriever", "k", "query_id"])
-        for lm, own in pq.read_table(evaluate_lm.OUT / "bpb.parquet").to_pandas().groupby("lm")
+        for lm, own in pq.read_table(evaluate_lm.OUT / "pile/bpb.parquet").to_pandas().groupby("lm")
     }
     tiny, small = (per_query[lm].sort_index() for lm in LMS)
     assert tiny.index.equals(small.index)
@@ -91,5 +90,5 @@ def test_the_report_has_both_with_their_sizes(run):
 
 
 def test_knowledge_is_attributed_by_the_main_one(run):
-    attribution.attribute(run.params)
-    assert pq.read_table(attribution.OUT / "texts.parquet")["lm"].unique().to_pylist() == ["tiny"]
+    attribution.attribute(run.params, "pile")
+    assert pq.read_table(attribution.OUT / "pile/texts.parquet")["lm"].unique().to_pylist() == ["tiny"]

@@ -1,4 +1,4 @@
-"""`longtail plan` counts what LSR will ask for, from the params alone or from what is there."""
+"""`longtail plan` counts what LSR will take, from the params alone or from the corpora and models that are there."""
 
 import copy
 from types import SimpleNamespace
@@ -8,17 +8,17 @@ import yaml
 
 from flows import profiles
 from pipelines import params_file
-from pipelines.lsr import forecast, rates
+from pipelines.lsr import plan, speed
 
 
 @pytest.fixture(autouse=True)
-def soon(monkeypatch):
-    monkeypatch.setattr(rates, "WHILE", 0.0)
+def quick_measurements(monkeypatch):
+    monkeypatch.setattr(speed, "WHILE", 0.0)
 
 
 def chosen(values: dict) -> SimpleNamespace:
     checked = params_file.parse(values)
-    return SimpleNamespace(**{name: getattr(checked, name) for name in forecast.SECTIONS})
+    return SimpleNamespace(**{name: getattr(checked, name) for name in plan.SECTIONS})
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_the_papers_numbers(paper):
     of_the_paper |= {"gamma": 0.1, "beta": 0.1, "learning_rate": 2e-5, "warmup": 0.1, "queries": "lm"}
     assert {name: lsr[name] for name in of_the_paper} == of_the_paper
     counts = {"wikipedia": 21_000_000, "pile": 36_000_000, "wikitext": 0}
-    made = forecast.work(chosen(paper), counts, 800_000)
+    made = plan.amounts(chosen(paper), counts, 800_000)
     judged = 10 * lsr["validation_queries"] * 10
     assert made.queries == 800_000
     assert made.refreshes == 9
@@ -45,14 +45,14 @@ def test_the_papers_numbers(paper):
 
 
 def test_no_query_counts_twice_in_a_round(paper):
-    made = forecast.work(chosen(paper), {"wikipedia": 0, "pile": 1000}, 500)
+    made = plan.amounts(chosen(paper), {"wikipedia": 0, "pile": 1000}, 500)
     assert made.queries == 500
     assert made.pairs == 9 * 500 * 20 + 500 + 10 * paper["lsr"]["validation_queries"] * 10
 
 
 def test_without_models_the_plan_is_made_of_shapes_and_says_so(paper, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    lines = forecast.forecast(chosen(paper))
+    lines = plan.forecast(chosen(paper))
     assert "wikipedia 21,000,000 (a guess: no corpus is there yet), pile 36,000,000 (as the params say)" in lines[1]
     (read,) = (line for line in lines if line.startswith("gpt2-xl reads"))
     assert "12.5 G" in read
@@ -64,45 +64,45 @@ def test_without_models_the_plan_is_made_of_shapes_and_says_so(paper, tmp_path, 
 def test_without_corpora_their_sources_say_how_many_documents_there_may_be(settings, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "dumps").mkdir()
-    (tmp_path / "dumps/a.xml.bz2").write_bytes(bytes(40 * forecast.DOCUMENT))
+    (tmp_path / "dumps/a.xml.bz2").write_bytes(bytes(40 * plan.DOCUMENT))
     settings["fetch"] = {"source": "files", "root": "dumps", "files": {"wikipedia": ["*.bz2", "a.*"], "pile": ["b.*"]}}
     for corpus in settings["corpus"].values():
         corpus["documents"] = None
     guess, unknown = "a guess: no corpus is there yet", "unknown: no corpus is there yet"
-    shown = forecast.forecast(chosen(settings))
+    shown = plan.forecast(chosen(settings))
     assert shown[1] == f"documents: wikipedia 40 ({guess}), pile 0 ({unknown}), wikitext 0 ({unknown})"
     settings["fetch"]["files"] = {}
-    assert any(line.startswith("memory: texts of a round") for line in forecast.forecast(chosen(settings)))
+    assert any(line.startswith("memory: texts of a round") for line in plan.forecast(chosen(settings)))
     settings["fetch"]["source"] = "world"
     settings["world"] |= {"entities": 20, "pile_documents": 3}
-    shown = forecast.forecast(chosen(settings))
+    shown = plan.forecast(chosen(settings))
     assert shown[1] == f"documents: wikipedia 20 ({guess}), pile 60 ({guess}), wikitext 0 ({unknown})"
 
 
 def test_side_by_side_a_round_takes_as_long_as_the_slower_of_the_two():
-    assert forecast._side_by_side(5.0, 2.0, 10.0, 100.0, 2) == 5 + 5 + 100 + 1
-    assert forecast._side_by_side(5.0, 30.0, 300.0, 15.0, 3) == 5 + 30 + 300
-    assert forecast._side_by_side(5.0, 2.0, 10.0, 100.0, 1) == 5 + 10 + 100 + 2, "one round has nothing beside it"
+    assert plan._side_by_side(5.0, 2.0, 10.0, 100.0, 2) == 5 + 5 + 100 + 1
+    assert plan._side_by_side(5.0, 30.0, 300.0, 15.0, 3) == 5 + 30 + 300
+    assert plan._side_by_side(5.0, 2.0, 10.0, 100.0, 1) == 5 + 10 + 100 + 2, "one round has nothing beside it"
 
 
 def test_what_these_params_made_is_counted_and_measured(project, settings):
     (project.folder / "params.yaml").write_text(yaml.safe_dump(settings))
     locked = {
-        "base_retriever": ["retriever"],
+        "base_retriever@dense": ["retriever"],
         "base_lm@tiny": ["lm.tiny"],
         "chunk@pile": ["seed"],
     }
     stages = {
-        name: {"params": {"params.yaml": {key: copy.deepcopy(rates._dotted(settings, key)) for key in keys}}}
+        name: {"params": {"params.yaml": {key: copy.deepcopy(speed._dotted(settings, key)) for key in keys}}}
         for name, keys in locked.items()
     }
     (project.folder / "dvc.lock").write_text(yaml.safe_dump({"stages": stages}))
-    lines = forecast.forecast(chosen(settings))
+    lines = plan.forecast(chosen(settings))
     assert "pile 30 (counted)" in lines[1]
     assert sum(line.endswith("measured") for line in lines) == 2
     stages["base_lm@tiny"]["params"]["params.yaml"]["lm.tiny"]["dtype"] = "bf16"  # made by other params
     (project.folder / "dvc.lock").write_text(yaml.safe_dump({"stages": stages}))
-    assert sum(line.endswith("measured") for line in forecast.forecast(chosen(settings))) == 1
+    assert sum(line.endswith("measured") for line in plan.forecast(chosen(settings))) == 1
 
 
 def test_a_servers_scores_have_a_price(paper, tmp_path, monkeypatch):
@@ -111,7 +111,7 @@ def test_a_servers_scores_have_a_price(paper, tmp_path, monkeypatch):
     server |= {"concurrency": 8, "logprobs": 5, "requests_per_minute": None, "tokens_per_minute": 600_000}
     server |= {"prompt_price": 0.002, "completion_price": 0.002, "max_cost": None}
     paper["lm"]["gpt2-xl"] |= {"source": "http", "http": server}
-    lines = forecast.forecast(chosen(paper))
+    lines = plan.forecast(chosen(paper))
     assert lines[-1].startswith("cost: 24,993.28 ")
     (read,) = (line for line in lines if line.startswith("gpt2-xl reads"))
     assert "10 k" in read  # tokens a second

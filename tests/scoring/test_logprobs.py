@@ -1,17 +1,17 @@
-"""The log-probability table in memory: looked up by (query, document), continuations of any length."""
+"""The log-probability table in memory is looked up by (query, document); continuations may have any length."""
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines.scoring import logprob_table
+from pipelines.scoring import logprobs
 
 
 def test_gathered_continuations_of_unequal_length_are_filled_with_nothing():
     made = pa.table({"query": [0, 0, 1], "document": [4, 7, 7], "doc_id": ["x", "y", "y"],
                      "log_probs": [[-1.0, -2.0], [-3.0, -4.0], [-5.0]], "bytes": [[3, 4], [3, 4], [6]]},
-                    schema=logprob_table.COLUMNS)  # fmt: skip
-    log_probs, n_bytes = logprob_table.gather(made, np.array([1, 0]), np.array([[7], [7]]))
+                    schema=logprobs.SCORED_PAIRS)  # fmt: skip
+    log_probs, n_bytes = logprobs.gather(made, np.array([1, 0]), np.array([[7], [7]]))
     assert log_probs.tolist() == [[[-5, 0]], [[-3, -4]]]
     assert n_bytes.tolist() == [[6, 0], [3, 4]]
-    sums, tokens = logprob_table.sums(made)
+    sums, tokens = logprobs.sums(made)
     assert (sums.tolist(), tokens.tolist()) == ([-3, -7, -5], [2, 2, 1])

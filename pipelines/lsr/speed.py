@@ -1,0 +1,193 @@
+"""How many tokens a second this machine embeds, trains and scores, for `longtail plan`.
+
+A model that these params made is measured for a second. For a model that is not there yet, the speed is computed: half
+of what this machine's matrix products allow for the model's shape.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import yaml
+
+from pipelines.params import LM, Compute, LMServer, Retriever
+
+CORPORA, MODELS, LOCK = Path("data/corpus"), Path("data/models"), Path("dvc.lock")
+SHARE = 0.5  # of the matrix products' speed that a whole model reaches
+WHILE = 1.0  # seconds of a measurement
+
+
+class Shape(NamedTuple):
+    layers: int
+    hidden: int
+    intermediate: int
+    vocabulary: int
+
+    @property
+    def weights(self) -> int:
+        return self.layers * (4 * self.hidden**2 + 2 * self.hidden * self.intermediate)
+
+    def operations(self, tokens: int, predicted: float = 0.0) -> float:
+        """Operations per token of a forward pass over a text of `tokens`, of which a share is predicted."""
+        attention = 2 * self.layers * self.hidden * tokens
+        return 2.0 * (self.weights + attention + predicted * self.hidden * self.vocabulary)
+
+
+CONTRIEVER, GPT2_XL = Shape(12, 768, 3072, 30_522), Shape(48, 1600, 6400, 50_257)
+
+
+class Speed(NamedTuple):
+    tokens: float  # per second
+    basis: str  # how it was found
+
+
+def shape_of(folder: Path, section: LM | Retriever, otherwise: Shape) -> tuple[Shape, str | None]:
+    """A model's shape, and None; or if these params have not made the model yet, a likely shape and its name."""
+    config, stage = folder / "config.json", f"base_lm@{folder.name}" if "lm" in folder.parts else "base_retriever@dense"
+    if config.is_file() and made_by_these_params(stage):
+        read = json.loads(config.read_text(encoding="utf-8"))
+        hidden = read.get("hidden_size") or read["n_embd"]
+        intermediate = read.get("intermediate_size") or read.get("n_inner") or 4 * hidden
+        return Shape(read.get("num_hidden_layers") or read["n_layer"], hidden, intermediate, read["vocab_size"]), None
+    if training := section.training:
+        intermediate = getattr(training, "intermediate_size", 2 * training.hidden_size)
+        shape = Shape(training.layers, training.hidden_size, intermediate, 0)
+        return shape, f"{training.layers} layers of {training.hidden_size}"
+    return otherwise, "GPT-2 XL's shape" if otherwise is GPT2_XL else "BERT-base's shape"
+
+
+def of_encoder(params: SimpleNamespace, shape: Shape, taken_for: str | None) -> tuple[Speed, Speed]:
+    """Speeds of embedding, on all cores that the stage uses, and of training; `taken_for` is as from `shape_of`."""
+    from pipelines.retrieval.encoder import Encoder, has_bf16
+
+    compute, where = params.compute, device(params.compute)
+    cores = min(max(compute.workers, compute.threads), os.cpu_count() or 1)
+    processes = 1 if where == "cuda" else cores
+    if taken_for:
+        # backward costs two forward passes, and with lsr.micro_batch a batch goes forward twice
+        passes = 4 if params.lsr.micro_batch else 3
+        half = params.retriever.dtype == "bf16" or (params.retriever.dtype == "auto" and has_bf16(where))
+        embed = _computed(shape.operations(params.chunk.tokens), taken_for, 1, where, half)
+        threads = min(compute.threads, cores)
+        train = _computed(shape.operations(params.chunk.tokens), taken_for, threads, where, params.lsr.dtype == "bf16")
+        return (
+            Speed(processes * embed.tokens, f"{embed.basis}, {processes} side by side"),
+            Speed(train.tokens / passes, train.basis),
+        )
+    import torch
+
+    texts = _texts(params)
+    encoder = Encoder.open(
+        MODELS / "retriever", params.retriever, compute.model_copy(update={"threads": 1, "device": where})
+    )
+    tokens = int(encoder.documents.tokens(texts).lengths.sum())
+    embed = processes * _per_second(lambda: encoder.embed(texts), tokens)
+    torch.set_num_threads(min(compute.threads, cores))
+    train = _per_second(lambda: encoder.embed_with_gradient(texts).sum().backward(), tokens)
+    return Speed(embed, f"measured, {processes} side by side"), Speed(train, "measured")
+
+
+def of_language_model(params: SimpleNamespace, shape: Shape, taken_for: str | None) -> Speed:
+    """Speed at which the main language model scores; `taken_for` is as from `shape_of`."""
+    name = params.lms[0]
+    threads, where = min(params.compute.threads, os.cpu_count() or 1), device(params.compute)
+    if taken_for:
+        continuation = params.queries.continuation_tokens
+        length = params.chunk.tokens + params.queries.context_tokens + continuation
+        operations = shape.operations(length, continuation / length)
+        return _computed(operations, taken_for, threads, where, params.lm[name].dtype == "bf16")
+    from pipelines.lm.language_model import Prompt
+    from pipelines.lm.open_lm import open_lm
+
+    compute = params.compute.model_copy(update={"threads": threads, "device": where})
+    lm = open_lm(MODELS / "lm" / name, params.lm[name], compute)
+    texts = _texts(params)
+    prompts = [Prompt(context, document + "\n") for context, document in zip(texts, texts[::-1], strict=True)]
+    continuations = [text[: len(text) // 2] for text in texts]
+    pairs = zip(prompts, continuations, strict=True)
+    read = lm.tokenizer.backend_tokenizer.encode_batch([p.document + p.context + text for p, text in pairs])
+    tokens = sum(min(len(encoding.ids), lm.max_tokens) for encoding in read)
+    return Speed(_per_second(lambda: lm.score(prompts, continuations), tokens), "measured")
+
+
+def of_server(http: LMServer) -> Speed:
+    """The server's limit; if it has none, a guess that says so."""
+    if http.tokens_per_minute:
+        return Speed(http.tokens_per_minute / 60, "the server's limit a minute")
+    return Speed(2000.0 * http.concurrency, f"a guess: {http.concurrency} requests at once, 2,000 tokens/s each")
+
+
+def device(compute: Compute) -> str:
+    """The device of the params if this machine has it, otherwise the CPU."""
+    import torch
+
+    return "cuda" if compute.device == "cuda" and torch.cuda.is_available() else "cpu"
+
+
+def made_by_these_params(stage: str) -> bool:
+    """Whether dvc.lock says that the stage ran with the params of params.yaml."""
+    if not LOCK.is_file():
+        return False
+    values = yaml.safe_load(Path("params.yaml").read_text(encoding="utf-8"))
+    entry = yaml.load(LOCK.read_bytes(), yaml.CSafeLoader)["stages"].get(stage)
+    return entry is not None and all(
+        _dotted(values, key) == value for key, value in entry.get("params", {}).get("params.yaml", {}).items()
+    )
+
+
+def _dotted(values: dict, key: str):
+    for part in key.split("."):
+        values = values.get(part) if isinstance(values, dict) else None
+    return values
+
+
+def _texts(params: SimpleNamespace) -> list[str]:
+    """64 documents of a corpus that these params made, otherwise meaningless words."""
+    import pyarrow.parquet as pq
+
+    for corpus in params.parts.corpora:
+        docs = CORPORA / corpus / "docs.parquet"
+        if docs.is_file() and made_by_these_params(f"chunk@{corpus}"):
+            return next(pq.ParquetFile(docs).iter_batches(64, columns=["text"]))["text"].to_pylist()
+    return [" ".join(f"word{(i * j) % 97}" for j in range(params.chunk.tokens // 3)) for i in range(64)]
+
+
+def _computed(operations: float, taken_for: str, threads: int, device: str, half: bool) -> Speed:
+    """The speed of a model with so many operations per token."""
+    products = _matrix_products(threads, device, half)
+    return Speed(SHARE * products / operations, f"from {taken_for}, at half of {products / 1e9:.0f} G operations/s")
+
+
+def _matrix_products(threads: int, device: str, half: bool) -> float:
+    """Multiplications and additions per second, in a product of a model's shape."""
+    import torch
+
+    torch.set_num_threads(threads)
+    dtype = torch.bfloat16 if half else torch.float32
+    left, right = torch.randn(2048, 768, device=device, dtype=dtype), torch.randn(768, 3072, device=device, dtype=dtype)
+
+    def product() -> None:
+        left @ right
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    return _per_second(product, 2 * 2048 * 768 * 3072)
+
+
+def _per_second(work: Callable[[], object], amount: float) -> float:
+    """The amount of one `work` divided by its seconds: the fastest repetition counts, the first is not counted."""
+    work()
+    best, until = float("inf"), time.perf_counter() + WHILE
+    while True:
+        started = time.perf_counter()
+        work()
+        ended = time.perf_counter()
+        best = min(best, ended - started)
+        if ended > until:
+            return amount / best

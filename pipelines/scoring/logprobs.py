@@ -1,0 +1,180 @@
+"""The log-probability table (REPLUG §3): a language model's log p of each continuation token, by query and document.
+
+Each (query, document) pair is scored once. Every ensemble, control and bits-per-byte figure is computed from the table.
+The stage `score_lm` writes two files into data/logprobs/<corpus>/<lm>:
+
+logprobs.parquet   lm, query_id, doc_id ("": no document), log_probs and bytes (a list entry per continuation token)
+retrieved.parquet  query_id, retriever (bm25, dense, lsr, random; dense@0.1: over that share of the documents), rank
+                   (from 1), doc_id, similarity (the documents' weights are a softmax of it; see candidates.comparable);
+                   where fewer documents were found than asked for, doc_id is "" and similarity -inf
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines import shards
+from pipelines.lm.language_model import LanguageModel, Prompt
+from pipelines.retrieval import documents
+from pipelines.scoring.queries import Queries
+
+SHARD = 4096  # pairs scored at once; a killed run resumes after the last whole shard
+NONE = -1  # stands for "no document" among positions of documents
+TEXT = pa.string()
+SCORED_PAIRS = pa.schema(
+    [
+        ("query", pa.int64()),
+        ("document", pa.int64()),
+        ("doc_id", TEXT),  # "": no document
+        ("log_probs", pa.list_(pa.float32())),
+        ("bytes", pa.list_(pa.int32())),
+    ]
+)
+LOGPROBS = pa.schema(
+    [("lm", TEXT), ("query_id", TEXT), ("doc_id", TEXT), SCORED_PAIRS.field("log_probs"), SCORED_PAIRS.field("bytes")]
+)
+RETRIEVED = pa.schema(
+    [("query_id", TEXT), ("retriever", TEXT), ("rank", pa.int32()), ("doc_id", TEXT), ("similarity", pa.float32())]
+)
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """A retriever's documents for some queries, best first; empty places hold NONE with similarity -inf."""
+
+    retriever: str  # "dense@0.1": over a share of the documents
+    queries: np.ndarray  # (n,) rows, ascending
+    positions: np.ndarray  # (n, k) int64
+    similarities: np.ndarray  # (n, k)
+
+
+def unique_pairs(queries: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """The distinct (query, document) pairs of queries (n,) and positions (n, any), sorted, (pairs, 2) int64."""
+    pairs = np.stack([np.repeat(queries, positions.shape[1]), positions.ravel()], axis=1)
+    return np.unique(pairs, axis=0)
+
+
+def prompts(queries: Queries, docs: Path, pairs: np.ndarray) -> tuple[list[Prompt], np.ndarray]:
+    """What the language model reads for each pair (n, 2) of query and position, and the documents' ids (n,)."""
+    with_document = pairs[:, 1] != NONE
+    read = documents.read(docs, pairs[with_document, 1])
+    ids, texts = np.full(len(pairs), "", object), np.full(len(pairs), None, object)
+    ids[with_document], texts[with_document] = read.ids, read.texts
+    return [queries.prompt(query, text) for query, text in zip(pairs[:, 0], texts, strict=True)], ids
+
+
+def score_parts(
+    stage: str, key: str, lm: LanguageModel, queries: Queries, docs: Path, parts: Sequence[np.ndarray]
+) -> list[Path]:
+    """Score the continuation of each pair: a Parquet file of SCORED_PAIRS for each part, in the order of its pairs.
+
+    A part is (n, 2) of query and position or NONE. The files stay under (stage, key) until the caller forgets them, so
+    that a killed run scores no part twice. Only one part is in memory.
+    """
+
+    def score(part: np.ndarray, path: Path) -> None:
+        read, ids = prompts(queries, docs, part)
+        scores = lm.score(read, list(queries.continuations[part[:, 0]]))
+        bounds = np.concatenate([[0], np.cumsum([len(row) for row in scores.log_probs])]).astype(np.int32)
+        columns = [
+            pa.array(part[:, 0]),
+            pa.array(part[:, 1]),
+            pa.array(ids, TEXT),
+            *(pa.ListArray.from_arrays(bounds, np.concatenate(values)) for values in (scores.log_probs, scores.bytes)),
+        ]
+        pq.write_table(pa.table(columns, schema=SCORED_PAIRS), path, compression="zstd")
+
+    return shards.map_shards(stage, key, score, parts)
+
+
+def sums(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+    """Sum of log p and number of tokens of each row of SCORED_PAIRS, (rows,) float64 and int64."""
+    column = table["log_probs"].combine_chunks()
+    bounds = column.offsets.to_numpy().astype(np.int64)
+    lengths = np.diff(bounds)
+    values = np.append(column.values.to_numpy()[: bounds[-1]].astype(np.float64), 0.0)
+    # each row is summed by itself: the last digits of a running sum would depend on the rows before
+    return np.where(lengths > 0, np.add.reduceat(values, bounds[:-1]), 0.0), lengths
+
+
+def gather(table: pa.Table, queries: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Look up pairs in a table of SCORED_PAIRS: queries (n,) with positions (n, k).
+
+    Returns log-probs (n, k, tokens) float64 and bytes (n, tokens) int64. Continuations shorter than the longest are
+    filled up with 0.
+    """
+    n, k = positions.shape
+    wanted = pa.table(
+        {"place": np.arange(n * k), "query": np.repeat(queries, k), "document": np.ascontiguousarray(positions).ravel()}
+    )
+    with duckdb.connect() as connection:
+        connection.register("scored", table)
+        connection.register("wanted", wanted)
+        rows = connection.sql(
+            "SELECT log_probs, bytes FROM wanted JOIN scored USING (query, document) ORDER BY place"
+        ).to_arrow_table()
+    assert rows.num_rows == n * k, "a pair was never scored"
+    log_probs, n_bytes = padded(rows["log_probs"], np.float64), padded(rows["bytes"], np.int64)
+    return log_probs.reshape(n, k, -1), n_bytes.reshape(n, k, -1)[:, 0]
+
+
+def padded(lists: pa.ChunkedArray, dtype: type) -> np.ndarray:
+    """Lists of numbers as the rows of one array; shorter lists are filled up with 0."""
+    lists = lists.combine_chunks()
+    lengths = np.diff(lists.offsets.to_numpy())
+    real = np.arange(lengths.max(initial=0)) < lengths[:, None]
+    rows = np.zeros(real.shape, dtype)
+    rows[real] = lists.flatten().to_numpy()
+    return rows
+
+
+def write(
+    out: Path, lm: str, ids: np.ndarray, candidates: Sequence[Candidates], files: Sequence[Path], size: int
+) -> None:
+    """Write both files of `out`, sorted by (query_id, doc_id) and by (query_id, retriever, rank), atomically.
+
+    `files` hold SCORED_PAIRS of `size` queries each, in order; `ids` (queries,) are sorted. Only one file is in memory.
+    """
+    with shards.atomic(out) as folder:
+        folder.mkdir()
+        with (
+            pq.ParquetWriter(folder / "logprobs.parquet", LOGPROBS, compression="zstd") as logprobs,
+            pq.ParquetWriter(folder / "retrieved.parquet", RETRIEVED, compression="zstd") as retrieved,
+        ):
+            for number, file in enumerate(files):
+                scored = pq.read_table(file, schema=SCORED_PAIRS)
+                rows = scored["query"].to_numpy()
+                columns = {"lm": np.full(len(rows), lm, object), "query_id": ids[rows]}
+                columns |= {name: scored[name] for name in ("doc_id", "log_probs", "bytes")}
+                order = [("query_id", "ascending"), ("doc_id", "ascending")]
+                logprobs.write_table(pa.table(columns, schema=LOGPROBS).sort_by(order))
+                queries_of_file = range(number * size, min((number + 1) * size, len(ids)))
+                retrieved.write_table(_ranked(candidates, queries_of_file, ids, scored))
+
+
+def _ranked(candidates: Sequence[Candidates], queries_of_file: range, ids: np.ndarray, scored: pa.Table) -> pa.Table:
+    """A row of RETRIEVED for each candidate of some queries; `scored` says which doc_id a position has."""
+    queries, positions, doc_ids = (scored[name].to_numpy() for name in ("query", "document", "doc_id"))
+    width = positions.max() + 2
+    keys = queries * width + positions  # ascending, because the pairs are sorted
+    parts = []
+    for retrieved in candidates:
+        chosen = slice(*np.searchsorted(retrieved.queries, [queries_of_file.start, queries_of_file.stop]))
+        rows, wanted = retrieved.queries[chosen, None], retrieved.positions[chosen]
+        n, k = wanted.shape
+        part = {
+            "query_id": np.repeat(ids[rows[:, 0]], k),
+            "retriever": np.full(n * k, retrieved.retriever, object),
+            "rank": np.tile(np.arange(1, k + 1, dtype=np.int32), n),
+            "doc_id": doc_ids[np.searchsorted(keys, (rows * width + wanted).ravel())],
+            "similarity": retrieved.similarities[chosen].astype(np.float32).ravel(),
+        }
+        parts.append(pa.table(part, schema=RETRIEVED))
+    return pa.concat_tables(parts).sort_by([(name, "ascending") for name in ("query_id", "retriever", "rank")])

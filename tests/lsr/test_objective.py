@@ -1,0 +1,143 @@
+"""LSR's objective is the paper's formula; computed in parts or by several copies it has the same gradient."""
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import tiny_models
+import torch
+
+from pipelines.lsr.objective import GradientCache, entropy, likelihood, lsr_loss
+from pipelines.lsr.refresh import RETRIEVER
+from pipelines.retrieval.encoder import Encoder
+
+DOCUMENTS, QUERIES = tiny_models.words(11, 1, at_least=1), tiny_models.words(4, 2, at_least=3)
+
+
+@pytest.mark.parametrize("kl", ["q_p", "p_q"])
+@pytest.mark.parametrize("kind", ["mean_logprob", "sum_logprob", "prob"])
+def test_gradients_equal_finite_differences(kl, kind):
+    draw = np.random.default_rng(0)
+    sums, tokens = -draw.gamma(3.0, size=(3, 6)), draw.integers(1, 5, size=(3, 6))
+    targets = torch.from_numpy(likelihood(sums, tokens, kind))
+    start = draw.normal(size=(3, 6))
+    similarities = torch.tensor(start, requires_grad=True)
+    lsr_loss(similarities, targets, 0.3, 0.4, kl).backward()
+    step = 1e-6
+    for place in np.ndindex(3, 6):
+        values = []
+        for sign in (1, -1):
+            moved = start.copy()
+            moved[place] += sign * step
+            values.append(float(lsr_loss(torch.from_numpy(moved), targets, 0.3, 0.4, kl)))
+        assert float(similarities.grad[place]) == pytest.approx((values[0] - values[1]) / (2 * step), abs=1e-7)
+
+
+def test_the_loss_is_the_divergence_in_the_direction_named():
+    p, q = np.array([0.7, 0.2, 0.1]), np.array([0.3, 0.3, 0.4])
+    similarities, targets = torch.log(torch.tensor(p))[None] * 0.1, torch.log(torch.tensor(q))[None] * 0.2
+    assert float(lsr_loss(similarities, targets, 0.1, 0.2, "q_p")) == pytest.approx((q * np.log(q / p)).sum())
+    assert float(lsr_loss(similarities, targets, 0.1, 0.2, "p_q")) == pytest.approx((p * np.log(p / q)).sum())
+
+
+@pytest.mark.parametrize("kl", ["q_p", "p_q"])
+def test_no_gradient_where_the_two_agree(kl):
+    similarities = torch.tensor([[0.3, -0.2, 0.9]], dtype=torch.float64, requires_grad=True)
+    loss = lsr_loss(similarities, similarities.detach() * 5 + 2, 0.1, 0.5, kl)
+    loss.backward()
+    assert float(loss.detach()) == pytest.approx(0, abs=1e-12)
+    assert similarities.grad.abs().max() < 1e-12
+
+
+def test_likelihoods_are_per_token_whole_or_a_probability():
+    sums, tokens = np.array([[-6.0, -3.0]]), np.array([[3, 3]])
+    assert likelihood(sums, tokens, "mean_logprob").tolist() == [[-2, -1]]
+    assert likelihood(sums, tokens, "sum_logprob") is sums
+    np.testing.assert_allclose(likelihood(sums, tokens, "prob"), np.exp(sums))
+
+
+def test_entropy_is_a_share_of_the_uniform_ones():
+    assert entropy(np.zeros((2, 7)), 0.1) == pytest.approx(1)
+    assert entropy(np.array([[0.0, 90.0]]), 0.1) == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("kl", ["q_p", "p_q"])
+def test_the_document_that_helps_most_comes_first_after_training(kl, project):
+    encoder = Encoder.open(RETRIEVER, project.params.retriever, project.params.compute)
+    documents = pq.read_table("data/corpus/pile/docs.parquet")["text"].to_pylist()[:6]
+    query = ["Norland café"]
+    worst = int(np.argmin(encoder.embed(documents) @ encoder.embed(query)[0]))
+    targets = torch.full((1, 6), -3.0)
+    targets[0, worst] = -1.0
+    optimizer = torch.optim.Adam(encoder.parameters(), lr=5e-3)
+    for _ in range(30):
+        similarities = encoder.embed_with_gradient(query) @ encoder.embed_with_gradient(documents).T
+        loss = lsr_loss(similarities, targets, 0.1, 0.3, kl)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert int(np.argmax(encoder.embed(documents) @ encoder.embed(query)[0])) == worst
+
+
+@pytest.fixture
+def gradient(project):
+    """The gradient of LSR's loss over all weights, as one vector, and the most texts embedded with gradient at once."""
+    targets = torch.linspace(-2, 2, 4 * 11).view(4, 11).sin()
+
+    def compute(copies=0, **changes):
+        sizes = []
+        encoder, *others = [
+            Encoder.open(RETRIEVER, project.params.retriever, project.params.compute) for _ in range(1 + copies)
+        ]
+        for weight in [weight for other in others for weight in other.parameters()]:
+            weight.data.zero_()  # each step begins with the first encoder's
+
+        def watch(encoder):
+            real = encoder.embed_with_gradient
+
+            def counted(texts, queries=False):
+                vectors = real(texts, queries)
+                sizes.append(len(texts) * vectors.requires_grad)
+                return vectors
+
+            encoder.embed_with_gradient = counted
+
+        def loss(documents, queries):
+            return lsr_loss(queries @ documents.T, targets, 0.1, 0.5, "q_p")
+
+        for watched in (encoder, *others):
+            watch(watched)
+        settings = project.params.lsr.model_copy(update=changes)
+        GradientCache(encoder, others, settings).backward(DOCUMENTS, QUERIES, loss)
+        assert all(weight.grad is None for other in others for weight in other.parameters())
+        return torch.cat([w.grad.ravel() for w in encoder.parameters() if w.grad is not None]), max(sizes)
+
+    return compute
+
+
+@pytest.mark.parametrize("size", [1, 3, 14])
+def test_parts_have_the_gradient_of_the_whole(gradient, size):
+    whole, _ = gradient()
+    parts, most = gradient(micro_batch=size)
+    assert whole.abs().max() > 1e-3
+    torch.testing.assert_close(parts, whole, atol=1e-6, rtol=1e-4)
+    assert most <= size
+
+
+@pytest.mark.parametrize(
+    ("copies", "size", "at_once"), [(1, None, 6), (1, 8, 6), (1, 7, 6), (2, 2, 2), (5, 1, 1), (5, None, 2)]
+)
+def test_copies_have_it_too_and_the_same_each_time(gradient, copies, size, at_once):
+    whole, _ = gradient()
+    shared, most = gradient(copies, micro_batch=size)
+    torch.testing.assert_close(shared, whole, atol=1e-6, rtol=1e-4)
+    assert most == at_once
+    assert torch.equal(gradient(copies, micro_batch=size)[0], shared)
+
+
+def test_bf16_is_near_and_its_parts_and_copies_too(gradient):
+    exact, _ = gradient()
+    for copies, size in ((0, None), (0, 3), (1, None), (1, 3)):
+        near, _ = gradient(copies, dtype="bf16", micro_batch=size)
+        assert not torch.equal(near, exact)
+        assert near.dtype == torch.float32
+        assert torch.cosine_similarity(near, exact, dim=0) > 0.98
