@@ -1,3 +1,1 @@
-"""Answers by method, and when retrieving is worth it (Mallen et al., 2023, section 6)."""
-
-DATASETS = ("popqa", "entityquestions")
+"""When retrieving is worth it: a popularity threshold per relation, and one question asked by it (PopQA, section 6)."""

@@ -20,12 +20,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines import draws, params, shards, stage
-from pipelines.adaptive import DATASETS, held_out
+from pipelines.adaptive import held_out
 from pipelines.adaptive.alternatives import cost_curve, uncertainty
 from pipelines.adaptive.held_out import POLICIES, HeldOut
 from pipelines.adaptive.pairs import Pairs, read_pairs
 from pipelines.adaptive.searches import SEARCHES
 from pipelines.answering import answer_files
+from pipelines.answering.answer_files import DATASETS
 from pipelines.errors import LongtailError
 
 BLOCK = 100  # resamples fitted at a time: bounds memory

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+DATASETS = ("popqa", "entityquestions")
 METHODS = ("closed_book", "bm25", "dense", "lsr", "genread", "replug", "replug_lsr")
 
 

@@ -16,8 +16,8 @@ from types import SimpleNamespace
 import duckdb
 
 from pipelines import shards, stage
-from pipelines.adaptive import DATASETS
 from pipelines.answering import answer_files
+from pipelines.answering.answer_files import DATASETS
 from pipelines.evaluation import accuracy, costs, replug_tables, retrieval_effects, tables
 from pipelines.lm.size import family, parameters
 

@@ -7,9 +7,8 @@ from statistics import median
 
 import pyarrow.parquet as pq
 
-from pipelines.adaptive import DATASETS
 from pipelines.adaptive.searches import SEARCHES
-from pipelines.answering.answer_files import METHODS
+from pipelines.answering.answer_files import DATASETS, METHODS
 from pipelines.intervals import Interval, interval
 from pipelines.report import deciding_section, figures
 from pipelines.report.inputs import Inputs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pipelines.adaptive import DATASETS
+from pipelines.answering.answer_files import DATASETS
 from pipelines.report import figures
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Figure, Percent, Section, Table, label, percent

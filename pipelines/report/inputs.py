@@ -10,7 +10,7 @@ import duckdb
 import numpy as np
 import pyarrow.parquet as pq
 
-from pipelines.adaptive import DATASETS
+from pipelines.answering.answer_files import DATASETS
 from pipelines.corpus import CORPORA
 from pipelines.errors import LongtailError
 from pipelines.evaluation import tables

@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from pipelines.adaptive import DATASETS
+from pipelines.answering.answer_files import DATASETS
 from pipelines.report import figures
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Section, Table, label, named, percent, show

@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from adaptive_pairs import CHOSEN, made_pairs, write_answers, write_questions
 
-from pipelines.adaptive import DATASETS, held_out, tune_thresholds
+from pipelines.adaptive import held_out, tune_thresholds
+from pipelines.answering.answer_files import DATASETS
 from pipelines.errors import LongtailError
 
 IDS = [f"q{i:03d}" for i in range(120)]

@@ -55,7 +55,7 @@ def test_shares_add_up_to_the_whole(made, mixture, temperature):
 
 @settings(deadline=None)
 @given(made=texts(most=10.0), mixture=st.sampled_from(MIXTURES))
-def test_shares_are_their_definition_in_plain_probabilities(made, mixture):
+def test_responsibility_is_its_definition_in_plain_probabilities(made, mixture):
     found = responsibility.attribute(made, 1.0, mixture)
     for i in range(len(made.ids)):
         weights = np.exp(ensemble.log_weights(made.similarities[i : i + 1], 1.0))[0].tolist()
