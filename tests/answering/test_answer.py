@@ -1,16 +1,19 @@
 """Stage answer: every method's prompts and table, and the same ones whatever the sharding, order or interruption."""
 
+import shutil
 from pathlib import Path
 
 import completions_server
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 import tiny_models
 
 from pipelines import params
 from pipelines.answering import answer, passages
+from pipelines.lm import open_lm
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Generation
 from pipelines.lm.local import LocalModel
@@ -196,6 +199,22 @@ def test_the_stage_names_what_is_allowed(capsys, monkeypatch):
     said = capsys.readouterr().err
     assert all(method in said for method in answer.METHODS)
     assert not Path("data").exists()
+
+
+def test_a_model_that_can_not_mix_is_refused_an_ensemble_before_any_work(questions, capsys, monkeypatch, root):
+    Path("data/popqa").mkdir(parents=True)
+    pq.write_table(questions, "data/popqa/popqa.parquet")
+    shutil.copy(root / "params.yaml", "params.yaml")
+    lm = EchoingLM()
+    lm.mixes = False
+    monkeypatch.setattr(open_lm, "open_lm", lambda *_: lm)
+    monkeypatch.setattr("sys.argv", ["answer", "popqa", "tiny", "replug"])
+    with pytest.raises(SystemExit):
+        answer.main()
+    said = capsys.readouterr().err
+    assert said.startswith("error: answer@popqa-tiny-replug: echo shows only its likeliest next tokens")
+    assert said.endswith("set replug.vote: true in params.yaml\n")
+    assert not lm.asked
 
 
 # ---------------------------------------------------------------------- real models, here and behind HTTP
