@@ -226,14 +226,11 @@ def main() -> None:
             raise LongtailError(f"{questions}: no such file, expected the question set; run its stage first")
         folder, settings = MODELS / given.lm, chosen.lm[given.lm]
         lm = open_lm(folder, settings, chosen.compute)
-        parts = [chosen.seed, chosen.answer, chosen.replug, settings, questions, folder]
         if given.method in ENSEMBLES:
             ensemble_answers.check_ability(lm, chosen.replug)
-        if kind := INDEXES.get(given.method):
-            index, docs = Path(f"data/index/wikipedia/{kind}"), Path("data/corpus/wikipedia/docs.parquet")
-            parts += [chosen.retriever, index / "meta.json", docs]
         source = passages.open_source(given.method, lm, chosen, Path("data"))
-        start, key = time.monotonic(), shards.key_of(*parts)
+        parts = [chosen.seed, chosen.answer, chosen.replug, chosen.retriever, settings, questions, folder]
+        start, key = time.monotonic(), shards.key_of(*parts, *passages.inputs(given.method, Path("data")))
         setup = Setup(
             given.dataset, given.method, lm, source, chosen.answer, chosen.replug, chosen.seed, key, settings.http
         )

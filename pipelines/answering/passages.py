@@ -64,6 +64,13 @@ def open_source(method: str, lm: LanguageModel | None, chosen: SimpleNamespace, 
     return retrieved(retriever, docs, chosen.answer.passages, together=True)
 
 
+def inputs(method: str, data: Path) -> list[Path]:
+    """The files that decide which passages a method retrieves; none for a method without a retriever."""
+    if method not in INDEXES:
+        return []
+    return [data / f"index/wikipedia/{INDEXES[method]}/meta.json", data / "corpus/wikipedia/docs.parquet"]
+
+
 def retrieved(retriever: Retriever, docs: Path, k: int, *, together: bool) -> Source:
     """The k best documents of each question, each a passage of its own, or all `together` as one passage.
 

@@ -1,4 +1,4 @@
-"""Stage evaluate_tasks: MMLU, Natural Questions, TriviaQA, closed-book and with REPLUG (REPLUG, sections 6.2-6.3).
+"""Stage evaluate_tasks: MMLU, Natural Questions and TriviaQA, closed-book and with REPLUG (REPLUG, sections 6.2-6.3).
 
 Writes data/tasks/predictions.parquet (task, method, question_id, subject, category, prediction, answers, correct;
 ordered by the first three) and rejects.parquet.
@@ -6,9 +6,10 @@ ordered by the first three) and rejects.parquet.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,24 +17,26 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines import draws, intervals, params, shards, stage
-from pipelines.evaluation import mmlu, open_qa, task_items
+from pipelines.answering import passages
+from pipelines.evaluation import mmlu, task_items
 from pipelines.evaluation.task_items import Found, Item, Search
 from pipelines.questions import matching
+from pipelines.replug import ensemble, ensemble_answers
 from pipelines.sources.rejects import Rejects
 
 if TYPE_CHECKING:
-    from pipelines.lm.language_model import LanguageModel
+    from pipelines.lm.language_model import LanguageModel, Prompt
 
-TASKS = ("mmlu", "nq", "triviaqa")
-METHODS = {"closed_book": None, "replug": "dense", "replug_lsr": "lsr"}  # the index each retrieves from
-ENCODERS = {"dense": Path("data/models/retriever"), "lsr": Path("data/models/lsr")}
-SHARD = 64  # questions; part of no result, but of what a killed run keeps
+OPEN_QA = ("nq", "triviaqa")
+TASKS = ("mmlu", *OPEN_QA)
+METHODS = ("closed_book", "replug", "replug_lsr")
+SHARD = 64  # questions that a killed run loses at most; the result does not depend on it
 SCHEMA = pa.schema(
     [
         ("task", pa.string()),
         ("method", pa.string()),
         ("question_id", pa.string()),
-        ("subject", pa.string()),  # this and category: MMLU's, null elsewhere
+        ("subject", pa.string()),  # MMLU's, as is the category; null elsewhere
         ("category", pa.string()),
         ("prediction", pa.string()),
         ("answers", pa.list_(pa.string())),
@@ -46,15 +49,28 @@ SCHEMA = pa.schema(
 class Task:
     name: str
     items: list[Item]  # asked, ordered by id
-    shots: dict[str, list[Item]]  # subject ("" where there are none) -> its demonstrations, in the order shown
-    param: str  # of the number of demonstrations
+    shots: dict[str, list[Item]]  # subject ("" if a task has none) -> its demonstrations, in the order shown
+    param: str  # that sets the number of demonstrations
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What one method's answers to all tasks have in common."""
+
+    method: str
+    lm: LanguageModel
+    search: Search | None  # finds the documents; None: closed-book
+    count: Callable[[str], int]  # of a text's tokens
+    new_tokens: int
+    replug: params.Replug
+    key: str  # of the finished shards
 
 
 def read_tasks(raw: Path, chosen: params.Tasks, seed: int, rejects: Rejects) -> list[Task]:
     """The tasks whose data the profile has, at most `max_questions` items each, drawn by hash.
 
-    MMLU's demonstrations are the first of each subject's dev split; the others' are drawn from the questions. What is
-    shown is not asked.
+    MMLU's demonstrations are the first items of each subject's dev split. Those of the other tasks are drawn from the
+    questions. Items that are shown are not asked.
     """
     tasks = []
     asked = mmlu.read(raw / "mmlu", "test", rejects)
@@ -66,8 +82,8 @@ def read_tasks(raw: Path, chosen: params.Tasks, seed: int, rejects: Rejects) -> 
         known = {(item.subject, item.body) for shown in shots.values() for item in shown}
         rest = [item for item in asked if (item.subject, item.body) not in known]
         tasks.append(Task("mmlu", _drawn(rest, seed, "mmlu", chosen.max_questions), shots, "tasks.mmlu_shots"))
-    for name in TASKS[1:]:
-        items = open_qa.read(raw / name, rejects)
+    for name in OPEN_QA:
+        items = task_items.read_open_qa(raw / name, rejects)
         if items:
             shown = _drawn(items, seed, f"{name} shots", min(chosen.qa_shots, len(items) - 1))
             known = {item.query.casefold() for item in shown}
@@ -82,87 +98,83 @@ def _drawn(items: list[Item], seed: int, purpose: str, n: int) -> list[Item]:
     return [items[i] for i in draws.sample(seed, f"tasks {purpose}", [item.id for item in items], n)]
 
 
-def evaluate(
-    of: Task,
-    method: str,
-    lm: LanguageModel,
-    search: Search | None,
-    count: Callable[[str], int],
-    chosen: params.Tasks,
-    temperature: float,
-    key: str,
-) -> pa.Table:
-    """One task by one method (SCHEMA). `search` finds k documents a query, None closed-book; `count` counts tokens.
+def evaluate(task: Task, setup: Setup) -> pa.Table:
+    """Answers (SCHEMA) to the items of a task.
 
-    Raises LongtailError where the demonstrations leave too little room. Finished shards lie under `key` until
-    forgotten.
+    Raises LongtailError if the demonstrations leave too little room. Finished shards stay until they are forgotten.
     """
-    shown = {subject: _demonstrations(items, search) for subject, items in of.shots.items()}
-    task_items.check_room(shown, of.param, max(map(len, shown.values())), lm, count)
+    shown = {subject: _demonstrations(items, setup.search) for subject, items in task.shots.items()}
+    task_items.check_room(shown, task.param, max(map(len, shown.values())), setup.lm, setup.count)
 
     def work(items: list[Item], path: Path) -> None:
-        found = search([item.query for item in items]) if search else None
+        found = setup.search([item.query for item in items]) if setup.search else None
         prompts = task_items.prompts(items, [shown[item.subject] for item in items], found)
-        weights = task_items.log_weights(items, found, temperature)
-        if of.name == "mmlu":
-            predictions = mmlu.answer(lm, prompts, weights)
-        else:
-            predictions = open_qa.answer(lm, prompts, weights, chosen.new_tokens)
-        rows = [
-            {
-                "task": of.name,
-                "method": method,
-                "question_id": item.id,
-                "subject": item.subject or None,
-                "category": mmlu.CATEGORIES.get(item.subject),
-                "prediction": prediction,
-                "answers": item.answers,
-                "correct": prediction in item.answers
-                if of.name == "mmlu"
-                else matching.exact(prediction, item.answers),
-            }
-            for item, prediction in zip(items, predictions, strict=True)
-        ]
+        predictions = _predict(task, setup, prompts, found.similarities if found else None)
+        rows = [_row(task, setup, item, text) for item, text in zip(items, predictions, strict=True)]
         pq.write_table(pa.Table.from_pylist(rows, SCHEMA), path)
 
-    parts = [of.items[start : start + SHARD] for start in range(0, len(of.items), SHARD)]
-    files = shards.map_shards(_name(of, method), key, work, parts)
+    parts = [task.items[start : start + SHARD] for start in range(0, len(task.items), SHARD)]
+    files = shards.map_shards(_name(task, setup.method), setup.key, work, parts)
     return pa.concat_tables([SCHEMA.empty_table(), *(pq.read_table(file, schema=SCHEMA) for file in files)])
 
 
 def _demonstrations(items: list[Item], search: Search | None) -> list[str]:
-    """Each with its own top document, where there is a search."""
+    """The items as they are shown, each with its own top document if there is a search."""
     documents = search([item.query for item in items]).texts[:, 0] if search and items else [None] * len(items)
     return [task_items.demonstration(item, document) for item, document in zip(items, documents, strict=True)]
+
+
+def _predict(task: Task, setup: Setup, prompts: list[Prompt], similarities: np.ndarray | None) -> list[str]:
+    """The answer to each item; similarities (items, k) weigh its k prompts, None stands for one prompt per item."""
+    if task.name == "mmlu":
+        weighed = np.zeros((len(prompts), 1)) if similarities is None else similarities
+        return mmlu.answer(setup.lm, prompts, ensemble.log_weights(weighed, setup.replug.temperature))
+    generations = ensemble_answers.generate(setup.lm, prompts, similarities, setup.new_tokens, setup.replug)
+    return [generation.text.strip() for generation in generations]
+
+
+def _row(task: Task, setup: Setup, item: Item, prediction: str) -> dict:
+    """A row of SCHEMA."""
+    right = prediction in item.answers if task.name == "mmlu" else matching.exact(prediction, item.answers)
+    return {
+        "task": task.name,
+        "method": setup.method,
+        "question_id": item.id,
+        "subject": item.subject or None,
+        "category": mmlu.CATEGORIES.get(item.subject),
+        "prediction": prediction,
+        "answers": item.answers,
+        "correct": right,
+    }
 
 
 def summarise(table: pa.Table, seed: int, resamples: int) -> dict:
     """By task and method: accuracy (Wilson), gain over closed-book (bootstrap over questions), MMLU's by category."""
     columns = {name: np.array(table[name].to_pylist(), dtype=object) for name in SCHEMA.names if name != "answers"}
-    right = columns["correct"].astype(bool)
+    correct = columns["correct"].astype(bool)
 
-    def figure(of: np.ndarray, method: str) -> dict:
-        """The questions `of` (rows,) bool by a method: {"value", "low", "high", "questions"}, and their "gain"."""
-        own, closed = (of & (columns["method"] == name) for name in (method, "closed_book"))
-        found = intervals.share(right[own]).as_json() | {"questions": int(own.sum())}
+    def figure(rows: np.ndarray, method: str) -> dict:
+        """A method's {"value", "low", "high", "questions", "gain"} over the questions of some rows, (rows,) bool."""
+        of_method, closed_book = (rows & (columns["method"] == name) for name in (method, "closed_book"))
+        accuracy = intervals.share(correct[of_method]).as_json() | {"questions": int(of_method.sum())}
         if method != "closed_book":
-            gain = right[own].astype(float) - right[closed]  # both ordered by question id
+            gain = correct[of_method].astype(float) - correct[closed_book]  # both ordered by question id
             generator = draws.generator(seed, "tasks bootstrap")
-            found["gain"] = intervals.mean(gain, generator, resamples).as_json()
-        return found
+            accuracy["gain"] = intervals.mean(gain, generator, resamples).as_json()
+        return accuracy
 
     figures: dict = {}
     for name in np.unique(columns["task"].astype(str)):
-        of = columns["task"] == name
+        of_task = columns["task"] == name
         for method in METHODS:
-            whole = figure(of, method)
-            accuracy = {key: whole.pop(key) for key in ("value", "low", "high")}
-            own = {"accuracy": accuracy} | whole
+            whole = figure(of_task, method)
+            figures_of_method = {"accuracy": {key: whole.pop(key) for key in ("value", "low", "high")}} | whole
             if name == "mmlu":
-                categories = np.unique(columns["category"][of].astype(str))
-                own["categories"] = {c: figure(of & (columns["category"] == c), method) for c in categories}
-                own["mean_of_categories"] = float(np.mean([one["value"] for one in own["categories"].values()]))
-            figures.setdefault(name, {})[method] = own
+                names = np.unique(columns["category"][of_task].astype(str))
+                categories = {c: figure(of_task & (columns["category"] == c), method) for c in names}
+                mean = float(np.mean([category["value"] for category in categories.values()]))
+                figures_of_method |= {"categories": categories, "mean_of_categories": mean}
+            figures.setdefault(name, {})[method] = figures_of_method
     return figures
 
 
@@ -174,38 +186,32 @@ def main() -> None:
 
         from pipelines.lm.open_lm import main_lm, open_lm
 
-        raw, models, docs = Path("data/raw"), Path("data/models"), Path("data/corpus/wikipedia/docs.parquet")
+        data = Path("data")
         rejects = Rejects(chosen.ingest.max_reject_share)
-        tasks = read_tasks(raw, chosen.tasks, chosen.seed, rejects)
+        tasks = read_tasks(data / "raw", chosen.tasks, chosen.seed, rejects)
         lm_folder, lm_settings = main_lm(chosen)
         lm = open_lm(lm_folder, lm_settings, chosen.compute)
-        tokenizer = Tokenizer.from_file(str(models / "tokenizer/tokenizer.json"))
-        inputs = [lm_folder, *(raw / name for name in TASKS)]
-        key = shards.key_of(chosen.seed, chosen.tasks, lm_settings, chosen.replug, *inputs)
-        tables, keys = [SCHEMA.empty_table()], []
-        for method, kind in METHODS.items():
-            search, own_key = None, key
-            if kind is not None and tasks:
-                from pipelines.retrieval.open_retriever import open_retriever
-
-                index = Path(f"data/index/wikipedia/{kind}")
-                retriever = open_retriever(index, docs, ENCODERS[kind], chosen.retriever, chosen.compute)
-                search = top_documents(retriever, docs, chosen.replug.top_k)
-                own_key = shards.key_of(key, chosen.retriever, index / "meta.json", docs)
-            for of in tasks:
-                keys.append((_name(of, method), own_key))
-                tables.append(
-                    evaluate(
-                        of,
-                        method,
-                        lm,
-                        search,
-                        lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids),
-                        chosen.tasks,
-                        chosen.replug.temperature,
-                        own_key,
-                    )
-                )
+        if any(task.name in OPEN_QA for task in tasks):
+            ensemble_answers.check_ability(lm, chosen.replug)
+        tokenizer = Tokenizer.from_file(str(data / "models/tokenizer/tokenizer.json"))
+        inputs = [lm_folder, *(data / "raw" / name for name in TASKS)]
+        tables, names_and_keys = [SCHEMA.empty_table()], []
+        for method in METHODS if tasks else ():
+            parts = [chosen.seed, chosen.tasks, lm_settings, chosen.replug, *inputs]
+            if method != "closed_book":
+                parts += [chosen.retriever, *passages.inputs(method, data)]
+            setup = Setup(
+                method=method,
+                lm=lm,
+                search=_search(method, chosen, data),
+                count=lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids),
+                new_tokens=chosen.tasks.new_tokens,
+                replug=chosen.replug,
+                key=shards.key_of(*parts),
+            )
+            for task in tasks:
+                names_and_keys.append((_name(task, method), setup.key))
+                tables.append(evaluate(task, setup))
         order = [(name, "ascending") for name in ("task", "method", "question_id")]
         table = pa.concat_tables(tables).sort_by(order)
         with shards.atomic(out) as folder:
@@ -214,8 +220,8 @@ def main() -> None:
             rejects.write(folder / "rejects.parquet")
         figures = summarise(table, chosen.seed, chosen.report.bootstrap)
         shards.write_json("data/metrics/tasks.json", figures | {"rejects": rejects.reasons()})
-        for name, own_key in keys:
-            shards.forget(name, own_key)
+        for name, key in names_and_keys:
+            shards.forget(name, key)
         accuracies = {f"{t}.{m}.accuracy": figures[t][m]["accuracy"]["value"] for t in figures for m in figures[t]}
         return accuracies | lm.usage
 
@@ -223,19 +229,22 @@ def main() -> None:
     stage.run("evaluate_tasks", sections, work, out=str(out))
 
 
-def top_documents(retriever, docs: Path, k: int) -> Search:
-    """Queries -> the texts and similarities of their k best documents."""
-    from pipelines.retrieval import documents
+def _search(method: str, chosen: SimpleNamespace, data: Path) -> Search | None:
+    """Queries -> the texts and similarities of their documents; None for closed_book."""
+    source = passages.open_source(method, None, chosen, data)
+    if source is None:
+        return None
 
-    def search(queries) -> Found:
-        positions, similarities = retriever.search(list(queries), k)
-        return Found(documents.read(docs, positions).texts, similarities)
+    def search(queries: Sequence[str]) -> Found:
+        found = source.find(list(queries))
+        texts, similarities = (found[name].to_pylist() for name in ("texts", "similarities"))
+        return Found(np.array(texts, object), np.array(similarities, np.float32))
 
     return search
 
 
-def _name(of: Task, method: str) -> str:
-    return f"evaluate_tasks@{of.name}-{method}"
+def _name(task: Task, method: str) -> str:
+    return f"evaluate_tasks@{task.name}-{method}"
 
 
 if __name__ == "__main__":

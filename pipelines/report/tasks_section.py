@@ -32,8 +32,8 @@ def tasks(inputs: Inputs) -> Section:
         for method in METHODS
     ]
     blocks = [
-        "MMLU is answered by the likeliest of four letters (chance: 25 %), the others by generation and a vote over "
-        "documents, counted right on an exact match after normalisation.",
+        "MMLU is answered by the likeliest of four letters (chance: 25 %), the others by generation with an ensemble "
+        "over documents, counted right on an exact match after normalisation.",
         Table(
             "tasks",
             "Accuracy in per cent (Wilson's intervals) and the change against closed-book in points (bootstrap over "

@@ -10,7 +10,7 @@ import pytest
 
 from pipelines import params
 from pipelines.errors import LongtailError
-from pipelines.evaluation import evaluate_tasks, mmlu, task_items
+from pipelines.evaluation import evaluate_tasks, mmlu
 from pipelines.evaluation.task_items import Found, Item
 from pipelines.lm.language_model import Generation, Scores
 from pipelines.sources.rejects import Rejects
@@ -21,7 +21,7 @@ CHOSEN = params.Tasks(max_questions=40, mmlu_shots=2, qa_shots=3, new_tokens=5)
 class FakeLM:
     """Prefers the letter, or says the word, that stands last in the knowledge of a prompt."""
 
-    name, max_tokens = "fake", 400
+    name, max_tokens, mixes = "fake", 400, True
 
     def token_id(self, text):
         return "ABCD".index(text.strip())
@@ -137,12 +137,6 @@ def test_a_letter_of_two_tokens_is_scored_as_text():
     assert mmlu.answer(SmallVocabulary(), [None, None], np.zeros((2, 1))) == ["C", "B"]
 
 
-def test_lambda_is_a_softmax_over_the_documents():
-    found = Found(np.array([["a", "b"]]), np.array([[0.9, 0.5]], dtype=np.float32))
-    expected = np.exp([1.8, 1.0]) / np.exp([1.8, 1.0]).sum()
-    assert np.exp(task_items.log_weights([None], found, 0.5))[0] == pytest.approx(expected)
-
-
 def search(queries):
     """Three documents a query; the best two end in the letter or word that is right for 3 of 4 items."""
     hints = [q.split()[-1].rstrip("?") for q in queries]
@@ -152,20 +146,37 @@ def search(queries):
     )
 
 
-def count(text):
-    return len(text.split())
+REPLUG = params.Replug(top_k=3, temperature=1.0, mixture="token_mixture", vote=False)
+
+
+def evaluate(task, method, lm, search, key):
+    def count(text):
+        return len(text.split())
+
+    return evaluate_tasks.evaluate(task, evaluate_tasks.Setup(method, lm, search, count, 5, REPLUG, key))
 
 
 @pytest.mark.usefixtures("workplace")
 def test_documents_that_hold_the_answer_raise_accuracy_whatever_the_shards(raw, monkeypatch):
-    of = read(raw)["mmlu"]
-    closed = evaluate_tasks.evaluate(of, "closed_book", FakeLM(), None, count, CHOSEN, 1.0, "c")
-    whole = evaluate_tasks.evaluate(of, "replug", FakeLM(), search, count, CHOSEN, 1.0, "r")
+    task = read(raw)["mmlu"]
+    closed = evaluate(task, "closed_book", FakeLM(), None, "c")
+    whole = evaluate(task, "replug", FakeLM(), search, "r")
     assert whole.schema == evaluate_tasks.SCHEMA
     assert whole["correct"].to_pylist() == [True] * 40
-    assert sum(closed["correct"].to_pylist()) == sum(item.answers == ["A"] for item in of.items)
+    assert sum(closed["correct"].to_pylist()) == sum(item.answers == ["A"] for item in task.items)
     monkeypatch.setattr(evaluate_tasks, "SHARD", 7)
-    assert evaluate_tasks.evaluate(of, "replug", FakeLM(), search, count, CHOSEN, 1.0, "again").equals(whole)
+    assert evaluate(task, "replug", FakeLM(), search, "again").equals(whole)
+
+
+@pytest.mark.usefixtures("workplace")
+def test_open_questions_are_answered_under_the_mixture_and_mmlus_letters_by_next_tokens(raw):
+    class Mixing(FakeLM):
+        def generate_mixture(self, prompts, log_weights, max_tokens, stop="\n", *, sequence_mixture=False):
+            np.testing.assert_allclose(np.exp(log_weights), 1 / 3)
+            return [Generation(f" {len(prompts)} prompts, {max_tokens} tokens", -0.1, 1)] * len(log_weights)
+
+    task = evaluate_tasks.Task("nq", [Item(f"{i}", "", f"who is {i}", f"{i}:", ["x"]) for i in range(2)], {"": []}, "")
+    assert evaluate(task, "replug", Mixing(), search, "k")["prediction"].to_pylist() == ["6 prompts, 5 tokens"] * 2
 
 
 @pytest.mark.usefixtures("workplace")
@@ -174,7 +185,7 @@ def test_demonstrations_without_room_are_an_error_that_says_how_many_fit(raw):
         max_tokens = 60
 
     with pytest.raises(LongtailError, match=r"tasks\.mmlu_shots is 2, .* at most half of the 60 .*set it to 1 or"):
-        evaluate_tasks.evaluate(read(raw)["mmlu"], "closed_book", Small(), None, count, CHOSEN, 1.0, "k")
+        evaluate(read(raw)["mmlu"], "closed_book", Small(), None, "k")
 
 
 def test_metrics_by_hand():

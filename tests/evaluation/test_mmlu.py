@@ -118,7 +118,8 @@ def test_the_answer_a_is_a_letter_and_no_article(tmp_path, monkeypatch, said, ri
     monkeypatch.chdir(tmp_path)
     items = [item for item in mmlu.read(write(tmp_path, "csv"), "test", Rejects(0)) if item.answers == ["A"]]
     of = evaluate_tasks.Task("mmlu", items, {item.subject: [] for item in items}, "tasks.mmlu_shots")
-    chosen = params.Tasks(max_questions=9, mmlu_shots=1, qa_shots=1, new_tokens=1)
-    rows = evaluate_tasks.evaluate(of, "closed_book", Sure(said), None, len, chosen, 1.0, "k").to_pylist()
+    replug = params.Replug(top_k=1, temperature=1.0, mixture="token_mixture", vote=False)
+    setup = evaluate_tasks.Setup("closed_book", Sure(said), None, len, 1, replug, "k")
+    rows = evaluate_tasks.evaluate(of, setup).to_pylist()
     assert len(rows) == 4
     assert {(row["prediction"], row["correct"]) for row in rows} == {(said or "", right)}

@@ -14,8 +14,8 @@ import tiny_models
 from pipelines import params, params_file
 from pipelines.answering import answer
 from pipelines.errors import LongtailError
-from pipelines.evaluation import evaluate_tasks, mmlu, open_qa
-from pipelines.evaluation.task_items import Found
+from pipelines.evaluation import evaluate_tasks, mmlu
+from pipelines.evaluation.task_items import Found, read_open_qa
 from pipelines.lm.local import LocalModel
 from pipelines.questions import matching
 from pipelines.questions.entityquestions import read_questions
@@ -24,6 +24,7 @@ from pipelines.sources.rejects import Rejects
 pytestmark = pytest.mark.usefixtures("workplace")
 
 CHOSEN = params.Tasks(max_questions=20_000, mmlu_shots=5, qa_shots=16, new_tokens=4)
+REPLUG = params.Replug(top_k=2, temperature=1.0, mixture="token_mixture", vote=False)
 LONG, SHORT = 8_192, 2_048  # tokens that the models read at once
 
 
@@ -60,7 +61,8 @@ def search(queries):
 def evaluate(of: evaluate_tasks.Task, lm: LocalModel, method: str) -> list[dict]:
     found = search if method == "replug" else None
     count = lambda text: len(lm.tokenizer(text)["input_ids"])  # noqa: E731
-    return evaluate_tasks.evaluate(of, method, lm, found, count, CHOSEN, 1.0, f"{of.name}-{method}").to_pylist()
+    setup = evaluate_tasks.Setup(method, lm, found, count, CHOSEN.new_tokens, REPLUG, f"{of.name}-{method}")
+    return evaluate_tasks.evaluate(of, setup).to_pylist()
 
 
 class Prompted:
@@ -82,7 +84,8 @@ class Prompted:
 def test_all_questions_of_mmlu_are_asked_with_five_shots_of_their_subject(read):
     of, lm = read["mmlu"], Prompted()
     assert {subject: len(items) for subject, items in of.shots.items()} == dict.fromkeys(mmlu.CATEGORIES, 5)
-    table = evaluate_tasks.evaluate(of, "closed_book", lm, None, len, CHOSEN, 1.0, "k")
+    setup = evaluate_tasks.Setup("closed_book", lm, None, len, CHOSEN.new_tokens, REPLUG, "k")
+    table = evaluate_tasks.evaluate(of, setup)
     assert len(table) == len(lm.prompts) == 14_042
     right = pc.equal(pc.list_element(table["answers"], 0), "A")
     assert table["correct"].equals(right)
@@ -141,9 +144,9 @@ def test_the_hubs_layouts_hold_the_same_questions_under_the_same_ids(real, tmp_p
     lines = (real / "qa/NQ-open.dev.jsonl").read_text(encoding="utf-8").splitlines()
     (tmp_path / "hub").mkdir()
     pq.write_table(pa.Table.from_pylist([json.loads(line) for line in lines]), tmp_path / "hub/NQ-open.dev.parquet")
-    questions = open_qa.read(tmp_path / "hub", Rejects(0))
+    questions = read_open_qa(tmp_path / "hub", Rejects(0))
     assert len(questions) == 3610
-    assert questions == open_qa.read(tmp_path / "own", Rejects(0))
+    assert questions == read_open_qa(tmp_path / "own", Rejects(0))
 
 
 def test_all_files_of_entityquestions_are_prompted_and_answered(real, lms, root, tmp_path):
@@ -159,7 +162,8 @@ def test_all_files_of_entityquestions_are_prompted_and_answered(real, lms, root,
     few = few.append_column("split", pa.array(["test"] * len(few)))
     chosen = params_file.load("answer", path=root / "params.yaml").answer
     chosen = chosen.model_copy(update={"n_shots": 15, "new_tokens": 4})
-    rows = answer.answer(few, "entityquestions", "closed_book", lms[SHORT], None, chosen, 0, "k").to_pylist()
+    setup = answer.Setup("entityquestions", "closed_book", lms[SHORT], None, chosen, REPLUG, 0, "k")
+    rows = answer.answer(few, setup).to_pylist()
     assert sorted(row["question_id"] for row in rows) == sorted(few["question_id"].to_pylist())
     assert min(row["prompt_tokens"] for row in rows) > 15 * 10
     right = dict(zip(few["question_id"].to_pylist(), few["possible_answers"].to_pylist(), strict=True))
