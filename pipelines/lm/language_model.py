@@ -69,7 +69,7 @@ class LanguageModel(Protocol):
         *,
         sequence_mixture: bool = False,
     ) -> list[Generation]:
-        """The greedy text of each question under a mixture of its k prompts: sum_d w_d p(token | prompt d, text so far).
+        """The greedy text of each question under a mixture of its prompts: sum_d w_d p(token | prompt d, text so far).
 
         `prompts` are k in a row for each question, `log_weights` (questions, k) the logarithms of the prompts' weights.
         A prompt of weight 0 (-inf) is not read. With `sequence_mixture` a prompt's weight at each token is its first

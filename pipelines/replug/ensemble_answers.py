@@ -1,4 +1,4 @@
-"""REPLUG's answers: one from the k prompts of a question, generated under the mixture or elected by a vote (§3.2, §6.3).
+"""REPLUG's answers: one from a question's k prompts, generated under the mixture or elected by a vote (§3.2, §6.3).
 
 `replug.mixture` and `replug.vote` decide which. The vote needs no more of a language model than its answers and their
 log-probabilities, so it is the way for models on servers, which show only the likeliest next tokens.
