@@ -6,15 +6,14 @@ from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
 
-import duckdb
 import numpy as np
 
-from pipelines.errors import LongtailError
+from pipelines.answering import answer_files
 
-COSTS = {  # closed-book and augmented answer's, by the unit that `thresholds.cost` names
-    "retrievals": ("0.0", "1.0"),
-    "tokens": ("(c.prompt_tokens + c.new_tokens) / 1000", "(a.prompt_tokens + a.new_tokens) / 1000"),  # thousands
-    "money": ("c.cost", "a.cost"),
+COSTS = {  # of an answer in the units of `thresholds.cost`; retrievals are counted apart, as they are no column
+    "retrievals": "0",
+    "tokens": "(prompt_tokens + new_tokens) / 1000",  # thousands
+    "money": "cost",
 }
 
 
@@ -61,48 +60,24 @@ class Pairs:
 
 
 def read_pairs(questions: Path, closed_book: Path, augmented: Path, cost: str = "retrievals") -> Pairs:
-    """Join the question set and two answer files on the question id (the text is no key: the published set repeats
-    some).
+    """The questions of both answer files whose subject's popularity is known.
 
-    `cost` is one of COSTS. Raises LongtailError naming an id that a file has twice, or lacks where another has it.
+    `cost` is one of COSTS. Raises LongtailError as `answer_files.join` does.
     """
-    for file in (questions, closed_book, augmented):
-        doubled = f"SELECT question_id FROM '{file}' GROUP BY question_id HAVING count(*) > 1"
-        _refuse(doubled, f"{file}: has the id {{}} more than once, expected every id once")
-    for file, other in ((closed_book, augmented), (augmented, closed_book), (questions, closed_book)):
-        missing = f"SELECT question_id FROM '{other}' ANTI JOIN '{file}' USING (question_id)"
-        _refuse(missing, f"{file}: lacks the id {{}} of {other}, expected the same questions")
-    for file in (closed_book, augmented):
-        unjudged = f"SELECT question_id FROM '{file}' WHERE correct IS NULL"
-        _refuse(unjudged, f"{file}: does not say whether the answer to the id {{}} is right, expected it of all")
-    costs = [f"CAST({one} AS DOUBLE)" for one in COSTS[cost]]
-    rows = duckdb.sql(
-        f"""
-        SELECT coalesce(CAST(s_uri AS VARCHAR), subj, question_id) AS subjects, q.relation AS relations,
-               CAST(s_pop AS DOUBLE) AS popularity, exp(CAST(c.mean_log_prob AS DOUBLE)) AS confidence,
-               c.correct AS closed, a.correct AS augmented, {costs[0]} AS closed_cost, {costs[1]} AS augmented_cost
-        FROM '{closed_book}' c JOIN '{augmented}' a USING (question_id) JOIN '{questions}' q USING (question_id)
-        ORDER BY q.relation, s_pop, question_id
-        """
-    ).fetchnumpy()
-    known = ~np.ma.getmaskarray(rows["popularity"])
-    column = {name: values[known] for name, values in rows.items()}
-    numbers = {name: np.ma.filled(column[name], np.nan) for name in ("confidence", "closed_cost", "augmented_cost")}
+    columns = {"correct": "correct", "confidence": "exp(CAST(mean_log_prob AS DOUBLE))", "cost": COSTS[cost]}
+    joined = answer_files.join(questions, {"closed_book": closed_book, "augmented": augmented}, columns)
+    rows = np.lexsort((joined.ids.astype(str), joined.popularity, joined.relations.astype(str)))
+    rows = rows[np.isfinite(joined.popularity[rows])]
+    closed, retrieved = joined.answers["closed_book"], joined.answers["augmented"]
     return Pairs(
-        subjects=np.ma.getdata(column["subjects"]).astype(object),
-        relations=np.ma.getdata(column["relations"]).astype(object),
-        signal=np.ma.getdata(column["popularity"]),
-        popularity=np.ma.getdata(column["popularity"]),
-        closed=np.ma.getdata(column["closed"]).astype(bool),
-        augmented=np.ma.getdata(column["augmented"]).astype(bool),
-        excluded=int((~known).sum()),
-        **numbers,
+        subjects=joined.subjects[rows],
+        relations=joined.relations[rows],
+        signal=joined.popularity[rows],
+        popularity=joined.popularity[rows],
+        confidence=closed["confidence"][rows],
+        closed=closed["correct"][rows] == 1,
+        augmented=retrieved["correct"][rows] == 1,
+        closed_cost=closed["cost"][rows],
+        augmented_cost=retrieved["cost"][rows] + (cost == "retrievals"),
+        excluded=len(joined.ids) - len(rows),
     )
-
-
-def _refuse(query: str, message: str) -> None:
-    """Raises LongtailError where the query finds ids, naming the first."""
-    found = [row[0] for row in duckdb.sql(f"{query} ORDER BY question_id").fetchall()]
-    if found:
-        more = f" (and {len(found) - 1:,} more)" if len(found) > 1 else ""
-        raise LongtailError(f"{message.format(f'{found[0]}{more}')}; run the answer stages again or repair the file")
