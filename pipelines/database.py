@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -62,3 +62,11 @@ def write(db: duckdb.DuckDBPyConnection, query: str, path: Path) -> None:
                 held, whole = held.slice(ROW_GROUP), whole + 1
         if held.num_rows or not whole:
             writer.write_table(held.combine_chunks())
+
+
+def mapped(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.Table:
+    """Record batches as a table in the file `path`; only the rows that are looked at come into memory."""
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return pa.ipc.open_file(pa.memory_map(str(path))).read_all()

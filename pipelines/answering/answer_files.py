@@ -71,7 +71,10 @@ def join(questions: Path, files: Mapping[str, Path], columns: Mapping[str, str])
 
 
 def _read(query: str, file: Path) -> dict[str, np.ndarray]:
-    """The columns of a query on a file, ordered by question id: numbers as floats with NaN for null, text as objects."""
+    """The columns of a query on a file, ordered by question id; numbers as floats with NaN for null, text as objects.
+
+    Raises LongtailError naming an id that the file has twice.
+    """
     rows = duckdb.execute(f"{query} ORDER BY question_id", [str(file)]).fetchnumpy()
     columns = {
         name: np.ma.filled(values, np.nan) if values.dtype.kind == "f" else np.ma.getdata(values)

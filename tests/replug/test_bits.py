@@ -11,7 +11,7 @@ import pytest
 from pipelines import params
 from pipelines.replug import bits
 
-SETTINGS = {"top_k": 3, "temperature": 0.5}
+SETTINGS = {"top_k": 3, "temperature": 0.5, "vote": False}
 
 
 @pytest.fixture
