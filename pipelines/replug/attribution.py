@@ -66,14 +66,14 @@ def attribute(params: SimpleNamespace) -> stage.Metrics:
                 for block in responsibility.read(tables, name, replug.top_k, BLOCK):
                     stop = start + len(block.ids)
                     assert queries["query_id"][start:stop].to_pylist() == list(block.ids), "data/logprobs is of others"
-                    found = responsibility.attribute(block, replug.temperature, replug.mixture)
+                    shares = responsibility.attribute(block, replug.temperature, replug.mixture)
                     continuations = queries["continuation"][start:stop].to_numpy()
                     frequencies = frequency[bounds[start] : bounds[stop]].to_numpy()
-                    token_rows.write_table(_tokens(lm, name, block, found, continuations, frequencies))
-                    add_text_rows(_texts(lm, name, block, found))
+                    token_rows.write_table(_tokens(lm, name, block, shares, continuations, frequencies))
+                    add_text_rows(_texts(lm, name, block, shares))
                     real = block.real
-                    none, nats = -block.closed[real], -found.mixed[real]
-                    sums.add(none, nats, found.memory[real], frequencies, np.repeat(clusters[start:stop], block.lengths))
+                    none, nats, memory = -block.closed[real], -shares.mixed[real], shares.memory[real]
+                    sums.add(none, nats, memory, frequencies, np.repeat(clusters[start:stop], block.lengths))
                     start = stop
                 figures[name] = sums.figures(params)
     shards.write_json(METRICS, figures)
@@ -109,7 +109,7 @@ def _tokens_schema() -> pa.Schema:
 
 
 def _tokens(
-    lm: str, retriever: str, texts: Texts, found: Attribution, continuations: np.ndarray, frequency: np.ndarray
+    lm: str, retriever: str, texts: Texts, shares: Attribution, continuations: np.ndarray, frequency: np.ndarray
 ) -> pa.Table:
     """The rows of tokens.parquet for a block; `frequency` (tokens,) is that of each token's word."""
     import numpy as np
@@ -128,8 +128,8 @@ def _tokens(
         np.broadcast_to(np.arange(real.shape[1], dtype=np.int32), real.shape)[real],
         tokens,
         pa.array(frequency, pa.int64(), mask=frequency == UNKNOWN),
-        *(array[real].astype(np.float32) for array in (texts.closed, found.mixed, found.memory)),
-        *(_lists(np.moveaxis(array, 1, 2)[real]) for array in (found.documents, found.responsibilities)),
+        *(array[real].astype(np.float32) for array in (texts.closed, shares.mixed, shares.memory)),
+        *(_lists(np.moveaxis(array, 1, 2)[real]) for array in (shares.documents, shares.responsibilities)),
     ]
     return pa.table(columns, schema=_tokens_schema())
 
@@ -137,20 +137,20 @@ def _tokens(
 def _texts_schema() -> pa.Schema:
     import pyarrow as pa
 
-    shares = pa.list_(pa.float32())
+    list_of_shares = pa.list_(pa.float32())
     return pa.schema(
         [
             *((name, pa.string()) for name in ("lm", "retriever", "query_id")),
             ("tokens", pa.int32()),
             *((name, pa.float64()) for name in ("nats_none", "nats")),
             ("memory", pa.float32()),
-            *((name, shares) for name in ("documents", "weights")),
+            *((name, list_of_shares) for name in ("documents", "weights")),
             ("doc_ids", pa.list_(pa.string())),
         ]
     )
 
 
-def _texts(lm: str, retriever: str, texts: Texts, found: Attribution) -> pa.Table:
+def _texts(lm: str, retriever: str, texts: Texts, shares: Attribution) -> pa.Table:
     """The rows of texts.parquet for a block."""
     import numpy as np
     import pyarrow as pa
@@ -164,10 +164,10 @@ def _texts(lm: str, retriever: str, texts: Texts, found: Attribution) -> pa.Tabl
         texts.ids,
         texts.lengths.astype(np.int32),
         -texts.closed.sum(1),
-        -np.where(texts.real, found.mixed, 0.0).sum(1),
-        of_texts(found.memory, texts).astype(np.float32),
-        _lists(of_texts(found.documents, texts)),
-        _lists(found.weights),
+        -np.where(texts.real, shares.mixed, 0.0).sum(1),
+        of_texts(shares.memory, texts).astype(np.float32),
+        _lists(of_texts(shares.documents, texts)),
+        _lists(shares.weights),
         pa.ListArray.from_arrays(np.arange(0, n * k + 1, k, np.int32), pa.array(texts.doc_ids.ravel())),
     ]
     return pa.table(columns, schema=_texts_schema())
