@@ -1,4 +1,4 @@
-"""Questions answered both ways, which is what a threshold chooses between (PopQA, section 6)."""
+"""Questions with a closed-book and a retrieval-augmented answer: a threshold chooses between the two (PopQA, §6)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 
 from pipelines.answering import answer_files
 
-COSTS = {  # of an answer in the units of `thresholds.cost`; retrievals are counted apart, as they are no column
-    "retrievals": "0",
+COSTS = {  # an answer's cost by `thresholds.cost`, as SQL
+    "retrievals": "0",  # read_pairs adds 1 for the augmented answer
     "tokens": "(prompt_tokens + new_tokens) / 1000",  # thousands
     "money": "cost",
 }
@@ -24,29 +24,27 @@ class Pairs:
     subjects: np.ndarray  # str
     relations: np.ndarray  # str
     signal: np.ndarray  # what a threshold is a cut of, float64, not negative
-    popularity: np.ndarray  # monthly page views, float64: the signal, unless another decides
-    confidence: np.ndarray  # geometric mean of the closed-book answer's token probabilities, float64; NaN not known
+    popularity: np.ndarray  # monthly page views, float64: the signal, unless something else decides
+    confidence: np.ndarray  # geometric mean of the closed-book answer's token probabilities, float64; NaN if not known
     closed: np.ndarray  # closed-book answer right, bool
     augmented: np.ndarray  # retrieval-augmented answer right, bool
-    closed_cost: np.ndarray  # float64; NaN where not known
-    augmented_cost: np.ndarray
-    excluded: int  # questions left out because their subject's popularity is not known
+    closed_cost: np.ndarray  # float64; NaN if not known
+    augmented_cost: np.ndarray  # float64; NaN if not known
+    excluded: int  # number of questions left out because their subject's popularity is not known
 
     def gains(self, cost_weight: float) -> np.ndarray:
-        """What retrieving gains each question, (n,): augmented minus closed-book, less `cost_weight` x the extra
-        cost.
-        """
+        """What retrieving gains each question, (n,): augmented - closed-book correctness - cost_weight * extra cost."""
         gains = self.augmented.astype(np.int32) - self.closed
         return gains - cost_weight * (self.augmented_cost - self.closed_cost) if cost_weight else gains
 
     def members(self) -> dict[str, slice]:
-        """Each relation's questions."""
+        """Relation -> its questions."""
         new = np.flatnonzero(self.relations[1:] != self.relations[:-1]) + 1
         bounds = [0, *new, len(self.relations)] if len(self.relations) else []
         return {self.relations[start]: slice(start, end) for start, end in pairwise(bounds)}
 
     def usable(self, min_questions: int) -> bool:
-        """Whether some relation has questions enough for a threshold of its own."""
+        """Whether some relation has enough questions for a threshold of its own."""
         return any(rows.stop - rows.start >= min_questions for rows in self.members().values())
 
     def take(self, rows: np.ndarray | slice) -> Pairs:
