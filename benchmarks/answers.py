@@ -5,7 +5,7 @@
 
 Every model of `lms` answers the same questions of the finished run in data/ by every method, in one process, one method
 after another. Opening models and indexes is not counted. The first columns are of retrieving for every question. The
-columns "adaptive" are of retrieving only below the thresholds of data/adaptive/thresholds.json, and answering
+columns "adaptive" are of retrieving only below the thresholds of data/adaptive/popularity/thresholds.json, and answering
 closed-book otherwise; the seconds of both methods are weighed by the share of questions that each answers. A local
 model costs nothing, so its cost is what a server would take for the same tokens at --price for 1,000 of them.
 """
@@ -25,9 +25,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines import params_file
+from pipelines import catalogue, params_file
 from pipelines.answering import answer, passages
-from pipelines.answering.answer_files import DATASETS, METHODS
+from pipelines.answering.answer_files import METHODS
 
 DATA = Path("data").absolute()
 
@@ -49,8 +49,8 @@ def answered(chosen, name: str, method: str, dataset: str, questions: pa.Table) 
 
 def compare(chosen, name: str, dataset: str, price: float) -> list[str]:
     """Markdown: a line for each method of one language model, and what adaptive retrieval saves of it."""
-    questions = pq.read_table(DATA / dataset / f"{dataset}.parquet")
-    cuts = json.loads((DATA / "adaptive/thresholds.json").read_text())["thresholds"][dataset].get(name, {})
+    questions = pq.read_table(DATA / "questions" / dataset / f"{dataset}.parquet")
+    cuts = json.loads((DATA / "adaptive/popularity/thresholds.json").read_text())["thresholds"][dataset].get(name, {})
     popularity = dict(zip(*(questions[c].to_pylist() for c in ("question_id", "s_pop")), strict=True))
     relations = dict(zip(*(questions[c].to_pylist() for c in ("question_id", "relation")), strict=True))
     heads = ["method", "seconds", "LM calls", "tokens", "cost", "accuracy"]
@@ -93,11 +93,11 @@ def _retrieves(cuts: dict[str, float | None], relation: str, popularity: int | N
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dataset", choices=DATASETS, default="popqa")
+    parser.add_argument("--dataset", choices=catalogue.names("answered"), default="popqa")
     parser.add_argument("--questions", type=int, default=300)
     parser.add_argument("--price", type=float, default=0.02, help="of 1,000 tokens, for a local model's tokens")
     given = parser.parse_args()
-    chosen = params_file.load("seed", "compute", "lm", "lms", "retriever", "replug", "answer")
+    chosen = params_file.load("seed", "compute", "lm", "lms", "retriever", "replug", "answer", "parts")
     chosen.answer = chosen.answer.model_copy(update={"max_questions": given.questions})
     os.environ["OMP_NUM_THREADS"] = str(chosen.compute.threads)
     folder = Path(tempfile.mkdtemp())

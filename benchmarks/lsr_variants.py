@@ -44,7 +44,7 @@ found = language_modelling.figures(measured, texts, p)
 rows = duckdb.sql('''
     SELECT coalesce(CAST(s_uri AS VARCHAR), subj, question_id) AS subject, d.doc_has_answer AS dense,
            l.doc_has_answer AS lsr
-    FROM read_parquet('data/popqa/popqa.parquet') JOIN read_parquet('{dense}') d USING (question_id)
+    FROM read_parquet('data/questions/popqa/popqa.parquet') JOIN read_parquet('{dense}') d USING (question_id)
     JOIN read_parquet('{lsr}') l USING (question_id) ORDER BY question_id''').fetchnumpy()
 columns = {name: np.ma.getdata(rows[name]).astype(float) for name in ("dense", "lsr")}
 columns["recall_gain"] = columns["lsr"] - columns["dense"]

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines import params_file
+from pipelines import catalogue, params_file
 from pipelines.errors import LongtailError
 
 app = typer.Typer(
@@ -135,10 +135,7 @@ def plan() -> None:
         print(line)
 
 
-class Corpus(StrEnum):
-    wikipedia = "wikipedia"
-    pile = "pile"
-    wikitext = "wikitext"
+Corpus = StrEnum("Corpus", catalogue.names("documents"))
 
 
 class Method(StrEnum):
@@ -151,7 +148,7 @@ class Method(StrEnum):
 def search(
     text: Annotated[str, typer.Argument(help="What to look for.")],
     k: Annotated[int, typer.Option("-k", min=1, help="How many documents.")] = 5,
-    corpus: Annotated[Corpus, typer.Option(help="Where to look.")] = Corpus.wikipedia,
+    corpus: Annotated[Corpus | None, typer.Option(help="Where to look, in place of parts.datastore.")] = None,
     retriever: Annotated[Method, typer.Option(help="dense is the untuned encoder, lsr the tuned one.")] = Method.lsr,
     as_json: Annotated[bool, typer.Option("--json", help="All of each document, as a JSON list.")] = False,
 ) -> None:
@@ -162,6 +159,8 @@ def search(
 
     from flows import explore
 
+    parts = params_file.load("parts").parts
+    corpus = corpus or parts.datastore or next(iter(parts.corpora), "")
     hits = explore.search(text, corpus, retriever, k)
     if as_json:
         print(json.dumps([asdict(hit) for hit in hits], ensure_ascii=False, indent=1))
@@ -185,7 +184,7 @@ def ask(
     from pipelines.adaptive import ask
 
     question = question.encode(errors="replace").decode()  # an argument that is no UTF-8: no tokenizer takes it
-    chosen = params_file.load("seed", "lm", "lms", "compute", "retriever", "answer")
+    chosen = params_file.load("seed", "lm", "lms", "compute", "retriever", "answer", "parts")
     asked = ask.ask(question, lm or chosen.lms[0], retriever.value, chosen, subject=subject, data=Path("data"))
     if as_json:
         print(json.dumps(asdict(asked), ensure_ascii=False, indent=1))
@@ -255,9 +254,7 @@ def release(
         print(landing.land(version, out))
 
 
-class QuestionSet(StrEnum):
-    popqa = "popqa"
-    entityquestions = "entityquestions"
+QuestionSet = StrEnum("QuestionSet", catalogue.names("answered"))
 
 
 @app.command("import-answers")

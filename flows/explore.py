@@ -32,11 +32,11 @@ def search(text: str, corpus: str, retriever: str, k: int) -> list[Hit]:
 
     chosen = params_file.load("retriever", "compute")
     text = text.encode(errors="replace").decode()  # an argument that is no UTF-8: no tokenizer takes it
-    index, docs = Path(f"data/index/{corpus}/{retriever}"), Path(f"data/corpus/{corpus}/docs.parquet")
+    index, docs = Path(f"data/index/{retriever}/{corpus}"), Path(f"data/corpus/{corpus}/docs.parquet")
     if not text.strip():
         raise LongtailError("the text is empty, expected some words to look for")
     if not index.is_dir():
-        there = ", ".join(sorted(f"{one.parent.name} by {one.name}" for one in Path("data/index").glob("*/*")))
+        there = ", ".join(sorted(f"{one.name} by {one.parent.name}" for one in Path("data/index").glob("*/*")))
         raise LongtailError(f"{index}: no such index; `longtail run` makes it" + (f"; there are {there}" * bool(there)))
     found = open_retriever(index, docs, ENCODERS[retriever], chosen.retriever, chosen.compute)
     positions, scores = (row[0] for row in found.search([text], k))
@@ -64,7 +64,11 @@ def attribute(query_id: str, retriever: str, page: Path) -> Iterator[str]:
     from pipelines import shards
     from pipelines.report import attribution_page
 
-    text = attribution_page.one_text(Path("data"), retriever, query_id, "The text")
+    data, corpora = Path("data"), params_file.load("parts").parts.scored
+    scored_in = [corpus for corpus in corpora if attribution_page.holds(data, corpus, query_id)] or corpora
+    if not scored_in:
+        raise LongtailError("params.yaml: parts.scored is empty, expected a corpus whose test queries are scored")
+    text = attribution_page.one_text(data, scored_in[0], retriever, query_id, "The text")
     yield text["summary"]
     yield f"{'without':>10} {'with':>10} {'bits':>6} {'memory':>8}  token"
     for token in text["tokens"]:

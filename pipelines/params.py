@@ -10,6 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
+from pipelines import catalogue
+
 PositiveInt = Annotated[int, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 PositiveFloat = Annotated[float, Field(gt=0)]
@@ -21,12 +23,19 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=())
 
 
+def _known(names: list[str], known: list[str]) -> list[str]:
+    """The names, each once and all of them known; pydantic turns the ValueError into the user's error."""
+    if len(set(names)) < len(names) or not set(names) <= set(known):
+        raise ValueError(f"should be names, each once, of: {', '.join(known)}")
+    return names
+
+
 class Compute(Section):
-    threads: PositiveInt  # a process's: weights depend on it, so it is never taken from the machine
-    workers: PositiveInt  # processes at once, of stages side by side or of one's shards; never part of the result
-    executor: Literal["local", "dask"]  # whose processes shards are mapped over
-    dask: Annotated[str, Field(pattern=r"^(\w+://)?[^\s/]+:\d+$")] | None  # the scheduler's address
-    device: Literal["cpu", "cuda"]  # of torch; FAISS and DuckDB stay on the CPU
+    threads: PositiveInt  # threads of each process; trained weights depend on it, so it is not taken from the machine
+    workers: PositiveInt  # processes at once: stages side by side, or one stage's shards; never changes a result
+    executor: Literal["local", "dask"]  # what runs shards: processes on this machine, or a Dask cluster
+    dask: Annotated[str, Field(pattern=r"^(\w+://)?[^\s/]+:\d+$")] | None  # dask: address of the scheduler
+    device: Literal["cpu", "cuda"]  # where torch computes; FAISS and DuckDB stay on the CPU
 
     @field_validator("dask")
     @classmethod
@@ -37,37 +46,37 @@ class Compute(Section):
 
 
 class Ingest(Section):
-    max_reject_share: Share  # more rejected rows than this stop the stage
-    memory_gb: PositiveFloat  # of joins and name searches; beyond it they spill to disk or take several passes
+    max_reject_share: Share  # a larger share of rejected rows stops the stage
+    memory_gb: PositiveFloat  # GB for joins and name searches; larger ones spill to disk or take several passes
 
 
 class Fetch(Section):
     source: Literal["world", "files", "wikimedia"]  # the generated world, files on disk, or Wikimedia's servers
-    root: str | None  # source: files: where the files lie
-    files: dict[str, list[str]]  # data set under data/raw -> globs below root (files) or URLs (wikimedia)
+    root: str | None  # files: the folder that they lie in
+    files: dict[str, list[str]]  # data set of the catalogue -> globs below root (files) or URLs (wikimedia)
 
 
 class World(Section):
     """The offline sample: one fictional world written in the sources' formats."""
 
-    entities: PositiveInt  # with an article each
-    month: Month  # of the page views
+    entities: PositiveInt  # entities of the world; each has an article
+    month: Month  # month of the page views, YYYY-MM
     lm_documents: PositiveInt  # documents in the C4 shards, which the tiny language model is trained on
-    lm_shards: PositiveInt  # files they are written to
-    lm_mixture: dict[Literal["world", "reading", "distractor"], Share]  # shares of those documents
-    pile_documents: PositiveInt  # of each entity
+    lm_shards: PositiveInt  # C4 files that the documents are written to
+    lm_mixture: dict[Literal["world", "reading", "distractor"], Share]  # share of each kind among the C4 documents
+    pile_documents: PositiveInt  # Pile documents about each entity
     questions: PositiveInt  # in each of EntityQuestions, MMLU, Natural Questions and TriviaQA
-    popularity_mean: float  # of log10 of the monthly page views
-    popularity_sd: PositiveFloat  # likewise
-    mention_exponent: PositiveFloat  # mentions in the language model's text ~ popularity ** this
-    namesake_share: Share  # entities that share a more popular one's name
+    popularity_mean: float  # mean of log10 of the monthly page views
+    popularity_sd: PositiveFloat  # standard deviation of log10 of the monthly page views
+    mention_exponent: PositiveFloat  # mentions in the C4 documents grow as popularity to this power
+    namesake_share: Share  # share of entities that have the name of a more popular entity
 
 
 class Wikidata(Section):
     source: Literal["dump", "query_service"]  # the dump under data/raw, or a SPARQL endpoint
     query_service: str  # address of a SPARQL endpoint
     api: str  # address of the entity API (MediaWiki's api.php)
-    page: PositiveInt  # query_service: statements asked for at once; halved where the service runs out of time
+    page: PositiveInt  # query_service: statements per request; halved when the service runs out of time
 
 
 class Entities(Section):
@@ -77,15 +86,15 @@ class Entities(Section):
 class Popularity(Section):
     source: Literal["dump", "api"]  # the monthly dump, or a REST API asked page by page
     api: str  # address of the page views REST API
-    month: Month  # YYYY-MM, whose page views count
-    agents: Literal["all-agents", "user"]  # all, as published, or without spiders and bots
+    month: Month  # month whose page views are the popularity, YYYY-MM
+    agents: Literal["all-agents", "user"]  # whose views count: all, as in the published PopQA, or without bots
 
 
 class PopQA(Section):
     source: Literal["wikidata", "published", "both"]  # built from triples, the published set, or both
-    sampling: Literal["term_frequency", "all"]  # up to the cap by weight of term frequency, or every triple
-    per_relation: PositiveInt  # cap
-    train_share: Share  # of subjects set apart for LSR's questions, never evaluated
+    sampling: Literal["term_frequency", "all"]  # triples drawn by term frequency up to per_relation, or all
+    per_relation: PositiveInt  # term_frequency: questions of a relation, at most
+    train_share: Share  # share of subjects whose questions LSR may learn from; they are never evaluated
 
 
 class C4(Section):
@@ -96,16 +105,21 @@ class Tokenizer(Section):
     source: Literal["train", "pretrained"]  # trained here (byte-level BPE), or read
     path: str | None  # pretrained: local folder or Hub name
     revision: str | None  # pretrained from the Hub: a commit
-    vocab_size: PositiveInt | None  # train
-    text: list[Literal["c4", "pile", "wikipedia"]]  # train: the data sets under data/raw it learns from
+    vocab_size: PositiveInt | None  # train: entries of the vocabulary
+    text: list[str]  # train: the data sets under data/raw it learns from
     sample_mb: PositiveInt  # train: megabytes of that text
+
+    @field_validator("text")
+    @classmethod
+    def _readable(cls, value: list[str]) -> list[str]:
+        return _known(value, catalogue.names("documents"))
 
 
 class CorpusOf(Section):
-    documents: PositiveInt | None  # at most, of source documents drawn by hash; null: all
-    weights: dict[str, PositiveFloat] | None  # subset -> weight in that draw; subsets not named stay out; null: all 1
-    query_share: Share  # of source documents kept out of the corpus, for language-modelling queries
-    query_files: str | None  # glob on names of files, instead: theirs are all test queries, from beginning to end
+    documents: PositiveInt | None  # documents of the corpus, at most, drawn by hash; null: all
+    weights: dict[str, PositiveFloat] | None  # subset -> weight in the draw of documents; others left out; null: all 1
+    query_share: Share  # share of source documents that become language-modelling queries in place of documents
+    query_files: str | None  # glob of file names whose source documents become test queries, whole; null: query_share
 
     @field_validator("query_files")
     @classmethod
@@ -119,16 +133,10 @@ class CorpusOf(Section):
         return self.query_share > 0 or self.query_files is not None
 
 
-class Corpus(Section):
-    wikipedia: CorpusOf
-    pile: CorpusOf
-    wikitext: CorpusOf
-
-
 class Chunk(Section):
-    tokens: PositiveInt  # of the main language model, in a document
-    min_tokens: PositiveInt  # at most tokens
-    short: Literal["merge", "drop"]  # a last piece shorter than min_tokens
+    tokens: PositiveInt  # tokens of a document
+    min_tokens: PositiveInt  # tokens that the last piece of a text needs to be a document; at most chunk.tokens
+    short: Literal["merge", "drop"]  # what becomes of a last piece shorter than min_tokens
 
     @field_validator("min_tokens")
     @classmethod
@@ -139,13 +147,13 @@ class Chunk(Section):
 
 
 class Queries(Section):
-    context_tokens: PositiveInt  # of a language-modelling query, what is known
-    continuation_tokens: PositiveInt  # and what is to be predicted
-    validation_share: Share  # of the query source documents
-    test_share: Share  # with validation_share at most 1; the rest is for training
-    per_document: PositiveInt  # at most, from the beginning of a source document; no bound under query_files
-    max_per_split: PositiveInt  # queries, drawn by hash
-    near_duplicate: Annotated[float, Field(gt=0, le=1)]  # MinHash Jaccard similarity of source documents: dropped
+    context_tokens: PositiveInt  # tokens of a query that are given
+    continuation_tokens: PositiveInt  # tokens of a query that are predicted
+    validation_share: Share  # share of the queries' source documents for validation
+    test_share: Share  # share of the queries' source documents for tests; what remains is for training
+    per_document: PositiveInt  # queries of a source document, at most, from its beginning; no bound under query_files
+    max_per_split: PositiveInt  # queries of a split, at most, drawn by hash
+    near_duplicate: Annotated[float, Field(gt=0, le=1)]  # Jaccard similarity from which a query's document is dropped
 
     @field_validator("test_share")
     @classmethod
@@ -156,40 +164,40 @@ class Queries(Section):
 
 
 class Phase(Section):
-    until: Share  # share of the steps at which this phase ends
-    weights: dict[str, float]  # kind of text -> share of the tokens
+    until: Share  # share of all steps after which the phase ends
+    weights: dict[str, float]  # kind of text -> share of the phase's tokens; empty: as they come
 
 
 class LMTraining(Section):
-    hidden_size: PositiveInt  # this and the next four: a Llama's shape
-    layers: PositiveInt
-    heads: PositiveInt
-    intermediate_size: PositiveInt
-    positions: PositiveInt
-    steps: PositiveInt  # of AdamW
-    batch_size: PositiveInt  # sequences
-    learning_rate: PositiveFloat  # the highest: after warm-up, before decay
-    attention_dropout: Annotated[float, Field(ge=0, lt=1)]  # share of attention weights
-    answer_weight: PositiveFloat  # of an answer's tokens in the loss, others 1
-    dtype: Literal["fp32", "bf16"]  # of the products, by autocast
-    phases: list[Phase]
+    hidden_size: PositiveInt  # width of the Llama-like model
+    layers: PositiveInt  # layers
+    heads: PositiveInt  # attention heads
+    intermediate_size: PositiveInt  # width of the feed-forward layers
+    positions: PositiveInt  # tokens that the model reads at once
+    steps: PositiveInt  # steps of AdamW
+    batch_size: PositiveInt  # sequences in a step
+    learning_rate: PositiveFloat  # highest learning rate, after warm-up and before decay
+    attention_dropout: Annotated[float, Field(ge=0, lt=1)]  # share of attention weights dropped in training
+    answer_weight: PositiveFloat  # weight of an answer's tokens in the loss; other tokens weigh 1
+    dtype: Literal["fp32", "bf16"]  # number format of matrix products
+    phases: list[Phase]  # what is learnt when
 
 
 class LMServer(Section):
     """A server with OpenAI's completions interface; its key, if it wants one, is $LONGTAIL_API_KEY."""
 
     url: Annotated[str, Field(pattern=r"^https?://[^\s@]+$")]  # base address, as https://host/v1; without a password
-    max_tokens: PositiveInt  # of prompt and continuation together; vLLM and llama.cpp: one less than their context
-    tokenizer: str | None  # the model's: local folder or Hub name (at lm's revision); null: prompts go as texts, uncut
+    max_tokens: PositiveInt  # tokens of prompt and continuation; vLLM and llama.cpp: one less than their context
+    tokenizer: str | None  # local folder or Hub name (at lm.<name>.revision); null: prompts are sent as text, uncut
     batch_size: PositiveInt  # prompts in a request
-    concurrency: PositiveInt  # requests at the same time, of each stage
-    logprobs: PositiveInt  # likeliest next tokens to ask for, where one is to be chosen
-    extra: dict[str, bool | int | float | str]  # more fields of each request: what the server has beyond the interface
-    requests_per_minute: PositiveInt | None  # this and the next: of all stages together; null: no limit
-    tokens_per_minute: PositiveInt | None
-    prompt_price: Annotated[float, Field(ge=0)]  # of 1,000 tokens, in any currency
-    completion_price: Annotated[float, Field(ge=0)]  # likewise
-    max_cost: PositiveFloat | None  # of all that was ever asked of the model here (lm/ledger.py); null: no limit
+    concurrency: PositiveInt  # requests at the same time, by each stage
+    logprobs: PositiveInt  # likeliest next tokens to ask for when one is chosen
+    extra: dict[str, bool | int | float | str]  # further fields of each request, which the server understands
+    requests_per_minute: PositiveInt | None  # limit for all stages together; null: none
+    tokens_per_minute: PositiveInt | None  # limit for all stages together; null: none
+    prompt_price: Annotated[float, Field(ge=0)]  # price of 1,000 prompt tokens, in any currency
+    completion_price: Annotated[float, Field(ge=0)]  # price of 1,000 generated tokens, in the same currency
+    max_cost: PositiveFloat | None  # limit on the cost of all requests to this model, over all runs; null: none
 
     @field_validator("max_cost")
     @classmethod
@@ -202,11 +210,11 @@ class LMServer(Section):
 class LM(Section):
     source: Literal["train", "pretrained", "http"]  # trained here, local weights, or a server
     path: str | None  # pretrained: local folder or Hub name; http: model name
-    revision: str | None  # pretrained from the Hub, and http's tokenizer: a commit
-    http: LMServer | None  # http
-    dtype: Literal["fp32", "bf16", "int8"]  # the latter two are compared with fp32 first (lm/weights.py)
-    batch_tokens: PositiveInt  # upper bound of tokens in one forward pass
-    training: LMTraining | None
+    revision: str | None  # commit on the Hub, of a pretrained model or of a server's tokenizer
+    http: LMServer | None  # http: the server
+    dtype: Literal["fp32", "bf16", "int8"]  # number format of the weights; bf16 and int8 are first compared with fp32
+    batch_tokens: PositiveInt  # tokens in one forward pass, at most
+    training: LMTraining | None  # train: how
 
     @field_validator("http")
     @classmethod
@@ -217,31 +225,31 @@ class LM(Section):
 
 
 class RetrieverTraining(Section):
-    hidden_size: PositiveInt  # this and the next two: a BERT's shape
-    layers: PositiveInt
-    heads: PositiveInt
-    steps: PositiveInt  # of AdamW on pairs of crops of a document
-    batch_size: PositiveInt  # pairs; the others' crops are the negatives
-    learning_rate: PositiveFloat  # the highest
-    temperature: PositiveFloat  # of the contrastive loss
+    hidden_size: PositiveInt  # width of the BERT-like encoder
+    layers: PositiveInt  # layers
+    heads: PositiveInt  # attention heads
+    steps: PositiveInt  # steps of AdamW on pairs of crops of a document
+    batch_size: PositiveInt  # pairs in a step; crops of other documents are the negatives
+    learning_rate: PositiveFloat  # highest learning rate
+    temperature: PositiveFloat  # temperature of the contrastive loss
 
 
 class Retriever(Section):
-    """Any BERT-like encoder: README shows what Contriever, DPR, BERT and E5 need."""
+    """Any BERT-like encoder; docs/retrievers.md shows what Contriever, DPR, BERT and E5 need."""
 
     source: Literal["train", "pretrained"]  # trained here, or read
     path: str | None  # pretrained: local folder or Hub name
-    revision: str | None  # of path on the Hub: a commit
-    query_path: str | None  # pretrained: another encoder, for queries only (DPR); null: one for both sides
-    query_revision: str | None  # of query_path: a commit
-    pooling: Literal["mean", "cls"]  # of the real tokens' last hidden states, or the first token's alone
-    similarity: Literal["cosine", "dot"]  # of a query's and a document's vector
-    query_prefix: str  # goes before every query, as in E5 and BGE
-    document_prefix: str
-    dtype: Literal["auto", "bf16", "fp32"]  # of inference; auto: bf16 where the device has it, if as good as fp32
-    batch_tokens: PositiveInt  # upper bound of tokens in one forward pass
-    max_tokens: PositiveInt  # read of a text
-    training: RetrieverTraining | None
+    revision: str | None  # commit of path on the Hub
+    query_path: str | None  # pretrained: another encoder for queries (DPR); null: the same as for documents
+    query_revision: str | None  # commit of query_path on the Hub
+    pooling: Literal["mean", "cls"]  # mean of all tokens' last hidden states, or the first token's
+    similarity: Literal["cosine", "dot"]  # how a query's and a document's vectors are compared
+    query_prefix: str  # goes before every query, as E5 and BGE need
+    document_prefix: str  # goes before every document, as E5 needs
+    dtype: Literal["auto", "bf16", "fp32"]  # number format; auto: bf16 if the device has it and it is as good as fp32
+    batch_tokens: PositiveInt  # tokens in one forward pass, at most
+    max_tokens: PositiveInt  # tokens of a text that are read
+    training: RetrieverTraining | None  # train: how
 
     @field_validator("pooling")
     @classmethod
@@ -252,57 +260,61 @@ class Retriever(Section):
 
 
 class Index(Section):
-    """Vector indexes and BM25; null: chosen by the corpus and its embeddings."""
+    """Vector indexes and BM25. Where a key is null, Longtail chooses by the size of the corpus."""
 
-    kind: Literal["auto", "flat", "ivf", "ivf_pq", "ivf_flat", "hnsw"]  # ivf: 4-bit codes, FAISS's fast scan
-    memory_gb: PositiveFloat  # GiB that an index may take, building it or searching it
-    recall_target: Annotated[float, Field(gt=0, lt=1)]  # of the exact top 10, found for queries held out
-    training_sample: PositiveInt | None  # documents that lists and codes are learnt from
-    nlist: PositiveInt | None  # lists, by likeness, that the documents are put into
-    nprobe: PositiveInt | None  # lists that a search looks at; hnsw: documents that it keeps in sight
-    refine: PositiveInt | None  # candidates by their codes, for each document asked for, compared by their embeddings
-    bm25_k1: PositiveFloat  # saturation of a term's frequency
-    bm25_b: Share  # share of a document's length that counts
+    kind: Literal["auto", "flat", "ivf", "ivf_pq", "ivf_flat", "hnsw"]  # ivf: lists of 4-bit codes
+    memory_gb: PositiveFloat  # GiB that building or searching an index may take
+    recall_target: Annotated[float, Field(gt=0, lt=1)]  # share of the exact top 10 that a search must find
+    training_sample: PositiveInt | None  # documents that lists and codes are learnt on
+    nlist: PositiveInt | None  # lists that similar documents are grouped into
+    nprobe: PositiveInt | None  # lists that a search looks at; hnsw: candidates that it keeps
+    refine: PositiveInt | None  # candidates per document asked for that are compared by their exact embeddings
+    bm25_k1: PositiveFloat  # how soon more occurrences of a term stop counting
+    bm25_b: Share  # how much a document's length counts
 
 
 class LSR(Section):
-    queries: Literal["lm", "qa", "mixed"]  # language modelling, questions, or both
-    lm_queries: PositiveInt  # at most, of the train split
-    qa_queries: PositiveInt  # at most, of PopQA's train split
-    validation_queries: PositiveInt  # at most, of each kind: judged before, between and after, never learnt from
-    validation_share: Share  # of the subjects of PopQA's train split that judge
-    top_k: PositiveInt  # documents of a query, that both distributions are over
+    queries: Literal["lm", "qa", "mixed"]  # what LSR learns from: language-modelling queries, questions, or both
+    lm_queries: PositiveInt  # language-modelling queries of the train split, at most
+    qa_queries: PositiveInt  # questions of the train split, at most
+    validation_queries: PositiveInt  # validation queries of each kind, at most; never learnt from
+    validation_share: Share  # share of the train split's subjects whose questions validate
+    top_k: PositiveInt  # documents of a query; both distributions are over them
     gamma: PositiveFloat  # temperature of the retriever's P_R
     beta: PositiveFloat  # temperature of the language model's Q
     kl: Literal["q_p", "p_q"]  # KL(Q || P_R) or KL(P_R || Q)
-    likelihood: Literal["mean_logprob", "sum_logprob", "prob"]  # of a continuation: what Q is a softmax of
-    learning_rate: PositiveFloat  # of Adam, after warm-up
-    warmup: Share  # of the steps
-    batch_size: PositiveInt  # queries
-    steps: PositiveInt
-    refresh_steps: PositiveInt  # after which the corpora are embedded and indexed anew
-    refresh: Literal["sync", "async"]  # async: by a second process, one round ahead of the training it serves
-    patience: PositiveInt | None  # refreshes without better validation that end training early; null: none do
-    checkpoint_steps: PositiveInt  # a killed run goes on from the last of them, or the last refresh
-    dtype: Literal["fp32", "bf16"]  # of the products in training, by autocast; weights and Adam stay fp32
-    micro_batch: PositiveInt | None  # texts embedded with gradient at once, where a batch has more; null: all
-    keep_scores: bool  # for other trainings: what one asks, no other does, but its last digits follow from the first
-    max_cost: PositiveFloat | None  # of scores that a server sells, by an upper estimate before training
+    likelihood: Literal["mean_logprob", "sum_logprob", "prob"]  # of a continuation; Q is its softmax over the documents
+    learning_rate: PositiveFloat  # Adam's learning rate after warm-up
+    warmup: Share  # share of the steps in which the learning rate rises
+    batch_size: PositiveInt  # queries in a step
+    steps: PositiveInt  # training steps
+    refresh_steps: PositiveInt  # steps after which the corpora are embedded and indexed anew
+    refresh: Literal["sync", "async"]  # async: a second process refreshes one round ahead of training
+    patience: (
+        PositiveInt | None
+    )  # refreshes without better validation after which training ends; null: it never ends early
+    checkpoint_steps: PositiveInt  # steps between checkpoints, which a killed run goes on from
+    dtype: Literal["fp32", "bf16"]  # number format of matrix products; weights and Adam stay fp32
+    micro_batch: PositiveInt | None  # texts embedded with gradients at once; null: the whole batch
+    keep_scores: bool  # keep the language model's scores for later trainings; their last digits may then differ
+    max_cost: (
+        PositiveFloat | None
+    )  # limit on an estimate, made before training, of what a server's scores cost; null: none
 
 
 class Datastore(Section):
     """The curve of bits per byte over parts of a corpus, with the untuned dense retriever."""
 
-    shares: list[Annotated[float, Field(gt=0, lt=1)]]  # of the documents, by hash, the smaller within the larger ones
-    max_queries: PositiveInt  # of those scored
+    shares: list[Annotated[float, Field(gt=0, lt=1)]]  # shares of the documents; smaller ones lie within larger ones
+    max_queries: PositiveInt  # scored queries that the curve is measured on
 
 
 class Logprobs(Section):
-    """What language models are asked about a corpus's test queries: as much as any ensemble of them may need."""
+    """The log-probabilities that language models give to test queries, with as many documents as ensembles may need."""
 
-    top_k: PositiveInt  # documents of each retriever, and random ones
-    max_queries: PositiveInt  # of each corpus, drawn by hash
-    datastore: Datastore
+    top_k: PositiveInt  # documents by each retriever, and as many random ones
+    max_queries: PositiveInt  # test queries of each corpus, drawn by hash
+    datastore: Datastore  # the curve over sizes of the corpus
 
 
 class Replug(Section):
@@ -323,14 +335,14 @@ class Answer(Section):
 
 
 class Thresholds(Section):
-    search: Literal["exact", "bins", "shrunk"]  # the one in use (adaptive/searches.py); all are reported
-    splits: PositiveInt  # seeded, into training and held-out subjects
-    train_share: Share  # of the subjects
-    pseudo_questions: PositiveFloat | None  # shrunk: weight of the pooled curve; null: estimated from the questions
+    search: Literal["exact", "bins", "shrunk"]  # the search in use; all three are reported
+    splits: PositiveInt  # random splits into training and held-out subjects
+    train_share: Share  # share of the subjects that thresholds are fitted on
+    pseudo_questions: PositiveFloat | None  # shrunk: weight of the curve pooled over relations; null: estimated
     quantiles: PositiveInt  # shrunk: candidate cuts
-    min_questions: PositiveInt  # relations with fewer use the pooled threshold
-    cost: Literal["retrievals", "tokens", "money"]  # unit: one each; thousands read and written; by the server's prices
-    cost_weight: Annotated[float, Field(ge=0)]  # accuracy that a unit of cost must earn: accuracy - cost_weight x cost
+    min_questions: PositiveInt  # relations with fewer questions use the pooled threshold
+    cost: Literal["retrievals", "tokens", "money"]  # unit of cost: retrievals, thousands of tokens, or money
+    cost_weight: Annotated[float, Field(ge=0)]  # accuracy that a unit of cost must earn
 
 
 class Tasks(Section):
@@ -341,12 +353,35 @@ class Tasks(Section):
 
 
 class Report(Section):
-    bootstrap: PositiveInt  # resamples of every interval
+    bootstrap: PositiveInt  # resamples of every bootstrap interval
+
+
+class Parts(Section):
+    """What a run is made of, by names of pipelines/catalogue.py. An empty list leaves its stages out."""
+
+    knowledge: list[Literal["wikidata"]]  # where triples come from
+    question_sets: list[str]  # are built, with the popularity of what they ask about
+    answered: list[str]  # of question_sets: methods answer them, and thresholds are learnt on them
+    corpora: list[str]  # are cut into documents and indexed
+    datastore: str | None  # of corpora: what questions are answered from
+    scored: list[str]  # of corpora: language models are scored on their test queries
+    benchmarks: list[str]  # tasks that the main language model is tested on
+    passages: list[str]  # sets of questions with passages that retrievers are compared on
+    tokenizers: list[Literal["documents"]]  # what cuts corpora into tokens
+    encoders: list[Literal["dense"]]  # untuned retrievers
+    tuned: list[Literal["lsr"]]  # retrievers tuned to the main language model
+    rules: list[Literal["popularity"]]  # by which the closed-book or the augmented answer is chosen
+
+    @field_validator("question_sets", "answered", "corpora", "benchmarks", "passages")
+    @classmethod
+    def _in_the_catalogue(cls, value: list[str], info: ValidationInfo) -> list[str]:
+        uses = {"question_sets": "questions", "corpora": "documents", "benchmarks": "benchmark"}
+        return _known(value, catalogue.names(uses.get(info.field_name, info.field_name)))
 
 
 class Params(Section):
     profile: str  # the name it was composed from
-    seed: int  # of every draw, with the id of what is drawn
+    seed: int  # every random draw is a hash of this and of the id of what is drawn
     contact: str | None  # an e-mail address or web page, for the User-Agent, as Wikimedia's policy asks
     compute: Compute
     ingest: Ingest
@@ -358,12 +393,13 @@ class Params(Section):
     popqa: PopQA
     c4: C4
     tokenizer: Tokenizer
-    corpus: Corpus
+    corpus: dict[str, CorpusOf]  # how each corpus of parts.corpora is read
     chunk: Chunk
     queries: Queries
     lm: dict[LMName, LM]
-    lms: Annotated[list[LMName], Field(min_length=1)]  # those that run; the first is the main one (lm/open_lm.py)
-    lm_text: Literal["raw/c4", "corpus"]  # read by trained language models; corpus: the Pile's, Wikipedia's documents
+    lms: list[LMName]  # the language models that run; the first is the main one (lm/open_lm.py)
+    parts: Parts
+    lm_text: Literal["raw/c4", "corpus"]  # what a language model is trained on: C4, or the corpora
     retriever: Retriever
     index: Index
     lsr: LSR
@@ -383,8 +419,40 @@ class Params(Section):
 
     @field_validator("lms")
     @classmethod
-    def _known_once(cls, value: list[str], info: ValidationInfo) -> list[str]:
-        known = info.data.get("lm", {})
-        if len(set(value)) < len(value) or not set(value) <= set(known):
-            raise ValueError(f"should be names, each once, of the section lm: {', '.join(known)}")
-        return value
+    def _in_the_section_lm(cls, value: list[str], info: ValidationInfo) -> list[str]:
+        return _known(value, list(info.data.get("lm", {})))
+
+    @field_validator("parts")
+    @classmethod
+    def _complete(cls, parts: Parts, info: ValidationInfo) -> Parts:
+        if {"corpus", "lms", "popqa"} <= set(info.data):
+            _check_parts(parts, info.data["corpus"], info.data["lms"], info.data["popqa"])
+        return parts
+
+
+def _check_parts(parts: Parts, corpus: dict[str, CorpusOf], lms: list[str], popqa: PopQA) -> None:
+    """Raise ValueError naming the first list of `parts` that lacks what another one needs."""
+    with_queries = [name for name in parts.corpora if name in corpus and corpus[name].has_queries]
+    from_triples = [name for name in parts.question_sets if name != "popqa" or popqa.source != "published"]
+    answering = bool(parts.benchmarks or parts.passages or (parts.answered and lms))
+    rules = [
+        (set(parts.corpora) <= set(corpus), "corpora: the section corpus has no settings for one of them"),
+        (
+            set(parts.scored) <= set(with_queries),
+            f"scored: only {with_queries} have test queries (corpus.*.query_share)",
+        ),
+        (set(parts.answered) <= set(parts.question_sets), "answered: should be among question_sets"),
+        (parts.knowledge or not from_triples, f"knowledge: {from_triples} need wikidata there"),
+        (parts.tokenizers or not parts.corpora, "tokenizers: corpora need it to be [documents]"),
+        (parts.encoders or not parts.corpora, "encoders: corpora need it to be [dense]"),
+        (parts.corpora or not parts.tuned, "tuned: a retriever is tuned on corpora, and there are none"),
+        (lms or not (parts.tuned or parts.scored or parts.benchmarks), "tuned, scored, benchmarks: need one of lms"),
+        (parts.answered or not parts.rules, "rules: thresholds need a question set in answered"),
+        (
+            not answering or parts.datastore in parts.corpora,
+            "datastore: should be the one of corpora that answers questions",
+        ),
+    ]
+    for holds, problem in rules:
+        if not holds:
+            raise ValueError(problem)

@@ -1,4 +1,4 @@
-"""data/triples/entities.parquet, as far as the question sets read it."""
+"""data/knowledge/triples/entities.parquet, as far as the question sets read it."""
 
 from pathlib import Path
 

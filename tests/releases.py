@@ -33,7 +33,7 @@ MADE_BY = {
         "lm": {"tiny": {"path": "../models/tiny"}},
         "thresholds": {"search": "shrunk"},
     },
-    "dvc": {"build_popqa": {"data/popqa": "d41d8cd98f00b204e9800998ecf8427e.dir"}},
+    "dvc": {"build_popqa": {"data/questions/popqa": "d41d8cd98f00b204e9800998ecf8427e.dir"}},
 }
 
 
@@ -101,7 +101,7 @@ def write_data(
     tables = {
         "popqa/popqa": pa.Table.from_pylist(popqa or questions(), schema=pa.schema(kinds)),
         "entityquestions/entityquestions": pa.Table.from_pylist(linked or links(), schema=pa.schema(LINK_SCHEMA)),
-        "adaptive/thresholds": pa.Table.from_pylist(cuts or thresholds(), schema=THRESHOLDS),
+        "adaptive/popularity/thresholds": pa.Table.from_pylist(cuts or thresholds(), schema=THRESHOLDS),
     }
     for name, table in tables.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -44,9 +44,9 @@ def built(tmp_path_factory, settings):
         chosen = _params(settings)
         for corpus in ("pile", "wikipedia"):
             docs = folder / f"data/corpus/{corpus}/docs.parquet"
-            index.index_dense(docs, index.MODELS["dense"], folder / f"data/index/{corpus}/dense", chosen, "index")
-            index.index_dense(docs, index.MODELS["lsr"], folder / f"data/index/{corpus}/lsr", chosen, "index")
-            index.index_bm25(docs, folder / f"data/index/{corpus}/bm25", chosen)
+            index.index_dense(docs, index.MODELS["dense"], folder / f"data/index/dense/{corpus}", chosen, "index")
+            index.index_dense(docs, index.MODELS["lsr"], folder / f"data/index/lsr/{corpus}", chosen, "index")
+            index.index_bm25(docs, folder / f"data/index/bm25/{corpus}", chosen)
     return folder
 
 
@@ -95,5 +95,5 @@ def _write(folder):
         "subj": ["Norland"] * 20,
         "s_wiki_title": [f"page {i % 10}" for i in range(20)],
     }
-    (folder / "data/popqa").mkdir()
-    pq.write_table(pa.table(asked), folder / "data/popqa/popqa.parquet")
+    (folder / "data/questions/popqa").mkdir()
+    pq.write_table(pa.table(asked), folder / "data/questions/popqa/popqa.parquet")

@@ -105,11 +105,11 @@ def write_data(data: Path, effect: float = 1.0, popularity_known: bool = True) -
         "s_pop": pa.array(popularity if popularity_known else [None] * QUESTIONS, pa.int64()),
         "split": ["test"] * QUESTIONS,
     }
-    write(data / "popqa/popqa.parquet", pa.table(questions))
+    write(data / "questions/popqa/popqa.parquet", pa.table(questions))
     empty = pa.table(questions | {"link": [""] * QUESTIONS}).slice(0, 0)
-    write(data / "entityquestions/entityquestions.parquet", empty)
+    write(data / "questions/entityquestions/entityquestions.parquet", empty)
     views = pa.array([40_000, 50_000, 60_000] if popularity_known else [], pa.int64())
-    write(data / "nq/popularity.parquet", pa.table({"popularity": views}))
+    write(data / "questions/nq/popularity.parquet", pa.table({"popularity": views}))
     right = {method: rng.random(QUESTIONS) < chance[method] for method in METHODS}
     for method, own in right.items():
         answers = {name: pa.nulls(QUESTIONS, kind) for name, kind in zip(SCHEMA.names, SCHEMA.types, strict=True)}
@@ -134,7 +134,7 @@ def write_data(data: Path, effect: float = 1.0, popularity_known: bool = True) -
     if popularity_known:
         for method in ("bm25", "dense", "lsr"):
             files = [data / f"predictions/popqa/tiny/{name}.parquet" for name in ("closed_book", method)]
-            answered = pairs.read_pairs(data / "popqa/popqa.parquet", *files, TUNING.cost)
+            answered = pairs.read_pairs(data / "questions/popqa/popqa.parquet", *files, TUNING.cost)
             found = tune_thresholds.evaluate(answered, TUNING, 0, 50)
             of_lm[method] = found.figures
             rows += [key | {"method": method} | row for row in found.relations]
@@ -146,8 +146,10 @@ def write_data(data: Path, effect: float = 1.0, popularity_known: bool = True) -
         ("splits", splits, tune_thresholds.SPLITS),
         ("costs", curve, tune_thresholds.COSTS),
     ):
-        write(data / f"adaptive/{name}.parquet", pa.Table.from_pylist(own, schema))
-    shards.write_json(data / "adaptive/thresholds.json", {"search": "shrunk", "thresholds": {"popqa": {"tiny": cuts}}})
+        write(data / f"adaptive/popularity/{name}.parquet", pa.Table.from_pylist(own, schema))
+    shards.write_json(
+        data / "adaptive/popularity/thresholds.json", {"search": "shrunk", "thresholds": {"popqa": {"tiny": cuts}}}
+    )
     metrics["language_modelling"] = {
         "pile": {"tiny": language_modelling(effect), "big": language_modelling(effect, 0.5)}
     }
@@ -171,7 +173,7 @@ def write_data(data: Path, effect: float = 1.0, popularity_known: bool = True) -
         docs["source_document"] = [str(i // 10) for i in range(n)]
         write(data / f"corpus/{corpus}/docs.parquet", pa.table(docs))
     bad = [{"file": "dump.json", "row": 7, "reason": "no label", "detail": ""}]
-    write(data / "triples/rejects.parquet", pa.Table.from_pylist(bad, REJECTS))
+    write(data / "knowledge/triples/rejects.parquet", pa.Table.from_pylist(bad, REJECTS))
     entry = {"path": "c4/a.gz", "dataset": "c4", "source": "x", "licence": "ODC-BY", "bytes": 12, "sha256": ""}
     shards.write_json(data / "raw/manifest.json", [entry])
     analyse.analyse(data, data / "analyses", data / "metrics/analyses.json", SETTINGS)

@@ -46,8 +46,8 @@ STAGES = {"base_lm@lm": train_lm, "base_retriever": train_retriever}
 
 def kill_each() -> None:
     """In a process of its own: train, saving each step, until a save is half written; go on, as far as another."""
-    for room in ("lm", "retrieval"):
-        import_module(f"pipelines.{room}.tiny")  # before the fork, not in each child
+    for module in ("pipelines.lm.train_lm", "pipelines.retrieval.contrastive"):
+        import_module(module)  # before the fork, not in each child
     checkpoint.EVERY, checkpoint.SHARE = 0.0, float("inf")
     for train in STAGES.values():
         for saves, written in ((2, 0.5), (3, 0.0)):

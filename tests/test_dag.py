@@ -1,91 +1,133 @@
-"""dvc.yaml says of every stage what its code really uses."""
+"""dvc.yaml says of every stage what its code uses, and has no stage for what a run does not bring."""
 
 from __future__ import annotations
 
-import shutil
+import ast
+import re
 import subprocess
 import sys
+from pathlib import Path
 
-import dag
 import pytest
-from ruamel.yaml import YAML
+import yaml
 
-STAGES = dag.stages()
-FIX = "`python tests/dag.py` writes it"
+from flows import graph
+from pipelines import code, params_file
 
-
-@pytest.fixture(params=STAGES, ids=str)
-def stage(request) -> dict:
-    return STAGES[request.param]
-
-
-def test_code_dependencies_are_what_the_module_reaches(stage):
-    files, _ = dag.closure(dag.module_of(stage["cmd"]))
-    listed = [dep for dep in stage["deps"] if dep.startswith("pipelines/")]
-    assert sorted(listed) == sorted(files), FIX
+ROOT = Path(__file__).resolve().parents[1]
+STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
+NOTHING = {
+    **dict.fromkeys(("knowledge", "question_sets", "answered", "corpora", "scored", "benchmarks", "passages"), []),
+    **dict.fromkeys(("tokenizers", "encoders", "tuned", "rules"), []),
+    "datastore": None,
+}
 
 
-def test_params_are_those_of_the_module_that_can_change_its_result(stage):
-    assert set(stage["params"]) == dag.followed(stage), FIX
+def module_of(stage: str) -> str:
+    words = STAGES[stage]["cmd"].split()
+    return words[words.index("-m") + 1]
 
 
-def test_stages_that_compute_say_how_many_workers_they_take(stage):
-    assert (stage.get("meta", {}).get("workers") in ("one", "all")) == dag.computes(dag.module_of(stage["cmd"])), FIX
+def sections_of(module: str) -> set[str]:
+    """The params that a stage's module hands to `stage.run`."""
+    tree = ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8"))
+    assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+    constants = {node.targets[0].id: node.value for node in assigned if isinstance(node.targets[0], ast.Name)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "stage.run":
+            value = node.args[1]
+            return set(ast.literal_eval(constants[value.id] if isinstance(value, ast.Name) else value))
+    raise AssertionError(f"{module} does not call stage.run")
 
 
-def test_closure_follows_imports_in_functions_and_files_beside(tmp_path):
-    room = tmp_path / "pipelines/room"
-    room.mkdir(parents=True)
-    for name in ("pipelines/draws.py", "pipelines/stage.py", "pipelines/room/far.py"):
-        (tmp_path / name).write_text("")
-    (room / "table.yaml").write_text("")
-    (room / "near.py").write_text(
-        'from pipelines import draws, stage\nPATH = __file__ + "table.yaml"\nX = "table.yaml"\n'
-    )
-    (room / "start.py").write_text("def f():\n    from pipelines.room.near import X\n    import torch.nn\n")
-    files, libraries = dag.closure(dag.Path("pipelines/room/start.py"), tmp_path)
-    assert files == [
-        "pipelines/room/start.py",
-        "pipelines/draws.py",
-        "pipelines/room/near.py",
-        "pipelines/room/table.yaml",
-    ]
-    assert "torch" in libraries
+def followed(stage: str) -> tuple[set[str], set[str]]:
+    """The keys of params.yaml and of data/code.json that DVC follows for a stage."""
+    entries = STAGES[stage].get("params", [])
+    fingerprints = [entry["data/code.json"] for entry in entries if isinstance(entry, dict)]
+    return {entry for entry in entries if isinstance(entry, str)}, {key for keys in fingerprints for key in keys}
 
 
-def test_no_stage_reads_what_a_later_room_writes_by_hand():
-    """Every data dependency is another stage's output, so that DVC's graph is the whole graph."""
-    from flows import graph
+@pytest.mark.parametrize("module", {module_of(stage): None for stage in STAGES})
+def test_stages_follow_the_params_that_their_module_reads(module):
+    """Together, where a module runs as several stages; of `compute` only what can change a result."""
+    keys = {key for stage in STAGES if module_of(stage) == module for key in followed(stage)[0]}
+    named, used = {key.split(".")[0] for key in keys}, sections_of(module)
+    main_lm = {"lms"} if any(key.startswith("lm.") for key in keys) else set()  # which it is, the path of its folder says
+    assert named | main_lm == used | main_lm
+    assert {key for key in keys if key.startswith("compute")} in (set(), {"compute.threads", "compute.device"})
 
-    stages, _ = graph.read(dag.ROOT)
-    sources = [stage.name for stage in stages if not stage.needs]
-    assert sources == ["fetch"]
+
+@pytest.mark.parametrize("stage", [name for name in STAGES if name != "code"])
+def test_a_stage_follows_its_own_code(stage):
+    name = module_of(stage).rpartition(".")[2]
+    assert f"stage.{name}" in followed(stage)[1]
+    assert name in code.of_stages()
 
 
-def test_each_language_model_has_its_stages_and_the_first_is_the_main_one(tmp_path, monkeypatch):
-    """Of several `lms`, each is made and scored by itself; what answers and tunes waits for the first alone."""
-    from flows import graph
+def test_a_stage_of_one_data_set_follows_the_code_of_its_reader():
+    items = {"questions": "set", "chunk": "corpus", "evaluate_tasks": "task"}
+    assert [name for name, item in items.items() if f"dataset.${{item.{item}}}" not in followed(name)[1]] == []
 
-    values = YAML(typ="safe").load(dag.ROOT / "params.yaml")
-    (main,) = values["lms"]
-    values["lm"]["second"], values["lms"] = values["lm"][main], [main, "second"]
-    YAML().dump(values, tmp_path / "params.yaml")
-    shutil.copy(dag.ROOT / "dvc.yaml", tmp_path)
-    subprocess.run([sys.executable, "-m", "dvc", "init", "-q", "--no-scm"], cwd=tmp_path, check=True)
-    monkeypatch.chdir(tmp_path)
-    stages = {stage.name: stage for stage in graph.read(tmp_path)[0]}
-    for name in values["lms"]:
-        made = {one for one in stages[f"score_lm@pile-{name}"].needs if one.startswith("base_lm")}
-        assert made == {f"base_lm@{name}"}
-    assert {f"score_lm@{corpus}-{name}" for corpus in ("pile", "wikitext") for name in values["lms"]} == {
-        one for one in stages["evaluate_lm"].needs if one.startswith("score_lm")
-    }
-    for reader in ("train_lsr", "evaluate_tasks"):
-        assert {one for one in stages[reader].needs if one.startswith("base_lm")} == {f"base_lm@{main}"}
-    for name in values["lms"]:
-        own = {one for one in stages[f"answer@popqa-{name}-dense"].needs if one.startswith("base_lm")}
-        assert own == {f"base_lm@{name}"}
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_that_computes_says_how_many_workers_it_takes(stage):
+    files = [file for file in code.files(module_of(stage)) if file.suffix == ".py"]
+    imports = {name for file in files for name in re.findall(r"^\s*(?:import|from) (\w+)", file.read_text(), re.M)}
+    computes = bool(imports & {"torch", "transformers", "faiss"}) and "compute" in sections_of(module_of(stage))
+    assert (STAGES[stage].get("meta", {}).get("workers") in ("one", "all")) == computes
 
 
 def test_every_stage_is_described():
     assert [name for name, stage in STAGES.items() if not stage.get("desc")] == []
+
+
+@pytest.fixture
+def stages_of(tmp_path, monkeypatch):
+    """The stages, by name, that dvc.yaml has with changed params."""
+
+    def read(**changes) -> dict[str, graph.Stage]:
+        values = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8")) | changes
+        params_file.parse(values)
+        (tmp_path / "params.yaml").write_text(yaml.safe_dump(values))
+        return {stage.name: stage for stage in graph.read(tmp_path)[0]}
+
+    (tmp_path / "dvc.yaml").write_text((ROOT / "dvc.yaml").read_text(encoding="utf-8"))
+    subprocess.run([sys.executable, "-m", "dvc", "init", "-q", "--no-scm"], cwd=tmp_path, check=True)
+    monkeypatch.chdir(tmp_path)
+    return read
+
+
+def test_the_code_comes_first_and_every_input_is_made_by_a_stage(stages_of):
+    assert [stage.name for stage in stages_of().values() if not stage.needs] == ["code"]
+
+
+def test_each_language_model_has_its_stages_and_the_first_is_the_main_one(stages_of):
+    values = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
+    (main,) = values["lms"]
+    stages = stages_of(lm=values["lm"] | {"second": values["lm"][main]}, lms=[main, "second"])
+
+    def models(stage: str) -> set[str]:
+        return {name for name in stages[stage].needs if name.startswith("base_lm")}
+
+    for name in (main, "second"):
+        assert models(f"score_lm@pile-{name}") == models(f"answer@popqa-{name}-dense") == {f"base_lm@{name}"}
+        assert f"score_lm@pile-{name}" in stages["evaluate_lm@pile"].needs
+    for stage in ("train_lsr@lsr", "evaluate_tasks@mmlu"):
+        assert models(stage) == {f"base_lm@{main}"}
+
+
+def test_predictions_alone_need_six_stages(stages_of):
+    parts = NOTHING | {"question_sets": ["popqa"], "answered": ["popqa"], "rules": ["popularity"]}
+    popqa = {"source": "published", "sampling": "all", "per_relation": 1, "train_share": 0.0}
+    stages = stages_of(parts=parts, lms=[], popqa=popqa)
+    assert list(stages) == ["code", "fetch", "questions@popqa", "tune_thresholds@popularity", "analyse", "report"]
+
+
+def test_the_pile_alone_needs_no_questions(stages_of):
+    parts = NOTHING | {"corpora": ["pile"], "scored": ["pile"], "tokenizers": ["documents"], "encoders": ["dense"]}
+    stages = stages_of(parts=parts | {"tuned": ["lsr"]})
+    kinds = [name.partition("@")[0] for name in stages]
+    assert kinds == ["code", "fetch", "tokenizer", "chunk", "base_lm", "base_retriever", "index", "index_bm25"] + [
+        "train_lsr", "index_lsr", "score_lm", "evaluate_lm", "attribute", "analyse", "report",
+    ]  # fmt: skip
+    assert {name.partition("@")[2].partition("-")[0] for name in stages if name.startswith("index")} == {"pile"}

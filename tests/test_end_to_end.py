@@ -101,10 +101,10 @@ def test_a_stage_that_is_forced_brings_the_same_bytes(checkout, stage):
 
 def test_a_deleted_output_comes_back(checkout):
     before = checkout.hashes()
-    shutil.rmtree(checkout.folder / "data/triples")
+    shutil.rmtree(checkout.folder / "data/knowledge/triples")
     done = checkout.longtail("run")
     assert done.returncode == 0, done.stderr
-    assert (checkout.folder / "data/triples/triples.parquet").is_file()
+    assert (checkout.folder / "data/knowledge/triples/triples.parquet").is_file()
     assert checkout.hashes() == before
 
 
@@ -146,7 +146,7 @@ def test_search_finds_documents(checkout):
 
 
 def test_ask_answers_and_says_why(checkout):
-    questions = pq.read_table(checkout.folder / "data/popqa/popqa.parquet").to_pylist()
+    questions = pq.read_table(checkout.folder / "data/questions/popqa/popqa.parquet").to_pylist()
     done = checkout.longtail("ask", questions[0]["question"])
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("relation: ")

@@ -1,1 +1,1 @@
-"""When retrieving is worth it: a popularity threshold per relation, and one question asked by it (PopQA, section 6)."""
+"""When retrieving is worth it: thresholds on popularity, and asking by them (PopQA, section 6)."""

@@ -82,7 +82,7 @@ def ask(
 ) -> Asked:
     """Answer a question by the threshold of its relation, tuned for this language model and retriever.
 
-    `chosen` are params with the sections seed, lm, lms, compute, retriever and answer; `subject` is a Wikidata id, to
+    `chosen` are params with the sections seed, lm, lms, compute, retriever, answer and parts; `subject` is a Wikidata id, to
     choose among namesakes. Without relation, subject, popularity or threshold the passage is retrieved. Raises
     LongtailError for an empty question, an unknown language model or subject, and where a file is not there.
     """
@@ -93,7 +93,7 @@ def ask(
     if lm not in chosen.lms:
         raise LongtailError(f"--lm {lm}: expected a name of params.yaml's lms: {', '.join(chosen.lms)}")
     reading = subjects.read(question, data, subject)
-    decision = decide(reading, data / "adaptive/thresholds.json", lm, retriever)
+    decision = decide(reading, data / "adaptive/popularity/thresholds.json", lm, retriever)
     asked = " ".join(question.split())
     if reading:
         name = reading.subject.name if reading.subject else reading.name
@@ -238,7 +238,7 @@ def _shots(asked: str, reading: Reading | None, chosen: SimpleNamespace, data: P
     import pyarrow.parquet as pq
 
     dataset = reading.template.dataset if reading else PLAIN
-    file = data / dataset / f"{dataset}.parquet"
+    file = data / "questions" / dataset / f"{dataset}.parquet"
     if not file.is_file():
         raise LongtailError(f"{file}: no such file; `longtail run` writes it")
     columns = ["question_id", "relation", "question", "possible_answers", "s_uri"]
@@ -259,7 +259,7 @@ def _shots(asked: str, reading: Reading | None, chosen: SimpleNamespace, data: P
 
 def _search(texts: list[str], retriever: str, chosen: SimpleNamespace, data: Path) -> list[Passage]:
     """The passage of each text, as the evaluation reads it."""
-    index = data / "index/wikipedia" / retriever
+    index = data / "index" / retriever / chosen.parts.datastore
     if not index.is_dir():
         raise LongtailError(f"{index}: no such index; `longtail run` makes it")
     found = passages.open_source(retriever, None, chosen, data).find(texts)

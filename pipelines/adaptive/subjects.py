@@ -106,9 +106,9 @@ def candidates(name: str, template: Template, data: Path, qid: str | None = None
     those that thresholds were tuned to.
     """
     files = {
-        "entities": data / "triples/entities.parquet",
-        "claims": data / "wikidata/claims.parquet",
-        "questions": data / template.dataset / f"{template.dataset}.parquet",
+        "entities": data / "knowledge/triples/entities.parquet",
+        "claims": data / "knowledge/wikidata/claims.parquet",
+        "questions": data / "questions" / template.dataset / f"{template.dataset}.parquet",
     }
     for file in files.values():
         if not file.is_file():

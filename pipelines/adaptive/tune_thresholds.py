@@ -1,6 +1,6 @@
 """Stage tune_thresholds: when retrieving is worth it, a popularity threshold per relation (PopQA, section 6).
 
-Writes under data/adaptive, for every language model and every method that brings passages (data/README.md has the
+Writes under data/adaptive/popularity, for every language model and every method that brings passages (data/README.md has the
 columns):
 - thresholds.parquet: each relation's threshold by each search, and what it was worth on questions held out;
 - splits.parquet: each policy's held-out accuracy on each split;
@@ -26,7 +26,6 @@ from pipelines.adaptive.held_out import POLICIES, HeldOut
 from pipelines.adaptive.pairs import Pairs, read_pairs
 from pipelines.adaptive.searches import SEARCHES
 from pipelines.answering import answer_files
-from pipelines.answering.answer_files import DATASETS
 from pipelines.errors import LongtailError
 
 BLOCK = 100  # resamples fitted at a time: bounds memory
@@ -126,11 +125,11 @@ def relation_rows(
     return rows
 
 
-def read_all(lms: list[str], cost: str) -> dict[tuple[str, str, str], Pairs]:
+def read_all(datasets: list[str], lms: list[str], cost: str) -> dict[tuple[str, str, str], Pairs]:
     """(dataset, lm, method) -> both answers of each question, wherever closed-book answers go with the method's."""
     found = {}
-    for dataset in DATASETS:
-        questions = Path(f"data/{dataset}/{dataset}.parquet")
+    for dataset in datasets:
+        questions = Path(f"data/questions/{dataset}/{dataset}.parquet")
         for lm, files in answer_files.sets(dataset, lms).items():
             closed_book = files.pop("closed_book", None)
             for method, augmented in files.items() if closed_book else ():
@@ -139,11 +138,11 @@ def read_all(lms: list[str], cost: str) -> dict[tuple[str, str, str], Pairs]:
 
 
 def main() -> None:
-    out = Path("data/adaptive")
+    out = Path("data/adaptive/popularity")
 
     def work(chosen) -> stage.Metrics:
         settings = chosen.thresholds
-        everything = read_all(chosen.lms, settings.cost)
+        everything = read_all(chosen.parts.answered, chosen.lms, settings.cost)
         for key, pairs in everything.items():
             if settings.cost_weight and not pairs.costs_known:
                 raise LongtailError(
@@ -152,7 +151,7 @@ def main() -> None:
                 )
         relations, splits, curve = [], [SPLITS.empty_table()], []
         thresholds: dict = {}
-        metrics: dict = {dataset: {} for dataset in DATASETS}
+        metrics: dict = {dataset: {} for dataset in chosen.parts.answered}
         logged: dict[str, float] = {}
         for (dataset, lm, method), pairs in everything.items():
             figures = metrics[dataset].setdefault(lm, {})
@@ -184,7 +183,7 @@ def main() -> None:
         shards.write_json("data/metrics/adaptive.json", metrics)
         return logged
 
-    stage.run("tune_thresholds", ("seed", "lms", "thresholds", "report"), work, out=str(out))
+    stage.run("tune_thresholds", ("seed", "lms", "thresholds", "report", "parts"), work, out=str(out))
 
 
 _KEY = [("dataset", pa.string()), ("lm", pa.string()), ("method", pa.string())]

@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines import draws, params, shards, stage
+from pipelines import catalogue, draws, params, shards, stage
 from pipelines.answering import passages, prompts
-from pipelines.answering.answer_files import DATASETS, METHODS
+from pipelines.answering.answer_files import METHODS
 from pipelines.answering.passages import ENSEMBLES, INDEXES, Lookup, Source
 from pipelines.errors import LongtailError
 from pipelines.questions import matching
@@ -211,7 +211,7 @@ def _names(dataset: str, lm: str, method: str) -> tuple[str, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m pipelines.answering.answer", description=__doc__)
-    parser.add_argument("dataset", choices=DATASETS)
+    parser.add_argument("dataset", choices=catalogue.names("answered"))
     parser.add_argument("lm", help="one of params.yaml's lms")
     parser.add_argument("method", choices=METHODS)
     given = parser.parse_args()
@@ -221,7 +221,7 @@ def main() -> None:
     def work(chosen) -> stage.Metrics:
         from pipelines.lm.open_lm import MODELS, open_lm
 
-        questions = Path(f"data/{given.dataset}/{given.dataset}.parquet")
+        questions = Path(f"data/questions/{given.dataset}/{given.dataset}.parquet")
         if not questions.is_file():
             raise LongtailError(f"{questions}: no such file, expected the question set; run its stage first")
         folder, settings = MODELS / given.lm, chosen.lm[given.lm]
@@ -229,8 +229,9 @@ def main() -> None:
         if given.method in ENSEMBLES:
             ensemble_answers.check_ability(lm, chosen.replug)
         source = passages.open_source(given.method, lm, chosen, Path("data"))
-        parts = [chosen.seed, chosen.answer, chosen.replug, chosen.retriever, settings, questions, folder]
-        start, key = time.monotonic(), shards.key_of(*parts, *passages.inputs(given.method, Path("data")))
+        inputs = [questions, folder, *passages.inputs(given.method, chosen, Path("data"))]
+        start = time.monotonic()
+        key = shards.key_of(chosen.seed, chosen.answer, chosen.replug, chosen.retriever, settings, *inputs)
         setup = Setup(
             given.dataset, given.method, lm, source, chosen.answer, chosen.replug, chosen.seed, key, settings.http
         )
@@ -241,7 +242,7 @@ def main() -> None:
         forget(given.dataset, given.lm, given.method, key)
         return _metrics(table, seconds) | lm.usage
 
-    sections = ("seed", "compute", "lm", "retriever", "replug", "answer")
+    sections = ("seed", "compute", "lm", "retriever", "replug", "answer", "parts")
     stage.run(name, sections, work, out=str(out))
 
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from pipelines.errors import LongtailError
 
-DATASETS = ("popqa", "entityquestions")
 METHODS = ("closed_book", "bm25", "dense", "lsr", "genread", "replug", "replug_lsr")
 
 

@@ -75,7 +75,7 @@ def import_answers(
             f"--lm {lm}: expected a name such as opt-13b (small letters, digits, - and _) that no model of params.yaml "
             f"has ({', '.join(own_lms)}); take another"
         )
-    source = data / dataset / f"{dataset}.parquet"
+    source = data / "questions" / dataset / f"{dataset}.parquet"
     if not source.is_file():
         raise LongtailError(f"{source}: no such file, expected the question set; run its stage first")
     questions, columns = pq.read_table(source), read(file)

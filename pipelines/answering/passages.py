@@ -48,7 +48,7 @@ class Source:
 def open_source(method: str, lm: LanguageModel | None, chosen: SimpleNamespace, data: Path) -> Source | None:
     """What finds the passages of a method; None for closed_book. `lm` is needed for genread only.
 
-    `chosen` are params with the sections compute, retriever and answer, and replug for ensembles.
+    `chosen` are params with the sections compute, retriever, answer and parts, and replug for ensembles.
     """
     if method == "genread":
         return written(lm, chosen.answer.passage_tokens)
@@ -56,19 +56,20 @@ def open_source(method: str, lm: LanguageModel | None, chosen: SimpleNamespace, 
         return None
     from pipelines.retrieval.open_retriever import open_retriever
 
-    kind, docs = INDEXES[method], data / "corpus/wikipedia/docs.parquet"
-    encoder = data / ENCODERS[kind] if kind in ENCODERS else None
-    retriever = open_retriever(data / f"index/wikipedia/{kind}", docs, encoder, chosen.retriever, chosen.compute)
+    meta, docs = inputs(method, chosen, data)
+    encoder = data / ENCODERS[INDEXES[method]] if INDEXES[method] in ENCODERS else None
+    retriever = open_retriever(meta.parent, docs, encoder, chosen.retriever, chosen.compute)
     if method in ENSEMBLES:
         return retrieved(retriever, docs, chosen.replug.top_k, together=False)
     return retrieved(retriever, docs, chosen.answer.passages, together=True)
 
 
-def inputs(method: str, data: Path) -> list[Path]:
-    """The files that decide which passages a method retrieves; none for a method without a retriever."""
+def inputs(method: str, chosen: SimpleNamespace, data: Path) -> list[Path]:
+    """The index's description and the documents that a method retrieves from; none for a method without a retriever."""
     if method not in INDEXES:
         return []
-    return [data / f"index/wikipedia/{INDEXES[method]}/meta.json", data / "corpus/wikipedia/docs.parquet"]
+    corpus = chosen.parts.datastore
+    return [data / f"index/{INDEXES[method]}/{corpus}/meta.json", data / f"corpus/{corpus}/docs.parquet"]
 
 
 def retrieved(retriever: Retriever, docs: Path, k: int, *, together: bool) -> Source:

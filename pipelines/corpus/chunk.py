@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from pipelines import database, shards, stage
-from pipelines.corpus import CORPORA, assemble
+from pipelines import catalogue, code, database, shards, stage
+from pipelines.corpus import assemble
 from pipelines.errors import LongtailError
 from pipelines.pool import processes
 from pipelines.sources.multistream import parts
@@ -32,7 +32,7 @@ FOR_A_PROCESS = 1_000_000  # bytes of source files: with less to do than that, i
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m pipelines.corpus.chunk", description=__doc__.splitlines()[0])
-    parser.add_argument("corpus", choices=CORPORA)
+    parser.add_argument("corpus", choices=catalogue.names("documents"))
     name = parser.parse_args().corpus
     out = Path("data/corpus") / name
 
@@ -52,14 +52,19 @@ def build(raw: Path, tokenizer: Path, out: Path, name: str, chosen) -> dict[str,
     """
     from pipelines.corpus.cut_batch import Settings
 
-    files, query_files = source_files(raw), getattr(chosen.corpus, name).query_files
+    files, query_files = source_files(raw), chosen.corpus[name].query_files
     if query_files and not any(fnmatchcase(file.name, query_files) for file in files):
         raise LongtailError(
             f"params.yaml: corpus.{name}.query_files is {query_files}, expected a glob that names a file in {raw}"
         )
-    settings = Settings(name, tokenizer, chosen.seed, getattr(chosen.corpus, name), chosen.chunk, chosen.queries)
-    code = sorted(Path(__file__).parents[1].glob("[cs]o*/*.py"))
-    key = shards.key_of(*code, tokenizer, settings, [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files])
+    settings = Settings(name, tokenizer, chosen.seed, chosen.corpus[name], chosen.chunk, chosen.queries)
+    key = shards.key_of(
+        code.fingerprint("pipelines.corpus.chunk"),
+        catalogue.facts(name),
+        tokenizer,
+        settings,
+        [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files],
+    )
     with database.connect(chosen.ingest.memory_gb, chosen.compute.threads) as con:
         con.execute("SET preserve_insertion_order = false")  # less memory, and every result is ordered by what it says
         with processes(chosen.compute, 1 + sum(file.stat().st_size for file in files) // FOR_A_PROCESS) as executor:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipelines import draws, params
+from pipelines import catalogue, draws, params
 from pipelines.corpus import cut, sample
 from pipelines.corpus.clean import BadWikitext, wikitext_to_text
 from pipelines.corpus.query_split import PERMUTATIONS, bands, signatures
@@ -89,7 +89,7 @@ def _texts(name: str, batch: Batch, rejects: Rejects) -> tuple[pa.Table, list[st
         where = pc.binary_join_element_wise(table["file"], table["row"].cast(pa.string()), ":")
         table = table.filter(pc.invert(pc.is_in(where, pa.array(batch.duplicates))))
     texts = table["text"].to_pylist()
-    if name == "wikipedia":
+    if catalogue.DATASETS[name].title_first:
         columns = [table[column].to_pylist() for column in ("file", "row", "title", "text", "wikitext")]
         texts = [_page(rejects, *row) for row in zip(*columns, strict=True)]
     kept = pa.array([bool(text) for text in texts], pa.bool_())

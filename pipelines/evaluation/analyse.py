@@ -2,7 +2,7 @@
 
 data/analyses/<name>.parquet, a file for each of `tables.TABLES`, and accuracy_by_popularity.json, the main language
 model's on PopQA by the substring rule with a column for each method, for `dvc plots`.
-data/metrics/analyses.json: accuracy by data set, language model and method, by both rules, and the gain over
+data/analyses.json: accuracy by data set, language model and method, by both rules, and the gain over
 closed-book answers.
 """
 
@@ -17,40 +17,40 @@ import duckdb
 
 from pipelines import shards, stage
 from pipelines.answering import answer_files
-from pipelines.answering.answer_files import DATASETS
 from pipelines.evaluation import accuracy, costs, replug_tables, retrieval_effects, tables
 from pipelines.lm.size import family, parameters
 
 OUT = Path("data/analyses")
-METRICS = Path("data/metrics/analyses.json")
-SECTIONS = ("seed", "fetch", "lms", "replug", "report")
+METRICS = Path("data/analyses.json")
+SECTIONS = ("seed", "fetch", "lms", "replug", "report", "parts")
 EXAMPLE = "dense"  # the method whose answers are shown
 
 
 def analyse(data: Path, out: Path, metrics: Path, params: SimpleNamespace) -> stage.Metrics:
     """Write every table, and the metrics. Raises LongtailError as `popqa.read` does."""
     found: dict[str, list[dict]] = {name: [] for name in tables.TABLES}
-    files = {dataset: answer_files.sets(dataset, params.lms, data) for dataset in DATASETS}
-    cuts = json.loads((data / "adaptive/thresholds.json").read_text(encoding="utf-8"))["thresholds"]
+    files = {dataset: answer_files.sets(dataset, params.lms, data) for dataset in params.parts.answered}
+    rules = data / "adaptive/popularity/thresholds.json"
+    cuts = json.loads(rules.read_text(encoding="utf-8"))["thresholds"] if files else {}
     for dataset, of_lms in files.items():
         for lm, of_methods in of_lms.items():
-            own = accuracy.read(data / dataset / f"{dataset}.parquet", of_methods)
+            own = accuracy.read(data / "questions" / dataset / f"{dataset}.parquet", of_methods)
             if len(own.ids):
                 rows = of_answers(own, cuts.get(dataset, {}).get(lm, {}), params.seed, params.report.bootstrap)
                 _append(found, rows, {"dataset": dataset, "lm": lm})
                 if dataset == "popqa" and params.fetch.source == "world" and lm in params.lms:
                     halves = retrieval_effects.halves(own, params.seed, params.report.bootstrap)
                     _append(found, {"halves": halves}, {"lm": lm})
-    main = params.lms[0]
+    main = next(iter([*params.lms, *(lm for lms in files.values() for lm in lms)]), "")
     for dataset, of_lms in files.items():
         of_methods = of_lms.get(main, {})
         if {"closed_book", EXAMPLE} <= set(of_methods):
             chosen = (of_methods[method] for method in ("closed_book", EXAMPLE))
-            rows = retrieval_effects.examples(data / dataset / f"{dataset}.parquet", *chosen, params.seed)
+            rows = retrieval_effects.examples(data / "questions" / dataset / f"{dataset}.parquet", *chosen, params.seed)
             _append(found, {"examples": rows}, {"dataset": dataset, "lm": main, "method": EXAMPLE})
-    found["popularity"] = popularity(data)
+    found["popularity"] = popularity(data, params.parts.question_sets)
     found["models"] = models(params.lms, files, data / "models/lm")
-    found |= of_metrics(_metrics(data), found, params.lms, params.replug.top_k)
+    found |= of_metrics(tables.metrics(data), found, params, main)
     with shards.atomic(out) as folder:
         folder.mkdir()
         for name, rows in found.items():
@@ -85,29 +85,32 @@ def of_answers(own: accuracy.Answers, cuts: dict, seed: int, resamples: int) -> 
 
 
 def of_metrics(
-    metrics: dict[str, dict], found: dict[str, list[dict]], lms: list[str], top_k: int
+    metrics: dict[str, dict], found: dict[str, list[dict]], params: SimpleNamespace, main: str
 ) -> dict[str, list[dict]]:
     """REPLUG's tables from other stages' figures; the retrievers are compared by the main language model."""
-    bits, main = replug_tables.bits_per_byte(metrics.get("language_modelling", {}), lms), lms[0]
+    scored, top_k = params.parts.scored, params.replug.top_k
+    figures = metrics.get("language_modelling", {})
+    bits = replug_tables.bits_per_byte({corpus: figures[corpus] for corpus in scored if corpus in figures}, params.lms)
+    corpus = next(iter(scored), "")
     by_dataset = {
-        name: {d: [r for r in found[name] if (r["dataset"], r["lm"]) == (d, main)] for d in DATASETS}
+        name: {d: [r for r in found[name] if (r["dataset"], r["lm"]) == (d, main)] for d in params.parts.answered}
         for name in ("recall", "accuracy")
     }
-    of_main = [row for row in bits if row["lm"] == main]
+    of_main = [row for row in bits if (row["lm"], row["corpus"]) == (main, corpus)]
     compared = replug_tables.retrievers(of_main, *by_dataset.values(), metrics.get("retrieval", {}), top_k)
     return {
         "bits_per_byte": bits,
-        "rare_words": replug_tables.rare_words(metrics.get("attribution", {})),
+        "rare_words": replug_tables.rare_words(metrics.get("attribution", {}).get(corpus, {})),
         "tasks": replug_tables.tasks(metrics.get("tasks", {})),
         "retrievers": compared,
     }
 
 
-def popularity(data: Path) -> list[dict]:
+def popularity(data: Path, question_sets: list[str]) -> list[dict]:
     """Histograms of the questions' popularity, in quarters of a power of ten, 0 counted as 1 (Figure 3)."""
-    sets = [(name, data / name / f"{name}.parquet", "s_pop") for name in DATASETS]
     rows = []
-    for dataset, path, column in [*sets, ("nq", data / "nq/popularity.parquet", "popularity")]:
+    for dataset in question_sets:
+        path, column = tables.popularity_of(data, dataset)
         counts = duckdb.execute(
             f"""SELECT floor(4 * log10(greatest({column}, 1)))::INT AS bin, count(*) FROM read_parquet(?)
                 WHERE {column} IS NOT NULL GROUP BY bin ORDER BY bin""",
@@ -154,12 +157,6 @@ def summary(found: dict[str, list[dict]]) -> dict:
 def _append(found: dict[str, list[dict]], rows: dict[str, list[dict]], key: dict[str, str]) -> None:
     for name, own in rows.items():
         found[name] += [key | row for row in own]
-
-
-def _metrics(data: Path) -> dict[str, dict]:
-    names = ("language_modelling", "attribution", "tasks", "retrieval")
-    files = {name: data / f"metrics/{name}.json" for name in names}
-    return {name: json.loads(file.read_text(encoding="utf-8")) for name, file in files.items() if file.is_file()}
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
 """Stage `evaluate_lm`: bits per byte and perplexity by language model, retriever and k (REPLUG §6.1, Figure 5).
 
-data/language_modelling/bpb.parquet has a row for each corpus, lm, retriever ("none" with k 0; dense@0.1 over that share
+data/language_modelling/<corpus>/bpb.parquet has a row for each corpus, lm, retriever ("none" with k 0; dense@0.1 over that share
 of the documents), k and query: source_document, source, nats, bytes, tokens, words of its continuation.
-data/metrics/language_modelling.json has, for each corpus and language model, how many queries and source_documents, and
+data/metrics/language_modelling_<corpus>.json has, for each language model, how many queries and source_documents, and
 figures with 95 % bootstrap intervals over source documents; <label> is "none" or <retriever>_k<k>, `top` replug.top_k:
   bpb_<label>                  bits per byte of all continuations together
   gain_<label>                 % fewer bits per byte than without documents, paired by query
@@ -17,6 +17,7 @@ figures with 95 % bootstrap intervals over source documents; <label> is "none" o
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -27,14 +28,13 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from pipelines import draws, intervals, shards, stage
-from pipelines.corpus import SCORED
+from pipelines import catalogue, draws, intervals, shards, stage
 from pipelines.replug import bits, ensemble
 from pipelines.scoring import row_groups
 
 LOGPROBS = Path("data/logprobs")
 OUT = Path("data/language_modelling")
-METRICS = Path("data/metrics/language_modelling.json")
+METRICS = Path("data/metrics")
 SECTIONS = ("seed", "lms", "replug", "report")
 COLUMNS = pa.schema(
     [
@@ -58,25 +58,23 @@ class Texts:
     words: np.ndarray
 
 
-def evaluate(params: SimpleNamespace) -> stage.Metrics:
-    """Measure every language model on every corpus; write the table and the metrics."""
+def evaluate(params: SimpleNamespace, corpus: str) -> stage.Metrics:
+    """Measure every language model on a corpus; write the table and the metrics."""
     metrics = {}
-    with shards.atomic(OUT) as folder:
+    with shards.atomic(OUT / corpus) as folder:
         folder.mkdir()
         with row_groups.written(folder / "bpb.parquet", COLUMNS) as add:
-            for corpus in SCORED:
-                for lm in params.lms:
-                    measured = bits.measure(LOGPROBS / corpus / lm, params.replug)
-                    texts = describe(Path("data/corpus", corpus, "queries.parquet"), measured.ids)
-                    for rows in per_query(corpus, lm, measured, texts, params.replug.temperature):
-                        add(rows)
-                    metrics.setdefault(corpus, {})[lm] = figures(measured, texts, params)
-    shards.write_json(METRICS, metrics)
+            for lm in params.lms:
+                measured = bits.measure(LOGPROBS / corpus / lm, params.replug)
+                texts = describe(Path("data/corpus", corpus, "queries.parquet"), measured.ids)
+                for rows in per_query(corpus, lm, measured, texts, params.replug.temperature):
+                    add(rows)
+                metrics[lm] = figures(measured, texts, params)
+    shards.write_json(METRICS / f"language_modelling_{corpus}.json", metrics)
     return {
-        f"{corpus}.{lm}.{name}": figure["value"]
-        for corpus, of_lms in metrics.items()
-        for lm, own in of_lms.items()
-        for name, figure in own.items()
+        f"{lm}.{name}": figure["value"]
+        for lm, figures_of_lm in metrics.items()
+        for name, figure in figures_of_lm.items()
         if isinstance(figure, dict) and "value" in figure
     }
 
@@ -191,7 +189,10 @@ def _gain(sums: np.ndarray) -> np.ndarray:
 
 
 def main() -> None:
-    stage.run("evaluate_lm", SECTIONS, evaluate, out=f"{OUT} and {METRICS}")
+    parser = argparse.ArgumentParser(prog="python -m pipelines.evaluation.evaluate_lm", description=__doc__)
+    parser.add_argument("corpus", choices=catalogue.names("documents"))
+    corpus = parser.parse_args().corpus
+    stage.run(f"evaluate_lm@{corpus}", SECTIONS, lambda params: evaluate(params, corpus), out=str(OUT / corpus))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""Stage evaluate_tasks: MMLU, Natural Questions and TriviaQA, closed-book and with REPLUG (REPLUG, sections 6.2-6.3).
+"""Stage evaluate_tasks: a benchmark's questions, closed-book and with REPLUG (REPLUG, sections 6.2-6.3).
 
-Writes data/tasks/predictions.parquet (task, method, question_id, subject, category, prediction, answers, correct;
-ordered by the first three) and rejects.parquet.
+It writes predictions.parquet (SCHEMA; ordered by method and question_id) and rejects.parquet in data/tasks/<benchmark>,
+and figures by method in data/metrics/tasks_<benchmark>.json.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines import draws, intervals, params, shards, stage
+from pipelines import catalogue, draws, intervals, params, shards, stage
 from pipelines.answering import passages
 from pipelines.evaluation import mmlu, task_items
-from pipelines.evaluation.task_items import Found, Item, Search
+from pipelines.evaluation.task_items import Found, Item, Search, Task
 from pipelines.questions import matching
 from pipelines.replug import ensemble, ensemble_answers
 from pipelines.sources.rejects import Rejects
@@ -27,8 +28,6 @@ from pipelines.sources.rejects import Rejects
 if TYPE_CHECKING:
     from pipelines.lm.language_model import LanguageModel, Prompt
 
-OPEN_QA = ("nq", "triviaqa")
-TASKS = ("mmlu", *OPEN_QA)
 METHODS = ("closed_book", "replug", "replug_lsr")
 SHARD = 64  # questions that a killed run loses at most; the result does not depend on it
 SCHEMA = pa.schema(
@@ -46,14 +45,6 @@ SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True)
-class Task:
-    name: str
-    items: list[Item]  # asked, ordered by id
-    shots: dict[str, list[Item]]  # subject ("" if a task has none) -> its demonstrations, in the order shown
-    param: str  # that sets the number of demonstrations
-
-
-@dataclass(frozen=True)
 class Setup:
     """What one method's answers to all tasks have in common."""
 
@@ -64,38 +55,6 @@ class Setup:
     new_tokens: int
     replug: params.Replug
     key: str  # of the finished shards
-
-
-def read_tasks(raw: Path, chosen: params.Tasks, seed: int, rejects: Rejects) -> list[Task]:
-    """The tasks whose data the profile has, at most `max_questions` items each, drawn by hash.
-
-    MMLU's demonstrations are the first items of each subject's dev split. Those of the other tasks are drawn from the
-    questions. Items that are shown are not asked.
-    """
-    tasks = []
-    asked = mmlu.read(raw / "mmlu", "test", rejects)
-    if asked:
-        solved: dict[str, list[Item]] = {item.subject: [] for item in asked}
-        for item in mmlu.read(raw / "mmlu", "dev", rejects):
-            solved.setdefault(item.subject, []).append(item)
-        shots = {subject: items[: chosen.mmlu_shots] for subject, items in solved.items()}
-        known = {(item.subject, item.body) for shown in shots.values() for item in shown}
-        rest = [item for item in asked if (item.subject, item.body) not in known]
-        tasks.append(Task("mmlu", _drawn(rest, seed, "mmlu", chosen.max_questions), shots, "tasks.mmlu_shots"))
-    for name in OPEN_QA:
-        items = task_items.read_open_qa(raw / name, rejects)
-        if items:
-            shown = _drawn(items, seed, f"{name} shots", min(chosen.qa_shots, len(items) - 1))
-            known = {item.query.casefold() for item in shown}
-            rest = [item for item in items if item.query.casefold() not in known]
-            tasks.append(Task(name, _drawn(rest, seed, name, chosen.max_questions), {"": shown}, "tasks.qa_shots"))
-    rejects.check()
-    return tasks
-
-
-def _drawn(items: list[Item], seed: int, purpose: str, n: int) -> list[Item]:
-    items = sorted(items, key=lambda item: item.id)
-    return [items[i] for i in draws.sample(seed, f"tasks {purpose}", [item.id for item in items], n)]
 
 
 def evaluate(task: Task, setup: Setup) -> pa.Table:
@@ -126,7 +85,7 @@ def _demonstrations(items: list[Item], search: Search | None) -> list[str]:
 
 def _predict(task: Task, setup: Setup, prompts: list[Prompt], similarities: np.ndarray | None) -> list[str]:
     """The answer to each item; similarities (items, k) weigh its k prompts, None stands for one prompt per item."""
-    if task.name == "mmlu":
+    if task.options:
         weighed = np.zeros((len(prompts), 1)) if similarities is None else similarities
         return mmlu.answer(setup.lm, prompts, ensemble.log_weights(weighed, setup.replug.temperature))
     generations = ensemble_answers.generate(setup.lm, prompts, similarities, setup.new_tokens, setup.replug)
@@ -135,7 +94,7 @@ def _predict(task: Task, setup: Setup, prompts: list[Prompt], similarities: np.n
 
 def _row(task: Task, setup: Setup, item: Item, prediction: str) -> dict:
     """A row of SCHEMA."""
-    right = prediction in item.answers if task.name == "mmlu" else matching.exact(prediction, item.answers)
+    right = prediction in item.answers if task.options else matching.exact(prediction, item.answers)
     return {
         "task": task.name,
         "method": setup.method,
@@ -166,10 +125,10 @@ def summarise(table: pa.Table, seed: int, resamples: int) -> dict:
     figures: dict = {}
     for name in np.unique(columns["task"].astype(str)):
         of_task = columns["task"] == name
-        for method in METHODS:
+        for method in (method for method in METHODS if method in columns["method"]):
             whole = figure(of_task, method)
             figures_of_method = {"accuracy": {key: whole.pop(key) for key in ("value", "low", "high")}} | whole
-            if name == "mmlu":
+            if any(columns["category"][of_task]):
                 names = np.unique(columns["category"][of_task].astype(str))
                 categories = {c: figure(of_task & (columns["category"] == c), method) for c in names}
                 mean = float(np.mean([category["value"] for category in categories.values()]))
@@ -179,27 +138,31 @@ def summarise(table: pa.Table, seed: int, resamples: int) -> dict:
 
 
 def main() -> None:
-    out = Path("data/tasks")
+    parser = argparse.ArgumentParser(prog="python -m pipelines.evaluation.evaluate_tasks", description=__doc__)
+    parser.add_argument("task", choices=catalogue.names("benchmark"))
+    name = parser.parse_args().task
+    data, out = Path("data"), Path("data/tasks") / name
 
     def work(chosen) -> stage.Metrics:
         from tokenizers import Tokenizer
 
         from pipelines.lm.open_lm import main_lm, open_lm
 
-        data = Path("data")
         rejects = Rejects(chosen.ingest.max_reject_share)
-        tasks = read_tasks(data / "raw", chosen.tasks, chosen.seed, rejects)
+        task = catalogue.function(name, "benchmark")(data / "raw" / name, chosen.tasks, chosen.seed, rejects)
+        rejects.check()
         lm_folder, lm_settings = main_lm(chosen)
         lm = open_lm(lm_folder, lm_settings, chosen.compute)
-        if any(task.name in OPEN_QA for task in tasks):
+        if not task.options:
             ensemble_answers.check_ability(lm, chosen.replug)
         tokenizer = Tokenizer.from_file(str(data / "models/tokenizer/tokenizer.json"))
-        inputs = [lm_folder, *(data / "raw" / name for name in TASKS)]
-        tables, names_and_keys = [SCHEMA.empty_table()], []
-        for method in METHODS if tasks else ():
-            parts = [chosen.seed, chosen.tasks, lm_settings, chosen.replug, *inputs]
-            if method != "closed_book":
-                parts += [chosen.retriever, *passages.inputs(method, data)]
+        tables, keys = [SCHEMA.empty_table()], {}
+        methods = [method for method in METHODS if passages.INDEXES.get(method) in (None, "dense", *chosen.parts.tuned)]
+        for method in methods if task.items else ():
+            inputs = [lm_folder, data / "raw" / name, *passages.inputs(method, chosen, data)]
+            keys[method] = shards.key_of(
+                chosen.seed, chosen.tasks, chosen.replug, chosen.retriever, lm_settings, *inputs
+            )
             setup = Setup(
                 method=method,
                 lm=lm,
@@ -207,26 +170,22 @@ def main() -> None:
                 count=lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids),
                 new_tokens=chosen.tasks.new_tokens,
                 replug=chosen.replug,
-                key=shards.key_of(*parts),
+                key=keys[method],
             )
-            for task in tasks:
-                names_and_keys.append((_name(task, method), setup.key))
-                tables.append(evaluate(task, setup))
-        order = [(name, "ascending") for name in ("task", "method", "question_id")]
-        table = pa.concat_tables(tables).sort_by(order)
+            tables.append(evaluate(task, setup))
+        table = pa.concat_tables(tables).sort_by([("method", "ascending"), ("question_id", "ascending")])
         with shards.atomic(out) as folder:
             folder.mkdir()
             pq.write_table(table, folder / "predictions.parquet", compression="zstd")
             rejects.write(folder / "rejects.parquet")
-        figures = summarise(table, chosen.seed, chosen.report.bootstrap)
-        shards.write_json("data/metrics/tasks.json", figures | {"rejects": rejects.reasons()})
-        for name, key in names_and_keys:
-            shards.forget(name, key)
-        accuracies = {f"{t}.{m}.accuracy": figures[t][m]["accuracy"]["value"] for t in figures for m in figures[t]}
-        return accuracies | lm.usage
+        figures = summarise(table, chosen.seed, chosen.report.bootstrap).get(name, {})
+        shards.write_json(f"data/metrics/tasks_{name}.json", figures | {"rejects": rejects.reasons()})
+        for method, key in keys.items():
+            shards.forget(_name(task, method), key)
+        return {f"{method}.accuracy": figures[method]["accuracy"]["value"] for method in keys} | lm.usage
 
-    sections = ("seed", "compute", "ingest", "lm", "lms", "retriever", "replug", "tasks", "report")
-    stage.run("evaluate_tasks", sections, work, out=str(out))
+    sections = ("seed", "compute", "ingest", "lm", "lms", "retriever", "replug", "tasks", "report", "parts")
+    stage.run(f"evaluate_tasks@{name}", sections, work, out=str(out))
 
 
 def _search(method: str, chosen: SimpleNamespace, data: Path) -> Search | None:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import yaml
 
+from pipelines import params
 from pipelines.errors import LongtailError
-from pipelines.evaluation.task_items import Item
+from pipelines.evaluation.task_items import Item, Task, drawn
 from pipelines.replug import ensemble
 from pipelines.sources.records import SUFFIXES, read_records, record_files, shown
 from pipelines.sources.rejects import Rejects
@@ -30,7 +31,22 @@ CATEGORIES: dict[str, str] = {
 }
 
 
-def read(folder: Path, split: str, rejects: Rejects) -> list[Item]:
+def read(folder: Path, settings: params.Tasks, seed: int, rejects: Rejects) -> Task:
+    """The questions of the test split.
+
+    A subject's demonstrations are the first items of its dev split. An item that its subject shows is not asked.
+    """
+    asked = read_split(folder, "test", rejects)
+    solved: dict[str, list[Item]] = {item.subject: [] for item in asked}
+    for item in read_split(folder, "dev", rejects) if asked else []:
+        solved.setdefault(item.subject, []).append(item)
+    shots = {subject: items[: settings.mmlu_shots] for subject, items in solved.items()}
+    known = {(item.subject, item.body) for shown in shots.values() for item in shown}
+    rest = [item for item in asked if (item.subject, item.body) not in known]
+    return Task(folder.name, drawn(rest, seed, folder.name, settings.max_questions), shots, "tasks.mmlu_shots", options=True)
+
+
+def read_split(folder: Path, split: str, rejects: Rejects) -> list[Item]:
     """The questions below <folder>/<split>, in the benchmark's own layout or the Hub's.
 
     The benchmark's own layout is <subject>_<split>.csv without a header, with the columns question, A, B, C, D and the

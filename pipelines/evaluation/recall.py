@@ -1,46 +1,46 @@
 """Stage `evaluate_retrieval`: how often each retriever finds a passage with the answer, on real questions (recall@k).
 
-The questions of data/raw/retrieval come with passages. All of these, each text once, and DISTRACTORS documents of the
-Wikipedia corpus are what is searched, all of it exactly. A question's gold passages are those of its own that hold an
+The questions of a data set that comes with passages, data/raw/<set>. All of these, each text once, and DISTRACTORS documents of the
+datastore are what is searched, all of it exactly. A question's gold passages are those of its own that hold an
 answer as whole words; a question without any is left out.
 
-data/retrieval/
+data/recall/<set>/
   passages.parquet  id, title, text; a row's position is its number in the search
   ranks.parquet     question_id, dataset, gold (passages), and bm25, dense, lsr: the rank of the best gold passage, from
                     1; null beyond the first 10
   rejects.parquet   bad lines
-data/metrics/retrieval.json
+data/metrics/<set>.json
   questions, answerable, passages, distractors; sets: data set (or all) -> questions, answerable, and by retriever
   recall_at_1, _5 and _10 with Wilson's intervals
 """
 
 from __future__ import annotations
 
+import argparse
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from pipelines import shards, stage
+from pipelines import catalogue, shards, stage
 
 if TYPE_CHECKING:
     import numpy as np
 
     from pipelines.sources.passage_questions import Asked
 
-QUESTIONS = Path("data/raw/retrieval")
-CORPUS = Path("data/corpus/wikipedia/docs.parquet")
+RAW = Path("data/raw")
+CORPORA = Path("data/corpus")
 ENCODERS = {"dense": Path("data/models/retriever"), "lsr": Path("data/models/lsr")}
-OUT = Path("data/retrieval")
-METRICS = Path("data/metrics/retrieval.json")
-SECTIONS = ("compute", "ingest", "retriever", "index")
-RETRIEVERS = ("bm25", *ENCODERS)
+OUT = Path("data/recall")
+METRICS = Path("data/metrics")
+SECTIONS = ("compute", "ingest", "retriever", "index", "parts")
 AT = (1, 5, 10)
 DISTRACTORS = 10_000  # spread evenly over the corpus
 BLOCK = 256  # queries compared with all passages at once
 
 
-def evaluate(params: SimpleNamespace) -> stage.Metrics:
+def evaluate(params: SimpleNamespace, name_of_set: str) -> stage.Metrics:
     """Read, search and measure; without any question the tables are empty and the figures 0."""
     import numpy as np
     import pyarrow as pa
@@ -50,19 +50,19 @@ def evaluate(params: SimpleNamespace) -> stage.Metrics:
     from pipelines.sources.rejects import Rejects
 
     rejects = Rejects(params.ingest.max_reject_share)
-    asked = list(read_contexts(QUESTIONS, rejects))
+    asked = list(read_contexts(RAW / name_of_set, rejects))
     rejects.check()
     own = sorted({passage for question in asked for passage in question.passages})
     golds = gold_passages(asked, {passage: position for position, passage in enumerate(own)})
     rows = [(f"context:{position}", *passage) for position, passage in enumerate(own)]
-    rows += distractors(CORPUS, {text for _, text in own}) if asked else []
+    rows += distractors(CORPORA / params.parts.datastore / "docs.parquet", {text for _, text in own}) if asked else []
     names = ("id", "title", "text")
     columns = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())
-    with shards.atomic(OUT) as folder:
+    with shards.atomic(OUT / name_of_set) as folder:
         folder.mkdir()
         docs = folder / "passages.parquet"
         pq.write_table(pa.table({name: pa.array(columns[name], pa.string()) for name in names}), docs)
-        ranks = {name: np.zeros(0, np.int64) for name in RETRIEVERS}
+        ranks = {name: np.zeros(0, np.int64) for name in ("bm25", *encoders(params))}
         if asked:
             found = search(docs, folder / "bm25", list(columns["text"]), [one.text for one in asked], params)
             ranks = {name: ranks_of(positions, golds) for name, positions in found.items()}
@@ -78,9 +78,14 @@ def evaluate(params: SimpleNamespace) -> stage.Metrics:
     counts = {"questions": len(asked), "answerable": sum(map(bool, golds)), "passages": len(own)}
     counts["distractors"] = len(rows) - len(own)
     sets = summarise([one.dataset for one in asked], golds, ranks)
-    shards.write_json(METRICS, counts | {"sets": sets})
+    shards.write_json(METRICS / f"{name_of_set}.json", counts | {"sets": sets})
     figures = [(name, key) for name in ranks for key in (sets["all"][name] if sets else ())]
     return counts | {f"{name}_{key}": sets["all"][name][key]["value"] for name, key in figures}
+
+
+def encoders(params: SimpleNamespace) -> dict[str, Path]:
+    """The encoders that this run has, by name."""
+    return {name: folder for name, folder in ENCODERS.items() if name in (*params.parts.encoders, *params.parts.tuned)}
 
 
 def gold_passages(asked: list[Asked], positions: dict[tuple[str, str], int]) -> list[set[int]]:
@@ -115,7 +120,7 @@ def search(
     chosen = {"k1": params.index.bm25_k1, "b": params.index.bm25_b, "memory_gb": params.index.memory_gb}
     bm25_build.build(docs, index, **chosen, compute=params.compute, name="evaluate_retrieval")
     found = {"bm25": BM25.load(index, docs).search(queries, max(AT))[0]}
-    for name, folder in ENCODERS.items():
+    for name, folder in encoders(params).items():
         encoder = Encoder.open(folder, params.retriever, params.compute)
         found[name] = nearest(encoder.embed(texts), encoder.embed_queries(queries), max(AT))
     return found
@@ -158,7 +163,10 @@ def summarise(datasets: list[str], golds: list[set[int]], ranks: dict[str, np.nd
 
 
 def main() -> None:
-    stage.run("evaluate_retrieval", SECTIONS, evaluate, out=f"{OUT} and {METRICS}")
+    parser = argparse.ArgumentParser(prog="python -m pipelines.evaluation.recall", description=__doc__)
+    parser.add_argument("name", choices=catalogue.names("passages"))
+    name = parser.parse_args().name
+    stage.run(f"evaluate_retrieval@{name}", SECTIONS, lambda params: evaluate(params, name), out=str(OUT / name))
 
 
 if __name__ == "__main__":

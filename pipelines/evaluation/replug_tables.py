@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from pipelines import catalogue
 from pipelines.intervals import NOTHING, interval
 
 RETRIEVERS = ("random", "bm25", "dense", "lsr")
@@ -66,19 +67,19 @@ def tasks(metrics: dict) -> list[dict]:
 def retrievers(
     bits: list[dict], recalls: dict[str, list[dict]], accuracies: dict[str, list[dict]], retrieval: dict, top_k: int
 ) -> list[dict]:
-    """Every retriever by each measure there is: bits per byte (the Pile, k = top_k), recall and accuracy on questions.
+    """Every retriever by each measure there is: bits per byte (k = top_k), recall and accuracy on questions.
 
-    `bits` are rows of one language model; `recalls` and `accuracies` are its rows of those tables by question set;
+    `bits` are rows of one language model and corpus; `recalls` and `accuracies` are its rows of those tables by question set;
     `retrieval` is the recall of gold passages of real questions.
     """
-    saved = {row["retriever"]: row for row in bits if row["corpus"] == "pile" and row["k"] == top_k}
+    saved = {row["retriever"]: row for row in bits if row["k"] == top_k}
     real = retrieval.get("sets", {}).get("all", {})
     rows = []
     for name in RETRIEVERS:
         row = {"retriever": name, "bits_per_byte": NOTHING, "saved": NOTHING}
         if name in saved:
             row |= {column: saved[name][column] for column in ("bits_per_byte", "saved")}
-        for dataset in ("popqa", "entityquestions"):
+        for dataset in catalogue.names("answered"):
             of = [one for one in recalls.get(dataset, []) if (one["method"], one["answers"]) == (name, "all")]
             right = [one for one in accuracies.get(dataset, []) if one["method"] == name]
             row[f"{dataset}_recall_at_1"] = of[0]["recall"] if of else NOTHING

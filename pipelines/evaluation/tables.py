@@ -6,6 +6,7 @@ was nothing to measure.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,8 +14,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines import catalogue
 from pipelines.intervals import NOTHING, Interval
 
+FAMILIES = ("language_modelling", "attribution", "tasks")  # metrics with a file for each corpus or benchmark
 _TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 _ANSWERS = {"dataset": str, "lm": str, "method": str}
 _BOTH = {"questions": int, "substring": Interval, "word": Interval}  # accuracy by both rules of being right
@@ -51,7 +54,7 @@ TABLES: dict[str, dict[str, type]] = {
     | {name: Interval for name in ("bits_without", "bits_saved", "memory")},
     "tasks": {"task": str, "method": str, "category": str, "questions": int, "accuracy": Interval, "gain": Interval},
     "retrievers": {"retriever": str, "bits_per_byte": Interval, "saved": Interval}
-    | {f"{dataset}_{what}": Interval for dataset in ("popqa", "entityquestions") for what in ("recall_at_1", "word")}
+    | {f"{dataset}_{what}": Interval for dataset in catalogue.names("answered") for what in ("recall_at_1", "word")}
     | {"real_recall_at_1": Interval, "real_recall_at_10": Interval},
 }  # fmt: skip
 
@@ -89,3 +92,24 @@ def _flat(row: dict, name: str) -> dict:
         else:
             flat[column] = None if isinstance(value, float) and math.isnan(value) else value
     return flat
+
+
+def metrics(data: Path) -> dict[str, dict]:
+    """What the stages left under data/metrics, by file name; of FAMILIES one dict each, by corpus or benchmark."""
+    found: dict[str, dict] = {}
+    for path in sorted((data / "metrics").glob("*.json")):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        family = next((name for name in FAMILIES if path.stem.startswith(f"{name}_")), None)
+        if family:
+            found.setdefault(family, {})[path.stem.removeprefix(f"{family}_")] = content
+        else:
+            found[path.stem] = content
+    return found
+
+
+def popularity_of(data: Path, name: str) -> tuple[Path, str]:
+    """The file and the column that hold the popularity of what a question set asks about."""
+    folder = data / "questions" / name
+    if catalogue.DATASETS[name].answered:
+        return folder / f"{name}.parquet", "s_pop"
+    return folder / "popularity.parquet", "popularity"

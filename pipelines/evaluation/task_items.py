@@ -1,18 +1,16 @@
-"""What the tasks share: an item, its prompts with one document each, and the room that demonstrations may take."""
+"""What the tasks share: items, their prompts with one document each, and the room that demonstrations may take."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
+from pipelines import draws
 from pipelines.answering.prompts import compose
 from pipelines.errors import LongtailError
 from pipelines.lm.language_model import LanguageModel, Prompt
-from pipelines.sources.open_questions import read_questions
-from pipelines.sources.rejects import Rejects
 
 
 @dataclass(frozen=True)
@@ -22,6 +20,15 @@ class Item:
     query: str  # what is searched for: the bare question
     body: str  # what the model sees after the knowledge: question, options, "Answer:"
     answers: list[str]
+
+
+@dataclass(frozen=True)
+class Task:
+    name: str
+    items: list[Item]  # asked, ordered by id
+    shots: dict[str, list[Item]]  # subject ("" if a task has none) -> its demonstrations, in the order shown
+    param: str  # that sets the number of demonstrations
+    options: bool  # whether an answer is one of the letters A to D
 
 
 @dataclass(frozen=True)
@@ -35,12 +42,10 @@ class Found:
 Search = Callable[[Sequence[str]], Found]
 
 
-def read_open_qa(folder: Path, rejects: Rejects) -> list[Item]:
-    """The questions of Natural Questions or TriviaQA in every file below `folder`; bad ones go to `rejects`."""
-    return [
-        Item(question.id, "", question.text, f"Question: {question.text}\nAnswer:", question.answers)
-        for question in read_questions(folder, rejects)
-    ]
+def drawn(items: list[Item], seed: int, purpose: str, n: int) -> list[Item]:
+    """At most `n` of the items, drawn by hash, ordered by id."""
+    items = sorted(items, key=lambda item: item.id)
+    return [items[i] for i in draws.sample(seed, f"tasks {purpose}", [item.id for item in items], n)]
 
 
 def demonstration(item: Item, document: str | None) -> str:

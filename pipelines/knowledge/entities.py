@@ -1,7 +1,7 @@
 """Stage `entities`: Wikidata's items with their English names, and the claims that questions ask for (PopQA, 3.3).
 
 Reads whatever lies in data/raw/wikidata (JSON dumps, answers of the entity API, the query service's pages) and writes
-data/wikidata/{entities,claims,rejects}.parquet: the items with an English Wikipedia article, the best-ranked claims
+data/knowledge/wikidata/{entities,claims,rejects}.parquet: the items with an English Wikipedia article, the best-ranked claims
 about them, and the items that are these claims' objects. All workers parse a dump.
 """
 
@@ -29,7 +29,7 @@ from pipelines.sources.rejects import Rejects
 from pipelines.sources.wikimedia import open_client
 
 RAW = Path("data/raw")
-OUT = Path("data/wikidata")
+OUT = Path("data/knowledge/wikidata")
 METRICS = Path("data/metrics/entities.json")
 ANSWERS = shards.SCRATCH / "wikimedia" / "entities"
 ENDS = 1 << 20  # bytes of a file's beginning and end that tell it from another of its name, size and time

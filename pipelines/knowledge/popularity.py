@@ -1,6 +1,6 @@
 """Stage `popularity`: how often each English Wikipedia article was viewed in one month (PopQA, 3.2: popularity).
 
-Writes data/popularity/{views,rejects}.parquet, for the articles that data/wikidata/entities.parquet names, from the
+Writes data/knowledge/popularity/{views,rejects}.parquet, for the articles that data/knowledge/wikidata/entities.parquet names, from the
 page view dumps or the REST API (`popularity.source`). Redirects are resolved where there is a table of them.
 """
 
@@ -18,9 +18,9 @@ from pipelines.errors import LongtailError
 from pipelines.sources import pageviews, pageviews_api, redirects, wikimedia
 from pipelines.sources.rejects import Rejects
 
-ENTITIES = Path("data/wikidata/entities.parquet")
+ENTITIES = Path("data/knowledge/wikidata/entities.parquet")
 RAW = Path("data/raw")
-OUT = Path("data/popularity")
+OUT = Path("data/knowledge/popularity")
 METRICS = Path("data/metrics/popularity.json")
 ANSWERS = shards.SCRATCH / "wikimedia" / "popularity"
 

@@ -1,6 +1,6 @@
 """Stage `term_frequency`: how often each subject's label and aliases stand in a sample of C4 (PopQA, appendix A).
 
-Writes data/term_frequency/{term_frequency,rejects}.parquet. More names than fit into memory at once are looked for in
+Writes data/knowledge/term_frequency/{term_frequency,rejects}.parquet. More names than fit into memory at once are looked for in
 several passes over the sample, a share of the subjects in each, mapped over `compute.workers`.
 """
 
@@ -21,9 +21,9 @@ from pipelines.relations import RELATIONS
 from pipelines.sources import c4
 from pipelines.sources.rejects import Rejects
 
-WIKIDATA = Path("data/wikidata")
+WIKIDATA = Path("data/knowledge/wikidata")
 TEXTS = Path("data/raw/c4")
-OUT = Path("data/term_frequency")
+OUT = Path("data/knowledge/term_frequency")
 METRICS = Path("data/metrics/term_frequency.json")
 NAMES_PER_GB = 1_000_000  # in half of the memory: a name needs some 0.5 kB
 

@@ -1,6 +1,6 @@
 """Stage `triples`: knowledge triples with names, popularity and term frequency (PopQA, 3.2, 3.3 and appendix A).
 
-Joins what the stages before it read and writes data/triples/{triples,entities}.parquet. A triple needs a subject and
+Joins what the stages before it read and writes data/knowledge/triples/{triples,entities}.parquet. A triple needs a subject and
 an object with an English label; what falls out is counted by reason. Popularity is 0 where there is no article or no
 view; term frequency is null for entities that are no subjects.
 """
@@ -16,10 +16,10 @@ import duckdb
 from pipelines import database, params, shards, stage
 from pipelines.relations import RELATIONS
 
-WIKIDATA = Path("data/wikidata")
-VIEWS = Path("data/popularity/views.parquet")
-FREQUENCIES = Path("data/term_frequency/term_frequency.parquet")
-OUT = Path("data/triples")
+WIKIDATA = Path("data/knowledge/wikidata")
+VIEWS = Path("data/knowledge/popularity/views.parquet")
+FREQUENCIES = Path("data/knowledge/term_frequency/term_frequency.parquet")
+OUT = Path("data/knowledge/triples")
 METRICS = Path("data/metrics/triples.json")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import urlsplit
@@ -42,16 +42,18 @@ def read_c4(folder: Path) -> Iterator[tuple[str, str]]:
             yield urlsplit(document.url).netloc.partition(".")[0], document.text
 
 
-def read_corpora(folder: Path) -> Iterator[tuple[str, str]]:
+def read_corpora(folder: Path, corpora: Sequence[str]) -> Iterator[tuple[str, str]]:
     """("any", text) of the documents of the corpora in `folder` that models learn from."""
     import pyarrow.parquet as pq
 
-    for file in training_files(folder):
+    for file in training_files(folder, corpora):
         for batch in pq.ParquetFile(file).iter_batches(columns=["text"]):
             yield from (("any", text) for text in batch["text"].to_pylist())
 
 
-def train_on_text(text: Path, tokenizer: Path, out: Path, seed: int, lm: params.LM) -> stage.Metrics:
+def train_on_text(
+    text: Path, tokenizer: Path, out: Path, seed: int, lm: params.LM, corpora: Sequence[str] = ()
+) -> stage.Metrics:
     """Train from scratch on the folder `text`, C4 or all corpora, save to the folder `out`; returns what `tiny` does.
 
     Raises LongtailError where there is no text, or no `lm.training`.
@@ -64,7 +66,7 @@ def train_on_text(text: Path, tokenizer: Path, out: Path, seed: int, lm: params.
     if lm.training is None:
         raise LongtailError(f"params.yaml: lm.{out.name}.training is null, expected its settings where source is train")
     torch.set_num_threads(1)  # steps are so small that a second thread costs more in waiting than it does in work
-    documents = read_c4(text) if text.name == "c4" else read_corpora(text)
+    documents = read_c4(text) if text.name == "c4" else read_corpora(text, corpora)
     with shards.atomic(out) as folder:
         metrics = train_lm.train(documents, tokenizer, folder, seed, lm.training, f"base_lm@{out.name}")
     checkpoint.forget(f"base_lm@{out.name}")
@@ -88,7 +90,7 @@ def make(chosen: SimpleNamespace, name: str) -> stage.Metrics:
     """The language model called `name` in the params, into its folder, by its `source`."""
     lm, out = chosen.lm[name], OUT / name
     if lm.source == "train":
-        return train_on_text(DATA / chosen.lm_text, TOKENIZER, out, chosen.seed, lm)
+        return train_on_text(DATA / chosen.lm_text, TOKENIZER, out, chosen.seed, lm, chosen.parts.corpora)
     if lm.source == "pretrained":
         from transformers import AutoModelForCausalLM
 
@@ -103,7 +105,7 @@ def main() -> None:
     parser.add_argument("name", help="one of params.yaml's lms")
     name = parser.parse_args().name
     out, metrics = OUT / name, Path(f"data/metrics/base_lm_{name}.json")
-    sections = ("seed", "lm", "lm_text")
+    sections = ("seed", "lm", "lm_text", "parts")
     stage.run(f"base_lm@{name}", sections, lambda chosen: make(chosen, name), out=str(out), metrics=metrics)
 
 

@@ -193,7 +193,7 @@ class Refresher:
         return made.probe, made.refine
 
     def _untuned(self, side: Side) -> dense.Index:
-        folder = INDEXES / side.name / "dense"
+        folder = INDEXES / "dense" / side.name
         return dense.Dense.load(folder, side.docs, RETRIEVER, self.encoder, self._given.compute).index
 
 

@@ -131,7 +131,7 @@ def _parts(params: SimpleNamespace, both: list[Side], devices: list[str]) -> tup
     from pipelines.lsr import refresh
     from pipelines.scoring import score_cache
 
-    metas = [refresh.INDEXES / side.name / "dense" / "meta.json" for side in both]
+    metas = [refresh.INDEXES / "dense" / side.name / "meta.json" for side in both]
     learnt = [(side.name, side.train, score_cache.hashes(side.queries).tobytes()) for side in both]
     pages = [side.pages if side.pages is None else side.pages.tolist() for side in both]
     settings = (params.seed, devices, params.compute.threads, params.retriever, params.index, params.lsr)

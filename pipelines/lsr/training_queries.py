@@ -14,7 +14,7 @@ from pipelines.errors import LongtailError
 from pipelines.scoring.queries import Queries, language_modelling, questions
 
 CORPORA = Path("data/corpus")
-POPQA = Path("data/popqa/popqa.parquet")
+POPQA = Path("data/questions/popqa/popqa.parquet")
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Stage `entityquestions`: EntityQuestions with each subject found again in Wikidata and its popularity (PopQA, 3.3).
 
-Writes data/entityquestions/{entityquestions,rejects}.parquet. The questions name their subject only in their text: the
+Writes data/questions/entityquestions/{entityquestions,rejects}.parquet. The questions name their subject only in their text: the
 mention is what stands in the template's place, and it is linked when it names exactly one entity that Wikidata states
 the question's own relation of.
 """
@@ -25,10 +25,8 @@ from pipelines.sources.streams import open_text
 
 RAW = Path("data/raw/entityquestions")
 TEMPLATES = "relation_query_templates.json"
-ENTITIES = Path("data/triples/entities.parquet")
-CLAIMS = Path("data/wikidata/claims.parquet")
-OUT = Path("data/entityquestions")
-METRICS = Path("data/metrics/entityquestions.json")
+ENTITIES = Path("data/knowledge/triples/entities.parquet")
+CLAIMS = Path("data/knowledge/wikidata/claims.parquet")
 LINKS = ("label", "alias", "ambiguous", "another_type", "without_article", "not_found")  # the first two are linked
 
 READ = pa.schema(
@@ -197,22 +195,15 @@ def _read_json(file: Path, kind: type) -> Any:
     return value
 
 
-def work(chosen: SimpleNamespace) -> stage.Metrics:
+def make(params: SimpleNamespace, out: Path) -> stage.Metrics:
+    """Build this question set into the folder `out`, by the params of the stage `questions`."""
     return build_entityquestions(
         RAW,
         ENTITIES,
         CLAIMS,
-        OUT,
-        seed=chosen.seed,
-        train_share=chosen.popqa.train_share,
-        ingest=chosen.ingest,
-        threads=chosen.compute.threads,
+        out,
+        seed=params.seed,
+        train_share=params.popqa.train_share,
+        ingest=params.ingest,
+        threads=params.compute.threads,
     )
-
-
-def main() -> None:
-    stage.run("entityquestions", ("seed", "compute", "ingest", "popqa"), work, out=str(OUT), metrics=METRICS)
-
-
-if __name__ == "__main__":
-    main()

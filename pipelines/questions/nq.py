@@ -1,6 +1,6 @@
 """Stage `nq`: the entities that Natural Questions ask about, and their popularity (PopQA, Figure 3 and appendix A).
 
-Writes data/nq/{popularity,rejects}.parquet. The paper finds a question's entities with TagMe; here they are found by a
+Writes data/questions/nq/{popularity,rejects}.parquet. The paper finds a question's entities with TagMe; here they are found by a
 dictionary, the labels and aliases of all entities with an English Wikipedia article: from left to right the longest
 name that counts, and of the entities so named the most viewed one. Of a question's entities the least viewed is kept.
 
@@ -23,9 +23,7 @@ from pipelines.sources.open_questions import read_questions
 from pipelines.sources.rejects import Rejects
 
 RAW = Path("data/raw")
-ENTITIES = Path("data/triples/entities.parquet")
-OUT = Path("data/nq")
-METRICS = Path("data/metrics/nq.json")
+ENTITIES = Path("data/knowledge/triples/entities.parquet")
 MAX_WORDS = 10  # of a name; no question is much longer
 AS_NAMED = 0.9  # share of a name's occurrences in running text that have its capitals, at least
 
@@ -145,20 +143,13 @@ def _describe(db: duckdb.DuckDBPyConnection, questions: int) -> dict[str, float]
     return counts | {"mentions": mentions} | ({} if median is None else {"median_popularity": median})
 
 
-def work(chosen: SimpleNamespace) -> stage.Metrics:
+def make(params: SimpleNamespace, out: Path) -> stage.Metrics:
+    """Build this question set into the folder `out`, by the params of the stage `questions`."""
     return build_nq(
         RAW,
         ENTITIES,
-        OUT,
-        sample_mb=chosen.c4.sample_mb,
-        ingest=chosen.ingest,
-        threads=chosen.compute.threads,
+        out,
+        sample_mb=params.c4.sample_mb,
+        ingest=params.ingest,
+        threads=params.compute.threads,
     )
-
-
-def main() -> None:
-    stage.run("nq", ("compute", "ingest", "c4"), work, out=str(OUT), metrics=METRICS)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
 """Stage `build_popqa`: PopQA from the triples, the published file, or both (PopQA, 3.3 and appendix A).
 
-Writes data/popqa/{popqa.tsv,popqa.parquet,rejects.parquet}: the published 17 columns; the table adds question_id,
+Writes data/questions/popqa/{popqa.tsv,popqa.parquet,rejects.parquet}: the published 17 columns; the table adds question_id,
 relation, split, month and origin. Published questions come first, in their order, then our own, by (relation, subject,
 object); their subj_id, prop_id and obj_id are Wikidata's numbers, which no release changes.
 """
@@ -25,11 +25,9 @@ from pipelines.questions.tuning_split import ENTITY, split_of
 from pipelines.relations import RELATIONS, Relation
 from pipelines.sources.rejects import Rejects
 
-TRIPLES = Path("data/triples/triples.parquet")
+TRIPLES = Path("data/knowledge/triples/triples.parquet")
 PUBLISHED = Path("data/raw/popqa/popQA.tsv")
 PUBLISHED_MONTH = "2021-10"  # of the published page views
-OUT = Path("data/popqa")
-METRICS = Path("data/metrics/popqa.json")
 BATCH = 100_000  # triples
 TRIPLE = ["s_qid", "p_pid", "o_qid"]
 COLUMNS = [*published.COLUMNS, "question_id", "relation", "split", "month", "origin"]
@@ -214,23 +212,16 @@ def _describe(db: duckdb.DuckDBPyConnection, questions: Path) -> dict[str, int]:
     return counts
 
 
-def work(chosen: SimpleNamespace) -> stage.Metrics:
+def make(params: SimpleNamespace, out: Path) -> stage.Metrics:
+    """Build this question set into the folder `out`, by the params of the stage `questions`."""
     return build_popqa(
         TRIPLES,
         PUBLISHED,
-        OUT,
+        out,
         relations=RELATIONS,
-        popqa=chosen.popqa,
-        month=chosen.popularity.month,
-        seed=chosen.seed,
-        ingest=chosen.ingest,
-        threads=chosen.compute.threads,
+        popqa=params.popqa,
+        month=params.popularity.month,
+        seed=params.seed,
+        ingest=params.ingest,
+        threads=params.compute.threads,
     )
-
-
-def main() -> None:
-    stage.run("build_popqa", ("seed", "compute", "ingest", "popularity", "popqa"), work, out=str(OUT), metrics=METRICS)
-
-
-if __name__ == "__main__":
-    main()

@@ -43,7 +43,7 @@ class Table:
 POPQA = Table(
     name="popqa",
     title="PopQA: questions on Wikidata's knowledge triples, with the popularity of their subjects",
-    source="popqa/popqa.parquet",
+    source="questions/popqa/popqa.parquet",
     key=("relation", "s_uri", "o_uri"),
     columns={
         "id": (INTEGER, "number; as published, or above all published ones"),
@@ -74,7 +74,7 @@ POPQA = Table(
 LINKS = Table(
     name="entityquestions_links",
     title="EntityQuestions: which Wikidata entity each question is about, by the question's id",
-    source="entityquestions/entityquestions.parquet",
+    source="questions/entityquestions/entityquestions.parquet",
     key=("question_id",),
     columns={
         "question_id": (TEXT, "relation and place in its test file, from 1: P17-2"),
@@ -89,7 +89,7 @@ LINKS = Table(
 THRESHOLDS = Table(
     name="thresholds",
     title="Adaptive retrieval: the popularity from which each relation's questions need no retrieval",
-    source="adaptive/thresholds.parquet",
+    source="adaptive/popularity/thresholds.parquet",
     key=("dataset", "lm", "method", "search", "relation"),
     columns={
         "dataset": (TEXT, "popqa or entityquestions"),

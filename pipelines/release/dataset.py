@@ -19,10 +19,11 @@ from typing import Any
 import duckdb
 
 from pipelines import database, params, shards
+from pipelines.catalogue import DATASETS
 from pipelines.errors import LongtailError
 from pipelines.release import card, contents, croissant, private, schema, sums, validate, versions
 from pipelines.release.difference import write_difference
-from pipelines.sources.fetch import DATASETS, GENERATED
+from pipelines.sources.fetch import GENERATED
 
 MANIFEST = Path("raw/manifest.json")
 

@@ -1,23 +1,24 @@
 """Stage `attribute`: what each token and text of the test queries owes to memory and to each document (REPLUG §9, B).
 
-It writes data/attribution/, by the main language model with the ensemble of the params' section `replug`:
+It writes data/attribution/<corpus>/, by the main language model with the ensemble of the params' section `replug`:
   tokens.parquet  lm, retriever, query_id, token (from 0), text, frequency (of its word in the corpus; null: no word),
                   log_prob_none and log_prob (without documents and under the ensemble, nats), memory (share of the
                   probability), documents and responsibilities (an entry per rank; see responsibility.Attribution)
   texts.parquet   lm, retriever, query_id, tokens, nats_none, nats, memory and documents (mean shares over the tokens),
                   weights (lambda) and doc_ids, by rank ("" if there was no document)
-and data/metrics/attribution.json, by retriever: memory, the mean share over all tokens; by_frequency, a row per power
-of ten of the word's frequency: tokens, bits per token without documents, bits saved, memory. Intervals are 95 %
-bootstrap intervals over source documents.
+and data/metrics/attribution_<corpus>.json, by retriever: memory, the mean share over all tokens; by_frequency, a row
+per power of ten of the word's frequency: tokens, bits per token without documents, bits saved, memory. Intervals are
+95 % bootstrap intervals over source documents.
 """
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from pipelines import shards, stage
+from pipelines import catalogue, shards, stage
 
 if TYPE_CHECKING:
     import duckdb
@@ -26,16 +27,16 @@ if TYPE_CHECKING:
 
     from pipelines.replug.responsibility import Attribution, Texts
 
-CORPUS = Path("data/corpus/pile")
-LOGPROBS = Path("data/logprobs/pile")
+CORPORA = Path("data/corpus")
+LOGPROBS = Path("data/logprobs")
 OUT = Path("data/attribution")
-METRICS = Path("data/metrics/attribution.json")
+METRICS = Path("data/metrics")
 SECTIONS = ("seed", "compute", "ingest", "lms", "replug", "report")
 BLOCK = 512  # texts in memory at once
 
 
-def attribute(params: SimpleNamespace) -> stage.Metrics:
-    """Attribute every scored continuation, for every retriever; write data/attribution and the metrics."""
+def attribute(params: SimpleNamespace, corpus: str) -> stage.Metrics:
+    """Attribute every scored continuation of a corpus, for every retriever; write the tables and the metrics."""
     import numpy as np
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -44,18 +45,18 @@ def attribute(params: SimpleNamespace) -> stage.Metrics:
     from pipelines.replug import rarity, responsibility
     from pipelines.scoring import row_groups
 
-    lm, tables, replug = params.lms[0], LOGPROBS / params.lms[0], params.replug
+    lm, tables, replug = params.lms[0], LOGPROBS / corpus / params.lms[0], params.replug
     figures = {}
-    with shards.atomic(OUT) as folder:
+    with shards.atomic(OUT / corpus) as folder:
         folder.mkdir()
         with database.connect(params.ingest.memory_gb, params.compute.threads) as db:
             retrievers = db.sql(
                 f"""SELECT DISTINCT retriever FROM '{tables}/retrieved.parquet'
                 WHERE retriever NOT LIKE '%@%' ORDER BY 1"""  # without those over a share of the documents
             ).fetchall()
-            queries = _queries(db, tables, folder.parent)
+            queries = _queries(db, tables, CORPORA / corpus, folder.parent)
             bounds = np.append(0, np.cumsum(pc.list_value_length(queries["bytes"]).to_numpy(), dtype=np.int64))
-            frequency = rarity.token_frequencies(db, CORPUS / "docs.parquet", queries, BLOCK, folder.parent)
+            frequency = rarity.token_frequencies(db, CORPORA / corpus / "docs.parquet", queries, BLOCK, folder.parent)
         clusters = np.unique(queries["source_document"].to_numpy().astype(object), return_inverse=True)[1]
         with (
             pq.ParquetWriter(folder / "tokens.parquet", _tokens_schema(), compression="zstd") as token_rows,
@@ -76,17 +77,17 @@ def attribute(params: SimpleNamespace) -> stage.Metrics:
                     sums.add(none, nats, memory, frequencies, np.repeat(clusters[start:stop], block.lengths))
                     start = stop
                 figures[name] = sums.figures(params)
-    shards.write_json(METRICS, figures)
+    shards.write_json(METRICS / f"attribution_{corpus}.json", figures)
     return {f"{name}.memory": figure["memory"]["value"] for name, figure in figures.items()}
 
 
-def _queries(db: duckdb.DuckDBPyConnection, tables: Path, scratch: Path) -> pa.Table:
+def _queries(db: duckdb.DuckDBPyConnection, tables: Path, corpus: Path, scratch: Path) -> pa.Table:
     """The scored queries, ordered by id, in a file in the folder `scratch`."""
     from pipelines import database
 
     rows = db.sql(
         f"""SELECT query_id, context, continuation, source_document, bytes
-        FROM '{tables}/logprobs.parquet' JOIN '{CORPUS}/queries.parquet' AS queries ON query_id = queries.id
+        FROM '{tables}/logprobs.parquet' JOIN '{corpus}/queries.parquet' AS queries ON query_id = queries.id
         WHERE doc_id = '' ORDER BY query_id"""
     ).to_arrow_reader(BLOCK)
     return database.mapped(scratch / "queries", rows.schema, rows)
@@ -238,7 +239,10 @@ class _Sums:
 
 
 def main() -> None:
-    stage.run("attribute", SECTIONS, attribute, out=f"{OUT} and {METRICS}")
+    parser = argparse.ArgumentParser(prog="python -m pipelines.replug.attribution", description=__doc__)
+    parser.add_argument("corpus", choices=catalogue.names("documents"))
+    corpus = parser.parse_args().corpus
+    stage.run(f"attribute@{corpus}", SECTIONS, lambda params: attribute(params, corpus), out=str(OUT / corpus))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ def accuracy(inputs: Inputs) -> Section:
     if not inputs.asked:
         return Section("accuracy", title, missing="There were no questions to answer.")
     blocks: list = [
-        f"Answers of {inputs.models[0]}, the main language model; those of all models, methods and question sets are "
+        f"Answers of {inputs.main}, the main language model; those of all models, methods and question sets are "
         "in data/analyses/*.parquet, with what is left out here for brevity.",
         Table(
             "accuracy",

@@ -8,7 +8,7 @@ from statistics import median
 import pyarrow.parquet as pq
 
 from pipelines.adaptive.searches import SEARCHES
-from pipelines.answering.answer_files import DATASETS, METHODS
+from pipelines.answering.answer_files import METHODS
 from pipelines.intervals import Interval, interval
 from pipelines.report import deciding_section, figures
 from pipelines.report.inputs import Inputs
@@ -21,13 +21,14 @@ Tuned = dict[str, dict[str, dict]]  # language model -> method -> figures of met
 
 def adaptive(inputs: Inputs, search: str) -> Section:
     """Adaptive against always, never and the oracle, for every search, and the thresholds themselves."""
-    tuned = {dataset: found for dataset in DATASETS if (found := _tuned(inputs, dataset))}
-    lacking = [label(dataset) for dataset in DATASETS if dataset not in tuned]
+    tuned = {dataset: found for dataset in inputs.parts.answered if (found := _tuned(inputs, dataset))}
+    lacking = [label(dataset) for dataset in inputs.parts.answered if dataset not in tuned]
     blocks: list = [
         "Below a relation's popularity threshold the answer with retrieved text counts, from it on the closed-book "
         "one. Thresholds are fitted on one part of the subjects and judged on the others, over many seeded splits.",
     ]
-    curve = pq.read_table(inputs.data / "adaptive/costs.parquet").to_pylist()
+    costs = inputs.data / "adaptive/popularity/costs.parquet"
+    curve = pq.read_table(costs).to_pylist() if tuned else []
     for dataset, models in tuned.items():
         lm = next(iter(models))
         thresholds = [row for row in inputs.thresholds if row["dataset"] == dataset and row["search"] == search]

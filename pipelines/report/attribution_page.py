@@ -30,9 +30,12 @@ FOOTER = (
 
 def rarity(inputs: Inputs) -> Section:
     """The section of the report: bits saved by how rare a word is, memory's share, and where the page is."""
-    found, title = inputs.metrics.get("attribution", {}), "Whose knowledge, and which words gain"
+    found, title = (
+        inputs.metrics.get("attribution", {}).get(inputs.main_corpus, {}),
+        "Whose knowledge, and which words gain",
+    )
     retrievers = [name for name in ("random", "bm25", "dense", "lsr") if name in found]
-    if not retrievers or not found[RETRIEVER]["by_frequency"]:
+    if RETRIEVER not in retrievers or not found[RETRIEVER]["by_frequency"]:
         return Section("attribution", title, missing="No text was attributed to memory and documents.")
     rows = found[RETRIEVER]["by_frequency"]
     groups = [_range(row) for row in rows]
@@ -82,13 +85,13 @@ def _range(row: dict) -> str:
     return f"{row['least']:,} to {row['most']:,}" if row["most"] else "never"
 
 
-def chosen(data: Path) -> list[tuple[str, str]]:
+def chosen(data: Path, corpus: str) -> list[tuple[str, str]]:
     """(query_id, why) of the texts shown: where documents save most bits, the median, where they cost most."""
     ids = [
         query_id
         for (query_id,) in duckdb.execute(
             "SELECT query_id FROM read_parquet(?) WHERE retriever = ? ORDER BY nats_none - nats DESC, query_id",
-            [str(data / "attribution/texts.parquet"), RETRIEVER],
+            [str(data / "attribution" / corpus / "texts.parquet"), RETRIEVER],
         ).fetchall()
     ]
     n, middle = len(ids), max(0, (len(ids) - EACH) // 2)
@@ -100,9 +103,9 @@ def chosen(data: Path) -> list[tuple[str, str]]:
     return [(ids[place], places[place]) for place in sorted(places)]
 
 
-def write(data: Path, lm: str, path: Path) -> None:
-    """The page on the texts that `chosen` names, as the language model `lm` reads them."""
-    texts = chosen(data)
+def write(data: Path, corpus: str, lm: str, path: Path) -> None:
+    """The page on the texts of a corpus that `chosen` names, as the language model `lm` reads them."""
+    texts = chosen(data, corpus)
     said = {
         "Helped most": "on which the retrieved documents save most bits",
         "In the middle": "in the middle",
@@ -111,7 +114,7 @@ def write(data: Path, lm: str, path: Path) -> None:
     counts = Counter(why for _, why in texts)
     parts = ", ".join(f"{counts[why]} {where}" for why, where in said.items() if counts[why])
     intro = f"Texts of the test set as {lm} reads them: {parts}. Documents by {label(RETRIEVER)}."
-    path.write_text(render([one_text(data, RETRIEVER, *one) for one in texts], intro), encoding="utf-8")
+    path.write_text(render([one_text(data, corpus, RETRIEVER, *one) for one in texts], intro), encoding="utf-8")
 
 
 def render(texts: list[dict], intro: str) -> str:
@@ -123,9 +126,16 @@ def render(texts: list[dict], intro: str) -> str:
     )
 
 
-def one_text(data: Path, retriever: str, query_id: str, why: str) -> dict:
+def holds(data: Path, corpus: str, query_id: str) -> bool:
+    """Whether a text with this id was scored among a corpus's test queries."""
+    table = data / "attribution" / corpus / "texts.parquet"
+    query = "SELECT count(*) FROM read_parquet(?) WHERE query_id = ?"
+    return table.is_file() and duckdb.execute(query, [str(table), query_id]).fetchone()[0] > 0
+
+
+def one_text(data: Path, corpus_name: str, retriever: str, query_id: str, why: str) -> dict:
     """What the template shows of a text. Raises LongtailError where it was not scored."""
-    folder, corpus = data / "attribution", data / "corpus/pile"
+    folder, corpus = data / "attribution" / corpus_name, data / "corpus" / corpus_name
 
     def rows(query: str, *values: object) -> list[dict]:
         found = duckdb.execute(query, values)

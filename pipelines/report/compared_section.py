@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from pipelines.answering.answer_files import DATASETS
 from pipelines.report import figures
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Figure, Percent, Section, Table, label, percent
@@ -14,7 +13,7 @@ def language_models(inputs: Inputs) -> Section:
     """Every language model by method; closed-book accuracy by popularity and model; correlation by model."""
     title = "Language models compared"
     blocks: list = []
-    for dataset in DATASETS:
+    for dataset in inputs.parts.answered:
         rows = [row for row in inputs.tables["accuracy"] if row["dataset"] == dataset]
         lms = [lm for lm in inputs.sizes if any(row["lm"] == lm for row in rows)]
         if len(lms) > 1:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import duckdb
 
-from pipelines.corpus import CORPORA
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Table, label
 
@@ -51,7 +50,7 @@ def tables(inputs: Inputs) -> list[Table]:
 def _subsets(inputs: Inputs) -> list[Table]:
     rows = [
         [label(corpus), *row]
-        for corpus in CORPORA
+        for corpus in inputs.documents
         for row in duckdb.execute(
             """SELECT source, count(DISTINCT source_document), count(*) FROM read_parquet(?)
                GROUP BY source ORDER BY source""",
@@ -59,13 +58,18 @@ def _subsets(inputs: Inputs) -> list[Table]:
         ).fetchall()
     ]
     head = ["corpus", "subset", "source documents", "documents"]
-    return [Table("subsets", "Documents by the subset they are from.", head, rows)] if len(rows) > len(CORPORA) else []
+    return (
+        [Table("subsets", "Documents by the subset they are from.", head, rows)]
+        if len(rows) > len(inputs.documents)
+        else []
+    )
 
 
 def _table(inputs: Inputs, name: str, caption: str, columns: dict[str, str]) -> Table:
-    metrics = [inputs.metrics.get(f"corpus_{corpus}", {}) for corpus in CORPORA]
+    metrics = [inputs.metrics.get(f"corpus_{corpus}", {}) for corpus in inputs.documents]
     shown = [key for key in columns if any(key in one for one in metrics)]
     rows = [
-        [label(corpus), *(int(one.get(key, 0)) for key in shown)] for corpus, one in zip(CORPORA, metrics, strict=True)
+        [label(corpus), *(int(one.get(key, 0)) for key in shown)]
+        for corpus, one in zip(inputs.documents, metrics, strict=True)
     ]
     return Table(name, caption, ["corpus", *(columns[key] for key in shown)], rows)

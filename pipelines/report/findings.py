@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
+from pipelines import catalogue
 from pipelines.evaluation import accuracy, retrieval_effects
 from pipelines.intervals import Interval, interval
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Finding, percent, show
+from pipelines.report.page import Finding, label, percent, show
 
 
 def findings(inputs: Inputs, search: str, top_k: int) -> list[Finding]:
@@ -82,7 +83,7 @@ def _popqa(inputs: Inputs) -> list[Finding]:
 def _adaptive(inputs: Inputs, search: str) -> list[Finding]:
     found = []
     for method, words in (("dense", "the untuned retriever"), ("lsr", "the tuned retriever (LSR)")):
-        of_lm = inputs.metrics.get("adaptive", {}).get("popqa", {}).get(inputs.models[0], {})
+        of_lm = inputs.metrics.get("adaptive", {}).get("popqa", {}).get(inputs.main, {})
         figures = of_lm.get(method, {}).get(search)
         gain = interval(figures and figures["gain"])
         measured = "There were too few questions with a known popularity."
@@ -100,7 +101,7 @@ def _adaptive(inputs: Inputs, search: str) -> list[Finding]:
 
 def _bits(inputs: Inputs, top_k: int) -> list[Finding]:
     """Of the main language model on the Pile."""
-    figures = inputs.metrics.get("language_modelling", {}).get("pile", {}).get(inputs.models[0], {})
+    figures = inputs.metrics.get("language_modelling", {}).get(inputs.main_corpus, {}).get(inputs.main, {})
     replug, random = (interval(figures.get(f"gain_{name}_k{top_k}")) for name in ("dense", "random"))
     lsr = interval(figures.get(f"lsr_gain_k{top_k}"))
     apart = interval(figures.get(f"gain_over_random_dense_k{top_k}"))
@@ -146,16 +147,15 @@ def _recall(inputs: Inputs) -> list[Finding]:
 
 
 def _tasks(tasks: dict) -> list[Finding]:
-    names = {"mmlu": "MMLU", "nq": "Natural Questions", "triviaqa": "TriviaQA"}
     found = []
-    for task, name in names.items():
+    for task in catalogue.names("benchmark"):
         if task in tasks:
             gain = interval(tasks[task]["replug"]["gain"])
             lsr = interval(tasks[task]["replug_lsr"]["gain"])
             found.append(
                 Finding(
                     task,
-                    f"REPLUG raises accuracy on {name}.",
+                    f"REPLUG raises accuracy on {label(task)}.",
                     f"Against closed-book: {_points(gain)}, with LSR {_points(lsr)}"
                     f"{_over(tasks[task]['replug']['questions'], 'question')}.",
                     gain,

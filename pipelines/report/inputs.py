@@ -10,8 +10,7 @@ import duckdb
 import numpy as np
 import pyarrow.parquet as pq
 
-from pipelines.answering.answer_files import DATASETS
-from pipelines.corpus import CORPORA
+from pipelines import params
 from pipelines.errors import LongtailError
 from pipelines.evaluation import tables
 
@@ -27,7 +26,8 @@ class Inputs:
     links: list[tuple[str, str, int]]  # EntityQuestions: relation, link, questions
     rejects: list[dict]  # a row per (stage's folder, reason): rows
     models: list[str]  # language models of this run, the main one first
-    thresholds: list[dict]  # the rows of adaptive/thresholds.parquet
+    parts: params.Parts  # what the run is made of
+    thresholds: list[dict]  # the rows of adaptive/popularity/thresholds.parquet
     tables: dict[str, list[dict]]  # name -> rows of analyses/<name>.parquet
 
     @property
@@ -43,11 +43,21 @@ class Inputs:
     @property
     def asked(self) -> list[str]:
         """The question sets that the main language model answered."""
-        return [dataset for dataset in DATASETS if self.rows("accuracy", dataset=dataset)]
+        return [dataset for dataset in self.parts.answered if self.rows("accuracy", dataset=dataset)]
+
+    @property
+    def main(self) -> str:
+        """The main language model; where none runs, the first one whose answers were imported; else no name."""
+        return next(iter([*self.models, *self.sizes]), "")
+
+    @property
+    def main_corpus(self) -> str:
+        """The corpus that language models are mainly scored on: the first of parts.scored; else no name."""
+        return next(iter(self.parts.scored), "")
 
     def rows(self, name: str, lm: str | None = None, **key) -> list[dict]:
         """Rows of a table of answers: those of `lm`, the main language model where none is named, and of `key`."""
-        wanted = {"lm": lm or self.models[0]} | key
+        wanted = {"lm": lm or self.main} | key
         return [row for row in self.tables[name] if all(row[column] == value for column, value in wanted.items())]
 
     def methods(self, dataset: str, lm: str | None = None) -> list[str]:
@@ -55,24 +65,24 @@ class Inputs:
         return [row["method"] for row in self.rows("accuracy", lm, dataset=dataset)]
 
 
-def read(data: Path, models: list[str]) -> Inputs:
-    """Read data/ of a run with these language models; raises LongtailError naming a file that is missing."""
+def read(data: Path, models: list[str], parts: params.Parts) -> Inputs:
+    """Read data/ of a run with these language models and parts; raises LongtailError naming a file that is missing."""
     for name in tables.TABLES:
         _file(data / f"analyses/{name}.parquet")
     return Inputs(
         data=data,
         manifest=json.loads(_file(data / "raw/manifest.json").read_text(encoding="utf-8")),
-        metrics={
-            path.stem: json.loads(path.read_text(encoding="utf-8"))
-            for path in sorted((data / "metrics").glob("*.json"))
+        metrics=tables.metrics(data),
+        documents={
+            name: pq.read_metadata(_file(data / f"corpus/{name}/docs.parquet")).num_rows for name in parts.corpora
         },
-        documents={name: pq.read_metadata(_file(data / f"corpus/{name}/docs.parquet")).num_rows for name in CORPORA},
-        questions=[_questions(data / name / f"{name}.parquet", name) for name in DATASETS],
-        popularity=_popularity(data),
-        links=_links(data / "entityquestions/entityquestions.parquet"),
+        questions=[_questions(data / "questions" / name / f"{name}.parquet", name) for name in parts.answered],
+        popularity=_popularity(data, parts),
+        links=_links(data) if "entityquestions" in parts.answered else [],
         rejects=_rejects(data),
         models=models,
-        thresholds=pq.read_table(_file(data / "adaptive/thresholds.parquet")).to_pylist(),
+        parts=parts,
+        thresholds=_thresholds(data) if parts.answered else [],
         tables={name: tables.read(data / "analyses", name) for name in tables.TABLES},
     )
 
@@ -87,25 +97,30 @@ def _questions(path: Path, name: str) -> dict:
     return dict(zip(("dataset", "questions", "relations", "test", "train", "popularity"), (name, *counts), strict=True))
 
 
-def _popularity(data: Path) -> dict[str, np.ndarray]:
+def _popularity(data: Path, parts: params.Parts) -> dict[str, np.ndarray]:
     """The known popularities of the questions' subjects; of Natural Questions, those of the least viewed entities."""
-    tables = [(name, data / name / f"{name}.parquet", "s_pop") for name in DATASETS]
-    found = {}
-    for name, path, column in [*tables, ("nq", data / "nq/popularity.parquet", "popularity")]:
+    known = {}
+    for name in parts.question_sets:
+        path, column = tables.popularity_of(data, name)
         query = f"SELECT {column} AS views FROM read_parquet(?) WHERE views IS NOT NULL ORDER BY views"
-        found[name] = duckdb.execute(query, [str(_file(path))]).fetchnumpy()["views"]
-    return {name: views for name, views in found.items() if len(views)}
+        known[name] = duckdb.execute(query, [str(_file(path))]).fetchnumpy()["views"]
+    return {name: views for name, views in known.items() if len(views)}
 
 
-def _links(path: Path) -> list[tuple[str, str, int]]:
+def _thresholds(data: Path) -> list[dict]:
+    return pq.read_table(_file(data / "adaptive/popularity/thresholds.parquet")).to_pylist()
+
+
+def _links(data: Path) -> list[tuple[str, str, int]]:
     query = "SELECT relation, link, count(*) FROM read_parquet(?) GROUP BY ALL ORDER BY relation, link"
-    return duckdb.execute(query, [str(path)]).fetchall()
+    path = data / "questions/entityquestions/entityquestions.parquet"
+    return duckdb.execute(query, [str(_file(path))]).fetchall()
 
 
 def _rejects(data: Path) -> list[dict]:
     """Rejected rows by the stage's folder and the reason, over every rejects.parquet below data/."""
     rows = []
-    for path in sorted(data.glob("*/rejects.parquet")) + sorted(data.glob("*/*/rejects.parquet")):
+    for path in sorted({*data.glob("*/rejects.parquet"), *data.glob("*/*/rejects.parquet")}):
         found = duckdb.execute(
             """SELECT reason, count(*), min(file), arg_min(row, (file, row)) FROM read_parquet(?)
                GROUP BY reason ORDER BY reason""",

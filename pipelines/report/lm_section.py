@@ -18,7 +18,11 @@ DRAWN = 6  # subsets in the figure; the table has all
 
 def language_modelling(inputs: Inputs, top_k: int) -> Section:
     """REPLUG's Table 1, bits per byte by k, temperature, subset and size of the corpus, and its Figure 5."""
-    title, pile, of_wikitext = "Language modelling with REPLUG", _of(inputs, "pile"), _of(inputs, "wikitext")
+    title, pile, of_wikitext = (
+        "Language modelling with REPLUG",
+        _of(inputs, inputs.main_corpus),
+        _of(inputs, "wikitext"),
+    )
     if not pile:
         return Section("replug", title, missing="No query was scored.")
     blocks = [
@@ -27,7 +31,7 @@ def language_modelling(inputs: Inputs, top_k: int) -> Section:
         "source documents.",
         Table(
             "bits-per-byte",
-            f"The Pile: bits per byte without documents and with {top_k}, and the bits saved in per cent.",
+            f"{label(inputs.main_corpus)}: bits per byte without documents and with {top_k}, and the bits saved in per cent.",
             [
                 "language model",
                 "parameters",

@@ -14,6 +14,7 @@ from typing import Any
 
 import jinja2
 
+from pipelines import catalogue
 from pipelines.intervals import Interval
 from pipelines.relations import RELATIONS
 
@@ -29,14 +30,6 @@ LABELS = {
     "genread": "GenRead",
     "replug": "REPLUG",
     "replug_lsr": "REPLUG LSR",
-    "popqa": "PopQA",
-    "entityquestions": "EntityQuestions",
-    "mmlu": "MMLU",
-    "nq": "Natural Questions",
-    "triviaqa": "TriviaQA",
-    "wikipedia": "Wikipedia",
-    "pile": "Pile",
-    "wikitext": "WikiText",
 }
 
 
@@ -132,7 +125,8 @@ class Section:
 
 
 def label(name: str) -> str:
-    return LABELS.get(name, name)
+    """What a method, a retriever or a data set is called."""
+    return LABELS.get(name) or catalogue.label(name)
 
 
 def named(relation: str) -> str:

@@ -6,12 +6,10 @@ from collections import Counter
 
 import numpy as np
 
-from pipelines.answering.answer_files import DATASETS
 from pipelines.report import figures
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Section, Table, label, named, percent, show
 
-QUESTION_SETS = (*DATASETS, "nq")
 LINKED = ("label", "alias")
 HEADS = {
     "label": "by label",
@@ -25,7 +23,7 @@ HEADS = {
 
 def popularity(inputs: Inputs) -> Section:
     """Histograms of popularity by question set (Figure 3), their quantiles, and why subjects were not linked."""
-    lacking = " or ".join(label(name) for name in QUESTION_SETS if name not in inputs.popularity)
+    lacking = " or ".join(label(name) for name in inputs.parts.question_sets if name not in inputs.popularity)
     missing = f"No entity of {lacking} has a known popularity here." if lacking else ""
     blocks = _distribution(inputs) if inputs.popularity else []
     return Section("popularity", "How popular the entities are", blocks + _linking(inputs), missing)

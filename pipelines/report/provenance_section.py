@@ -6,8 +6,9 @@ import itertools
 import math
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -19,7 +20,7 @@ PREFECT, MLFLOW = "http://127.0.0.1:4200", "http://127.0.0.1:5000"
 DIGITS = 12  # of a hash, as many as tell files apart
 
 
-def provenance(data: Path, manifest: Sequence[dict], lms: Sequence[str]) -> Section:
+def provenance(data: Path, manifest: Sequence[dict], params: Mapping[str, Any]) -> Section:
     """The stages by dvc.yaml beside `data`, the hashes of what the report read, and of the source files.
 
     DVC takes neither dvc.yaml nor dvc.lock as a dependency. So the page says that the stages are as dvc.yaml had them
@@ -35,12 +36,12 @@ def provenance(data: Path, manifest: Sequence[dict], lms: Sequence[str]) -> Sect
     if not (project / "dvc.yaml").is_file():
         return Section("provenance", title, [sources], "No dvc.yaml lies beside data/, so its stages are unknown.")
     stages = yaml.safe_load((project / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
-    made = {
-        name: _paths(stage, [*stage.get("outs", []), *stage.get("metrics", [])], lms) for name, stage in stages.items()
-    }
-    read = {name: _paths(stage, stage["deps"], lms) for name, stage in stages.items()}
+    stages = {name: _resolved(stage, params) for name, stage in stages.items()}
+    stages = {name: stage for name, stage in stages.items() if _items(stage)}  # not those of an empty list
+    made = {name: _paths(stage, [*stage.get("outs", []), *stage.get("metrics", [])]) for name, stage in stages.items()}
+    read = {name: _paths(stage, stage["deps"]) for name, stage in stages.items()}
     needs = {name: [other for other in stages if other != name and _meet(made[other], read[name])] for name in stages}
-    times = {name: len(_items(stage, lms)) for name, stage in stages.items()}
+    times = {name: len(_items(stage)) for name, stage in stages.items()}
     before = _before(STAGE, needs)
     runs = sum(times[name] for name in before)
     return Section(
@@ -61,7 +62,7 @@ def provenance(data: Path, manifest: Sequence[dict], lms: Sequence[str]) -> Sect
                     for name, stage in stages.items()
                 ],
             ),
-            *_state(project / "dvc.lock", stages, lms),
+            *_state(project / "dvc.lock", stages),
             sources,
             "Who ran when, for how long, and with which logs, is not on this page, which is the same for the same "
             "inputs, but in Prefect and MLflow on the machine that made it, which longtail ui opens there:",
@@ -71,19 +72,39 @@ def provenance(data: Path, manifest: Sequence[dict], lms: Sequence[str]) -> Sect
     )
 
 
-def _items(stage: dict, lms: Sequence[str]) -> list[dict[str, str]]:
+def _resolved(value: Any, params: Mapping[str, Any]) -> Any:
+    """A part of dvc.yaml with the values of params in place of ${section.key}, ${key} and ${key[0]}."""
+    if isinstance(value, dict):
+        return {key: _resolved(entry, params) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_resolved(entry, params) for entry in value]
+    if not isinstance(value, str):
+        return value
+    for name in re.findall(r"\$\{(?!item\.)([^}]+)\}", value):
+        key, *index = name.removesuffix("]").split("[")
+        found = params[key.split(".")[0]]
+        for part in key.split(".")[1:]:
+            found = getattr(found, part)
+        found = next(iter(found), "") if index else found
+        if value == f"${{{name}}}":
+            return found
+        value = value.replace(f"${{{name}}}", str(found))
+    return value
+
+
+def _items(stage: dict) -> list[dict[str, str]]:
     """The runs of a stage: a value of each key of its matrix, or one without."""
-    matrix = {key: lms if values == "${lms}" else values for key, values in stage.get("matrix", {}).items()}
+    matrix = stage.get("matrix", {})
     return [dict(zip(matrix, values, strict=True)) for values in itertools.product(*matrix.values())]
 
 
-def _paths(stage: dict, entries: list[str | dict], lms: Sequence[str]) -> set[str]:
+def _paths(stage: dict, entries: list[str | dict]) -> set[str]:
     """The paths that all runs of a stage name, without placeholders."""
     paths = [entry if isinstance(entry, str) else next(iter(entry)) for entry in entries]
     return {
-        re.sub(r"\$\{item\.(\w+)\}", lambda found, item=item: item[found[1]], path).replace("${lms[0]}", lms[0])
+        re.sub(r"\$\{item\.(\w+)\}", lambda found, item=item: item[found[1]], path)
         for path in paths
-        for item in _items(stage, lms)
+        for item in _items(stage)
     }
 
 
@@ -107,13 +128,13 @@ def _before(name: str, needs: dict[str, list[str]]) -> set[str]:
     return found
 
 
-def _state(lock: Path, stages: dict, lms: Sequence[str]) -> list[Table]:
+def _state(lock: Path, stages: dict) -> list[Table]:
     """What the report read, by dvc.lock, which keeps stages that are no more; its own hash, also there, no page can
     hold."""
     if not lock.is_file():
         return []
     read, locked = set(stages[STAGE]["deps"]), yaml.safe_load(lock.read_text(encoding="utf-8"))["stages"]
-    names = ["@".join(filter(None, (name, "-".join(i.values())))) for name in stages for i in _items(stages[name], lms)]
+    names = ["@".join(filter(None, (name, "-".join(i.values())))) for name in stages for i in _items(stages[name])]
     outs = {
         out["path"]: out for name in names for out in locked.get(name, {}).get("outs", []) if _meet({out["path"]}, read)
     }

@@ -16,7 +16,7 @@ def tasks(inputs: Inputs) -> Section:
         for name, own in inputs.metrics.get("tasks", {}).items()
         if isinstance(own, dict) and "closed_book" in own
     }
-    lacking = [label(name) for name in ("mmlu", "nq", "triviaqa") if name not in found]
+    lacking = [label(name) for name in inputs.parts.benchmarks if name not in found]
     missing = f"This profile has no questions of {' or '.join(lacking)}." if lacking else ""
     if not found:
         return Section("tasks", "Tasks", missing=missing)
@@ -32,8 +32,8 @@ def tasks(inputs: Inputs) -> Section:
         for method in METHODS
     ]
     blocks = [
-        "MMLU is answered by the likeliest of four letters (chance: 25 %), the others by generation with an ensemble "
-        "over documents, counted right on an exact match after normalisation.",
+        "MMLU is answered by the likeliest of four letters (chance: 25 %), the others by generation and a vote over "
+        "documents, counted right on an exact match after normalisation.",
         Table(
             "tasks",
             "Accuracy in per cent (Wilson's intervals) and the change against closed-book in points (bootstrap over "

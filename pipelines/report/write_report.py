@@ -16,7 +16,7 @@ FOOTER = (
     "Made by Longtail from the tables under data/. The figures lie beside this page as SVG files, the tables under "
     "tables/ as CSV, the findings in findings.json."
 )
-SECTIONS = ("profile", "seed", "lms", "popularity", "answer", "replug", "thresholds", "report")
+SECTIONS = ("profile", "seed", "lms", "popularity", "answer", "replug", "thresholds", "report", "parts")
 
 
 def write_report(data: Path, out: Path, params: SimpleNamespace) -> stage.Metrics:
@@ -40,7 +40,7 @@ def write_report(data: Path, out: Path, params: SimpleNamespace) -> stage.Metric
         training_section,
     )
 
-    read = inputs.read(data, params.lms)
+    read = inputs.read(data, params.lms, params.parts)
     found = findings.findings(read, params.thresholds.search, params.replug.top_k)
     shown = [
         run_section.what_was_run(read, _settings(params)),
@@ -56,8 +56,9 @@ def write_report(data: Path, out: Path, params: SimpleNamespace) -> stage.Metric
         attribution_page.rarity(read),
         training_section.training(read),
         tasks_section.tasks(read),
-        provenance_section.provenance(data, read.manifest, params.lms),
+        provenance_section.provenance(data, read.manifest, vars(params)),
     ]
+    shown = [section for section in shown if section.blocks]  # of what this run has nothing for, nothing is said
     blocks = [block for section in shown for block in section.blocks]
     with shards.atomic(out) as folder:
         for name in ("figures", "tables"):
@@ -68,8 +69,8 @@ def write_report(data: Path, out: Path, params: SimpleNamespace) -> stage.Metric
                     (folder / f"figures/{figure.name}.svg").write_text(page.standalone(figure), encoding="utf-8")
             elif isinstance(block, page.Table):
                 (folder / f"tables/{block.name}.csv").write_text(page.to_csv(block), encoding="utf-8")
-        if "attribution" in read.metrics:
-            attribution_page.write(data, read.models[0], folder / attribution_page.NAME)
+        if any(section.id == "attribution" for section in shown):
+            attribution_page.write(data, read.main_corpus, read.main, folder / attribution_page.NAME)
         shards.write_json(folder / "findings.json", [page.as_json(finding) for finding in found])
         html = page.render(f"Longtail report: {params.profile}", _intro(read), found, shown, FOOTER)
         (folder / "index.html").write_text(html, encoding="utf-8")
@@ -95,17 +96,18 @@ def _settings(params: SimpleNamespace) -> list[tuple[str, object]]:
 def _intro(read: Inputs) -> str:
     from pipelines.report.page import label
 
-    *others, last = (f"{n:,} {label(name)}" for name, n in read.documents.items())
+    sizes = [f"{n:,} {label(name)}" for name, n in read.documents.items()]
+    searched = f"searched {', '.join(sizes[:-1])}{' and ' * (len(sizes) > 1)}{sizes[-1]} documents, " if sizes else ""
     asked = {dataset: read.rows("accuracy", dataset=dataset) for dataset in read.asked}
     questions = sum(rows[0]["questions"] for rows in asked.values())
     methods = list(dict.fromkeys(label(row["method"]) for rows in asked.values() for row in rows))
     ways = f", each answered {len(methods)} ways ({', '.join(methods)})" if methods else ""
     rejected = sum(row["rows"] for row in read.rejects)
     several = len(read.models) > 1
-    main = f" Where none is named, figures are of {read.models[0]}, the main language model." if several else ""
+    main = f" Where none is named, figures are of {read.main}, the main language model." if several else ""
     return (
-        "When does retrieving a passage help a language model answer, and when does it mislead? This run searched "
-        f"{', '.join(others)} and {last} documents, asked {questions:,} questions{ways}, and rejected {rejected:,} "
+        "When does retrieving a passage help a language model answer, and when does it mislead? This run "
+        f"{searched}asked {questions:,} questions{ways}, and rejected {rejected:,} "
         f"input row{'' if rejected == 1 else 's'}.{main}"
     )
 

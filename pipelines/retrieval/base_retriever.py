@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +18,13 @@ METRICS = Path("data/metrics/base_retriever.json")
 
 
 def train_on_corpora(
-    corpus: Path, tokenizer: Path, out: Path, seed: int, retriever: params.Retriever, threads: int
+    corpus: Path,
+    corpora: Sequence[str],
+    tokenizer: Path,
+    out: Path,
+    seed: int,
+    retriever: params.Retriever,
+    threads: int,
 ) -> stage.Metrics:
     """Train on the documents of the corpora in `corpus` that models learn from, save to `out`; see `tiny.train`.
 
@@ -33,7 +40,7 @@ def train_on_corpora(
         raise LongtailError(
             "params.yaml: retriever.training is null, expected its settings where retriever.source is train"
         )
-    files = training_files(corpus)
+    files = training_files(corpus, corpora)
     torch.set_num_threads(threads)
     texts = [text for file in files for text in pq.read_table(file, columns=["text"])["text"].to_pylist()]
     with shards.atomic(out) as folder:
@@ -67,11 +74,13 @@ def copy_pretrained(retriever: params.Retriever, out: Path) -> stage.Metrics:
 def work(chosen: SimpleNamespace) -> stage.Metrics:
     if chosen.retriever.source == "pretrained":
         return copy_pretrained(chosen.retriever, OUT)
-    return train_on_corpora(CORPUS, TOKENIZER, OUT, chosen.seed, chosen.retriever, chosen.compute.threads)
+    return train_on_corpora(
+        CORPUS, chosen.parts.corpora, TOKENIZER, OUT, chosen.seed, chosen.retriever, chosen.compute.threads
+    )
 
 
 def main() -> None:
-    stage.run(STAGE, ("seed", "compute", "retriever"), work, out=str(OUT), metrics=METRICS)
+    stage.run(STAGE, ("seed", "compute", "retriever", "parts"), work, out=str(OUT), metrics=METRICS)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy, normalize
 from tqdm import tqdm
 from transformers import AutoTokenizer, BertConfig, BertModel
 
-from pipelines import draws, params
+from pipelines import code, draws, params
 from pipelines.checkpoint import Checkpoints, digest
 from pipelines.corpus.tokenizer import encode, open_tokenizer
 from pipelines.errors import LongtailError
@@ -46,7 +46,7 @@ def train(
     optimiser = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate)
     learnt = list(model.parameters())
     seen = digest([*(weight.detach().numpy() for weight in learnt), ids.values, ids.bounds])
-    kept = Checkpoints(stage, seed, settings, seen, *sorted(Path(__file__).parent.glob("*.py")))
+    kept = Checkpoints(stage, seed, settings, seen, code.fingerprint("pipelines.retrieval.contrastive"))
     losses = kept.load(learnt, optimiser).get("losses", [])
     done = len(losses)
     model.train()

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from types import SimpleNamespace
 
-from pipelines import shards, stage
+from pipelines import catalogue, shards, stage
 
 MODELS = {"dense": Path("data/models/retriever"), "lsr": Path("data/models/lsr"), "bm25": None}
 
@@ -46,10 +46,10 @@ def index_dense(docs: Path, model: Path, out: Path, params: SimpleNamespace, nam
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("corpus", choices=["wikipedia", "pile", "wikitext"])
+    parser.add_argument("corpus", choices=catalogue.names("documents"))
     parser.add_argument("retriever", choices=list(MODELS))
     asked = parser.parse_args()
-    docs, out = Path("data/corpus", asked.corpus, "docs.parquet"), Path("data/index", asked.corpus, asked.retriever)
+    docs, out = Path("data/corpus", asked.corpus, "docs.parquet"), Path("data/index", asked.retriever, asked.corpus)
     name = f"index{'_lsr' if asked.retriever == 'lsr' else ''}@{asked.corpus}"
     name += "" if asked.retriever == "lsr" else f"-{asked.retriever}"
 

@@ -48,8 +48,9 @@ def find(corpus: str, queries: Queries, sources: np.ndarray, params: SimpleNames
 
     docs, k, rows = Path("data/corpus", corpus, "docs.parquet"), params.logprobs.top_k, np.arange(len(queries))
     own, found = documents.of_sources(docs, sources), []
-    for name, encoder in RETRIEVERS.items():
-        retriever = open_retriever(Path("data/index", corpus, name), docs, encoder, params.retriever, params.compute)
+    for name in ("bm25", *params.parts.encoders, *params.parts.tuned):
+        encoder = RETRIEVERS[name]
+        retriever = open_retriever(Path("data/index", name, corpus), docs, encoder, params.retriever, params.compute)
         positions, scores = retriever.search(list(queries.texts), k, without=list(sources))
         found.append(Candidates(name, rows, positions, ensemble.comparable(scores, name)))
     positions = random_documents(params.seed, queries.ids, own, retriever.count, k)
@@ -61,7 +62,7 @@ def _curve(corpus: str, docs: Path, queries: Queries, own: np.ndarray, params: S
     from pipelines.retrieval.embeddings import Embeddings
     from pipelines.retrieval.encoder import Encoder
 
-    settings, embeddings = params.logprobs.datastore, Embeddings(Path("data/index", corpus, CURVE, "embeddings"))
+    settings, embeddings = params.logprobs.datastore, Embeddings(Path("data/index", CURVE, corpus, "embeddings"))
     drawn = draws.sample(params.seed, "datastore queries", list(queries.ids), settings.max_queries)
     encoder = Encoder.open(RETRIEVERS[CURVE], params.retriever, params.compute)
     vectors, shares = encoder.embed_queries(list(queries.texts[drawn])), [*settings.shares, 1.0]

@@ -11,11 +11,10 @@ import hashlib
 from pathlib import Path
 from types import SimpleNamespace
 
-from pipelines import shards, stage
-from pipelines.corpus import SCORED
+from pipelines import catalogue, shards, stage
 
 OUT = Path("data/logprobs")
-SECTIONS = ("seed", "compute", "lm", "retriever", "logprobs")
+SECTIONS = ("seed", "compute", "lm", "retriever", "logprobs", "parts")
 QUERIES = 64  # scored and written at once: what is in memory, and what a killed run loses at most
 
 
@@ -51,7 +50,7 @@ def score(params: SimpleNamespace, corpus: str, name: str) -> stage.Metrics:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m pipelines.scoring.score_lm", description=__doc__)
-    parser.add_argument("corpus", choices=SCORED)
+    parser.add_argument("corpus", choices=catalogue.names("documents"))
     parser.add_argument("lm", help="one of params.yaml's lms")
     asked = parser.parse_args()
 

@@ -8,9 +8,9 @@ import shutil
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import NamedTuple
 
 from pipelines import params, shards, stage
+from pipelines.catalogue import DATASETS
 from pipelines.errors import LongtailError
 from pipelines.relations import property_ids
 from pipelines.sources.download import download, name_of
@@ -25,28 +25,6 @@ ANSWERS = shards.SCRATCH / "wikimedia" / "fetch"
 TEMPLATES = Path("entityquestions/relation_query_templates.json")
 
 
-class Dataset(NamedTuple):
-    """A data set of data/raw: what it is, and the licence its publishers give."""
-
-    title: str
-    licence: str
-
-
-DATASETS = {
-    "wikidata": Dataset("Wikidata, JSON dump or query results", "CC0-1.0"),
-    "pageviews": Dataset("Wikimedia page views, monthly dump", "CC0-1.0"),
-    "redirects": Dataset("English Wikipedia, redirect table", "CC-BY-SA-4.0 and GFDL"),
-    "wikipedia": Dataset("English Wikipedia, pages-articles XML dump", "CC-BY-SA-4.0 and GFDL"),
-    "pile": Dataset("The Pile, JSON lines", "per subset"),
-    "c4": Dataset("C4, English", "ODC-BY-1.0"),
-    "entityquestions": Dataset("EntityQuestions", "MIT"),
-    "popqa": Dataset("PopQA as published", "MIT"),
-    "mmlu": Dataset("MMLU", "MIT"),
-    "nq": Dataset("Natural Questions, open", "CC-BY-SA-3.0"),
-    "triviaqa": Dataset("TriviaQA", "Apache-2.0"),
-    "wikitext": Dataset("WikiText", "CC-BY-SA-3.0"),
-    "retrieval": Dataset("Questions with retrieved passages", "MIT (questions), CC-BY-SA-3.0 (Wikipedia's text)"),
-}
 GENERATED = "CC0-1.0 (generated)"
 
 

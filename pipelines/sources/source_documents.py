@@ -1,10 +1,11 @@
-"""Source documents of a text corpus, whatever format its files are in."""
+"""Source documents of a text corpus, whatever format its files are in: the readers that the catalogue names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from pipelines import catalogue
 from pipelines.sources import psgs, wikitext
 from pipelines.sources.multistream import Part, read_articles
 from pipelines.sources.pile import read_documents, text_id
@@ -24,20 +25,27 @@ class Raw(NamedTuple):
 
 
 def read_raw(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
-    """Yield the documents of a part of the data set `name`: "wikipedia", "wikitext", or one as The Pile is laid out.
+    """Yield the documents of a part of a data set's files, by the reader that its entry in the catalogue names."""
+    yield from catalogue.function(name, "documents")(name, part, rejects)
 
-    Wikipedia's files are pages-articles dumps or DPR's passages, told apart by their suffix.
-    """
-    file = part.file
-    if name == "wikitext":
-        for article in wikitext.read_articles(file, rejects):
-            yield Raw(text_id(article.text), name, article.title, article.text, file.name, article.row)
-    elif name != "wikipedia":
-        for document in read_documents(file, rejects):
-            yield Raw(document.id, document.subset or name, "", document.text, file.name, document.row)
-    elif psgs.is_psgs(file):
-        for article in psgs.read_articles(file, rejects):
-            yield Raw(f"psgs-{article.id}", name, article.title, article.text, file.name, article.row)
+
+def wikipedia(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
+    """Articles of a pages-articles dump, or of DPR's passages put together again; the file's suffix tells which."""
+    if psgs.is_psgs(part.file):
+        for article in psgs.read_articles(part.file, rejects):
+            yield Raw(f"psgs-{article.id}", name, article.title, article.text, part.file.name, article.row)
     else:
         for page in read_articles(part, rejects):
-            yield Raw(page.id, name, page.title, page.text, file.name, int(page.id), wikitext=True)
+            yield Raw(page.id, name, page.title, page.text, part.file.name, int(page.id), wikitext=True)
+
+
+def json_lines(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
+    """Documents in the layout of The Pile or C4: JSON lines or Parquet with `text`, and a subset's name if given."""
+    for document in read_documents(part.file, rejects):
+        yield Raw(document.id, document.subset or name, "", document.text, part.file.name, document.row)
+
+
+def wikitext_articles(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
+    """Articles of WikiText's files."""
+    for article in wikitext.read_articles(part.file, rejects):
+        yield Raw(text_id(article.text), name, article.title, article.text, part.file.name, article.row)

@@ -52,7 +52,14 @@ def project(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
     """What a run leaves of what `ask` reads, with a random language model."""
     folder = tmp_path_factory.mktemp("project")
     data = folder / "data"
-    for name in ("conf", "data/triples", "data/wikidata", "data/popqa", "data/entityquestions", "data/adaptive"):
+    for name in (
+        "conf",
+        "data/knowledge/triples",
+        "data/knowledge/wikidata",
+        "data/questions/popqa",
+        "data/questions/entityquestions",
+        "data/adaptive/popularity",
+    ):
         (folder / name).mkdir(parents=True)
     for name in ("dvc.yaml", "conf/config.yaml"):
         (folder / name).touch()
@@ -63,21 +70,24 @@ def project(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
     tiny_models.language_model(data / "models/lm/tiny", positions=512)
     names = ("qid", "label", "aliases", "wiki_title", "popularity")
     pq.write_table(
-        pa.table(dict(zip(names, zip(*ENTITIES, strict=True), strict=True))), data / "triples/entities.parquet"
+        pa.table(dict(zip(names, zip(*ENTITIES, strict=True), strict=True))),
+        data / "knowledge/triples/entities.parquet",
     )
-    pq.write_table(pa.table(dict(zip("spo", zip(*CLAIMS, strict=True), strict=True))), data / "wikidata/claims.parquet")
-    pq.write_table(questions(), data / "popqa/popqa.parquet")
-    pq.write_table(questions().slice(0, 0), data / "entityquestions/entityquestions.parquet")
+    pq.write_table(
+        pa.table(dict(zip("spo", zip(*CLAIMS, strict=True), strict=True))), data / "knowledge/wikidata/claims.parquet"
+    )
+    pq.write_table(questions(), data / "questions/popqa/popqa.parquet")
+    pq.write_table(questions().slice(0, 0), data / "questions/entityquestions/entityquestions.parquet")
     (data / "raw/entityquestions").mkdir(parents=True)
     (data / "raw/entityquestions/relation_query_templates.json").write_text(json.dumps(TEMPLATES))
     docs = data / "corpus/wikipedia/docs.parquet"
     docs.parent.mkdir(parents=True)
     ids = [f"{i}:0" for i in range(len(DOCUMENTS))]
     pq.write_table(pa.table({"id": ids, "title": ["Velm", "The Long Field", "Black"], "text": DOCUMENTS}), docs)
-    index = data / "index/wikipedia/bm25"
+    index = data / "index/bm25/wikipedia"
     bm25_build.build(docs, index, k1=1.5, b=0.75, memory_gb=1.0, compute=tiny_models.compute(), name="test")
     tuned = {"search": "exact", "thresholds": {"popqa": {"tiny": {"bm25": CUTS}}}}
-    (data / "adaptive/thresholds.json").write_text(json.dumps(tuned))
+    (data / "adaptive/popularity/thresholds.json").write_text(json.dumps(tuned))
     return folder
 
 
@@ -95,7 +105,7 @@ def questions() -> pa.Table:
 @pytest.fixture
 def chosen(project, monkeypatch):
     monkeypatch.chdir(project)
-    return params_file.load("seed", "lm", "lms", "compute", "retriever", "answer")
+    return params_file.load("seed", "lm", "lms", "compute", "retriever", "answer", "parts")
 
 
 def read(project: Path, question: str, qid: str | None = None) -> subjects.Reading:
@@ -180,13 +190,15 @@ def test_a_subject_that_is_none_is_an_error(project, question, said):
     ],
 )
 def test_retrieving_is_decided_by_the_threshold_or_said_to_be_plain(project, question, retrieve, threshold, why):
-    found = ask.decide(read(project, question), project / "data/adaptive/thresholds.json", "tiny", "bm25")
+    found = ask.decide(read(project, question), project / "data/adaptive/popularity/thresholds.json", "tiny", "bm25")
     assert (found.retrieve, found.threshold) == (retrieve, threshold)
     assert why in found.why
 
 
 def test_a_language_model_without_thresholds_retrieves(project):
-    found = ask.decide(read(project, QUESTIONS[0][4]), project / "data/adaptive/thresholds.json", "other", "bm25")
+    found = ask.decide(
+        read(project, QUESTIONS[0][4]), project / "data/adaptive/popularity/thresholds.json", "other", "bm25"
+    )
     assert found.retrieve
     assert "no threshold is tuned for other with bm25" in found.why
 
@@ -290,7 +302,7 @@ def test_json_for_scripts(longtail):
         ([" "], "the question is empty"),
         (["Why?", "--lm", "gpt"], "--lm gpt: expected a name of params.yaml's lms: tiny, other"),
         (["Why?", "--lm", "other", "--retriever", "bm25"], "data/models/lm/other: no config.json"),
-        (["Why?", "--retriever", "dense"], "data/index/wikipedia/dense: no such index"),
+        (["Why?", "--retriever", "dense"], "data/index/dense/wikipedia: no such index"),
     ],
 )
 def test_what_goes_wrong_is_said_in_one_line(longtail, words, said):

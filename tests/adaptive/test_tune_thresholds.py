@@ -9,7 +9,6 @@ import pytest
 from adaptive_pairs import CHOSEN, made_pairs, write_answers, write_questions
 
 from pipelines.adaptive import held_out, tune_thresholds
-from pipelines.answering.answer_files import DATASETS
 from pipelines.errors import LongtailError
 
 IDS = [f"q{i:03d}" for i in range(120)]
@@ -82,10 +81,10 @@ def stage(tmp_path, monkeypatch, root):
     """
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
-    for dataset in DATASETS:
+    for dataset in ("popqa", "entityquestions"):
         known = rng.integers(1, 10_000, 120).tolist()
         popularity = known if dataset == "popqa" else [None] * 120
-        write_questions(tmp_path / f"data/{dataset}/{dataset}.parquet", IDS, popularity)
+        write_questions(tmp_path / f"data/questions/{dataset}/{dataset}.parquet", IDS, popularity)
         for method in ("closed_book", "dense", "genread"):
             path = tmp_path / f"data/predictions/{dataset}/tiny/{method}.parquet"
             tokens = {"prompt_tokens": [9 if method == "closed_book" else 99] * 120, "new_tokens": [5] * 120}
@@ -112,18 +111,23 @@ def test_the_stage_leaves_its_files_and_the_same_bytes_again(stage, capsys):
     assert sorted(contents[0]) == [
         "adaptive.json", "costs.parquet", "splits.parquet", "thresholds.json", "thresholds.parquet",
     ]  # fmt: skip
-    rows = pq.read_table(stage / "adaptive/thresholds.parquet", schema=tune_thresholds.THRESHOLDS).to_pylist()
+    rows = pq.read_table(
+        stage / "adaptive/popularity/thresholds.parquet", schema=tune_thresholds.THRESHOLDS
+    ).to_pylist()
     sets = {("tiny", "dense"), ("tiny", "genread"), ("opt-13b", "bm25")}  # what has no closed-book answers is left out
     assert {(row["lm"], row["method"], row["search"]) for row in rows} == {
         (*one, search) for one in sets for search in tune_thresholds.SEARCHES
     }
-    used = json.loads((stage / "adaptive/thresholds.json").read_text())
+    used = json.loads((stage / "adaptive/popularity/thresholds.json").read_text())
     for row in rows:
         if row["search"] == used["search"]:
             cut = used["thresholds"][row["dataset"]][row["lm"]][row["method"]][row["relation"]]
             assert (math.inf if cut is None else cut) == row["threshold"]
-    assert pq.read_table(stage / "adaptive/splits.parquet", schema=tune_thresholds.SPLITS).num_rows == 3 * 3 * 10
-    curve = pq.read_table(stage / "adaptive/costs.parquet", schema=tune_thresholds.COSTS)
+    assert (
+        pq.read_table(stage / "adaptive/popularity/splits.parquet", schema=tune_thresholds.SPLITS).num_rows
+        == 3 * 3 * 10
+    )
+    curve = pq.read_table(stage / "adaptive/popularity/costs.parquet", schema=tune_thresholds.COSTS)
     assert set(curve["lm"].to_pylist()) == {"tiny"}
     assert set(curve["unit"].to_pylist()) == {"tokens"}
     metrics = json.loads((stage / "metrics/adaptive.json").read_text())
@@ -143,5 +147,5 @@ def test_a_price_on_costs_that_are_not_known_is_an_error_that_says_whose(stage, 
     assert not (stage / "adaptive").exists()
     params.write_text(params.read_text().replace("cost: tokens", "cost: retrievals"))
     tune_thresholds.main()
-    curve = pq.read_table(stage / "adaptive/costs.parquet").to_pylist()
+    curve = pq.read_table(stage / "adaptive/popularity/costs.parquet").to_pylist()
     assert {row["lm"] for row in curve} == {"tiny", "opt-13b"}

@@ -202,8 +202,8 @@ def test_the_stage_names_what_is_allowed(capsys, monkeypatch):
 
 
 def test_a_model_that_can_not_mix_is_refused_an_ensemble_before_any_work(questions, capsys, monkeypatch, root):
-    Path("data/popqa").mkdir(parents=True)
-    pq.write_table(questions, "data/popqa/popqa.parquet")
+    Path("data/questions/popqa").mkdir(parents=True)
+    pq.write_table(questions, "data/questions/popqa/popqa.parquet")
     shutil.copy(root / "params.yaml", "params.yaml")
     lm = EchoingLM()
     lm.mixes = False

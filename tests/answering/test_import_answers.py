@@ -30,10 +30,10 @@ SAID = {11: "Ann Lee, I think", 12: "norland", 13: "Norlander", 14: ""}
 
 @pytest.fixture
 def data(tmp_path):
-    (tmp_path / "data/popqa").mkdir(parents=True)
+    (tmp_path / "data/questions/popqa").mkdir(parents=True)
     pq.write_table(
         pa.Table.from_pylist([dict(zip(NAMES, row, strict=True)) for row in ASKED]),
-        tmp_path / "data/popqa/popqa.parquet",
+        tmp_path / "data/questions/popqa/popqa.parquet",
     )
     return tmp_path / "data"
 
@@ -179,7 +179,7 @@ def published(real, tmp_path_factory):
     build_popqa(
         folder / "no triples",
         real / "popqa/popQA.tsv",
-        folder / "data/popqa",
+        folder / "data/questions/popqa",
         relations=RELATIONS,
         popqa=params.PopQA(source="published", sampling="all", per_relation=2000, train_share=0.25),
         month="2021-10",
@@ -216,7 +216,11 @@ def test_all_published_questions_with_simulated_predictions_in_the_layout_of_the
         writer.writerows(rows[place] for place in order)
     said = import_answers(file, "popqa", "opt-13b", "bm25", [], published / "data")
     table = pq.read_table(published / "data/imported/popqa/opt-13b/bm25.parquet")
-    asked = pq.read_table(published / "data/popqa/popqa.parquet").select(["question_id", "id"]).sort_by("question_id")
+    asked = (
+        pq.read_table(published / "data/questions/popqa/popqa.parquet")
+        .select(["question_id", "id"])
+        .sort_by("question_id")
+    )
     assert table["question_id"].equals(asked["question_id"])
     assert table.num_rows == 14_267
     assert table["correct"].to_pylist() == [right[str(id_)] for id_ in asked["id"].to_pylist()]

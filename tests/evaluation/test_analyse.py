@@ -30,11 +30,13 @@ def figure(value: float) -> dict:
 
 def write_data(data: Path) -> None:
     """PopQA answered by two language models and an imported one, by unlike methods; EntityQuestions by none."""
-    answer_tables.write_questions(data / "popqa/popqa.parquet", list(range(1, N + 1)), [f"P{i % 3}" for i in range(N)])
-    answer_tables.write_questions(data / "entityquestions/entityquestions.parquet", [], [])
-    answer_tables.write_questions(data / "nq/questions.parquet", [], [])
-    popularity = pq.read_table(data / "popqa/popqa.parquet").select(["s_pop"]).rename_columns(["popularity"])
-    pq.write_table(popularity, data / "nq/popularity.parquet")
+    answer_tables.write_questions(
+        data / "questions/popqa/popqa.parquet", list(range(1, N + 1)), [f"P{i % 3}" for i in range(N)]
+    )
+    answer_tables.write_questions(data / "questions/entityquestions/entityquestions.parquet", [], [])
+    answer_tables.write_questions(data / "questions/nq/questions.parquet", [], [])
+    popularity = pq.read_table(data / "questions/popqa/popqa.parquet").select(["s_pop"]).rename_columns(["popularity"])
+    pq.write_table(popularity, data / "questions/nq/popularity.parquet")
     number = np.arange(N)
     own = data / "predictions/popqa"
     for lm, methods in {"tiny": ("closed_book", "dense", "genread"), "big": ("closed_book",)}.items():
@@ -44,7 +46,7 @@ def write_data(data: Path) -> None:
     for method in ("closed_book", "dense"):
         answer_tables.write_answers(data / f"imported/popqa/davinci/{method}.parquet", number > 5)
     cuts = {"popqa": {"tiny": {"dense": {"P0": 31.0, "P1": None, "P2": 0.0}}}}
-    shards.write_json(data / "adaptive/thresholds.json", {"search": "shrunk", "thresholds": cuts})
+    shards.write_json(data / "adaptive/popularity/thresholds.json", {"search": "shrunk", "thresholds": cuts})
     bits = {"bpb_none": figure(1.0), "bpb_dense_k10": figure(0.8), "gain_dense_k10": figure(20.0), "queries": 3}
     shards.write_json(data / "metrics/language_modelling.json", {"pile": {"tiny": bits, "big": bits}})
     solved = {"accuracy": figure(0.5), "questions": 9, "gain": figure(0.1), "categories": {}}

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 import tiny_models
 
-from pipelines import params, params_file
+from pipelines import catalogue, params, params_file
 from pipelines.answering import answer
 from pipelines.errors import LongtailError
-from pipelines.evaluation import evaluate_tasks, mmlu
-from pipelines.evaluation.task_items import Found, read_open_qa
+from pipelines.evaluation import evaluate_tasks, mmlu, open_qa
+from pipelines.evaluation.task_items import Found, Task
 from pipelines.lm.local import LocalModel
 from pipelines.questions import matching
 from pipelines.questions.entityquestions import read_questions
@@ -42,14 +43,15 @@ def lms(tmp_path_factory: pytest.TempPathFactory) -> dict[int, LocalModel]:
 
 
 @pytest.fixture(scope="module")
-def read(real: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, evaluate_tasks.Task]:
+def read(real: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Task]:
     """The tasks of the real files, with the papers' demonstrations."""
     raw = tmp_path_factory.mktemp("raw")
     (raw / "mmlu").symlink_to(real / "mmlu")
     for name, file in (("nq", "NQ-open.dev.jsonl"), ("triviaqa", "flashrag_triviaqa_test_1000.jsonl")):
         (raw / name).mkdir()
         (raw / name / file).symlink_to(real / "qa" / file)
-    return {of.name: of for of in evaluate_tasks.read_tasks(raw, CHOSEN, 0, Rejects(0))}
+    names = ("mmlu", "nq", "triviaqa")
+    return {name: catalogue.function(name, "benchmark")(raw / name, CHOSEN, 0, Rejects(0)) for name in names}
 
 
 def search(queries):
@@ -58,7 +60,7 @@ def search(queries):
     return Found(texts, np.tile(np.float32([0.9, 0.1]), (len(queries), 1)))
 
 
-def evaluate(of: evaluate_tasks.Task, lm: LocalModel, method: str) -> list[dict]:
+def evaluate(of: Task, lm: LocalModel, method: str) -> list[dict]:
     found = search if method == "replug" else None
     count = lambda text: len(lm.tokenizer(text)["input_ids"])  # noqa: E731
     setup = evaluate_tasks.Setup(method, lm, found, count, CHOSEN.new_tokens, REPLUG, f"{of.name}-{method}")
@@ -97,9 +99,8 @@ def test_all_questions_of_mmlu_are_asked_with_five_shots_of_their_subject(read):
 def test_all_subjects_of_mmlu_are_answered(read, lms, method):
     of = read["mmlu"]
     first = {item.subject: item for item in reversed(of.items)}
-    few = evaluate_tasks.Task(
-        "mmlu", sorted(first.values(), key=lambda item: item.id), {subject: [] for subject in first}, of.param
-    )
+    few = sorted(first.values(), key=lambda item: item.id)
+    few = replace(of, items=few, shots={subject: [] for subject in first})
     rows = evaluate(few, lms[LONG], method)
     assert [row["subject"] for row in rows] == sorted(mmlu.CATEGORIES)
     assert {row["prediction"] for row in rows} <= set("ABCD")
@@ -119,7 +120,7 @@ def test_open_questions_are_answered_with_sixteen_shots(read, lms, name, asked, 
     shown = {item.query.casefold() for item in of.shots[""]}
     assert (len(of.items), len(of.shots[""])) == (asked, 16)
     assert not shown & {item.query.casefold() for item in of.items}
-    rows = evaluate(evaluate_tasks.Task(name, of.items[::200], of.shots, of.param), lms[LONG], method)
+    rows = evaluate(replace(of, items=of.items[::200]), lms[LONG], method)
     assert len(rows) == len(of.items[::200])
     assert all(row["correct"] == matching.exact(row["prediction"], row["answers"]) for row in rows)
     assert all(
@@ -137,16 +138,17 @@ def test_the_hubs_layouts_hold_the_same_questions_under_the_same_ids(real, tmp_p
                 records.append({"question": question, "subject": subject, "choices": choices, "answer": answer})
     (tmp_path / "dev").mkdir()
     pq.write_table(pa.Table.from_pylist(records), tmp_path / "dev/dev-00000-of-00001.parquet")
-    assert mmlu.read(tmp_path, "dev", Rejects(0)) == mmlu.read(real / "mmlu", "dev", Rejects(0))
+    assert mmlu.read_split(tmp_path, "dev", Rejects(0)) == mmlu.read_split(real / "mmlu", "dev", Rejects(0))
 
     (tmp_path / "own").mkdir()
     (tmp_path / "own/NQ-open.dev.jsonl").symlink_to(real / "qa/NQ-open.dev.jsonl")
     lines = (real / "qa/NQ-open.dev.jsonl").read_text(encoding="utf-8").splitlines()
     (tmp_path / "hub").mkdir()
     pq.write_table(pa.Table.from_pylist([json.loads(line) for line in lines]), tmp_path / "hub/NQ-open.dev.parquet")
-    questions = read_open_qa(tmp_path / "hub", Rejects(0))
+    settings = CHOSEN.model_copy(update={"qa_shots": 0})
+    questions, same = (open_qa.read(tmp_path / name, settings, 0, Rejects(0)).items for name in ("hub", "own"))
     assert len(questions) == 3610
-    assert questions == read_open_qa(tmp_path / "own", Rejects(0))
+    assert sorted(questions, key=str) == sorted(same, key=str)
 
 
 def test_all_files_of_entityquestions_are_prompted_and_answered(real, lms, root, tmp_path):

@@ -54,7 +54,7 @@ def test_each_command_is_described_whole_on_80_columns(longtail, monkeypatch):
         (("report",), "data/report/index.html: no such file; `longtail run` writes it"),
         (
             ("search", "Velm", "--retriever", "bm25"),
-            "data/index/wikipedia/bm25: no such index; `longtail run`",
+            "data/index/bm25/wikipedia: no such index; `longtail run`",
         ),
         (("profile", "mine"), "no profile 'mine' in conf/profile"),
     ],

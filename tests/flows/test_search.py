@@ -29,7 +29,7 @@ def longtail(tmp_path, monkeypatch, capsys, root):
     pq.write_table(pa.table(table), docs)
     compute = params.Compute(threads=1, workers=1, executor="local", dask=None, device="cpu")
     bm25_build.build(
-        docs, tmp_path / "data/index/wikipedia/bm25", k1=1.5, b=0.75, memory_gb=1.0, compute=compute, name="test"
+        docs, tmp_path / "data/index/bm25/wikipedia", k1=1.5, b=0.75, memory_gb=1.0, compute=compute, name="test"
     )
     monkeypatch.setenv("COLUMNS", "80")
 
@@ -78,7 +78,7 @@ def test_json_for_scripts(longtail):
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["Velm", "--retriever", "dense"], 1, "data/index/wikipedia/dense: no such index; `longtail run` makes it; "),
+        (["Velm", "--retriever", "dense"], 1, "data/index/dense/wikipedia: no such index; `longtail run` makes it; "),
         (["Velm", "--corpus", "wikitext"], 1, "there are wikipedia by bm25\n"),
         ([" ", "--retriever", "bm25"], 1, "error: the text is empty"),
         (["zzz", "--retriever", "bm25"], 1, "error: no document of wikipedia has a word of 'zzz'"),

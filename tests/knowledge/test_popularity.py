@@ -181,7 +181,7 @@ def test_an_api_that_knows_no_article_is_an_error_and_is_asked_again(place, wiki
 KILLED = """
 import sys
 sys.path[:0] = [{tests!r}, {root!r}]
-from popqa.test_popularity import count
+from knowledge.test_popularity import count
 count(source="api", api={api!r}, contact="someone@example.org")
 """
 

@@ -116,7 +116,7 @@ KILLED = """
 import multiprocessing, os, signal
 from pathlib import Path
 from pipelines import params_file
-from pipelines.replug import lsr, tuning
+from pipelines.lsr import train_lsr, tuning
 
 real = tuning.Tuner.step
 
@@ -130,7 +130,7 @@ def step(self, number):
     return real(self, number)
 
 tuning.Tuner.step = step
-lsr.train(params_file.load(*{sections!r}))
+train_lsr.train(params_file.load(*{sections!r}))
 """
 
 

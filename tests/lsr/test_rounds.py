@@ -18,7 +18,8 @@ import transformers.models.bert.modeling_bert, transformers.models.llama.modelin
 from pipelines import params_file
 from pipelines.lm.local import LocalModel
 from pipelines.lm.open_lm import main_lm, open_lm
-from pipelines.replug import lsr, refresh, table, tuning
+from pipelines.lsr import refresh, train_lsr, tuning
+from pipelines.scoring import logprob_table
 
 def kill(owner, name, when):
     real, calls = getattr(owner, name), []
@@ -29,7 +30,7 @@ def kill(owner, name, when):
         return real(*given)
     setattr(owner, name, until)
 
-table.SHARD = 7
+logprob_table.SHARD = 7
 chosen = params_file.load(*{sections!r})
 for kind in sys.argv[1:]:
     child = os.fork()
@@ -42,7 +43,7 @@ for kind in sys.argv[1:]:
     elif kind == "step":
         kill(tuning.Tuner, "step", lambda given, calls: given[1] == 5)
     if not child:
-        lsr.train(chosen)
+        train_lsr.train(chosen)
         os._exit(1)
 """
 

@@ -173,12 +173,12 @@ def test_the_next_release_says_what_changed(tmp_path):
 
 def test_a_table_without_rows_is_left_out(tmp_path):
     data = write_data(tmp_path / "data")
-    (data / "adaptive/thresholds.parquet").unlink()
+    (data / "adaptive/popularity/thresholds.parquet").unlink()
     folder = release(data, tmp_path / "out")
     assert [table.name for table in contents.present(folder)] == ["popqa", "entityquestions_links"]
     assert "threshold" not in (folder / "croissant.json").read_text(encoding="utf-8")
-    (data / "popqa/popqa.parquet").unlink()
-    with pytest.raises(LongtailError, match=r"data/popqa/popqa\.parquet: no question in it"):
+    (data / "questions/popqa/popqa.parquet").unlink()
+    with pytest.raises(LongtailError, match=r"data/questions/popqa/popqa\.parquet: no question in it"):
         release(data, tmp_path / "other")
 
 
@@ -239,7 +239,7 @@ def test_a_copy_cut_short_by_a_killed_process_is_no_release(tmp_path):
 
 def test_the_published_popqa_is_released_and_loads(tmp_path, real, loaders, monkeypatch):
     data = write_data(tmp_path / "data")
-    (data / "adaptive/thresholds.parquet").unlink()
+    (data / "adaptive/popularity/thresholds.parquet").unlink()
     build_popqa(
         tmp_path / "none.parquet",
         real / "popqa/popQA.tsv",

@@ -107,13 +107,15 @@ def test_bad_links_and_thresholds_are_named(tmp_path):
 
 def test_another_schema_is_refused(tmp_path):
     data = write_data(tmp_path / "data")
-    table = pq.read_table(data / "popqa/popqa.parquet")
-    pq.write_table(table.set_column(13, "s_pop", table["s_pop"].cast(pa.float64())), data / "popqa/popqa.parquet")
+    table = pq.read_table(data / "questions/popqa/popqa.parquet")
+    pq.write_table(
+        table.set_column(13, "s_pop", table["s_pop"].cast(pa.float64())), data / "questions/popqa/popqa.parquet"
+    )
     with database.connect(INGEST.memory_gb, 1) as db:
         contents.write_tables(db, data, tmp_path)
         with pytest.raises(LongtailError, match=r"popqa\.parquet: its columns have s_pop DOUBLE where s_pop BIGINT is"):
             validate.check_tables(db, tmp_path)
-        pq.write_table(table.drop_columns("month"), data / "popqa/popqa.parquet")
+        pq.write_table(table.drop_columns("month"), data / "questions/popqa/popqa.parquet")
         with pytest.raises(LongtailError, match=r"popqa/popqa\.parquet: no column month, expected id, subj"):
             contents.write_tables(db, data, tmp_path)
 

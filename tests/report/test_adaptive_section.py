@@ -43,7 +43,7 @@ def section(found, folder, models=("small", "large")):
         rows += [key | row for row in one.relations]
         curve += [key | row for row in one.curve]
     (folder / "adaptive").mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(curve, tune_thresholds.COSTS), folder / "adaptive/costs.parquet")
+    pq.write_table(pa.Table.from_pylist(curve, tune_thresholds.COSTS), folder / "adaptive/popularity/costs.parquet")
     inputs = SimpleNamespace(
         data=folder,
         metrics={"adaptive": {"popqa": metrics}},

@@ -220,7 +220,7 @@ def test_popularity_is_drawn_for_every_question_set_that_has_some(made):
 
 def test_what_became_of_entityquestions_subjects_is_counted_by_relation(data, tmp_path):
     assert set(popularity_section.HEADS) == set(LINKS)
-    file = data / "entityquestions/entityquestions.parquet"
+    file = data / "questions/entityquestions/entityquestions.parquet"
     links = {"P112": [*LINKS, "not_found", "label"], "P19": ["not_found"] * 2}
     rows = [
         {"question_id": f"{relation}-{i}", "relation": relation, "link": link, "split": "test"}

@@ -21,16 +21,16 @@ import sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import vectors
-from pipelines.retrieval import lists, plan
+from pipelines.retrieval import ivf, sizing
 if __name__ == "__main__":
-    lists.SHARD = 100
-    real = lists._encode
+    ivf.SHARD = 100
+    real = ivf._encode
     def slow(*given):
         real(*given)
         time.sleep(0.02)
-    lists._encode = slow
-    chosen = plan.choose(3000, vectors.DIM, vectors.settings("ivf", nlist=16))
-    lists.build(chosen, Path("."), 0, vectors.compute(), 1, "index")
+    ivf._encode = slow
+    chosen = sizing.choose(3000, vectors.DIM, vectors.settings("ivf", nlist=16))
+    ivf.build(chosen, Path("."), 0, vectors.compute(), 1, "index")
 """
 
 

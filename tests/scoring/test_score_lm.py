@@ -133,7 +133,7 @@ def test_no_test_queries_is_an_error(project):
 
 
 def test_questions_that_judge_share_no_subject_with_those_learnt_from(project):
-    popqa = project.folder / "data/popqa/popqa.parquet"
+    popqa = project.folder / "data/questions/popqa/popqa.parquet"
     train, held, pages = questions(popqa, 0, 0.4, 100, 100)
     subjects = {row["question_id"]: row for row in pq.read_table(popqa).to_pylist()}
     assert not {subjects[i]["s_uri"] for i in train.ids} & {subjects[i]["s_uri"] for i in held.ids}

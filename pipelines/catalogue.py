@@ -1,0 +1,147 @@
+"""Every data set that Longtail knows: what it is, its licence, who reads it, and what it is for.
+
+To add one, write its reader or builder and one entry here. What `fetch` accepts, the choices of the commands, the
+report's labels, the manifest and data/README.md follow from the entry; params.yaml says which of them a run uses.
+Functions are named as "module:function", so that a stage loads the code of its own data set alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib import import_module
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One data set, whose files lie in data/raw/<its name>."""
+
+    label: str  # its name in the report
+    title: str  # what it is, for the manifest
+    licence: str  # that its publishers give
+    files: str  # the layouts that are read
+    documents: str = ""  # corpora: (name, part of a file, rejects) -> sources.source_documents.Raw, one a document
+    learn: bool = False  # corpora: models may be trained on it; false for a corpus that only judges them
+    title_first: bool = False  # corpora: a document's text begins with its title
+    questions: str = ""  # question sets: builds data/questions/<name>/<name>.parquet
+    answered: bool = False  # question sets: methods answer it and thresholds are learnt on it
+    benchmark: str = ""  # benchmarks: the function that reads its questions and demonstrations
+    passages: bool = False  # its questions come with passages, among which retrievers are compared
+
+    @property
+    def code(self) -> list[str]:
+        """The modules that its functions are in."""
+        return [name.partition(":")[0] for name in (self.documents, self.questions, self.benchmark) if name]
+
+
+_DUMP = "`*pages-articles*.xml*.bz2`, a multistream dump's index beside it; or DPR's `psgs_w100.tsv`, also `.gz`"
+_RECORDS = "`.jsonl`, `.json` or `.parquet` with a question and its answers"
+
+DATASETS = {
+    "wikidata": Dataset(
+        "Wikidata",
+        "Wikidata, JSON dump or query results",
+        "CC0-1.0",
+        "`*.json`, also `.gz` or `.bz2`, an entity a line; or what the query service answered (`*.srj.gz`)",
+    ),
+    "pageviews": Dataset(
+        "page views",
+        "Wikimedia page views, monthly dump",
+        "CC0-1.0",
+        "`pageviews-YYYYMM-*.bz2`, also `.gz` or plain",
+    ),
+    "redirects": Dataset(
+        "redirects", "English Wikipedia, redirect table", "CC-BY-SA-4.0 and GFDL", "`*-redirect.sql.gz`"
+    ),
+    "wikipedia": Dataset(
+        "Wikipedia",
+        "English Wikipedia, pages-articles XML dump",
+        "CC-BY-SA-4.0 and GFDL",
+        _DUMP,
+        documents="pipelines.sources.source_documents:wikipedia",
+        learn=True,
+        title_first=True,
+    ),
+    "pile": Dataset(
+        "Pile",
+        "The Pile, JSON lines",
+        "per subset",
+        "`.jsonl` or `.parquet`, also `.zst`, `.gz`, `.bz2`, with `text` and a subset's name where there is one",
+        documents="pipelines.sources.source_documents:json_lines",
+        learn=True,
+    ),
+    "c4": Dataset(
+        "C4",
+        "C4, English",
+        "ODC-BY-1.0",
+        "`.json.gz`, a document a line",
+        documents="pipelines.sources.source_documents:json_lines",
+    ),
+    "entityquestions": Dataset(
+        "EntityQuestions",
+        "EntityQuestions",
+        "MIT",
+        "`P*.test.json`, a list a relation, and `relation_query_templates.json`",
+        questions="pipelines.questions.entityquestions:make",
+        answered=True,
+    ),
+    "popqa": Dataset(
+        "PopQA",
+        "PopQA as published",
+        "MIT",
+        "`popQA.tsv`, the published 17 columns",
+        questions="pipelines.questions.popqa:make",
+        answered=True,
+    ),
+    "mmlu": Dataset(
+        "MMLU",
+        "MMLU",
+        "MIT",
+        "`dev/*.csv` and `test/*.csv`, a file a subject",
+        benchmark="pipelines.evaluation.mmlu:read",
+    ),
+    "nq": Dataset(
+        "Natural Questions",
+        "Natural Questions, open",
+        "CC-BY-SA-3.0",
+        _RECORDS,
+        questions="pipelines.questions.nq:make",
+        benchmark="pipelines.evaluation.open_qa:read",
+    ),
+    "triviaqa": Dataset("TriviaQA", "TriviaQA", "Apache-2.0", _RECORDS, benchmark="pipelines.evaluation.open_qa:read"),
+    "wikitext": Dataset(
+        "WikiText",
+        "WikiText",
+        "CC-BY-SA-3.0",
+        "`.tokens` or `.txt`, or `.parquet` with a line in each row's `text`",
+        documents="pipelines.sources.source_documents:wikitext_articles",
+    ),
+    "retrieval": Dataset(
+        "questions with passages",
+        "Questions with retrieved passages",
+        "MIT (questions), CC-BY-SA-3.0 (Wikipedia's text)",
+        "`.jsonl` in the layout of DPR's and Contriever's output",
+        passages=True,
+    ),
+}
+
+
+def names(use: str) -> list[str]:
+    """The data sets that a field of Dataset is set for, as names("documents") are those that can be a corpus."""
+    return [name for name, dataset in DATASETS.items() if getattr(dataset, use)]
+
+
+def function(name: str, use: str) -> Callable:
+    """A data set's reader ("documents", "benchmark") or builder ("questions")."""
+    module, _, attribute = getattr(DATASETS[name], use).partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def label(name: str) -> str:
+    """A data set's name in the report; other names as they are."""
+    return DATASETS[name].label if name in DATASETS else name
+
+
+def facts(name: str) -> Dataset:
+    """What of an entry a stage's result may depend on: not the words that only people read."""
+    return replace(DATASETS[name], label="", title="", licence="", files="")
