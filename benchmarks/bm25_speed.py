@@ -32,10 +32,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.params import Compute
+from pipelines.params import Compute, Index
 from pipelines.retrieval import bm25_build, documents
-from pipelines.retrieval.bm25 import BM25
-from pipelines.retrieval.terms import STOP_WORDS, Analyser
+from pipelines.retrieval.bm25 import BM25, STOP_WORDS, Analyser
 
 WORDS, VOCABULARY, ASKED = 100, 1_000_000, 10  # of a passage, of all, of a query
 EXPONENT, SHIFT = 1.07, 2.7  # Zipf-Mandelbrot
@@ -77,7 +76,9 @@ def ours(docs: Path, queries: Sequence[str], workers: int) -> Run:
     compute = Compute(threads=1, workers=workers, executor="local", dask=None, device="cpu")
     clock = time.process_time if workers == 1 else time.perf_counter
     started = clock()
-    bm25_build.build(docs, Path("index"), k1=K1, b=B, memory_gb=workers, compute=compute, name=f"bm25 on {workers}")
+    values = {"kind": "auto", "memory_gb": workers, "recall_target": 0.95, "bm25_k1": K1, "bm25_b": B}
+    settings = Index(**values, **dict.fromkeys(("training_sample", "nlist", "nprobe", "refine")))
+    bm25_build.build(docs, Path("index"), settings, compute, f"bm25 on {workers}")
     built = clock() - started
     if workers == 1:
         each, scores = _search(queries)

@@ -30,9 +30,9 @@ from tqdm import tqdm
 from benchmarks.corpus_generator import write_pile, write_wikipedia
 from flows import profiles
 from pipelines import database, params, shards
-from pipelines.corpus import batches, chunk, cut, cut_batch
+from pipelines.corpus import chunk, cut, cut_batch, sample
 from pipelines.corpus.clean import wikitext_to_text
-from pipelines.corpus.query_split import bands, signatures
+from pipelines.corpus.near_duplicates import PERMUTATIONS, bands, near_duplicates, signatures
 from pipelines.corpus.token_bytes import open_encoder
 from pipelines.corpus.tokenizer import open_tokenizer, train
 from pipelines.sources.multistream import parts
@@ -116,7 +116,7 @@ def _chosen(workers: int) -> SimpleNamespace:
         seed=0,
         compute=params.Compute(**values["compute"] | {"threads": workers, "workers": workers}),
         ingest=params.Ingest(max_reject_share=1.0, memory_gb=2.0),
-        corpus=params.Corpus(wikipedia=corpus, pile=corpus, wikitext=corpus),
+        corpus=dict.fromkeys(("wikipedia", "pile", "wikitext"), corpus),
         chunk=params.Chunk(tokens=TOKENS, min_tokens=LEAST, short="merge"),
         queries=params.Queries(**values["queries"]),
     )
@@ -151,12 +151,7 @@ def steps(name: str, file: Path, tokenizer: Path) -> tuple[list[Step], float]:
     signed = step("signatures", lambda: signatures(tokens.ids, tokens.counts), lambda _: size, "MinHash, memory")
     step("bands", lambda: bands(signed, 0.8), lambda _: size, "NumPy")
     read_rows = [(*row, "corpus") for row in raw]
-    step(
-        "write batches",
-        lambda: batches.write_rows(read_rows, batches.BATCH, Path("batch.parquet")),
-        lambda _: size,
-        "zstd",
-    )
+    step("write batches", lambda: sample.write_batch(read_rows, Path("batch.parquet")), lambda _: size, "zstd")
     names = ("source_document", "source", "title")
     rows = pa.table({name: [getattr(row, name) for row in raw] for name in names})
 
@@ -182,18 +177,16 @@ def near(count: int) -> Step:
     """The near-duplicate join of random signatures, one in ten a query's, one in a hundred with a likeness."""
     import duckdb
 
-    from pipelines.corpus.query_split import PERMUTATIONS, near_duplicates
-
     rng = np.random.default_rng(0)
     own = rng.integers(0, 2**32, (count, PERMUTATIONS), dtype=np.uint32)
     own[count - count // 100 :] = own[: count // 100]
     names = [f"d{i}" for i in range(count)]
-    sides = ["train" if i < count // 10 else "corpus" for i in range(count)]
+    splits = ["train" if i < count // 10 else "corpus" for i in range(count)]
     parts = bands(own, 0.8)
     signed = pa.FixedSizeListArray.from_arrays(pa.array(own.ravel()), PERMUTATIONS)
     banded = pa.FixedSizeListArray.from_arrays(pa.array(parts.ravel()), parts.shape[1]).cast(pa.list_(pa.uint64()))
     pq.write_table(
-        pa.table({"source_document": names, "side": sides, "signature": signed, "bands": banded}), "s.parquet"
+        pa.table({"source_document": names, "split": splits, "signature": signed, "bands": banded}), "s.parquet"
     )
     con = duckdb.connect(config={"threads": 1})
     started = time.process_time()

@@ -29,7 +29,7 @@ import numpy as np
 
 from pipelines import params
 from pipelines.errors import LongtailError
-from pipelines.retrieval import dense, ivf, search_depth, sizing
+from pipelines.retrieval import dense, faiss_build, index_plan, index_tuning
 
 # number (of 384) -> eigenvalue, 1 on average; between them a power law
 EIGENVALUES = {1: 18.2, 2: 14.6, 5: 6.5, 10: 4.24, 20: 3.04, 50: 1.93, 100: 1.2, 200: 0.584, 300: 0.123, 384: 0.018}
@@ -78,7 +78,7 @@ def embeddings(count: int, dim: int, n_queries: int, seed: int = 0) -> Iterator[
 
 def write(folder: Path, count: int, dim: int) -> None:
     """embeddings/ as the stage `index` keeps them, and queries.npy: half to tune by, BATCH to measure with."""
-    made = embeddings(count, dim, search_depth.HELD_OUT + BATCH)
+    made = embeddings(count, dim, index_tuning.HELD_OUT + BATCH)
     np.save(folder / "queries.npy", next(made))
     (folder / "embeddings").mkdir()
     for number, vectors in enumerate(made):
@@ -97,7 +97,7 @@ def flat(folder: Path, cores: int) -> Speed:
 
     def search(rows: np.ndarray, threads: int) -> np.ndarray:
         faiss.omp_set_num_threads(threads)
-        return index.search(rows, search_depth.K)[1]
+        return index.search(rows, index_tuning.K)[1]
 
     np.save(folder / "exact.npy", search(queries, cores))
     return Speed(build, 0.0, 1.0, _rates(search, queries, cores))
@@ -110,17 +110,17 @@ def longtail(folder: Path, cores: int) -> Speed:
     compute = params.Compute(threads=1, workers=1, executor="local", dask=None, device="cpu")
     with chdir(folder), redirect_stdout(None):
         where = Path(".")
-        chosen = sizing.choose(dense.Index(where, flat=True).count, queries.shape[1], settings)
+        chosen = index_plan.choose(dense.Index(where, flat=True).count, queries.shape[1], settings)
         started = time.process_time()
-        ivf.build(chosen, where, 0, compute, 1, "benchmark")
+        faiss_build.build_lists(chosen, where, 0, compute, 1, "benchmark")
         build = time.process_time() - started
         index = dense.Index(where, threads=cores)
-        search_depth.tune(index, queries[: search_depth.HELD_OUT], chosen, settings)
+        index_tuning.tune(index, queries[: index_tuning.HELD_OUT], chosen, settings)
         index = dense.Index(where, index.probe, index.refine)
 
         def search(rows: np.ndarray, threads: int) -> np.ndarray:
             index.threads = threads
-            return index.search(rows, search_depth.K)[0]
+            return index.search(rows, index_tuning.K)[0]
 
         found, exact = search(queries[-BATCH:], cores), np.load("exact.npy")
         recall = float((found[:, :, None] == exact[:, None, :]).any(2).mean())
@@ -195,32 +195,32 @@ def scaled(count: int, dim: int, ours: Speed) -> str:
     the same share of all.
     """
     settings = params.Index(**SETTINGS)
-    here = sizing.choose(count, dim, settings)
+    here = index_plan.choose(count, dim, settings)
     rate = _work(here) / ours.build
     per_document = 1 / ours.rates["batch", 1] / (ours.probe * here.count / here.nlist * here.codes)
     out = [f"In {settings.memory_gb:g} GiB, by calculation, one core:", ""]
     out += ["| documents | dim | kind | RAM, GiB | disk, GiB | build, h | a query, ms |", "|---" * 7 + "|"]
     for n, d in SCALES:
         try:
-            there = sizing.choose(n, d, settings)
+            there = index_plan.choose(n, d, settings)
         except LongtailError as error:
             out.append(f"| {n:,} | {d} | {error} | | | | |")
             continue
-        disk = (2 * n * d + n * (there.codes / 2 + 8) + n * d * there.sq8) / sizing.GIB
+        disk = (2 * n * d + n * (there.codes / 2 + 8) + n * d * there.sq8) / index_plan.GIB
         least, most = (
             1000 * per_document * there.codes * looked * there.count / there.nlist
             for looked in (ours.probe, ours.probe / here.nlist * there.nlist)
         )
         kind = f"{there.kind}, {there.nlist:,} lists, {there.codes} codes{', bytes' * there.sq8}"
         out.append(
-            f"| {n:,} | {d} | {kind} | {there.memory / sizing.GIB:.1f} | {disk:,.0f} "
+            f"| {n:,} | {d} | {kind} | {there.memory / index_plan.GIB:.1f} | {disk:,.0f} "
             f"| {_work(there) / rate / 3600:,.1f} | {least:,.0f} to {most:,.0f} |"
         )
     return "\n".join(out)
 
 
-def _work(there: sizing.Plan) -> float:
-    return there.nlist * there.dim * (ivf.ITERATIONS * float(there.sample) + there.count)
+def _work(there: index_plan.Plan) -> float:
+    return there.nlist * there.dim * (faiss_build.ITERATIONS * float(there.sample) + there.count)
 
 
 def main() -> None:

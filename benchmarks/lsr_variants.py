@@ -21,7 +21,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from ruamel.yaml import YAML
+import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 VARIANTS = list(itertools.product(("q_p", "p_q"), ("mean_logprob", "sum_logprob", "prob")))
@@ -77,24 +77,21 @@ def run(seed: int, profile: str, folder: Path) -> list[dict]:
 
 
 def _figures(copy: Path, seed: int, kl: str, likelihood: str) -> str:
-    yaml = YAML()
-    params = yaml.load((copy / "params.yaml").read_text(encoding="utf-8"))
+    params = yaml.safe_load((copy / "params.yaml").read_text(encoding="utf-8"))
     params["seed"] = seed
     params["compute"]["threads"] = 1
     params["lsr"] |= {"kl": kl, "likelihood": likelihood, "keep_scores": True}
     with (copy / "params.yaml").open("w", encoding="utf-8") as stream:
-        yaml.dump(params, stream)
+        yaml.safe_dump(params, stream, sort_keys=False)
     python, lm = copy / ".venv/bin/python", params["lms"][0]
-    trained = subprocess.run(
-        [python, "-m", "flows.dvc", "repro", "train_lsr"], cwd=copy, capture_output=True, text=True
-    )
+    trained = subprocess.run([python, "-m", "dvc", "repro", "train_lsr"], cwd=copy, capture_output=True, text=True)
     if trained.returncode:  # as where the language model's distribution is uniform
         errors = [line for line in trained.stderr.splitlines() if line.startswith("error: ")]
         if not errors or "uniform" not in errors[0]:
             raise SystemExit(trained.stdout + trained.stderr)
         return json.dumps({"stopped": errors[0].removeprefix("error: ")})
     wanted = [f"score_lm@pile-{lm}", *(stage.format(lm) for stage in STAGES.values())]
-    subprocess.run([python, "-m", "flows.dvc", "repro", *wanted], cwd=copy, check=True, stdout=sys.stderr,
+    subprocess.run([python, "-m", "dvc", "repro", *wanted], cwd=copy, check=True, stdout=sys.stderr,
                    stderr=subprocess.DEVNULL)  # fmt: skip
     script = READ
     for method in STAGES:

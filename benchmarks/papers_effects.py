@@ -40,9 +40,7 @@ def run(seed: int, profile: str, folder: Path) -> list[list]:
     assert "\nseed: " in f"\n{text}"
     lines = [f"seed: {seed}" if line.startswith("seed:") else line for line in text.splitlines()]
     (copy / "params.yaml").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    subprocess.run(
-        [python, "-m", "flows.dvc", "repro"], cwd=copy, check=True, stdout=sys.stderr, stderr=subprocess.DEVNULL
-    )
+    subprocess.run([python, "-m", "dvc", "repro"], cwd=copy, check=True, stdout=sys.stderr, stderr=subprocess.DEVNULL)
     read = subprocess.run([python, "-c", READ], cwd=copy, check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(read.stdout)
 

@@ -28,8 +28,8 @@ import pyarrow.parquet as pq
 from pipelines import draws, params
 from pipelines.knowledge.triples import build_triples
 from pipelines.questions import published
-from pipelines.questions.popqa import _id, build_popqa
-from pipelines.questions.tuning_split import ENTITY
+from pipelines.questions.popqa import build_popqa, number_of
+from pipelines.questions.published import ENTITY
 from pipelines.relations import RELATIONS
 from pipelines.world.facts import ALIASES, RELATION_IDS, make_world
 
@@ -126,7 +126,7 @@ def plainly(folder: Path) -> None:
                 subject, thing = entities[s], entities[o]
                 names = [name for e in sorted(objects[s, p]) for name in (entities[e][0], *entities[e][1])]
                 writer.writerow([
-                    _id(f"Q{s}-P{p}-Q{o}"), subject[0], relation.name, thing[0], s, p, o,
+                    number_of(f"Q{s}-P{p}-Q{o}"), subject[0], relation.name, thing[0], s, p, o,
                     json.dumps(subject[1], separators=(",", ":")), json.dumps(thing[1], separators=(",", ":")),
                     f"{ENTITY}Q{s}", f"{ENTITY}Q{o}", subject[2], thing[2], subject[3], thing[3],
                     relation.question(subject[0]), json.dumps(list(dict.fromkeys(names)), ensure_ascii=False),

@@ -27,7 +27,7 @@ REPORT = Path("data/report/index.html")
 DIFFERENCE = Path(".longtail/difference")
 ATTRIBUTION = Path(".longtail/attribution.html")
 PORTS = {"min": 1, "max": 65535}
-CALLED_FROM = Path.cwd()  # what a path on the command line is relative to: `main` goes to the project's root
+CALLED_FROM = Path.cwd()  # paths on the command line are relative to it; `main` goes to the project's root
 
 
 class Part(StrEnum):
@@ -40,11 +40,11 @@ class Part(StrEnum):
 
 @app.command()
 def run(
-    part: Annotated[Part, typer.Argument(help="What of it, with all that it needs; refresh is everything.")] = (
+    part: Annotated[Part, typer.Argument(help="The part to run, with all that it needs; refresh is everything.")] = (
         Part.refresh
     ),
     profile: Annotated[str | None, typer.Option(help="Compose params.yaml from this profile first.")] = None,
-    push: Annotated[bool, typer.Option("--push", help="Send what came out to DVC's default remote.")] = False,
+    push: Annotated[bool, typer.Option("--push", help="Send the results to DVC's default remote.")] = False,
 ) -> None:
     """Bring everything up to date. Runs the stages whose inputs, code or params changed; says where the report is."""
     from flows import graph, workspace
@@ -67,7 +67,7 @@ def run(
 
             try:
                 state = runs.run(part, push=push)
-            finally:  # also of an interrupted run: at its exit Prefect would wait for a server that is gone
+            finally:  # an interrupted run too: at its exit Prefect would wait for a server that is gone
                 server.flush()
         if not state.is_completed():
             raise LongtailError(state.message)
@@ -77,7 +77,7 @@ def run(
 
 @app.command()
 def schedule(
-    port: Annotated[int, typer.Option(help="Of Prefect's pages, on 127.0.0.1.", **PORTS)] = 4200,
+    port: Annotated[int, typer.Option(help="Port of Prefect's pages, on 127.0.0.1.", **PORTS)] = 4200,
 ) -> None:
     """Run what prefect.yaml schedules, until Ctrl-C. Starts Prefect's server, a worker and the schedules here."""
     from flows import schedules
@@ -93,7 +93,7 @@ def status() -> None:
     """Show which stages are up to date, and which run. Of the others, what changed, or what they wait for."""
     from flows import graph
 
-    params_file.load()  # dvc.yaml has names from it: without, DVC says nothing that helps
+    params_file.load()  # dvc.yaml takes names from it; DVC's own error would not help
     stages, changed = graph.read(Path.cwd(), beside_a_run=True)
     touched: set[str] = set()
     for stage in stages:
@@ -119,7 +119,7 @@ def status() -> None:
 
 @app.command()
 def profile(
-    name: Annotated[str, typer.Argument(help="A file of conf/profile, without its suffix.")],
+    name: Annotated[str, typer.Argument(help="Name of a file of conf/profile, without its suffix.")],
 ) -> None:
     """Compose params.yaml from a profile. That is conf/config.yaml with what conf/profile/NAME.yaml changes."""
     _compose(name)
@@ -150,7 +150,7 @@ def search(
     k: Annotated[int, typer.Option("-k", min=1, help="How many documents.")] = 5,
     corpus: Annotated[Corpus | None, typer.Option(help="Where to look, in place of parts.datastore.")] = None,
     retriever: Annotated[Method, typer.Option(help="dense is the untuned encoder, lsr the tuned one.")] = Method.lsr,
-    as_json: Annotated[bool, typer.Option("--json", help="All of each document, as a JSON list.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all of each document, as a JSON list.")] = False,
 ) -> None:
     """Search a corpus. Shows score, title, id and the beginning of the best documents."""
     import json
@@ -165,17 +165,17 @@ def search(
     if as_json:
         print(json.dumps([asdict(hit) for hit in hits], ensure_ascii=False, indent=1))
         return
-    for line in explore.shown(hits, max(30, min(get_terminal_size().columns, 100))):
+    for line in explore.lines(hits, max(30, min(get_terminal_size().columns, 100))):
         _show(line)
 
 
 @app.command()
 def ask(
-    question: Annotated[str, typer.Argument(help="As: What is X's occupation? Other questions get a passage.")],
-    lm: Annotated[str | None, typer.Option(help="A name of params.yaml's lms; else the first of them.")] = None,
+    question: Annotated[str, typer.Argument(help="Such as: What is X's occupation? Other questions get a passage.")],
+    lm: Annotated[str | None, typer.Option(help="A language model of params.yaml's lms; by default the first.")] = None,
     retriever: Annotated[Method, typer.Option(help="dense is the untuned encoder, lsr the tuned one.")] = Method.lsr,
-    subject: Annotated[str | None, typer.Option(help="Wikidata id of whom or what is meant, as Q42.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="All that was found, as a JSON object.")] = False,
+    subject: Annotated[str | None, typer.Option(help="Wikidata id of the subject that is meant, such as Q42.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all that was found, as a JSON object.")] = False,
 ) -> None:
     """Answer a question, and say why. Retrieves only where the subject is below its relation's popularity threshold."""
     import json
@@ -183,9 +183,9 @@ def ask(
 
     from pipelines.adaptive import ask
 
-    question = question.encode(errors="replace").decode()  # an argument that is no UTF-8: no tokenizer takes it
-    chosen = params_file.load("seed", "lm", "lms", "compute", "retriever", "answer", "parts")
-    asked = ask.ask(question, lm or chosen.lms[0], retriever.value, chosen, subject=subject, data=Path("data"))
+    question = question.encode(errors="replace").decode()  # no tokenizer takes an argument that is no UTF-8
+    params = params_file.load("seed", "lm", "lms", "compute", "retriever", "answer", "parts")
+    asked = ask.ask(question, lm or params.lms[0], retriever.value, params, subject=subject, data=Path("data"))
     if as_json:
         print(json.dumps(asdict(asked), ensure_ascii=False, indent=1))
         return
@@ -207,7 +207,7 @@ def attribute(
 
 @app.command()
 def report(
-    show: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
+    show: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
 ) -> None:
     """Print where the report is."""
     if not REPORT.is_file():
@@ -220,16 +220,16 @@ def report(
 @app.command()
 def diff(
     old: Annotated[Path, typer.Argument(help="popqa.parquet, a file in the published format, or its folder.")],
-    new: Annotated[Path, typer.Argument(help="The same of the later release.")],
-    out: Annotated[Path | None, typer.Option(help="Folder of the two, in place of .longtail/difference.")] = None,
+    new: Annotated[Path, typer.Argument(help="The later release, in the same forms.")],
+    out: Annotated[Path | None, typer.Option(help="Folder for both files, in place of .longtail/difference.")] = None,
 ) -> None:
     """Compare two releases of PopQA. Questions added and gone, other answers, popularity moved; as table and page."""
     from pipelines.release.difference import write_difference
 
-    given = params_file.load("compute", "ingest")
+    params = params_file.load("compute", "ingest")
     old, new, out = ((CALLED_FROM / path).resolve() for path in (old, new, out or DIFFERENCE.resolve()))
-    _folder(out)
-    for line in write_difference(old, new, out, ingest=given.ingest, threads=given.compute.threads):
+    _check_folder(out)
+    for line in write_difference(old, new, out, ingest=params.ingest, threads=params.compute.threads):
         print(line)
     print(f"the page: {out / 'index.html'}; the table: difference.parquet beside it")
 
@@ -237,10 +237,10 @@ def diff(
 @app.command()
 def release(
     version: Annotated[
-        str | None, typer.Option(help="As 2.0.0, in place of the one that the changes call for.")
+        str | None, typer.Option(help="Such as 2.0.0, in place of the one that the changes call for.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the releases, in place of release/.")] = None,
-    check: Annotated[Path | None, typer.Option(help="Make none: check this release's files and rows.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for releases, in place of release/.")] = None,
+    check: Annotated[Path | None, typer.Option(help="Check this release's files and rows, and write none.")] = None,
 ) -> None:
     """Write a release, or check one. PopQA and what belongs to it, with card, licences, provenance and checksums."""
     from flows import landing, workspace
@@ -249,7 +249,7 @@ def release(
         print(landing.check((CALLED_FROM / check).resolve()))
         return
     out = (CALLED_FROM / out).resolve() if out else landing.OUT
-    _folder(out)
+    _check_folder(out)
     with workspace.alone():
         print(landing.land(version, out))
 
@@ -261,25 +261,25 @@ QuestionSet = StrEnum("QuestionSet", catalogue.names("answered"))
 def import_answers(
     file: Annotated[Path, typer.Argument(help="CSV, TSV or JSON lines: id (or question) and prediction or correct.")],
     dataset: Annotated[QuestionSet, typer.Option(help="Whose questions they answer.")],
-    lm: Annotated[str, typer.Option(help="A name for the model that made them, as opt-13b.")],
-    method: Annotated[str, typer.Option(help="How: closed_book, bm25, dense, lsr, genread, replug or replug_lsr.")],
-    partial: Annotated[bool, typer.Option("--partial", help="Take the answers that both have.")] = False,
+    lm: Annotated[str, typer.Option(help="A name for the model that made them, such as opt-13b.")],
+    method: Annotated[str, typer.Option(help="Method: closed_book, bm25, dense, lsr, genread, replug or replug_lsr.")],
+    partial: Annotated[bool, typer.Option("--partial", help="Take the answers whose question both have.")] = False,
 ) -> None:
     """Bring in answers that were made elsewhere. Thresholds are then tuned for a model that can't run here."""
     from pipelines.answering import import_answers
 
-    own = list(params_file.load("lm").lm)
+    local_lms = list(params_file.load("lm").lm)
     path = (CALLED_FROM / file).resolve()
     if not path.is_file():
         raise LongtailError(f"{path}: no such file, expected a table of answers")
-    for line in import_answers.import_answers(path, dataset, lm, method, own, Path("data"), partial=partial):
+    for line in import_answers.import_answers(path, dataset, lm, method, local_lms, Path("data"), partial=partial):
         print(line)
 
 
 @app.command()
 def ui(
-    port: Annotated[int, typer.Option(help="Prefect's, on 127.0.0.1.", **PORTS)] = 4200,
-    mlflow_port: Annotated[int, typer.Option(help="MLflow's, likewise.", **PORTS)] = 5000,
+    port: Annotated[int, typer.Option(help="Port of Prefect's pages, on 127.0.0.1.", **PORTS)] = 4200,
+    mlflow_port: Annotated[int, typer.Option(help="Port of MLflow's pages, on 127.0.0.1.", **PORTS)] = 5000,
 ) -> None:
     """Serve Prefect's and MLflow's pages, until Ctrl-C. They show all runs so far."""
     import time
@@ -288,7 +288,7 @@ def ui(
     from flows import server
 
     server.prepare(HOME)
-    up = server.already_up(HOME)  # a schedule's, where it has the port: its pages are the same
+    up = server.already_up(HOME)  # a schedule's server on this port has the same pages
     prefect = nullcontext(up) if up == f"http://127.0.0.1:{port}/api" else server.start(HOME.resolve(), port)
     with server.mlflow_pages(HOME, mlflow_port) as pages, prefect as url:
         try:
@@ -300,12 +300,12 @@ def ui(
 
 
 def _show(line: str) -> None:
-    """Print what has texts from elsewhere in it: their control characters would steer the terminal."""
+    """Print a line with text from elsewhere, without control characters, which would steer the terminal."""
     print(re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "\ufffd", line))
 
 
-def _folder(out: Path) -> None:
-    """Refuse a folder to write into whose place, or one above, a file has."""
+def _check_folder(out: Path) -> None:
+    """Raise LongtailError where the folder to write into, or one above it, is a file."""
     if file := next((path for path in (out, *out.parents) if path.is_file()), None):
         raise LongtailError(f"--out {out}: {file} is a file, expected a folder or nothing there; name another")
 
@@ -316,8 +316,8 @@ def _compose(name: str) -> None:
     profiles.write(name, Path("params.yaml"))
 
 
-def _to_root() -> None:
-    """Work from the project's root, wherever below it the command was called."""
+def _go_to_root() -> None:
+    """Go to the project's root, from wherever below it the command was called."""
     here = Path.cwd()
     for folder in (here, *here.parents):
         if (folder / "dvc.yaml").is_file() and (folder / "conf/config.yaml").is_file():
@@ -327,10 +327,10 @@ def _to_root() -> None:
 
 
 def main() -> None:
-    """The command's entry point: a user's error is one line and exit code 1."""
+    """Run the command; a user's error is one line and exit code 1."""
     try:
         if not {"-h", "--help"} & set(sys.argv[1:]) and sys.argv[1:]:
-            _to_root()
+            _go_to_root()
         app()
     except LongtailError as error:
         print(f"error: {error}", file=sys.stderr)

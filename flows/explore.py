@@ -1,4 +1,4 @@
-"""Looking into what a run left: searching a corpus, and what a text owes to memory and to each document."""
+"""Search a run's corpora, and show what a text owes to the language model's memory and to each document."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipelines import params_file
 from pipelines.errors import LongtailError
 
 ENCODERS = {"bm25": None, "dense": Path("data/models/retriever"), "lsr": Path("data/models/lsr")}
-LINES = 4  # of a document's text, on the terminal
+LINES = 4  # lines of a document's text that the terminal shows
 
 
 @dataclass(frozen=True)
@@ -23,33 +23,33 @@ class Hit:
 
 
 def search(text: str, corpus: str, retriever: str, k: int) -> list[Hit]:
-    """The `k` best documents for a text, best first; by BM25 only those with one of its words.
+    """The `k` best documents for a text, best first. BM25 gives only documents with one of its words.
 
-    Raises LongtailError for an empty text, where nothing is found, and where the index is not there.
+    Raises LongtailError for an empty text, where nothing is found, and where there is no such index.
     """
     from pipelines.retrieval import documents
-    from pipelines.retrieval.open_retriever import open_retriever
+    from pipelines.retrieval.retriever import open_retriever
 
-    chosen = params_file.load("retriever", "compute")
-    text = text.encode(errors="replace").decode()  # an argument that is no UTF-8: no tokenizer takes it
+    params = params_file.load("retriever", "compute")
+    text = text.encode(errors="replace").decode()  # no tokenizer takes an argument that is no UTF-8
     index, docs = Path(f"data/index/{retriever}/{corpus}"), Path(f"data/corpus/{corpus}/docs.parquet")
     if not text.strip():
         raise LongtailError("the text is empty, expected some words to look for")
     if not index.is_dir():
-        there = ", ".join(sorted(f"{one.name} by {one.parent.name}" for one in Path("data/index").glob("*/*")))
+        there = ", ".join(sorted(f"{path.name} by {path.parent.name}" for path in Path("data/index").glob("*/*")))
         raise LongtailError(f"{index}: no such index; `longtail run` makes it" + (f"; there are {there}" * bool(there)))
-    found = open_retriever(index, docs, ENCODERS[retriever], chosen.retriever, chosen.compute)
-    positions, scores = (row[0] for row in found.search([text], k))
+    searched = open_retriever(index, docs, ENCODERS[retriever], params.retriever, params.compute)
+    positions, scores = (row[0] for row in searched.search([text], k))
     if retriever == "bm25":
         positions, scores = positions[scores > 0], scores[scores > 0]
     if not len(positions):
-        shown = text if len(text) <= 60 else f"{text[:60]}…"
-        raise LongtailError(f"no document of {corpus} has a word of {shown!r}; try others, or --retriever dense")
+        beginning = text if len(text) <= 60 else f"{text[:60]}…"
+        raise LongtailError(f"no document of {corpus} has a word of {beginning!r}; try others, or --retriever dense")
     return [Hit(float(score), *rest) for score, *rest in zip(scores, *documents.read(docs, positions), strict=True)]
 
 
-def shown(hits: list[Hit], width: int) -> Iterator[str]:
-    """Lines of at most `width` characters: rank, score, title and id of each hit, and the beginning of its text."""
+def lines(hits: list[Hit], width: int) -> Iterator[str]:
+    """Yield lines of at most `width` characters: rank, score, title and id of each hit, then how its text begins."""
     for rank, hit in enumerate(hits, 1):
         head = f"{rank:3}  {hit.score:8.4f}  "
         title = hit.title or "(no title)"
@@ -60,7 +60,7 @@ def shown(hits: list[Hit], width: int) -> Iterator[str]:
 
 
 def attribute(query_id: str, retriever: str, page: Path) -> Iterator[str]:
-    """What a scored text owes to memory and to each document; yields lines, and writes the text's page."""
+    """Yield lines on what a scored text owes to memory and to each document, and write its page."""
     from pipelines import shards
     from pipelines.report import attribution_page
 

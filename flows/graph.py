@@ -1,4 +1,8 @@
-"""DVC's graph as the flow sees it: stages with what they wait for, and what changed since dvc.lock was written."""
+"""DVC's stages as a flow needs them: what each waits for, what changed since its last run, and what starts next.
+
+This module reads Repo.index, Stage.status and a few attributes of DVC's stages. They are no documented interface, so
+pyproject.toml allows only versions of DVC that are known to have them.
+"""
 
 from __future__ import annotations
 
@@ -7,47 +11,46 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from flows import dvc_files
 from pipelines import params
 from pipelines.errors import LongtailError
 
-PARTS: dict[str, tuple[str, ...]] = {  # flow -> the stages that it is asked for; what they need comes with them
-    "refresh": (),  # all
-    "popqa": ("build_popqa", "entityquestions", "nq"),
+PARTS: dict[str, tuple[str, ...]] = {  # flow -> the stages that it brings up to date, with all that they need
+    "refresh": (),  # all stages
+    "popqa": ("questions",),
     "corpus": ("chunk",),
-    "retriever": ("index", "index_lsr", "evaluate_retrieval"),
+    "retriever": ("index", "index_bm25", "index_lsr", "evaluate_retrieval"),
     "thresholds": ("tune_thresholds",),
 }
+RUNNING = "another process runs it"  # the reason why a stage is not up to date, while that process runs
 
 
 @dataclass(frozen=True)
 class Stage:
-    name: str  # DVC's, matrix item included: chunk@pile
+    name: str  # DVC's, with the matrix item: chunk@pile
     description: str
     needs: tuple[str, ...]  # the stages whose outputs it reads
-    workers: str | None  # of compute.workers: "one", "all" for its shards, or none, where it hardly computes
+    workers: str | None  # of compute.workers: "one", "all" for its shards, or None for a stage that hardly computes
     metrics: tuple[Path, ...]  # JSON files
-    long: bool = False  # much longer than others that wait for the same: starts first, so that no core idles at the end
-
-
-RUNNING = "another process is at it"
+    outs: tuple[Path, ...] = ()  # all files and folders that it writes, metrics included
+    long: bool = False  # much longer than other stages that wait for the same: it starts first
 
 
 def read(root: Path, beside_a_run: bool = False) -> tuple[list[Stage], dict[str, list[str]]]:
-    """The stages as dvc.yaml has them, but each after those it needs, and by name what changed, if anything.
+    """The stages of dvc.yaml, and the reasons why those that changed are not up to date, by name.
 
-    A stage counts as changed only by its own state now: it may turn out changed later, by what an earlier stage writes.
-    Raises LongtailError on a dvc.yaml or dvc.lock that DVC can't read, and where another process is at a stage; with
-    `beside_a_run` that is what changed of this one, and of those that read what it writes: RUNNING.
+    A stage comes after those that it needs, else in the order of dvc.yaml. It counts as changed by what lies on disk
+    now. What an earlier stage will write may change it later. Raises LongtailError where DVC can't read dvc.yaml or
+    dvc.lock, or where another process runs a stage. With `beside_a_run` there is no such error: that stage, and those
+    that read what it writes, have the reason RUNNING.
     """
     import networkx
     from dvc.exceptions import DvcException
     from dvc.repo import Repo
 
-    from flows import dvc
-
-    dvc.write_whole()
     logging.getLogger("dvc").setLevel(logging.ERROR)
     try:
+        dvc_files.mend(root)
         with Repo(str(root), _wait_for_lock=True) as repo:
             graph = repo.index.graph  # edges point from a stage to those it needs
             places = {stage.addressing: place for place, stage in enumerate(repo.index.stages)}
@@ -55,17 +58,21 @@ def read(root: Path, beside_a_run: bool = False) -> tuple[list[Stage], dict[str,
                 graph.reverse(copy=True), key=lambda stage: places[stage.addressing]
             )
             stages = [_stage(root, graph, stage) for stage in order]
-            found = _status(repo) if beside_a_run else repo.status()
-            changed = {name: _reasons(entries) for name, entries in found.items()}
+            status = _status_beside_a_run(repo) if beside_a_run else repo.status()
     except DvcException as error:
         raise LongtailError(f"DVC: {' '.join(str(error).split())}") from None
-    return stages, changed
+    return stages, {name: _reasons(entries) for name, entries in status.items()}
+
+
+def outputs_changed(stage: Stage, reasons: list[str]) -> bool:
+    """Whether a stage's outputs are gone, or not those of dvc.lock; `reasons` are what `read` gives for the stage."""
+    return any(reason.endswith(f" {path}") for reason in reasons for path in stage.outs)
 
 
 def part(stages: list[Stage], names: Collection[str]) -> list[Stage]:
-    """The stages of these names, every item of a matrix, and all that they need, in the same order; no names: all.
+    """The stages of these names, in every item of their matrices, with all that they need; without names, all stages.
 
-    Raises LongtailError on a name that no stage has.
+    They keep their order. Raises LongtailError on a name that no stage has.
     """
     if unknown := sorted(set(names) - {stage.name.partition("@")[0] for stage in stages}):
         raise LongtailError(f"dvc.yaml: no stage {unknown[0]}, expected one; the flow asks for it")
@@ -77,7 +84,7 @@ def part(stages: list[Stage], names: Collection[str]) -> list[Stage]:
 
 
 def has_remote(root: Path) -> bool:
-    """Whether DVC knows where to push to by default."""
+    """Whether DVC has a default remote to push to."""
     from dvc.repo import Repo
 
     with Repo(str(root)) as repo:
@@ -85,57 +92,57 @@ def has_remote(root: Path) -> bool:
 
 
 def ready(stages: list[Stage], started: set[str], running: list[Stage], compute: params.Compute) -> list[Stage]:
-    """The stages to start now, long ones first, then those that most others wait for, then as dvc.yaml has them.
+    """The stages to start now: long ones first, then those that most others wait for, then in the order of dvc.yaml.
 
-    One that computes starts while `compute.workers` are not all taken, and on a GPU alone. One that takes them all
-    needs only one to be free: it would wait for long, or the others for it; none starts beside it.
+    Stages that compute share `compute.workers`. On a GPU each takes all of them. A stage that takes all workers starts
+    as soon as one is free, since otherwise it would wait for long. No other stage that computes starts beside it.
     """
-    one = 1 if compute.device == "cpu" else compute.workers
-    workers: Mapping[str | None, int] = {None: 0, "one": one, "all": compute.workers}
+    share = 1 if compute.device == "cpu" else compute.workers
+    workers: Mapping[str | None, int] = {None: 0, "one": share, "all": compute.workers}
     taken = sum(workers[stage.workers] for stage in running)
     unfinished = {stage.name for stage in running} | {stage.name for stage in stages if stage.name not in started}
     chosen: list[Stage] = []
     for stage in sorted(stages, key=lambda stage: (not stage.long, -len(_dependents(stages, stage.name)))):
-        own = workers[stage.workers]
-        fits = not own or taken < compute.workers
+        fits = not workers[stage.workers] or taken < compute.workers
         if stage.name not in started and fits and unfinished.isdisjoint(stage.needs):
             chosen.append(stage)
-            taken += own
+            taken += workers[stage.workers]
     return chosen
 
 
-def _status(repo) -> dict[str, list]:
-    """`repo.status()`, which fails as a whole where another process writes one stage's outputs."""
+def _status_beside_a_run(repo) -> dict[str, list]:
+    """`repo.status()` stage by stage, because it fails as a whole where another process writes one stage's outputs."""
     from dvc.lock import LockError
 
-    found = {}
+    status = {}
     with repo.lock:
         for stage in repo.index.stages:
             try:
-                found |= stage.status(check_updates=True)
+                status |= stage.status(check_updates=True)
             except LockError:
-                found[stage.addressing] = [RUNNING]
-    return found
+                status[stage.addressing] = [RUNNING]
+    return status
 
 
 def _dependents(stages: list[Stage], name: str) -> set[str]:
-    """Every stage that waits for `name`, directly or not."""
-    found = {name}
+    """Every stage that waits for `name`, directly or through others."""
+    dependents = {name}
     for stage in stages:  # in topological order
-        if found.intersection(stage.needs):
-            found.add(stage.name)
-    return found - {name}
+        if dependents.intersection(stage.needs):
+            dependents.add(stage.name)
+    return dependents - {name}
 
 
 def _stage(root: Path, graph, stage) -> Stage:
-    metrics = [Path(out.fs_path) for out in stage.outs if out.metric]
+    meta, paths = stage.meta or {}, {out: Path(out.fs_path).relative_to(root.resolve()) for out in stage.outs}
     return Stage(
         name=stage.addressing,
         description=stage.desc or "",
-        needs=tuple(sorted(other.addressing for other in graph.successors(stage))),
-        workers=(stage.meta or {}).get("workers"),
-        long=(stage.meta or {}).get("long", False),
-        metrics=tuple(path.relative_to(root.resolve()) for path in metrics),
+        needs=tuple(sorted(needed.addressing for needed in graph.successors(stage))),
+        workers=meta.get("workers"),
+        metrics=tuple(path for out, path in paths.items() if out.metric),
+        outs=tuple(paths.values()),
+        long=meta.get("long", False),
     )
 
 
@@ -146,8 +153,8 @@ def _reasons(entries: list) -> list[str]:
         if isinstance(entry, str):
             reasons.append(entry)
             continue
-        for what in entry.values():
-            for path, state in what.items():
+        for changes in entry.values():
+            for path, state in changes.items():
                 keys = ", ".join(state) if isinstance(state, dict) else ""
                 reasons.append(f"{'changed' if keys else state} {path}{f': {keys}' if keys else ''}")
     return reasons

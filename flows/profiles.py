@@ -1,6 +1,6 @@
-"""Profiles: conf/ composed by Hydra into params.yaml, the same bytes that `dvc exp run -S profile=NAME` would write.
+"""Compose params.yaml from a profile of conf/, and set its month for a scheduled rebuild.
 
-A scheduled rebuild then moves the month in params.yaml on.
+Hydra composes it: the same bytes that `dvc exp run -S profile=NAME` writes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def names(root: Path = Path()) -> list[str]:
 def compose(name: str, root: Path = Path()) -> str:
     """The text of params.yaml for a profile, checked.
 
-    Raises LongtailError on a profile that is not there, is not YAML, or that params.py does not allow.
+    Raises LongtailError where there is no such profile, it is not YAML, or params.py does not allow it.
     """
     if name not in names(root):
         raise LongtailError(f"no profile {name!r} in {FOLDER}; there are: {', '.join(names(root))}")
@@ -49,7 +49,7 @@ def compose(name: str, root: Path = Path()) -> str:
 
 
 def write(name: str, path: Path) -> None:
-    """Compose a profile into `path`, and leave a file that says the same already untouched."""
+    """Compose a profile into the file `path`. A file that has this text already is not touched."""
     text = compose(name)
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
         with shards.atomic(path) as temporary:
@@ -57,20 +57,20 @@ def write(name: str, path: Path) -> None:
 
 
 def set_month(month: str, path: Path) -> str:
-    """Have params.yaml count the page views of `month` (YYYY-MM, or `last`: the last that is over); say what is new.
+    """Set the month of the page views in params.yaml: YYYY-MM, or `last` for the last that is over; returns a message.
 
-    That is `popularity.month`, the sample world's, and the month in the addresses and globs of `fetch.files.pageviews`;
-    everything else in the file stays as it is, comments included. Raises LongtailError on a month that is not over.
+    It stands in `popularity.month`, in the sample world's section, and in the addresses and globs of
+    `fetch.files.pageviews`. All other text stays, comments included. Raises LongtailError on a month that is not over.
     """
     over = f"{datetime.now(UTC).replace(day=1) - timedelta(days=1):%Y-%m}"
     new = over if month == "last" else month
     if not re.fullmatch(r"\d{4}-(0[1-9]|1[0-2])", new) or new > over:
         raise LongtailError(f"month {month}: expected YYYY-MM up to {over}, or last")
-    given = params_file.load("popularity", "world", "fetch", path=path)
+    settings = params_file.load("popularity", "world", "fetch", path=path)
     text = path.read_text(encoding="utf-8")
-    old = given.popularity.month
+    old = settings.popularity.month
     text = re.sub(rf"(?m)^(\s+month:\s*)(['\"]?){old}\2(?=\s|$)", rf"\g<1>\g<2>{new}\g<2>", text)
-    for entry in given.fetch.files.get("pageviews", []):
+    for entry in settings.fetch.files.get("pageviews", []):
         moved = entry.replace(old, new).replace(old.replace("-", ""), new.replace("-", ""))
         text = text.replace(entry, moved.replace(f"/{old[:4]}/{new}", f"/{new[:4]}/{new}"))
     parsed = params_file.parse(yaml.safe_load(text))

@@ -1,6 +1,6 @@
-"""What the last run that landed measured, and what has become worse since.
+"""Figures that are worse than those of the last run that landed.
 
-A run lands when every stage asked of it is up to date; one that fails leaves the figures to compare with as they were.
+A run lands when all its stages are up to date. A run that fails does not change the figures to compare with.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from flows import graph
 from pipelines import shards
 
 LANDED = shards.SCRATCH / "landed.json"  # profile -> file -> figure -> value
-MORE = re.compile(  # figures, by their last key, that had better be large: quality, and how much was built
+MORE_IS_BETTER = re.compile(  # figures by their last key: quality, and how much was built
     r"accuracy|mean_of_categories|exact_match|adaptive|recall.*|.*matched_share|with_entity_share"
     r"|entities|triples|questions|documents|mentions|titles_with_views"
 )
-LESS = re.compile(r"(word_)?perplexity(?!_random).*|bpb(?!_random).*|loss|kl.*|rejected")
+LESS_IS_BETTER = re.compile(r"(word_)?perplexity(?!_random).*|bpb(?!_random).*|loss|kl.*|rejected")
 
 
 @dataclass(frozen=True)
 class Regression:
-    file: str  # of metrics
-    figure: str  # its keys, with / between them
+    file: str  # a metrics file
+    figure: str  # the keys of the figure in that file, with / between them
     before: float
     now: float
 
     @property
     def change(self) -> float:
-        """Of the figure, as a share of what it was."""
+        """How much the figure changed, as a share of what it was."""
         return (self.now - self.before) / abs(self.before) if self.before else float("inf")
 
     def __str__(self) -> str:
@@ -46,27 +46,27 @@ class Regression:
 def find(root: Path, profile: str, stages: list[graph.Stage], tolerance: float) -> list[Regression] | None:
     """Figures of the stages that are worse than the landed run's, the worst first; None without a landed run.
 
-    Worse means: by more than `tolerance` times what it was, and where a figure has an interval, beyond that too.
-    Landed is what landed here last, else what the last commit holds, as far as its files are in DVC's cache; always of
-    the same profile.
+    A figure is worse when it lost more than `tolerance` times what it was, and its interval, if it has one, does not
+    hold the old value. The landed run is the last one of this profile that landed here. Before there is one, the last
+    commit takes its place, as far as its metrics are in DVC's cache.
     """
-    before = _kept().get(profile) or _committed(root, profile)
-    if not before:
+    landed = _kept().get(profile) or _committed(root, profile)
+    if not landed:
         return None
-    found = []
+    worse = []
     for path in _files(stages):
-        now, old = _read(root / path), before.get(path.as_posix(), {})
-        for name, value, low, high in now:
-            if name in old and (direction := _better(name)):
+        old = landed.get(path.as_posix(), {})
+        for name, value, low, high in _read(root / path):
+            if name in old and (direction := _better_direction(name)):
                 loss = (old[name] - value) * direction
                 noise = low is not None and low <= old[name] <= high
                 if loss > tolerance * abs(old[name]) and not noise:
-                    found.append(Regression(path.as_posix(), name, old[name], value))
-    return sorted(found, key=lambda each: (-abs(each.change), each.file, each.figure))
+                    worse.append(Regression(path.as_posix(), name, old[name], value))
+    return sorted(worse, key=lambda loss: (-abs(loss.change), loss.file, loss.figure))
 
 
 def keep(profile: str, stages: list[graph.Stage]) -> None:
-    """From now on, these stages' figures are those of the last landed run."""
+    """Take these stages' figures as those of the last landed run from now on."""
     kept = _kept()
     mine = kept.setdefault(profile, {})
     for path in _files(stages):
@@ -78,10 +78,10 @@ def _files(stages: list[graph.Stage]) -> list[Path]:
     return [path for stage in stages for path in stage.metrics]
 
 
-def _better(figure: str) -> int:
-    """1 where more is better, -1 where less is; 0 where nobody can say."""
+def _better_direction(figure: str) -> int:
+    """1 where more is better, -1 where less is better, 0 for a figure with neither."""
     last = figure.rsplit("/", 1)[-1]
-    return 1 if MORE.fullmatch(last) else -1 if LESS.fullmatch(last) else 0
+    return 1 if MORE_IS_BETTER.fullmatch(last) else -1 if LESS_IS_BETTER.fullmatch(last) else 0
 
 
 def _read(path: Path) -> list[tuple[str, float, float | None, float | None]]:
@@ -89,7 +89,7 @@ def _read(path: Path) -> list[tuple[str, float, float | None, float | None]]:
 
 
 def _figures(values: Any, prefix: str = "") -> Iterator[tuple[str, float, float | None, float | None]]:
-    """(keys, value, and where it has an interval, its ends) of each figure; curves are not compared."""
+    """(keys, value, low, high) of each figure, low and high of its interval if it has one; curves are left out."""
     if isinstance(values, dict) and "value" in values:
         yield prefix, values["value"], values.get("low"), values.get("high")
     elif isinstance(values, dict):
@@ -104,7 +104,7 @@ def _kept() -> dict[str, dict[str, dict[str, float]]]:
 
 
 def _committed(root: Path, profile: str) -> dict[str, dict[str, float]]:
-    """The figures of the last commit by file; none where it was of another profile, or outside a repository."""
+    """The last commit's figures by file; none if it has another profile, or outside a git repository."""
     shown = subprocess.run(["git", "show", "HEAD:./params.yaml"], cwd=root, capture_output=True)
     if shown.returncode or (yaml.safe_load(shown.stdout) or {}).get("profile") != profile:
         return {}

@@ -1,6 +1,8 @@
-"""What DVC is asked to do, each as a Prefect task: reproduce one stage, or push to the remote.
+"""DVC's part of a flow as Prefect tasks: reproduce one stage, or push to the remote.
 
-DVC works in a process of its own; what it prints is the task's log, live, and a file under .longtail/logs.
+DVC works in a process of its own. Each line that it prints goes at once to the task's log and to a file in
+.longtail/logs. What became of a stage is not read from those lines: the stage itself marks that it ran, and dvc.lock
+says whether its outputs have other hashes than before.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from prefect.artifacts import create_table_artifact
 from prefect.runtime import flow_run
 from prefect.states import Failed, State
 
-from flows import graph, processes
+from flows import dvc_files, graph, workspace
 from pipelines import shards, tracking
 
 UNCHANGED, RESTORED, RAN = "unchanged", "restored from the cache", "ran"
@@ -42,27 +44,44 @@ def _can_help(_task, _run, state: State) -> bool:
     return state.name == UNREACHABLE
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a stage."""
+
+    kind: str  # UNCHANGED, RESTORED or RAN
+    same_outputs: bool  # its outputs have the hashes that they had before, so what reads them need not run
+
+
 @task(persist_result=False, retries=RETRIES, retry_condition_fn=_can_help)
-def reproduce(stage: graph.Stage, spare: bool, force: bool) -> str | State:
-    """One stage by DVC, or nothing (`spare`); UNCHANGED, RESTORED or RAN, or a Failed state with a one-line error."""
+def reproduce(stage: graph.Stage, spare: bool, force: bool, outputs_changed: bool) -> Outcome | State:
+    """Have DVC bring one stage up to date; returns its Outcome, or a Failed state with a one-line error.
+
+    With `spare` nothing is done, with `force` the stage runs though nothing changed. `outputs_changed` says that the
+    stage's outputs on disk were not those of dvc.lock when the flow began.
+    """
     if spare:
         get_run_logger().info("up to date")
-        return UNCHANGED
+        return Outcome(UNCHANGED, same_outputs=True)
+    before = dvc_files.kept(Path.cwd()).get(stage.name, {})
     log = LOGS / f"{stage.name}.log"
     done = _dvc("repro", "--single-item", *(["--force"] if force else []), stage.name, log=log)
     if done.code:
         problem = done.error or f"{stage.name}: {done.last or f'DVC ended with exit code {done.code}'}"
-        kind = UNREACHABLE if done.later else "Failed"
+        kind = UNREACHABLE if done.unreachable else "Failed"
         return Failed(name=kind, message=f"{problem} (all it said: {log})")
-    if done.outcome == RAN:
+    after = dvc_files.keep(Path.cwd()).get(stage.name, {})
+    if tracking.ran(stage.name, _run_key()):
+        kind = RAN
         tracking.commit(stage.name)
+    else:
+        kind = RESTORED if outputs_changed or after != before else UNCHANGED
     _publish(stage)
-    return done.outcome
+    return Outcome(kind, same_outputs=not outputs_changed and after.get("outs") == before.get("outs"))
 
 
 @task(name="push", task_run_name="push", persist_result=False, retries=RETRIES, retry_condition_fn=_can_help)
 def push_outputs(names: list[str]) -> str | State:
-    """What the stages wrote, and DVC's run cache, to the default remote; a message, or a Failed state."""
+    """Send the stages' outputs and DVC's run cache to the default remote; returns a message, or a Failed state."""
     log = LOGS / "push.log"
     done = _dvc("push", "--run-cache", *names, log=log)
     if done.code:
@@ -77,23 +96,26 @@ def push_outputs(names: list[str]) -> str | State:
 
 @dataclass
 class Done:
-    """What came of a DVC process."""
+    """How a DVC process ended, and what it said."""
 
     code: int = 0
-    outcome: str = UNCHANGED
-    last: str = ""  # line that is neither an error nor empty
-    error: str | None = None  # a stage's own line
-    errors: list[str] = field(default_factory=list)  # DVC's
-    later: bool = False  # the stage says that a server did not answer
+    last: str = ""  # the last line that is no error
+    error: str | None = None  # the line in which a stage says why it failed
+    errors: list[str] = field(default_factory=list)  # DVC's own
+    unreachable: bool = False  # the stage says that a server did not answer
+
+
+def _run_key() -> str:
+    """The name that this flow run has in MLflow."""
+    return f"prefect-{flow_run.root_flow_run_id or flow_run.id}"
 
 
 def _dvc(*words: str, log: Path) -> Done:
-    """Run DVC, its output line by line in the task's log and in the file `log`."""
-    run_id = str(flow_run.root_flow_run_id or flow_run.id)
-    context = {"run": f"prefect-{run_id}", "tags": {"prefect.flow_run_id": run_id}}
+    """Run DVC. Each line of its output goes to the task's log and to the file `log`."""
+    context = {"run": _run_key(), "tags": {"prefect.flow_run_id": _run_key().removeprefix("prefect-")}}
     log.parent.mkdir(parents=True, exist_ok=True)
     child = subprocess.Popen(
-        [sys.executable, "-m", "flows.dvc", "--wait-for-lock", *words],
+        [sys.executable, "-m", "dvc", "--wait-for-lock", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env={**os.environ, tracking.CONTEXT: json.dumps(context), "PYTHONUNBUFFERED": "1"},
@@ -105,15 +127,11 @@ def _dvc(*words: str, log: Path) -> Done:
             for line in _lines(child.stdout):
                 logger.info(line)
                 print(line, file=file, flush=True)
-                if line.startswith("Running stage "):
-                    done.outcome = RAN
-                elif "is cached - skipping run" in line:
-                    done.outcome = RESTORED
-                elif line.startswith("error: "):
+                if line.startswith("error: "):
                     done.error = line.removeprefix("error: ")
                 elif line.startswith("ERROR: "):
                     done.errors.append(line.removeprefix("ERROR: "))
-                    done.later = done.later or line.endswith(f"exited with {os.EX_TEMPFAIL}")
+                    done.unreachable = done.unreachable or line.endswith(f"exited with {os.EX_TEMPFAIL}")
                 else:
                     done.last = line
         done.code = child.wait()
@@ -123,7 +141,7 @@ def _dvc(*words: str, log: Path) -> Done:
 
 
 def _lines(stream) -> Iterator[str]:
-    """Lines of a stage's output; a progress bar redraws itself after carriage returns, so of that only some."""
+    """Yield the lines of a process's output. Of a progress bar, which redraws itself by carriage returns, only some."""
     shown, rest = 0.0, b""
     while block := os.read(stream.fileno(), 1 << 16):
         *parts, rest = re.split(rb"(?<=[\r\n])", rest + block)
@@ -138,7 +156,7 @@ def _lines(stream) -> Iterator[str]:
 
 
 def _publish(stage: graph.Stage) -> None:
-    """A stage's metrics as a table among the flow run's artifacts."""
+    """Show a stage's metrics as a table among the flow run's artifacts."""
     rows = []
     for path in stage.metrics:
         for name, value in json.loads(path.read_text(encoding="utf-8")).items():
@@ -150,8 +168,8 @@ def _publish(stage: graph.Stage) -> None:
 
 @contextmanager
 def stopping_children() -> Iterator[None]:
-    """However the block is left, no stage goes on working: Ctrl-C reaches them by itself, SIGTERM does not."""
+    """At the end of the block, stop every DVC process and its stage. Ctrl-C reaches them by itself, SIGTERM not."""
     try:
         yield
     finally:
-        processes.stop([child.pid for child in _children], patience=10)
+        workspace.stop([child.pid for child in _children], patience=10)

@@ -1,13 +1,15 @@
-"""The flows: every stage of DVC's graph, or of a part of it, as one task that has DVC reproduce it.
+"""The flows: each stage of DVC's graph, or of a part of it, is a task in which DVC reproduces the stage.
 
-Independent stages run side by side. DVC alone decides what is done again; a flow only spares it the processes of
-stages that can't have changed. What came out is compared with the last landed run, released and pushed where asked.
+Independent stages run side by side. DVC alone decides what is done again. A flow only starts no DVC process for stages
+that can't have changed. Then it compares the figures with those of the last landed run, and releases and pushes the
+result where it is asked to.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 
 from prefect import Flow, flow, get_run_logger
@@ -15,13 +17,13 @@ from prefect.artifacts import create_table_artifact
 from prefect.futures import PrefectFuture, as_completed
 from prefect.states import Completed, Failed, State
 
-from flows import graph, profiles, regressions, workspace
+from flows import dvc_files, graph, landing, profiles, regressions, workspace
 from flows.reproduce import RAN, RESTORED, UNCHANGED, push_outputs, reproduce, stopping_children
 from pipelines import params, params_file, tracking
 from pipelines.errors import LongtailError
 
 TOLERANCE = 0.05
-SHOWN = 10  # regressions in the log; the artifact has all of them
+SHOWN = 10  # regressions in the log; the artifact lists all of them
 
 
 @flow(name="refresh", description="Bring every dataset, model, index and the report up to date.")
@@ -32,89 +34,114 @@ def refresh(
     push: bool = False,
     tolerance: float = TOLERANCE,
 ) -> State:
-    """Reproduce what changed; the state's message says how many stages ran, or which failed, why, and where its log is.
+    """Reproduce what changed. The state's message counts the stages that ran, or says which failed, why, and its log.
 
-    `month` is that of the page views from now on, YYYY-MM or `last`; with `anew` the sources are fetched again though
-    nothing here changed, with `release` a release is made of the result, with `push` it goes to DVC's default remote.
-    A figure that is worse than the last landed run's by more than the share `tolerance` of it is reported.
+    `month` (YYYY-MM or `last`) becomes the month of the page views. `anew` fetches the sources again though nothing
+    here changed. `release` makes a release of the result, `push` sends it to DVC's default remote. A figure is reported
+    when it is worse than the last landed run's by more than the share `tolerance` of it.
     """
-    return _bring("refresh", month, anew, release, push, tolerance)
+    return _bring_up_to_date("refresh", month, anew, release, push, tolerance)
 
 
 @flow(name="popqa", description="PopQA, EntityQuestions and the entities of NQ, with the triples they come from.")
 def popqa(month: str | None = None, anew: bool = False, push: bool = False, tolerance: float = TOLERANCE) -> State:
-    return _bring("popqa", month, anew, False, push, tolerance)
+    return _bring_up_to_date("popqa", month, anew, False, push, tolerance)
 
 
 @flow(name="corpus", description="The documents of every corpus, and the held-out queries.")
 def corpus(anew: bool = False, push: bool = False, tolerance: float = TOLERANCE) -> State:
-    return _bring("corpus", None, anew, False, push, tolerance)
+    return _bring_up_to_date("corpus", None, anew, False, push, tolerance)
 
 
 @flow(name="retriever", description="The tuned retriever, and every corpus's indexes.")
 def retriever(anew: bool = False, push: bool = False, tolerance: float = TOLERANCE) -> State:
-    return _bring("retriever", None, anew, False, push, tolerance)
+    return _bring_up_to_date("retriever", None, anew, False, push, tolerance)
 
 
 @flow(name="thresholds", description="The answers by every method, and from which popularity on not to retrieve.")
 def thresholds(anew: bool = False, push: bool = False, tolerance: float = TOLERANCE) -> State:
-    return _bring("thresholds", None, anew, False, push, tolerance)
+    return _bring_up_to_date("thresholds", None, anew, False, push, tolerance)
 
 
-FLOWS: dict[str, Flow] = {each.name: each for each in (refresh, popqa, corpus, retriever, thresholds)}
+@flow(name="release", description="Land what the last run made as release/<version>, where it differs from the last.")
+def release(version: str | None = None) -> State:
+    """Write the next release, named `version` or by what changed; the state says where it is, or why there is none."""
+    log = get_run_logger()
+    try:
+        with workspace.alone(waiting=log.info):
+            message = landing.land(version)
+    except LongtailError as error:
+        return Failed(message=str(error))
+    log.info(message)
+    return Completed(message=message)
 
 
-def _bring(name: str, month: str | None, anew: bool, release: bool, push: bool, tolerance: float) -> State:
-    """The part of the graph that has this name."""
+FLOWS: dict[str, Flow] = {part.name: part for part in (refresh, popqa, corpus, retriever, thresholds)}
+
+
+def _bring_up_to_date(
+    name: str, month: str | None, anew: bool, with_release: bool, push: bool, tolerance: float
+) -> State:
+    """Do what `refresh` does, for the part of the graph with this name."""
     log, root = get_run_logger(), Path.cwd()
     try:
         with workspace.alone(waiting=log.info):
             if month:
                 log.info(profiles.set_month(month, Path("params.yaml")))
-            given = params_file.load("profile", "compute")
+            settings = params_file.load("profile", "compute")
             stages, changed = graph.read(root)
             stages = graph.part(stages, graph.PARTS[name])
-            outcomes, failed = _reproduce_all(stages, set(changed), given.compute, anew)
+            outcomes, failed = _reproduce_all(stages, changed, settings.compute, anew)
             if failed:
                 return Failed(message="; ".join(failed))
-            said = [", ".join(f"{outcomes.count(kind)} {kind}" for kind in (RAN, RESTORED, UNCHANGED))]
-            said += _compare(root, given.profile, stages, tolerance)
-            regressions.keep(given.profile, stages)
-            if release:
-                said.append(_release())
+            message = [", ".join(f"{outcomes.count(kind)} {kind}" for kind in (RAN, RESTORED, UNCHANGED))]
+            message += _compare(root, settings.profile, stages, tolerance)
+            regressions.keep(settings.profile, stages)
+            if with_release:
+                message.append(_release())
             if push:
-                said.append(_push(root, stages))
+                message.append(_push(root, stages))
     except LongtailError as error:
         return Failed(message=str(error))
-    return Completed(message="; ".join(said))
+    return Completed(message="; ".join(message))
 
 
 def _reproduce_all(
-    stages: list[graph.Stage], changed: set[str], compute: params.Compute, anew: bool
+    stages: list[graph.Stage], changed: dict[str, list[str]], compute: params.Compute, anew: bool
 ) -> tuple[list[str], list[str]]:
-    """Every stage, each when those it needs are done; (what became of it, by stage; what failed)."""
+    """Reproduce each stage when those it needs are done; returns (what became of each stage, what failed).
+
+    A stage that did not change needs no DVC process where all that it reads is as before.
+    """
     futures: dict[str, PrefectFuture] = {}
     running: dict[PrefectFuture, graph.Stage] = {}
     failed: list[str] = []
+    by_name = {stage.name: stage for stage in stages}
+
+    def reads_the_same(stage: graph.Stage, needed: str) -> bool:
+        same = futures[needed].result().same_outputs
+        return same or dvc_files.reads_same_params(Path.cwd(), stage.name, by_name[needed].outs)
+
     with _recording(failed), stopping_children():
         while running or (not failed and len(futures) < len(stages)):
             for stage in [] if failed else graph.ready(stages, set(futures), list(running.values()), compute):
-                needed = [futures[name] for name in stage.needs]
+                reasons = changed.get(stage.name, [])
                 force = anew and stage.name == "fetch"
-                spare = not force and stage.name not in changed and all(f.result() == UNCHANGED for f in needed)
-                one = reproduce.with_options(name=stage.name, task_run_name=stage.name)
-                futures[stage.name] = one.submit(stage, spare, force, wait_for=needed)
-                running[futures[stage.name]] = stage
+                spare = not force and not reasons and all(reads_the_same(stage, name) for name in stage.needs)
+                task = reproduce.with_options(name=stage.name, task_run_name=stage.name)
+                damaged = graph.outputs_changed(stage, reasons)
+                future = task.submit(stage, spare, force, damaged, wait_for=[futures[name] for name in stage.needs])
+                futures[stage.name], running[future] = future, stage
             done = next(as_completed(list(running)))
             stage = running.pop(done)
-            done.wait()  # its state may be a moment late
+            done.wait()  # until its state has arrived as well
             if not done.state.is_completed():
                 failed.append(done.state.message or f"{stage.name}: {done.state.name}")
-    return [] if failed else [future.result() for future in futures.values()], failed
+    return [] if failed else [future.result().kind for future in futures.values()], failed
 
 
 def _compare(root: Path, profile: str, stages: list[graph.Stage], tolerance: float) -> list[str]:
-    """Report what got worse, in the log and as an artifact; a part of the flow's message, if there is anything."""
+    """Report what got worse, in the log and as an artifact; returns what the flow's message says of it, if anything."""
     log = get_run_logger()
     worse = regressions.find(root, profile, stages, tolerance)
     if worse is None:
@@ -123,29 +150,18 @@ def _compare(root: Path, profile: str, stages: list[graph.Stage], tolerance: flo
     if not worse:
         log.info(f"no figure is worse than the last landed run's by more than {tolerance:.0%}")
         return []
-    for each in worse[:SHOWN]:
-        log.warning(f"regression: {each}")
+    for regression in worse[:SHOWN]:
+        log.warning(f"regression: {regression}")
     if len(worse) > SHOWN:
         log.warning(f"and {len(worse) - SHOWN} more, see the artifact `regressions`")
-    rows = [
-        {
-            "file": each.file,
-            "figure": each.figure,
-            "before": each.before,
-            "now": each.now,
-            "change": f"{each.change:+.1%}",
-        }
-        for each in worse
-    ]
+    rows = [{**asdict(regression), "change": f"{regression.change:+.1%}"} for regression in worse]
     description = f"Figures worse than the last landed run's by more than {tolerance:.0%}, and than their own interval"
     create_table_artifact(key="regressions", table=rows, description=description)
     return [f"{len(worse)} figures worse than the last landed run's, the worst {worse[0]}"]
 
 
 def _release() -> str:
-    """The release flow as a part of this one; its message."""
-    from flows.release import release
-
+    """Run the release flow as a part of this one; returns its message."""
     state = release(return_state=True)
     if not state.is_completed():
         raise LongtailError(f"release: {state.message}")
@@ -163,17 +179,17 @@ def _push(root: Path, stages: list[graph.Stage]) -> str:
 
 @contextmanager
 def _recording(failed: list[str]) -> Iterator[None]:
-    """Have MLflow's recorder beside the block; at the end wait until it has logged everything."""
+    """Run MLflow's recorder beside the block, and wait at the end until it has logged everything."""
     recorder = tracking.start_recorder()
     state = "FAILED"
     try:
         yield
         state = "FAILED" if failed else "FINISHED"
     finally:
-        with suppress(BrokenPipeError):  # it has ended before: .longtail/tracking.log says why
+        with suppress(BrokenPipeError):  # the recorder has ended: .longtail/tracking.log says why
             recorder.communicate(state.encode())
 
 
-def run(name: str, **given) -> State:
-    """A flow as the command line runs it: its final state, without a traceback for a failed stage."""
-    return FLOWS[name](**given, return_state=True)
+def run(name: str, **parameters) -> State:
+    """Run a flow for the command line; returns its final state, so a failed stage gives no traceback."""
+    return FLOWS[name](**parameters, return_state=True)

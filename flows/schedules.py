@@ -1,6 +1,6 @@
-"""What schedules need on this machine: Prefect's server, prefect.yaml deployed, and a worker for one run at a time.
+"""Run prefect.yaml's schedules on this machine: Prefect's server, the deployments, and a worker for one run at a time.
 
-All of it lives as long as `serve`, however that ends.
+Server and worker end with `serve`, however it ends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from flows import processes, server, workspace
+from flows import server, workspace
 from pipelines.errors import LongtailError
 
 POOL = "longtail"
@@ -25,7 +25,7 @@ LONGEST_STOP = 60  # seconds that a run may take to end in good order
 
 
 def serve(home: Path, port: int) -> None:
-    """Run what prefect.yaml schedules until interrupted; where another process does so already, say so and return.
+    """Run what prefect.yaml schedules until interrupted. If another process does so already, say so and return.
 
     Raises LongtailError where the server, the deployments or the worker fail.
     """
@@ -50,13 +50,13 @@ def serve(home: Path, port: int) -> None:
 
 
 def _end_lost_runs() -> None:
-    """Runs that Prefect still takes to be at work, though their process was killed, count as crashed from now on."""
+    """Mark runs as crashed that Prefect takes to be at work although their process was killed."""
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType
     from prefect.client.schemas.objects import StateType
     from prefect.states import Crashed
 
-    if not workspace.is_free():  # a run is at work, and which one it is nobody knows here
+    if not workspace.is_free():  # a run is at work, and nothing here says which one it is
         return
     at_work = FlowRunFilterStateType(any_=[StateType.PENDING, StateType.RUNNING, StateType.CANCELLING])
     with get_client(sync_client=True) as client:
@@ -65,7 +65,7 @@ def _end_lost_runs() -> None:
 
 
 def _deploy(home: Path) -> None:
-    """The work pool, and prefect.yaml's deployments as they stand there now."""
+    """Create the work pool, and deploy prefect.yaml as it stands now."""
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.actions import WorkPoolCreate
     from prefect.exceptions import ObjectAlreadyExists
@@ -86,26 +86,26 @@ def _deploy(home: Path) -> None:
 
 
 def _deployed() -> Iterator[str]:
-    """A line for each deployment: its name, when it runs, and what it is."""
+    """Yield a line for each deployment: its name, when it runs, and what it does."""
     from prefect.client.orchestration import get_client
 
     with get_client(sync_client=True) as client:
-        for each in client.read_deployments():
-            active = [item.schedule for item in each.schedules if item.active]
-            times = ", ".join(getattr(item, "cron", None) or f"every {item.interval}" for item in active)
-            yield f"  {each.name:10} {times or 'on demand':12} {each.description or ''}"
+        for deployment in client.read_deployments():
+            active = [entry.schedule for entry in deployment.schedules if entry.active]
+            when = ", ".join(getattr(times, "cron", None) or f"every {times.interval}" for times in active)
+            yield f"  {deployment.name:10} {when or 'on demand':12} {deployment.description or ''}"
 
 
 @contextmanager
 def _worker(home: Path) -> Iterator[subprocess.Popen]:
-    """The worker's process; at the end it stops what it runs, then itself."""
+    """Yield the worker's process. At the end of the block it stops its run, then itself."""
     with (home / "worker.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "flows.schedules"],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
-            start_new_session=True,  # Ctrl-C is for this process, which ends the worker by its pipe
+            start_new_session=True,  # Ctrl-C is for this process; closing the pipe ends the worker
         )
     try:
         yield process
@@ -119,12 +119,12 @@ def _worker(home: Path) -> Iterator[subprocess.Popen]:
 
 
 def main() -> None:
-    """Be the worker until standard input closes."""
+    """Work as Prefect's worker until standard input closes."""
 
     def watch() -> None:
         sys.stdin.buffer.read()
-        # a run stops its own stages, and says in Prefect that it was stopped
-        processes.stop([run.pid for run in psutil.Process().children()], LONGEST_STOP, alone=True)
+        # a run stops its own stages, and then tells Prefect that it was stopped
+        workspace.stop([run.pid for run in psutil.Process().children()], LONGEST_STOP, roots_only=True)
         signal.raise_signal(signal.SIGTERM)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -1,7 +1,7 @@
-"""One Prefect server for a run: the one PREFECT_API_URL names, one that is already up here, or a new one on loopback.
+"""The Prefect server of a run: the one that PREFECT_API_URL names, one that is up in this checkout, or a new one.
 
-A new one keeps its database under .longtail/prefect and lives as long as the process that started it, however that
-ends: it watches the pipe on its standard input.
+A new server listens on the loopback address and keeps its database under .longtail/prefect. It watches the pipe on its
+standard input, so it ends with the process that started it, however that process ends.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from flows import processes
+from flows import workspace
 from pipelines import tracking
 from pipelines.errors import LongtailError
 
@@ -28,9 +28,9 @@ START_TIMEOUT = 180  # seconds; a fresh database takes 10 to 20
 
 @contextmanager
 def running(home: Path) -> Iterator[str]:
-    """Yield the API's URL of a healthy server, and set what Prefect needs to find it; call before importing Prefect.
+    """Yield the URL of a healthy server's API, and tell Prefect of it. Call this before Prefect is imported.
 
-    Raises LongtailError if the server does not come up; its log is under `home`.
+    Raises LongtailError if a new server does not come up; the error names its log.
     """
     prepare(home)
     if url := os.environ.get("PREFECT_API_URL"):
@@ -49,7 +49,7 @@ def running(home: Path) -> Iterator[str]:
 
 
 def prepare(home: Path) -> None:
-    """Prefect's settings, for this process and its children: the same as in pyproject.toml's [tool.prefect]."""
+    """Set Prefect's settings for this process and its children, the same as in pyproject.toml's [tool.prefect]."""
     home.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("PREFECT_HOME", str(home.resolve()))
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
@@ -75,7 +75,7 @@ def start(home: Path, port: int = 0) -> Iterator[str]:
             stdout=stream,
             stderr=stream,
             env=environment,
-            start_new_session=True,  # Ctrl-C is for the flow: the server has to hear how it ended
+            start_new_session=True,  # Ctrl-C must not reach the server: it has to hear how the flow ended
         )
     note = home / "server.json"
     try:
@@ -87,7 +87,7 @@ def start(home: Path, port: int = 0) -> Iterator[str]:
         note.write_text(json.dumps({"url": url, "pid": process.pid}))
         yield url
     finally:
-        if _noted(note) == url:  # not that of a server which was started meanwhile
+        if _noted(note) == url:  # another server may have written it meanwhile
             note.unlink()
         process.stdin.close()
         try:
@@ -99,7 +99,7 @@ def start(home: Path, port: int = 0) -> Iterator[str]:
 
 @contextmanager
 def mlflow_pages(home: Path, port: int) -> Iterator[str]:
-    """Serve MLflow's pages on the store of this folder; yields their address at once, before they are up."""
+    """Serve MLflow's pages on this folder's store; yields their address at once, before they can be opened."""
     if not _is_free(port):
         raise LongtailError(f"port {port} is taken; end what listens there, or choose another with --mlflow-port")
     store = os.environ.get("MLFLOW_TRACKING_URI", tracking.STORE)
@@ -115,12 +115,12 @@ def mlflow_pages(home: Path, port: int) -> Iterator[str]:
     try:
         yield f"http://127.0.0.1:{port}"
     finally:
-        processes.stop([process.pid], patience=10)
+        workspace.stop([process.pid], patience=10)
         process.wait()
 
 
 def flush() -> None:
-    """Send what Prefect still holds of logs and events; call when the flow is done, before its server stops."""
+    """Send the logs and events that Prefect still holds. Call this when the flow is done, before its server stops."""
     from prefect.events.worker import EventsWorker
     from prefect.logging.handlers import APILogWorker
 
@@ -129,7 +129,7 @@ def flush() -> None:
 
 
 def already_up(home: Path) -> str | None:
-    """The URL of a server that another process started here and that still answers."""
+    """The URL of a server that another process started in this checkout, if it still answers."""
     url = _noted(home / "server.json")
     return url if url and _healthy(url) else None
 

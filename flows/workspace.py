@@ -1,17 +1,19 @@
-"""One run at a time in a checkout, whoever starts it: a person, a schedule, or two of them at once."""
+"""One run at a time in a checkout, and no process left of a run that is stopped."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+
+import psutil
 
 from pipelines import shards
 from pipelines.errors import LongtailError
 
-LOCK = shards.SCRATCH / "run.lock"  # ends with its process, however that ends
+LOCK = shards.SCRATCH / "run.lock"  # the system frees it when the process that holds it ends, however it ends
 LOOK_SECONDS = 1.0
 
 _held = False
@@ -19,9 +21,10 @@ _held = False
 
 @contextmanager
 def alone(waiting: Callable[[str], None] | None = None) -> Iterator[None]:
-    """Hold this checkout for the block; what this process already holds, it need not wait for.
+    """Hold this checkout for the block. A block within such a block has it at once.
 
-    Where another process holds it, tell `waiting` so once, and wait; without `waiting`, raise LongtailError.
+    Where another process holds it, call `waiting` once with a line that says so, and wait. Without `waiting`, raise
+    LongtailError.
     """
     global _held
     if _held:
@@ -55,9 +58,41 @@ def is_free() -> bool:
         return not _held and _lock(stream)
 
 
+def stop(pids: Iterable[int], patience: float, roots_only: bool = False) -> None:
+    """Ask processes and all their descendants to end; after `patience` seconds kill those that still run.
+
+    With `roots_only`, descendants are not asked, since their parents end them in good order. The exit codes are left
+    to those who wait for the processes.
+    """
+    roots, below = [], []
+    for pid in pids:
+        with suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid)
+            below += process.children(recursive=True)
+            roots.append(process)
+    asked = roots if roots_only else [*below, *roots]
+    for process in asked:
+        with suppress(psutil.NoSuchProcess):
+            process.terminate()
+    deadline = time.monotonic() + patience
+    while any(map(_runs, asked)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for process in filter(_runs, [*below, *roots]):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
 def _lock(stream) -> bool:
     try:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
+
+
+def _runs(process: psutil.Process) -> bool:
+    """Whether a process runs. psutil's own waiting would take a child's exit code from its parent."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -31,7 +31,7 @@ TRANSPORT = frozenset(
     }
     | {"pipelines.params", "pipelines.params_file", "pipelines.pool", "pipelines.shards", "pipelines.checkpoint"}
     | {"pipelines.web", "pipelines.sources.download", "pipelines.sources.wikimedia"}
-    | {"pipelines.lm.http_model", "pipelines.lm.completions", "pipelines.lm.ledger"}
+    | {f"pipelines.lm.{name}" for name in ("http_model", "http_abilities", "http_client", "http_ledger")}
 )
 
 

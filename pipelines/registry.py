@@ -1,9 +1,9 @@
-"""MLflow's model registry: the tuned retriever (REPLUG LSR) becomes a version, the best one so far the `champion`.
+"""Register the tuned retriever (REPLUG LSR) in MLflow's model registry; the best version so far is the `champion`.
 
-A version is what `mlflow.artifacts.download_artifacts("models:/longtail-retriever@champion")` gives: the stage's own
-folder. Versions are compared by bits per byte on the validation queries, which no weights learnt from; the test queries
-are left to the report, as choosing a model by them would flatter it there. Figures of other language models, documents
-or queries can't be compared: then the champion stays, and the version says so.
+A version is the folder that the stage wrote. `mlflow.artifacts.download_artifacts` fetches it, as in
+"models:/longtail-retriever@champion". Versions are compared by bits per byte on the validation queries, on which no
+weights were trained. The test queries are for the report: choosing a model by them would flatter it there. Figures of
+other language models, documents or queries can't be compared. Then the champion stays, and the new version says so.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ import hashlib
 import json
 from pathlib import Path
 
-STAGE = "train_lsr"
+STAGE = "train_lsr@lsr"  # DVC's name of the stage's only item
 NAME = "longtail-retriever"
 ALIAS = "champion"
 FOLDER = Path("data/models/lsr")
 METRICS = Path("data/metrics/lsr.json")
-TUNED, UNTUNED = "bpb_k10_after", "bpb_k10_before"  # in METRICS: on the same queries, by the same language model
-JUDGES = ("data/corpus/pile", "data/models/lm/")  # inputs that decide a figure beside the weights
+TUNED, UNTUNED = "bpb_k10_after", "bpb_k10_before"  # keys of METRICS, on the same queries
+JUDGES = ("data/corpus", "data/models/lm/")  # inputs that decide the figures, besides the weights
 
 
 def register(client, experiment: str, locked: dict) -> str | None:
-    """Make the tuned retriever a version, if its bytes are none yet, and champion, if it leads; say so in a line.
+    """Make the tuned retriever a version, and the champion if it is better; returns a line on that, or None.
 
-    `locked` is the stage's part of dvc.lock. Nothing is done without the stage's run in the experiment, or where the
-    files are not those that dvc.lock names: then a run is at work on them.
+    `locked` is the stage's entry in dvc.lock. Nothing is done where the version exists, the experiment has no run of
+    the stage, or the files are not those of dvc.lock, because a run is just writing them.
     """
     outs = {entry["path"]: entry["md5"] for entry in locked.get("outs", [])}
     if not outs or any(not path.exists() or _md5(path) != outs.get(str(path)) for path in (FOLDER, METRICS)):
         return None
     md5, figures = outs[str(FOLDER)], json.loads(METRICS.read_text(encoding="utf-8"))
     runs = client.search_runs([experiment], f"tags.`dvc.output.{FOLDER}` = '{md5}'", max_results=1)
-    if not runs or TUNED not in figures:  # the latter where no language-modelling queries judge
+    if not runs or TUNED not in figures:  # without language-modelling queries there is no such figure
         return None
     if not client.search_registered_models(f"name = '{NAME}'"):
         client.create_registered_model(NAME, description="Tuned to a frozen language model by REPLUG LSR")
@@ -43,9 +43,9 @@ def register(client, experiment: str, locked: dict) -> str | None:
         "validation_bpb": repr(figures[TUNED]),
         "untuned_bpb": repr(figures[UNTUNED]),
     }
-    known = next((one for one in versions if one.tags.get("md5") == md5), None)
-    named = client.get_registered_model(NAME).aliases.get(ALIAS)  # a number from a database, a text from a server
-    champion = next((one for one in versions if str(one.version) == str(named)), None)
+    known = next((version for version in versions if version.tags.get("md5") == md5), None)
+    number = client.get_registered_model(NAME).aliases.get(ALIAS)  # an int from a database, a str from a server
+    champion = next((version for version in versions if str(version.version) == str(number)), None)
     leads, reason = _verdict(tags, champion)
     if known and (known is champion or not leads):
         return None
@@ -62,23 +62,23 @@ def register(client, experiment: str, locked: dict) -> str | None:
 
 
 def _verdict(tags: dict[str, str], champion) -> tuple[bool, str]:
-    """Whether a version with these tags leads the champion (None where there is none), and why."""
-    own, untuned = float(tags["validation_bpb"]), float(tags["untuned_bpb"])
-    found = f"{own:.4f} bits per byte on validation queries"
-    if own >= untuned:
-        return False, f"not champion: {found}, {untuned:.4f} before it was tuned"
+    """(whether a version with these tags becomes champion, why); `champion` is the present one or None."""
+    tuned, untuned = float(tags["validation_bpb"]), float(tags["untuned_bpb"])
+    measured = f"{tuned:.4f} bits per byte on validation queries"
+    if tuned >= untuned:
+        return False, f"not champion: {measured}, {untuned:.4f} before it was tuned"
     if champion is None:
-        return True, f"champion, as the first: {found}, {untuned:.4f} before it was tuned"
+        return True, f"champion, as the first: {measured}, {untuned:.4f} before it was tuned"
     if champion.tags.get("judged_on") != tags["judged_on"]:
         reason = f"version {champion.version}, the champion, was judged on other data or by another language model"
-        return False, f"not champion: {reason}; {found}"
+        return False, f"not champion: {reason}; {measured}"
     best = float(champion.tags["validation_bpb"])
-    told = f"{found}, {best:.4f} those of version {champion.version}, the champion until now"
-    return (True, f"champion: {told}") if own < best else (False, f"not champion: {told}")
+    compared = f"{measured}, {best:.4f} those of version {champion.version}, the champion until now"
+    return (True, f"champion: {compared}") if tuned < best else (False, f"not champion: {compared}")
 
 
 def _judged_on(locked: dict) -> str:
-    """A short name for documents, queries and language model, off dvc.lock: figures of the same are comparable."""
+    """A hash of the documents, queries and language model in dvc.lock: figures with the same hash can be compared."""
     deps = sorted((entry["path"], entry["md5"]) for entry in locked["deps"] if entry["path"].startswith(JUDGES))
     params = locked["params"]["params.yaml"]
     (lm,) = (value for name, value in params.items() if name.startswith("lm."))

@@ -1,4 +1,4 @@
-"""The relations that questions ask about, one template each, from relations.yaml (PopQA, appendix A, Table 2)."""
+"""The relations that questions ask about, each with its template, from relations.yaml (PopQA, appendix A, Table 2)."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ FILE = Path(__file__).with_name("relations.yaml")
 
 @dataclass(frozen=True)
 class Relation:
-    pid: str  # Wikidata property, "P106"
-    name: str  # the published `prop` column
-    template: str  # one {} where the subject's label goes
+    pid: str  # Wikidata property, such as "P106"
+    name: str  # in the published column `prop`
+    template: str  # with one {} for the subject's label
 
     def question(self, subject: str) -> str:
         return self.template.replace("{}", subject)
 
 
 def read_relations(path: Path = FILE) -> dict[str, Relation]:
-    """Relations by property id, in the file's order; raises LongtailError naming a faulty entry."""
+    """Relations by property id, in the file's order. Raises LongtailError with the name of a faulty entry."""
     relations: dict[str, Relation] = {}
     for pid, entry in yaml.safe_load(path.read_text(encoding="utf-8")).items():
         if (
@@ -45,11 +45,14 @@ def read_relations(path: Path = FILE) -> dict[str, Relation]:
 
 
 def property_ids(templates: Path) -> list[str]:
-    """The properties that claims are read of: PopQA's relations, and EntityQuestions' where its templates' file is."""
+    """The properties whose claims are read: PopQA's relations, and those of EntityQuestions if it has been fetched.
+
+    `templates` is the file of EntityQuestions' templates.
+    """
     ids = set(RELATIONS)
     if templates.is_file():
         try:
-            names = json.loads(templates.read_bytes()).keys()  # "P106", and wordings that are not asked: "P19_similar"
+            names = json.loads(templates.read_bytes()).keys()  # "P106", but also unused wordings, "P19_similar"
         except (ValueError, AttributeError):
             raise LongtailError(f"{templates}: no JSON object of templates by property; fetch it again") from None
         ids |= {name for name in names if re.fullmatch(r"P[1-9]\d*", name)}

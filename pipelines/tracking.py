@@ -1,11 +1,10 @@
-"""MLflow: a parent run for each run of the pipeline, a child for each stage that worked.
+"""Log each run of the pipeline to MLflow: a parent run, with a child run for each stage that did its work.
 
-Loading MLflow takes seconds, so a stage only leaves a record in .longtail/tracking, and one recorder process per run of
-the pipeline (`python -m pipelines.tracking`) logs them while the stages go on: the flow starts it, or under plain `dvc
-repro` the first stage does, and it ends with them. A record that can't be logged (the server is down, the database
-locked) is a warning in .longtail/tracking.log, never an error, since the stage's work is done and whole; the next run
-logs it. The recorder's last act is to offer the tuned retriever to the model registry (registry.py). Nothing here is
-ever read by a stage.
+Loading MLflow takes seconds. So a stage only writes a record to .longtail/tracking, and one recorder process
+(`python -m pipelines.tracking`) logs the records while the stages go on. The flow starts the recorder; under plain
+`dvc repro` the first stage does. It ends with the run, after it has offered the tuned retriever to the model registry
+(registry.py). Where the server is down or the database locked, .longtail/tracking.log has a warning, and the next run
+logs the records. That is never an error, because the stages' work is done. No stage reads what is written here.
 """
 
 from __future__ import annotations
@@ -29,21 +28,24 @@ import yaml
 
 from pipelines import registry, shards
 
-CONTEXT = "MLFLOW_RUN_CONTEXT"  # JSON from the flow: run (a key that all its stages share) and tags
+CONTEXT = "MLFLOW_RUN_CONTEXT"  # JSON from the flow: run, a key that all its stages share, and tags
 STORE = "sqlite:///mlflow.db"  # unless MLFLOW_TRACKING_URI says otherwise
 EXPERIMENT = "longtail"
+LOCK_COPY = shards.SCRATCH / "dvc.lock"  # the flow's (flows/dvc_files.py): whole while DVC writes dvc.lock
 RECORDS = shards.SCRATCH / "tracking"
+RAN = shards.SCRATCH / "ran"  # a file for each stage: the run in which it last did its work
 REFUSED = shards.SCRATCH / "tracking.refused"
 LOG = shards.SCRATCH / "tracking.log"
 LOCK = shards.SCRATCH / "tracking.lock"  # held by the recorder
+WRITE_SECONDS = 2  # DVC never pauses so long while it writes dvc.lock
 
 
 def log_stage(
     sections: dict[str, Any], metrics: dict[str, float | list[float]], started: float, error: str | None = None
 ) -> None:
-    """Record a stage that worked under DVC, or failed; a list among the metrics is a curve, `started` in unix seconds.
+    """Record that a stage did its work under DVC, or failed with `error`. A stage run by hand leaves no record.
 
-    A stage run by hand, without DVC, is not recorded.
+    A metric that is a list is a curve. `started` is in unix seconds.
     """
     if (stage := os.environ.get("DVC_STAGE")) is None:
         return
@@ -61,14 +63,16 @@ def log_stage(
         "by_flow": context is not None,
     }
     shards.write_json(RECORDS / f"{record['ended']:.6f}-{stage}.json", record)
+    if error is None:
+        shards.write_json(RAN / stage, record["run"])
     if driver and not _recorder_works():
         start_recorder(driver.pid)
 
 
 def start_recorder(watched: int | None = None) -> subprocess.Popen:
-    """Start a recorder that ends after process `watched`; without one, when its standard input is closed.
+    """Start a recorder that ends after the process `watched`, or without one when its standard input is closed.
 
-    What was written to its standard input before (FINISHED or FAILED) becomes the state of the parent run.
+    Write FINISHED or FAILED to its standard input first: that becomes the state of the parent run.
     """
     LOG.parent.mkdir(exist_ok=True)
     with LOG.open("ab") as log:
@@ -81,9 +85,9 @@ def start_recorder(watched: int | None = None) -> subprocess.Popen:
 
 
 def record_until(watched: int | None) -> None:
-    """Log records as they come until the watched process, or the standard input, has ended and none is left.
+    """Log records as they come, until the watched process or the standard input has ended and no record is left.
 
-    Then what came of it goes to the model registry.
+    Then offer the tuned retriever to the model registry.
     """
     from mlflow.exceptions import MlflowException
 
@@ -97,10 +101,9 @@ def record_until(watched: int | None) -> None:
             if not (over or record["error"] or _committed(record)):
                 continue
             try:
-                _log(client, record, {} if record["error"] else _lock_file().get(record["stage"], {}))
-            except (
-                MlflowException
-            ) as error:  # what MLflow won't take now it never will; the others must not wait for it
+                stages = {} if record["error"] else _lock_file(record["by_flow"])
+                _log(client, record, stages.get(record["stage"], {}))
+            except MlflowException as error:  # a record that MLflow refuses must not keep the others waiting
                 if error.error_code not in ("INVALID_PARAMETER_VALUE", "BAD_REQUEST"):
                     raise
                 print(f"warning: MLflow refuses {path}: {str(error).splitlines()[0]}", file=sys.stderr)
@@ -114,24 +117,31 @@ def record_until(watched: int | None) -> None:
         if over:
             break
         time.sleep(0.3)
-    told = "" if watched else sys.stdin.read().strip()
+    flows_state = "" if watched else sys.stdin.read().strip()
     for run, state in parents.items():
-        client.set_terminated(_find(client, run)[0].info.run_id, told or state)
+        client.set_terminated(_find(client, run)[0].info.run_id, flows_state or state)
     experiment = client.get_experiment_by_name(EXPERIMENT).experiment_id
-    if line := registry.register(client, experiment, _lock_file().get(registry.STAGE, {})):
+    if line := registry.register(client, experiment, _lock_file(by_flow=not watched).get(registry.STAGE, {})):
         print(line)
 
 
+def ran(stage: str, run: str) -> bool:
+    """Whether a stage did its work in this run, rather than DVC finding the result in its cache."""
+    mark = RAN / stage
+    return mark.exists() and json.loads(mark.read_text(encoding="utf-8")) == run
+
+
 def commit(stage: str) -> None:
-    """Say that DVC has written down what a stage did; only the flow knows, as its stages write dvc.lock in turn."""
+    """Say that LOCK_COPY has what a stage of the flow did, so that the recorder can log it."""
     (RECORDS / f"{stage}.committed").touch()
 
 
 def _committed(record: dict) -> bool:
-    """Whether dvc.lock has the hashes of this very work; under plain `dvc repro` no other stage can have written it."""
+    """Whether dvc.lock has the hashes of this very work. Without a flow, DVC must have ended writing it as well."""
     if record["by_flow"]:
         return (RECORDS / f"{record['stage']}.committed").exists()
-    return Path("dvc.lock").is_file() and Path("dvc.lock").stat().st_mtime > record["ended"]
+    lock = Path("dvc.lock")
+    return lock.is_file() and record["ended"] < lock.stat().st_mtime < time.time() - WRITE_SECONDS
 
 
 def _client():
@@ -159,8 +169,8 @@ def _log(client, record: dict, locked: dict) -> None:
 
     experiment = client.get_experiment_by_name(EXPERIMENT).experiment_id
     started, ended = int(record["started"] * 1000), int(record["ended"] * 1000)
-    if found := _find(client, record["run"]):
-        parent = found[0].info.run_id
+    if parents := _find(client, record["run"]):
+        parent = parents[0].info.run_id
     else:
         tags = {"longtail.run": record["run"], **record["tags"]}
         parent = client.create_run(experiment, started, tags, run_name="pipeline").info.run_id
@@ -185,7 +195,7 @@ def _log(client, record: dict, locked: dict) -> None:
 
 
 def _hash_tags(locked: dict) -> dict[str, str]:
-    """Tags from a stage's part of dvc.lock: one md5 over all inputs (path and md5 of each), and each output's md5."""
+    """Tags from a stage's entry in dvc.lock: one MD5 over the paths and MD5s of all inputs, and each output's MD5."""
     inputs, outputs = ({e["path"]: e["md5"] for e in locked.get(part, []) if "md5" in e} for part in ("deps", "outs"))
     tags = {f"dvc.output.{_name(path)}": md5 for path, md5 in outputs.items()}
     if inputs:
@@ -193,21 +203,21 @@ def _hash_tags(locked: dict) -> dict[str, str]:
     return tags
 
 
-def _lock_file() -> dict:
-    """dvc.lock's stages; none while DVC is just writing it."""
+def _lock_file(by_flow: bool) -> dict:
+    """dvc.lock's stages by name, of the flow's copy where there is a flow; none where the file can't be read."""
     try:
-        return yaml.load(Path("dvc.lock").read_bytes(), yaml.CSafeLoader)["stages"]
+        return yaml.load((LOCK_COPY if by_flow else Path("dvc.lock")).read_bytes(), yaml.CSafeLoader)["stages"]
     except (OSError, yaml.YAMLError, TypeError, KeyError):
         return {}
 
 
 def _name(key: str) -> str:
-    """A key in the characters that MLflow takes."""
+    """A key with _ for each character that MLflow does not allow."""
     return re.sub(r"[^\w\-. :/]", "_", key)
 
 
 def _flat(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Sections (pydantic models, dicts) as dotted keys."""
+    """Yield the values of sections (pydantic models, dicts), each with its dotted key."""
     values = values.model_dump() if hasattr(values, "model_dump") else values
     if isinstance(values, dict) and (values or not prefix):
         for key, value in values.items():
@@ -217,7 +227,7 @@ def _flat(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _git_tags() -> dict[str, str]:
-    """The commit, marked where files differ from it; nothing outside a repository."""
+    """The git commit, and whether files differ from it; no tags outside a repository."""
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True)
     if commit.returncode:
         return {}
@@ -226,7 +236,7 @@ def _git_tags() -> dict[str, str]:
 
 
 def _dvc_process() -> psutil.Process:
-    """The `dvc` process above this one, which all stages of one `dvc repro` share."""
+    """The `dvc` process that started this stage. All stages of one `dvc repro` share it."""
     parents = psutil.Process().parents()
     above = [p for p in parents if any(Path(part).name == "dvc" for part in p.cmdline()[:3])]
     return (above or parents)[0]
@@ -242,7 +252,7 @@ def _recorder_works() -> bool:
 
 
 def main() -> None:
-    """Be the recorder; a second one beside it has nothing to do."""
+    """Record for this checkout, unless another recorder does so already."""
     with LOCK.open("a") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -250,7 +260,7 @@ def main() -> None:
             return
         try:
             record_until(int(sys.argv[1]) if sys.argv[1] else None)
-        except Exception as error:  # any backend raises its own; none may cost a stage's work
+        except Exception as error:  # each backend raises errors of its own, and none may fail a run
             reason = str(error).splitlines()[0]
             print(f"warning: MLflow: {reason}; what is in {RECORDS} waits for the next run", file=sys.stderr)
 

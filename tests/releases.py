@@ -99,8 +99,10 @@ def write_data(
     """The datasets that a release is made of, as parts of the folder `data`."""
     kinds = {name: SCHEMA.field(name).type if name in SCHEMA.names else pa.string() for name in COLUMNS}
     tables = {
-        "popqa/popqa": pa.Table.from_pylist(popqa or questions(), schema=pa.schema(kinds)),
-        "entityquestions/entityquestions": pa.Table.from_pylist(linked or links(), schema=pa.schema(LINK_SCHEMA)),
+        "questions/popqa/popqa": pa.Table.from_pylist(popqa or questions(), schema=pa.schema(kinds)),
+        "questions/entityquestions/entityquestions": pa.Table.from_pylist(
+            linked or links(), schema=pa.schema(LINK_SCHEMA)
+        ),
         "adaptive/popularity/thresholds": pa.Table.from_pylist(cuts or thresholds(), schema=THRESHOLDS),
     }
     for name, table in tables.items():

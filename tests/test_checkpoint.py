@@ -38,7 +38,8 @@ def train_lm(seed: int = 0) -> dict:
 def train_retriever(seed: int = 0) -> dict:
     from pipelines.retrieval import base_retriever
 
-    return base_retriever.train_on_corpora(Path("corpus"), Path("words"), Path("made/retriever"), seed, RETRIEVER, 1)
+    corpora, out = ["pile", "wikipedia"], Path("made/retriever")
+    return base_retriever.train_on_corpora(Path("corpus"), corpora, Path("words"), out, seed, RETRIEVER, 1)
 
 
 STAGES = {"base_lm@lm": train_lm, "base_retriever": train_retriever}
@@ -46,7 +47,7 @@ STAGES = {"base_lm@lm": train_lm, "base_retriever": train_retriever}
 
 def kill_each() -> None:
     """In a process of its own: train, saving each step, until a save is half written; go on, as far as another."""
-    for module in ("pipelines.lm.train_lm", "pipelines.retrieval.contrastive"):
+    for module in ("pipelines.lm.train_lm", "pipelines.retrieval.contrastive_training"):
         import_module(module)  # before the fork, not in each child
     checkpoint.EVERY, checkpoint.SHARE = 0.0, float("inf")
     for train in STAGES.values():

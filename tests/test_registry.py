@@ -39,16 +39,17 @@ def project(root, tmp_path_factory):
     ).save(folder / "tuned")
     (folder / "params.yaml").write_bytes((root / "params.yaml").read_bytes())
     (folder / "stage.py").write_text(STAGE)
-    for name in ("data/corpus/pile", "data/models/lm/tiny"):
+    for name in ("data/corpus", "data/models/lm/tiny"):
         (folder / name).mkdir(parents=True)
         (folder / name / "file").write_text(name)
-    one = {
+    train_lsr = {
+        "matrix": {"encoder": ["lsr"]},
         "cmd": f"{sys.executable} stage.py",
-        "deps": ["data/corpus/pile", "data/models/lm/tiny"],
+        "deps": ["data/corpus", "data/models/lm/tiny"],
         "params": ["seed", "lm.tiny", "lsr"],
         "outs": [str(registry.FOLDER), str(registry.METRICS)],
     }
-    (folder / "dvc.yaml").write_text(yaml.safe_dump({"stages": {registry.STAGE: one}}))
+    (folder / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"train_lsr": train_lsr}}))
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_", "DVC_"))}
     environment["PYTHONPATH"] = str(root)
     for words in (["init", "-q", "--no-scm"], ["repro", "-q"]):

@@ -46,7 +46,7 @@ def questions(folder: Path, relations: dict[str, Relation]) -> list[dict]:
         folder, folder / "views.parquet", frequencies, folder / "triples", relations=relations, ingest=ingest, threads=1
     )
     build_popqa(
-        folder / "knowledge/triples/triples.parquet",
+        folder / "triples/triples.parquet",
         folder / "none.tsv",
         folder / "popqa",
         relations=relations,

@@ -11,7 +11,7 @@ from pathlib import Path
 import duckdb
 
 from pipelines.errors import LongtailError
-from pipelines.questions.tuning_split import ENTITY
+from pipelines.questions.published import ENTITY
 from pipelines.relations import RELATIONS
 
 # What makes no difference between names, as in questions (`_plain`, and case).

@@ -54,7 +54,7 @@ def open_source(method: str, lm: LanguageModel | None, chosen: SimpleNamespace, 
         return written(lm, chosen.answer.passage_tokens)
     if method not in INDEXES:
         return None
-    from pipelines.retrieval.open_retriever import open_retriever
+    from pipelines.retrieval.retriever import open_retriever
 
     meta, docs = inputs(method, chosen, data)
     encoder = data / ENCODERS[INDEXES[method]] if INDEXES[method] in ENCODERS else None

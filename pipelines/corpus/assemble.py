@@ -1,6 +1,7 @@
-"""What the cut batches add up to: duplicates out, the corpus no larger than asked, everything in one order, counted.
+"""The last step of stage `chunk`: the cut batches become docs.parquet, queries.parquet and rejects.parquet.
 
-All of it is DuckDB's, over the batches' files: what doesn't fit in its memory goes to disk.
+DuckDB does the work over the batches' files: it drops duplicates, caps the corpus, and puts everything in one order.
+What doesn't fit into its memory goes to disk.
 """
 
 from __future__ import annotations
@@ -8,22 +9,23 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+from duckdb import DuckDBPyConnection
 
 from pipelines import database, shards
-from pipelines.corpus.query_split import SIDES, near_duplicates
+from pipelines.corpus.cut_batch import Batch, Settings
+from pipelines.corpus.near_duplicates import near_duplicates
+from pipelines.corpus.sample import SPLITS
 from pipelines.errors import LongtailError
-
-if TYPE_CHECKING:
-    from pipelines.corpus.cut_batch import Batch, Settings
 
 DOC_COLUMNS = 'id, source, title, text, tokens, source_document, "offset"'
 QUERY_COLUMNS = "id, split, source_document, source, context, continuation"
-TOO_SHORT = "too_short_for_"  # a reason to leave a document out that says nothing against its source
+TOO_SHORT = "too_short_for_"  # documents rejected for this reason are not bad rows
 
 
 class Round(NamedTuple):
-    """What one reading of the source files gave; see `chunk`."""
+    """The results of one round of reading and cutting; see `chunk`."""
 
     read: list[Path]  # a folder per source file
     cut: list[Path]  # a folder per batch
@@ -31,163 +33,171 @@ class Round(NamedTuple):
 
 
 def check_weights(name: str, weights: dict[str, float] | None, read: list[Path]) -> None:
-    """Raise LongtailError where corpus.<name>.weights names a subset that no document has."""
-    found = sum((Counter(one["sources"]) for one in _counts(read)), Counter())
-    if weights and (unknown := sorted(weights.keys() - found.keys())):
+    """Raise LongtailError if corpus.<name>.weights names a subset that no document is from."""
+    sources = sum((Counter(counts["sources"]) for counts in _read_counts(read)), Counter())
+    if weights and (unknown := sorted(weights.keys() - sources.keys())):
         raise LongtailError(
             f"params.yaml: corpus.{name}.weights names {', '.join(unknown)}, which no document of data/raw/{name} is "
-            f"from; there are {', '.join(sorted(found))}"
+            f"from; there are {', '.join(sorted(sources))}"
         )
 
 
-def duplicates(con, paths: list[str], weights: dict[str, float] | None) -> list[tuple[str, str]]:
-    """(batch, "file:row") of every document with another's id, but for one of them.
+def duplicates(db: DuckDBPyConnection, paths: list[str], weights: dict[str, float] | None) -> list[tuple[str, str]]:
+    """(batch, "file:row") of every document whose id another document has, except for the copy that is kept.
 
-    Which one stays follows from the copies, not from the order of the files (but for ones alike in everything): the
-    queries' before the corpus's, as a capped corpus reads all of those first.
+    The copies' contents decide which one is kept, not the order of the files. Copies for queries come before copies for
+    the corpus, because a capped corpus reads all documents for queries in its first round.
     """
     if not paths:
         return []
     rows = f"read_parquet({paths}, filename = true)"
-    twice = f"SELECT source_document FROM {rows} GROUP BY ALL HAVING count(*) > 1"
-    holding = con.execute(
-        f"SELECT DISTINCT filename FROM {rows} SEMI JOIN ({twice}) USING (source_document)"
+    repeated = f"SELECT source_document FROM {rows} GROUP BY ALL HAVING count(*) > 1"
+    batches = db.execute(
+        f"SELECT DISTINCT filename FROM {rows} SEMI JOIN ({repeated}) USING (source_document)"
     ).fetchall()
-    if not holding:
+    if not batches:
         return []
-    rows = f"read_parquet({sorted(path for (path,) in holding)}, filename = true)"
+    rows = f"read_parquet({sorted(path for (path,) in batches)}, filename = true)"
     heaviest = "coalesce(map($names::VARCHAR[], $weights::DOUBLE[])[source], 0) DESC"
-    return con.execute(
+    return db.execute(
         f"""SELECT filename, file || ':' || row FROM (
               SELECT filename, file, row, row_number() OVER (
                 PARTITION BY source_document
-                ORDER BY side = 'corpus', {heaviest}, source, title, hash(text), file, row) AS copy
-              FROM {rows} SEMI JOIN ({twice}) USING (source_document))
+                ORDER BY split = 'corpus', {heaviest}, source, title, hash(text), file, row) AS copy
+              FROM {rows} SEMI JOIN ({repeated}) USING (source_document))
             WHERE copy > 1 ORDER BY ALL""",
         {"names": list(weights or ()), "weights": list((weights or {}).values())},
     ).fetchall()
 
 
-def chunks(con, rounds: list[Round]) -> int:
-    """Documents that the corpus has without a cap."""
-    (found,) = con.execute(f"SELECT sum(chunks) FROM {_sources(rounds)} WHERE side = 'corpus'").fetchone()
-    return int(found or 0)
+def count_documents(db: DuckDBPyConnection, rounds: list[Round]) -> int:
+    """The documents of the corpus before it is capped."""
+    (documents,) = database.row(db, f"SELECT sum(chunks) FROM {_sources(rounds)} WHERE split = 'corpus'")
+    return int(documents or 0)
 
 
-def write(con, out: Path, settings: Settings, rounds: list[Round], max_reject_share: float) -> dict[str, float]:
+def write(
+    db: DuckDBPyConnection, out: Path, settings: Settings, rounds: list[Round], max_reject_share: float
+) -> dict[str, float]:
     """Write docs.parquet, queries.parquet and rejects.parquet to `out`; return counts.
 
     Raises LongtailError for a corpus without documents or with too many bad rows.
     """
-    cut = [path for one in rounds for path in one.cut]
-    counts = _counts(rounds[0].read)  # every round reads all rows, and finds the same ones bad
-    rejects = _read([path / "rejects.parquet" for path in [*rounds[0].read, *cut]])
-    reasons = dict(con.execute(f"SELECT reason, count(*) FROM {rejects} GROUP BY reason ORDER BY reason").fetchall())
+    cut = [path for each in rounds for path in each.cut]
+    counts = _read_counts(rounds[0].read)  # every round reads all rows, and rejects the same ones
+    rejects = _parquet([path / "rejects.parquet" for path in [*rounds[0].read, *cut]])
+    reasons = dict(db.execute(f"SELECT reason, count(*) FROM {rejects} GROUP BY reason ORDER BY reason").fetchall())
     rows = sum(count["read"] for count in counts)
-    _refuse_bad(settings.name, reasons, rows, max_reject_share)
-    if not cut or not chunks(con, rounds):
+    _check_rejects(settings.name, reasons, rows, max_reject_share)
+    if not cut or not count_documents(db, rounds):
         raise LongtailError(
             f"data/raw/{settings.name}: no documents for the corpus: of {rows} rows, {json.dumps(reasons)} were left "
             f"out, and corpus.{settings.name} has query_share {settings.corpus.query_share} and query_files "
             f"{settings.corpus.query_files}; give it more text"
         )
-    docs, queries = (_read([path / f"{kind}.parquet" for path in cut]) for kind in ("docs", "queries"))
-    sources, some = _kept(con, rounds, docs, settings.corpus.documents)
+    docs, queries = (_parquet([path / f"{kind}.parquet" for path in cut]) for kind in ("docs", "queries"))
+    sources, docs = _capped(db, _sources(rounds), docs, settings.corpus.documents)
     near: set[str] = set()
     if settings.corpus.has_queries:
-        near = near_duplicates(con, sources, settings.queries.near_duplicate)
-    con.execute("CREATE OR REPLACE TEMP TABLE near AS SELECT unnest(?::VARCHAR[]) AS source_document", [sorted(near)])
-    con.execute(f"CREATE OR REPLACE TEMP VIEW apart AS SELECT * FROM {queries} ANTI JOIN near USING (source_document)")
-    # What a published split says twice counts twice.
+        near = near_duplicates(db, sources, settings.queries.near_duplicate)
+    db.execute("CREATE OR REPLACE TEMP TABLE near AS SELECT unnest(?::VARCHAR[]) AS source_document", [sorted(near)])
+    db.execute(f"CREATE OR REPLACE TEMP VIEW apart AS SELECT * FROM {queries} ANTI JOIN near USING (source_document)")
+    # Repeated texts of a published test split stay, so that its perplexity is that of the whole split.
     same = "context, continuation" if settings.corpus.query_files is None else "id"
-    con.execute(
-        f"""CREATE OR REPLACE TEMP VIEW once AS SELECT * FROM apart QUALIFY
+    db.execute(
+        f"""CREATE OR REPLACE TEMP VIEW unique_queries AS SELECT * FROM apart QUALIFY
               row_number() OVER (PARTITION BY {same} ORDER BY source_document, id) = 1"""
     )
+    tables = {
+        "docs": f'SELECT {DOC_COLUMNS} FROM {docs} ORDER BY source_document, "offset"',
+        "queries": f"""SELECT {QUERY_COLUMNS} FROM (SELECT * FROM unique_queries QUALIFY row_number() OVER (
+              PARTITION BY split ORDER BY draw, id) <= {settings.queries.max_per_split})
+            ORDER BY split, source_document, id""",
+        "rejects": f"SELECT * FROM {rejects} ORDER BY file, row, reason, detail",
+    }
     with shards.atomic(out) as folder:
         folder.mkdir()
-        database.write(
-            con, f'SELECT {DOC_COLUMNS} FROM {some} ORDER BY source_document, "offset"', folder / "docs.parquet"
-        )
-        database.write(
-            con,
-            f"""SELECT {QUERY_COLUMNS} FROM (SELECT * FROM once QUALIFY row_number() OVER (
-                  PARTITION BY split ORDER BY draw, id) <= {settings.queries.max_per_split})
-                ORDER BY split, source_document, id""",
-            folder / "queries.parquet",
-        )
-        database.write(con, f"SELECT * FROM {rejects} ORDER BY file, row, reason, detail", folder / "rejects.parquet")
-        copies = sum(len(batch.duplicates) for one in rounds for batch in one.batches)
-        return {"duplicates": float(copies), **_metrics(con, folder, counts, reasons, near)}
+        for name, query in tables.items():
+            database.write(db, query, folder / f"{name}.parquet")
+        copies = sum(len(batch.duplicates) for each in rounds for batch in each.batches)
+        return {
+            "duplicates": float(copies),
+            "near_duplicate_sources": float(len(near)),
+            **_metrics(db, folder, counts, reasons),
+        }
 
 
-def _kept(con, rounds: list[Round], docs: str, documents: int | None) -> tuple[str, str]:
-    """The relations (sources, docs) without the source documents, and the chunks of the last one, beyond the cap."""
-    sources = _sources(rounds)
+def _capped(db: DuckDBPyConnection, sources: str, docs: str, documents: int | None) -> tuple[str, str]:
+    """The relations `sources` and `docs` without what is beyond the cap of `documents` (None: no cap).
+
+    Source documents are taken by their keys. The last one that is taken may lose its last documents.
+    """
     if documents is None:
         return sources, docs
-    last = con.execute(
-        f"""SELECT key, source_document, upto - {documents} FROM (
+    last = db.execute(
+        f"""SELECT key, source_document, total - {documents} FROM (
               SELECT key, source_document, sum(chunks) OVER (ORDER BY key, source_document ROWS UNBOUNDED PRECEDING)
-                AS upto FROM {sources} WHERE side = 'corpus' AND chunks > 0)
-            WHERE upto >= {documents} ORDER BY upto LIMIT 1"""
+                AS total FROM {sources} WHERE split = 'corpus' AND chunks > 0)
+            WHERE total >= {documents} ORDER BY total LIMIT 1"""
     ).fetchone()
     if last is None:
         return sources, docs
-    key, name, over = last
-    (end,) = con.execute(
+    key, name, surplus = last
+    (end,) = db.execute(
         f"""SELECT "offset" FROM {docs} WHERE source_document = ? ORDER BY "offset" DESC LIMIT 1 OFFSET ?""",
-        [name, max(int(over) - 1, 0)],
+        [name, max(int(surplus) - 1, 0)],
     ).fetchone()
-    at = f"'{key!r}'::DOUBLE"
+    key = f"'{key!r}'::DOUBLE"
     name = "'" + name.replace("'", "''") + "'"
-    inside = f"(key < {at} OR (key = {at} AND source_document <= {name}))"
-    cut_off = f"""source_document = {name} AND "offset" >= {end if over else 2**62}"""
+    taken = f"(key < {key} OR (key = {key} AND source_document <= {name}))"
+    cut_off = f"""source_document = {name} AND "offset" >= {end if surplus else 2**62}"""
     return (
-        f"(SELECT * FROM {sources} WHERE side <> 'corpus' OR {inside})",
-        f"(SELECT * FROM {docs} WHERE {inside} AND NOT ({cut_off}))",
+        f"(SELECT * FROM {sources} WHERE split <> 'corpus' OR {taken})",
+        f"(SELECT * FROM {docs} WHERE {taken} AND NOT ({cut_off}))",
     )
 
 
-def _metrics(con, folder: Path, counts: list[dict], reasons: dict[str, int], near: set[str]) -> dict[str, float]:
-    documents, tokens, size, sources = con.execute(
+def _metrics(db: DuckDBPyConnection, folder: Path, counts: list[dict], reasons: dict[str, int]) -> dict[str, float]:
+    """Counts of the rows read, of the documents and queries written to `folder`, and of what was left out."""
+    documents, tokens, size, sources = database.row(
+        db,
         f"""SELECT count(*), sum(tokens), sum(octet_length(encode(text))), count(DISTINCT source_document)
-            FROM '{folder}/docs.parquet'"""
-    ).fetchone()
-    splits = dict(con.execute(f"SELECT split, count(*) FROM '{folder}/queries.parquet' GROUP BY split").fetchall())
-    apart, once = (con.execute(f"SELECT count(*) FROM {view}").fetchone()[0] for view in ("apart", "once"))
+            FROM '{folder}/docs.parquet'""",
+    )
+    splits = dict(db.execute(f"SELECT split, count(*) FROM '{folder}/queries.parquet' GROUP BY split").fetchall())
+    repeated = "SELECT (SELECT count(*) FROM apart) - (SELECT count(*) FROM unique_queries)"
     skipped = sum((Counter(count["skipped"]) for count in counts), Counter())
-    return {
-        "rows": float(sum(count["read"] for count in counts)),
-        "documents": float(documents),
-        "tokens": float(tokens),
-        "bytes": float(size),
-        "source_documents": float(sources),
-        **{f"queries_{split}": float(splits.get(split, 0)) for split in SIDES[1:]},
-        "near_duplicate_sources": float(len(near)),
-        "duplicate_queries": float(apart - once),
-        "rejected": float(sum(reasons.values())),
-        **{f"rejected_{reason}": float(count) for reason, count in reasons.items()},
-        **{f"skipped_{reason}": float(count) for reason, count in sorted(skipped.items())},
+    metrics = {
+        "rows": sum(count["read"] for count in counts),
+        "documents": documents,
+        "tokens": tokens,
+        "bytes": size,
+        "source_documents": sources,
+        **{f"queries_{split}": splits.get(split, 0) for split in SPLITS[1:]},
+        "duplicate_queries": database.row(db, repeated)[0],
+        "rejected": sum(reasons.values()),
+        **{f"rejected_{reason}": count for reason, count in reasons.items()},
+        **{f"skipped_{reason}": count for reason, count in skipped.items()},
     }
+    return {name: float(value) for name, value in metrics.items()}
 
 
-def _refuse_bad(name: str, reasons: dict[str, int], rows: int, most: float) -> None:
+def _check_rejects(name: str, reasons: dict[str, int], rows: int, max_reject_share: float) -> None:
     bad = {reason: count for reason, count in reasons.items() if not reason.startswith(TOO_SHORT)}
-    if rows and sum(bad.values()) > most * rows:
+    if rows and sum(bad.values()) > max_reject_share * rows:
         raise LongtailError(
             f"data/raw/{name}: {sum(bad.values())} of {rows} rows are bad ({json.dumps(bad)}), more than "
-            f"ingest.max_reject_share = {most} allows; check the files, or allow more"
+            f"ingest.max_reject_share = {max_reject_share} allows; check the files, or allow more"
         )
 
 
-def _counts(read: list[Path]) -> list[dict]:
+def _read_counts(read: list[Path]) -> list[dict]:
     return [json.loads((folder / "read.json").read_text(encoding="utf-8")) for folder in read]
 
 
 def _sources(rounds: list[Round]) -> str:
-    return _read([path / "sources.parquet" for one in rounds for path in one.cut])
+    return _parquet([path / "sources.parquet" for each in rounds for path in each.cut])
 
 
-def _read(paths: list[Path]) -> str:
+def _parquet(paths: list[Path]) -> str:
     return f"read_parquet({[str(path) for path in paths]})"

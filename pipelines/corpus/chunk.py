@@ -1,33 +1,30 @@
-"""Stage `chunk`: a raw corpus to documents of `chunk.tokens` tokens, and to queries from other source documents.
+"""Stage `chunk`: cut a raw corpus into documents of `chunk.tokens` tokens, and queries from other source documents.
 
-REPLUG, section 5: documents of 128 tokens; a query is a context and its continuation, 128 tokens each, from source
-documents that the corpus doesn't have.
+REPLUG, section 5: documents have 128 tokens; a query is a context and its continuation, 128 tokens each, from source
+documents that are not in the corpus. The work has three steps: read source documents in batches (`sample`), clean and
+cut each batch (`cut_batch`), and bring all batches together (`assemble`).
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+from concurrent.futures import Executor
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pipelines import catalogue, code, database, shards, stage
-from pipelines.corpus import assemble
+from pipelines.corpus import assemble, cut_batch, sample
+from pipelines.corpus.cut_batch import Batch, Settings
 from pipelines.errors import LongtailError
 from pipelines.pool import processes
-from pipelines.sources.multistream import parts
+from pipelines.sources.multistream import Part, parts
 from pipelines.sources.streams import source_files
 
-if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
-    from pipelines.corpus.cut_batch import Batch, Settings
-    from pipelines.sources.multistream import Part
-
 TOKENIZER = Path("data/models/tokenizer")
-FOR_A_PROCESS = 1_000_000  # bytes of source files: with less to do than that, it takes longer to start one
+FOR_A_PROCESS = 1_000_000  # bytes of source files; with less than that to read, starting a process takes longer
 
 
 def main() -> None:
@@ -50,8 +47,6 @@ def build(raw: Path, tokenizer: Path, out: Path, name: str, chosen) -> dict[str,
     `chosen` has the params' seed, compute, ingest, corpus, chunk and queries. Raises LongtailError on damaged files,
     too many bad rows, or a corpus without documents.
     """
-    from pipelines.corpus.cut_batch import Settings
-
     files, query_files = source_files(raw), chosen.corpus[name].query_files
     if query_files and not any(fnmatchcase(file.name, query_files) for file in files):
         raise LongtailError(
@@ -65,18 +60,18 @@ def build(raw: Path, tokenizer: Path, out: Path, name: str, chosen) -> dict[str,
         settings,
         [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files],
     )
-    with database.connect(chosen.ingest.memory_gb, chosen.compute.threads) as con:
-        con.execute("SET preserve_insertion_order = false")  # less memory, and every result is ordered by what it says
+    with database.connect(chosen.ingest.memory_gb, chosen.compute.threads) as db:
+        db.execute("SET preserve_insertion_order = false")  # saves memory; every result has an ORDER BY
         with processes(chosen.compute, 1 + sum(file.stat().st_size for file in files) // FOR_A_PROCESS) as executor:
-            work = _Work(name, key, [part for file in files for part in parts(file)], executor)
-            rounds = _rounds(work, settings, chosen.ingest.max_reject_share, con)
-        metrics = assemble.write(con, out, settings, rounds, chosen.ingest.max_reject_share)
-    work.forget()
+            steps = _Steps(name, key, [part for file in files for part in parts(file)], executor)
+            rounds = _read_and_cut(steps, settings, chosen.ingest.max_reject_share, db)
+        metrics = assemble.write(db, out, settings, rounds, chosen.ingest.max_reject_share)
+    steps.forget()
     return metrics
 
 
-class _Work(NamedTuple):
-    """The mapped parts of the stage, each resumable by itself."""
+class _Steps(NamedTuple):
+    """The steps whose work is mapped over processes; a killed run goes on within each step."""
 
     name: str
     key: str
@@ -91,45 +86,41 @@ class _Work(NamedTuple):
             shards.forget(path.name.removesuffix(f"-{self.key}"), self.key)
 
 
-def _rounds(work: _Work, settings: Settings, max_reject_share: float, con) -> list[assemble.Round]:
-    """Read and cut all source documents, or, of a capped corpus, more and more of them until they are enough."""
-    from pipelines.corpus.batches import BATCH_BYTES, measure_part, read_part
-    from pipelines.corpus.cut_batch import cut_batch
-    from pipelines.corpus.sample import CHARACTERS_PER_TOKEN, MARGIN, Draw, Sizes
-
-    draw = Draw(settings.seed, settings.corpus, settings.queries)
+def _read_and_cut(steps: _Steps, settings: Settings, max_reject_share: float, db) -> list[assemble.Round]:
+    """Read and cut all source documents; of a capped corpus, round after round until there are enough."""
+    draw = sample.Draw(settings.seed, settings.corpus, settings.queries)
     wanted = settings.corpus.documents
-    sizes = Sizes()
+    histogram = sample.KeyHistogram()
     if wanted:
-        for path in work.map("measure", partial(measure_part, work.name, draw), work.parts):
-            sizes.load(path)
-        draw = draw._replace(high=sizes.reach(wanted * settings.chunk.tokens * CHARACTERS_PER_TOKEN * MARGIN, draw.low))
+        for path in steps.map("measure", partial(sample.measure_part, steps.name, draw), steps.parts):
+            histogram.load(path)
+        characters = wanted * settings.chunk.tokens * sample.CHARACTERS_PER_TOKEN * sample.MARGIN
+        draw = draw._replace(high=histogram.bound(characters, draw.low))
     rounds: list[assemble.Round] = []
     while True:
-        step = len(rounds)
-        reader = partial(read_part, work.name, max_reject_share, BATCH_BYTES, draw)
-        read = work.map(f"read{step}", reader, work.parts)
-        assemble.check_weights(work.name, settings.corpus.weights, read)
-        batches = _batches(con, [*(one.read for one in rounds), read], settings)
-        rounds.append(assemble.Round(read, work.map(f"cut{step}", partial(cut_batch, settings), batches), batches))
+        number = len(rounds)
+        reader = partial(sample.read_part, steps.name, max_reject_share, sample.BATCH_BYTES, draw)
+        read = steps.map(f"read{number}", reader, steps.parts)
+        assemble.check_weights(steps.name, settings.corpus.weights, read)
+        batches = _batches(db, [*(each.read for each in rounds), read], settings)
+        cut = steps.map(f"cut{number}", partial(cut_batch.cut_batch, settings), batches)
+        rounds.append(assemble.Round(read, cut, batches))
         if draw.high == math.inf:
             return rounds
-        found = assemble.chunks(con, rounds)
-        if found >= wanted:
+        documents = assemble.count_documents(db, rounds)
+        if documents >= wanted:
             return rounds
-        needed = wanted * sizes.upto(draw.high) / max(found, 1) * MARGIN
-        draw = draw._replace(low=draw.high, high=sizes.reach(needed, draw.high))
+        characters = wanted * histogram.characters_up_to(draw.high) / max(documents, 1) * sample.MARGIN
+        draw = draw._replace(low=draw.high, high=histogram.bound(characters, draw.high))
 
 
-def _batches(con, read: list[list[Path]], settings: Settings) -> list[Batch]:
-    """The last round's batches, each with the rows left out as duplicates of a document elsewhere, in any round."""
-    from pipelines.corpus.cut_batch import Batch
-
-    paths = [[str(path) for folder in folders for path in sorted(folder.glob("[0-9]*.parquet"))] for folders in read]
-    left_out: dict[str, list[str]] = {}
-    for filename, row in assemble.duplicates(con, [path for one in paths for path in one], settings.corpus.weights):
-        left_out.setdefault(filename, []).append(row)
-    return [Batch(Path(path), tuple(left_out.get(path, ()))) for path in paths[-1]]
+def _batches(db, read: list[list[Path]], settings: Settings) -> list[Batch]:
+    """The last round's batches, each with those of its rows that repeat a document of this or an earlier round."""
+    rounds = [[str(path) for folder in folders for path in sorted(folder.glob("[0-9]*.parquet"))] for folders in read]
+    duplicates: dict[str, list[str]] = {}
+    for path, row in assemble.duplicates(db, [path for paths in rounds for path in paths], settings.corpus.weights):
+        duplicates.setdefault(path, []).append(row)
+    return [Batch(Path(path), tuple(duplicates.get(path, ()))) for path in rounds[-1]]
 
 
 if __name__ == "__main__":

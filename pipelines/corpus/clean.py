@@ -1,4 +1,4 @@
-"""Wikitext to plain text: prose, section titles and lists stay, a line each; markup, tables and references go."""
+"""Turn wikitext into plain text: prose, section titles and list items stay, one per line; markup and tables go."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pipelines.corpus.markup import DROPPED_TAGS, BadWikitext, restored, without
 from pipelines.corpus.templates import template_text
 
 MEDIA = re.compile(r"\s*(file|image|media|category)\s*:", re.IGNORECASE)
-INTERWIKI = re.compile(r"[a-z]{2,3}(-[a-z]+)*:\S")  # [[de:Titel]]: a link to another language's article, not shown
-HEADING = "\x00"  # stands before a section title, repeated by its level, until empty sections are dropped
+INTERWIKI = re.compile(r"[a-z]{2,3}(-[a-z]+)*:\S")  # [[de:Titel]], a link to the article in another language
+HEADING = "\x00"  # marks a section title, as often as its level, until empty sections are dropped
 MAGIC_WORD = re.compile(r"__[A-Z]+__")
-TABLE_LINE = re.compile(r"\n[^\S\n]*(?:\{\||\||!).*")  # where a table's markup is unbalanced
-EMPTY_BRACKETS = re.compile(r"\((?:[\s,;:/]|or|and)*\)")  # "(; )": what a dropped pronunciation leaves
+TABLE_LINE = re.compile(r"\n[^\S\n]*(?:\{\||\||!).*")  # of a table with unbalanced markup
+EMPTY_BRACKETS = re.compile(r"\((?:[\s,;:/]|or|and)*\)")  # "(; )" is left when a pronunciation is dropped
 OPEN_BRACKET = re.compile(r"\(\s*[,;:]+\s*")
 OTHER_SPACE = re.compile(r"[\t\u00a0\u2000-\u200a\u202f\u3000]")
 
@@ -34,13 +34,13 @@ CLOSE = frozenset(
     {tokens.TemplateClose, tokens.ArgumentClose, tokens.WikilinkClose, tokens.ExternalLinkClose, tokens.HTMLEntityEnd}
     | {tokens.HeadingEnd, tokens.CommentEnd, tokens.TagCloseClose, tokens.TagCloseSelfclose}
 )
-Fields = list[tuple[type, list[str]]]  # the texts of a construct, each with the kind of token that it follows
+Fields = list[tuple[type, list[str]]]  # a construct's texts, each with the kind of token before it
 
 
 def wikitext_to_text(wikitext: str) -> str:
-    """Plain text of one page, lines separated by newlines; empty where nothing but markup is there.
+    """The plain text of one page, in lines; empty if the page has nothing but markup.
 
-    Time and memory are bounded by the length of the page. Raises BadWikitext where it can't be parsed.
+    Time and memory grow with the length of the page only. Raises BadWikitext if the page can't be parsed.
     """
     prose = without_dropped(wikitext.replace(HEADING, ""))
     try:
@@ -52,9 +52,9 @@ def wikitext_to_text(wikitext: str) -> str:
 
 
 def _visible(stream: Iterable[tokens.Token]) -> str:
-    """The text that a reader sees of the parser's tokens: its tree of nodes takes four times as long as the parsing."""
+    """The text that a reader sees, from the parser's tokens. (Its tree of nodes would take four times as long.)"""
     outer: list[tuple[tokens.Token, Fields, list[str]]] = []
-    opened = tokens.Text()  # what the construct we are in began with; none yet
+    opened = tokens.Text()  # the token that opened the innermost construct; Text stands for none
     fields: Fields = []
     parts: list[str] = []
     for token in stream:
@@ -106,7 +106,7 @@ def _entity(_: tokens.Token, fields: Fields) -> str:
     try:
         entity = HTMLEntity(value, kind is tokens.HTMLEntityStart, kind is tokens.HTMLEntityHex)
         return entity.normalize().replace(HEADING, "").encode("utf-8", "ignore").decode("utf-8")
-    except (ValueError, KeyError, OverflowError):  # &#xFFFFFFFF; and the like name no character
+    except (ValueError, KeyError, OverflowError):  # not a character, such as &#xFFFFFFFF;
         return ""
 
 
@@ -133,7 +133,7 @@ SHOWN: dict[type, Callable[[tokens.Token, Fields], str]] = {
 
 
 def _lines(text: str) -> list[str]:
-    """Lines that hold something, with whitespace normalised and the remains of dropped markup removed."""
+    """The lines that have text, with normal whitespace and without the remains of dropped markup."""
     text = OTHER_SPACE.sub(" ", OPEN_BRACKET.sub("(", _without_empty_brackets(TABLE_LINE.sub("\n", f"\n{text}"))))
     while "  " in text:
         text = text.replace("  ", " ")
@@ -142,7 +142,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _without_empty_brackets(text: str) -> str:
-    """Drop them with the space before: a pattern that began with it would be tried at every space of the page."""
+    """Drop empty brackets and the space before them, which is not in the pattern, so that the search stays fast."""
     parts, at = [], 0
     for brackets in EMPTY_BRACKETS.finditer(text):
         parts.append(text[at : brackets.start()].rstrip())
@@ -151,9 +151,12 @@ def _without_empty_brackets(text: str) -> str:
 
 
 def _without_empty_sections(lines: list[str]) -> str:
-    """Drop a section title with no text before the next title of its own or a higher level; join the lines."""
+    """Join the lines, without the titles of empty sections.
+
+    A section is empty if no text follows its title before the next title of the same or a higher level.
+    """
     kept: list[str] = []
-    following = 0  # level of the kept line that follows: 0 at the end, 99 for text
+    following = 0  # level of the next line that is kept: 0 at the end of the page, 99 for text
     for line in reversed(lines):
         title = line.lstrip(HEADING)
         level = len(line) - len(title) or 99

@@ -1,4 +1,4 @@
-"""Where texts are cut into pieces of exactly n tokens: never inside a character, nothing lost (REPLUG, section 5)."""
+"""Cut texts into pieces of exactly n tokens, never inside a character and without losing a byte (REPLUG, section 5)."""
 
 from __future__ import annotations
 
@@ -10,74 +10,70 @@ from pipelines.corpus.token_bytes import Tokens
 
 
 class Pieces(NamedTuple):
-    """Pieces of some texts in the texts' order; all (pieces,) int64."""
+    """Pieces of several texts, in the texts' order; each column is (pieces,) int64."""
 
-    text: np.ndarray  # which text it is from
-    tokens: np.ndarray  # how many it has
-    begin: np.ndarray  # bytes, in all texts' data
-    end: np.ndarray
+    text: np.ndarray  # the number of the text that the piece is from
+    tokens: np.ndarray  # tokens of the piece
+    begin: np.ndarray  # first byte, in `Tokens.data`
+    end: np.ndarray  # byte behind the last one, in `Tokens.data`
 
 
-def cut_texts(tokens: Tokens, wanted: np.ndarray, size: int, least: int, short: str) -> Pieces:
-    """Cut the texts that `wanted` (texts,) bool names into pieces of `size` tokens, as `cut_tokens` does one text.
+def cut_texts(tokens: Tokens, wanted: np.ndarray, size: int, min_tokens: int, short: str) -> Pieces:
+    """Cut the texts for which `wanted` (texts,) bool is true into pieces of `size` tokens; see `cut_tokens`.
 
-    All texts at once, but for those where a cut would fall inside a character.
+    All texts are cut at once by array operations, except those where a cut would fall inside a character.
     """
     firsts = np.cumsum(tokens.counts) - tokens.counts
     counts = np.where(wanted, tokens.counts, 0)
     numbers = -(-counts // size)
-    cut_last = (numbers - 1) * size
-    last = counts - cut_last
-    too_short = (last < least) & (numbers > 1)
-    totals = counts - np.where(too_short & (short == "drop"), last, 0)
-    numbers = np.where(counts < least, 0, numbers - too_short)
-    text, begin = _numbered(numbers)
-    begin = begin * size
+    last_begin = (numbers - 1) * size
+    last_size = counts - last_begin
+    too_short = (last_size < min_tokens) & (numbers > 1)
+    totals = counts - np.where(too_short & (short == "drop"), last_size, 0)
+    numbers = np.where(counts < min_tokens, 0, numbers - too_short)
+    text = np.repeat(np.arange(len(numbers)), numbers)
+    begin = (np.arange(len(text)) - np.repeat(np.cumsum(numbers) - numbers, numbers)) * size
     end = np.where(begin == (numbers[text] - 1) * size, totals[text], begin + size)
-    joined = np.flatnonzero(too_short)  # the cut before a last piece that is too short counts, though nobody sees it
-    cuts = np.concatenate([firsts[text] + end, (firsts + cut_last)[joined]])
-    moved = np.unique(np.concatenate([text, joined])[tokens.ends[cuts - 1] < 0])
-    if len(moved):
-        regular = ~np.isin(text, moved)
+    # A last piece that is too short is no piece, but a cut before it that moves changes how short it is.
+    ending_short = np.flatnonzero(too_short)
+    cuts = np.concatenate([firsts[text] + end, (firsts + last_begin)[ending_short]])
+    irregular = np.unique(np.concatenate([text, ending_short])[tokens.ends[cuts - 1] < 0])
+    if len(irregular):
+        regular = ~np.isin(text, irregular)
         ranges = [
-            cut_tokens(tokens.ends[first : first + count], size, least, short)
-            for first, count in zip(firsts[moved], counts[moved], strict=True)
+            cut_tokens(tokens.ends[first : first + count], size, min_tokens, short)
+            for first, count in zip(firsts[irregular], counts[irregular], strict=True)
         ]
-        text = np.concatenate([text[regular], np.repeat(moved, list(map(len, ranges)))])
-        begin, end = (
-            np.concatenate([regular_part[regular], *(own[:, column] for own in ranges)])
-            for column, regular_part in enumerate((begin, end))
-        )
+        text = np.concatenate([text[regular], np.repeat(irregular, list(map(len, ranges)))])
+        begin = np.concatenate([begin[regular], *(pieces[:, 0] for pieces in ranges)])
+        end = np.concatenate([end[regular], *(pieces[:, 1] for pieces in ranges)])
         order = np.argsort(text, kind="stable")
         text, begin, end = text[order], begin[order], end[order]
-    return Pieces(text, end - begin, *(token_bytes(tokens, firsts, text, cut) for cut in (begin, end)))
+    return Pieces(text, end - begin, *(byte_cuts(tokens, firsts, text, cut) for cut in (begin, end)))
 
 
-def _numbered(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each text's things, `counts` of them: (text, number within the text)."""
-    text = np.repeat(np.arange(len(counts)), counts)
-    return text, np.arange(len(text)) - np.repeat(np.cumsum(counts) - counts, counts)
+def byte_cuts(tokens: Tokens, firsts: np.ndarray, text: np.ndarray, cuts: np.ndarray) -> np.ndarray:
+    """The bytes, in `Tokens.data`, of the token boundaries `cuts` in the texts `text`, both (cuts,) int64.
 
-
-def token_bytes(tokens: Tokens, firsts: np.ndarray, text: np.ndarray, cuts: np.ndarray) -> np.ndarray:
-    """Bytes of the token boundaries `cuts` of the texts `text`; 0 is a text's start, whatever its first token spans."""
+    `firsts` (texts,) is the number of each text's first token. Boundary 0 is the text's start.
+    """
     starts = np.cumsum(tokens.sizes) - tokens.sizes
     return np.where(cuts == 0, starts[text], tokens.ends[firsts[text] + np.maximum(cuts, 1) - 1])
 
 
-def cut_tokens(ends: np.ndarray, tokens: int, min_tokens: int, short: str) -> np.ndarray:
-    """(pieces, 2) int64 token ranges of `tokens` tokens each, from one text's `Tokens.ends`.
+def cut_tokens(ends: np.ndarray, size: int, min_tokens: int, short: str) -> np.ndarray:
+    """Token ranges of `size` tokens each, (pieces, 2) int64, from one text's `Tokens.ends`.
 
-    A cut that would fall inside a character moves back to its beginning (forward where the character alone is longer
-    than a piece). A last piece shorter than `min_tokens` joins the one before (`short` = "merge") or is left out
-    ("drop"); a text shorter than `min_tokens` has no piece.
+    A cut that would fall inside a character moves back to the character's beginning, or forward to its end if the
+    character alone is longer than a piece. A last piece shorter than `min_tokens` joins the piece before it (`short` is
+    "merge") or is left out ("drop"). A text shorter than `min_tokens` has no piece.
     """
     total = len(ends)
     if total < min_tokens:
         return np.empty((0, 2), dtype=np.int64)
     cuts = [0]
-    while total - cuts[-1] > tokens:
-        cuts.append(_allowed(ends, cuts[-1], cuts[-1] + tokens))
+    while total - cuts[-1] > size:
+        cuts.append(_allowed(ends, cuts[-1], cuts[-1] + size))
     if total - cuts[-1] < min_tokens:
         if short == "merge":
             cuts.pop()
@@ -88,9 +84,10 @@ def cut_tokens(ends: np.ndarray, tokens: int, min_tokens: int, short: str) -> np
 
 
 def windows(ends: np.ndarray, context: int, continuation: int, most: int) -> np.ndarray:
-    """(windows, 3) int64: begin, middle and end tokens of the first `most` stretches of context + continuation tokens.
+    """The first `most` windows of a context and its continuation, (windows, 3) int64: begin, middle and end token.
 
-    Both parts have their full length, but for the few tokens by which a cut moved out of a character; none is empty.
+    The windows don't overlap. Both parts have their full length, except where a cut moved out of a character; none is
+    empty.
     """
     rows: list[tuple[int, int, int]] = []
     begin = 0
@@ -105,9 +102,10 @@ def windows(ends: np.ndarray, context: int, continuation: int, most: int) -> np.
 
 
 def windows_throughout(ends: np.ndarray, context: int, continuation: int) -> np.ndarray:
-    """(windows, 3) int64 as `windows`, but overlapping: every token behind the first `context` is in one continuation.
+    """Windows over all of a text, (windows, 3) int64 as `windows` gives: for the perplexity of a published test split.
 
-    The last continuation is as long as the text. So the perplexity of a published test split can be told in full.
+    Contexts overlap, so that every token behind the first `context` tokens is in exactly one continuation. The last
+    continuation ends with the text and may be shorter.
     """
     rows: list[tuple[int, int, int]] = []
     middle = _allowed(ends, 0, context) if len(ends) > context else len(ends)
@@ -122,7 +120,7 @@ def windows_throughout(ends: np.ndarray, context: int, continuation: int) -> np.
 
 
 def _allowed(ends: np.ndarray, begin: int, cut: int) -> int:
-    """The last token boundary in (begin, cut] that isn't inside a character; failing that, the first behind `cut`."""
+    """The last token boundary in (begin, cut] that isn't inside a character; if there is none, the next after `cut`."""
     moved = cut
     while moved > begin and ends[moved - 1] < 0:
         moved -= 1

@@ -1,4 +1,4 @@
-"""One batch of raw documents to chunks and queries: clean, tokenise, cut (REPLUG, section 5)."""
+"""One batch of raw source documents, cleaned, tokenised and cut into documents and queries (REPLUG, section 5)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pipelines import catalogue, draws, params
 from pipelines.corpus import cut, sample
 from pipelines.corpus.clean import BadWikitext, wikitext_to_text
-from pipelines.corpus.query_split import PERMUTATIONS, bands, signatures
+from pipelines.corpus.near_duplicates import PERMUTATIONS, bands, signatures
 from pipelines.corpus.token_bytes import Encoder, Tokens, open_encoder
 from pipelines.sources.rejects import Rejects
 
@@ -28,7 +28,7 @@ QUERIES = pa.schema(
      ("context", pa.string()), ("continuation", pa.string())]
 )  # fmt: skip
 SOURCES = pa.schema(
-    [("source_document", pa.string()), ("side", pa.string()), ("key", pa.float64()), ("chunks", pa.int64()),
+    [("source_document", pa.string()), ("split", pa.string()), ("key", pa.float64()), ("chunks", pa.int64()),
      ("signature", pa.list_(pa.uint32(), PERMUTATIONS)), ("bands", pa.list_(pa.uint64()))]
 )  # fmt: skip
 
@@ -46,48 +46,42 @@ class Settings(NamedTuple):
 
 class Batch(NamedTuple):
     path: Path
-    duplicates: tuple[str, ...]  # "file:row" of documents that are left out
+    duplicates: tuple[str, ...]  # "file:row" of the documents that are left out
 
 
 def cut_batch(settings: Settings, batch: Batch, out: Path) -> None:
-    """Write a folder: docs.parquet, queries.parquet with a draw, sources.parquet, rejects.parquet."""
-    # A batch is one process's work; the libraries' own threads would only stand in the others' way.
+    """Write the folder `out`: docs.parquet, queries.parquet, sources.parquet and rejects.parquet.
+
+    sources.parquet has a row for each source document that gave at least one document or query.
+    """
+    # A batch is the work of one process; threads of the libraries would only compete with the other processes.
     os.environ["TOKENIZERS_PARALLELISM"], os.environ["RAYON_NUM_THREADS"] = "false", "1"
     out.mkdir()
-    rejects = Rejects(1.0)  # the share is judged over the whole corpus
+    rejects = Rejects(1.0)  # the share of bad rows is checked over the whole corpus
     rows, texts = _texts(settings.name, batch, rejects)
-    names = rows["source_document"].to_pylist()
-    sides = np.array(rows["side"].to_pylist(), "U")
-    keys = _keys(settings, names, rows["source"].to_pylist())
+    splits = np.array(rows["split"].to_pylist(), "U")
+    keys = _keys(settings, rows)
     tokens = _encoder(settings.tokenizer)(texts)
     chunk = settings.chunk
-    pieces = cut.cut_texts(tokens, sides == "corpus", chunk.tokens, chunk.min_tokens, chunk.short)
-    pq.write_table(_docs(rows, keys, tokens, pieces), out / "docs.parquet", compression="zstd")
-    queries, windows = _queries(settings, rows, tokens, sides)
-    pq.write_table(queries, out / "queries.parquet", compression="zstd")
-    chunks = np.bincount(pieces.text, minlength=len(names))
-    found = np.flatnonzero(chunks + windows)
+    pieces = cut.cut_texts(tokens, splits == "corpus", chunk.tokens, chunk.min_tokens, chunk.short)
+    queries, windows = _queries(settings, rows, tokens, splits)
+    chunks = np.bincount(pieces.text, minlength=len(texts))
     for i in np.flatnonzero(chunks + windows == 0):
-        where = rows["file"][i].as_py(), rows["row"][i].as_py()
-        rejects.add(*where, f"too_short_for_{sides[i]}", f"{tokens.counts[i]} tokens")
-    columns = [
-        [names[i] for i in found],
-        sides[found].tolist(),
-        keys[found],
-        chunks[found],
-        *_similar(settings, tokens),
-    ]
-    columns[4:] = [column.take(pa.array(found)) for column in columns[4:]]
-    pq.write_table(pa.table(columns, schema=SOURCES), out / "sources.parquet", compression="zstd")
+        place = rows["file"][i].as_py(), rows["row"][i].as_py()
+        rejects.add(*place, f"too_short_for_{splits[i]}", f"{tokens.counts[i]} tokens")
+    columns = [rows["source_document"], splits.tolist(), keys, chunks, *_signatures(settings, tokens)]
+    sources = pa.table(columns, schema=SOURCES).take(pa.array(np.flatnonzero(chunks + windows)))
+    for name, table in {"docs": _docs(rows, keys, tokens, pieces), "queries": queries, "sources": sources}.items():
+        pq.write_table(table, out / f"{name}.parquet", compression="zstd")
     rejects.write(out / "rejects.parquet")
 
 
 def _texts(name: str, batch: Batch, rejects: Rejects) -> tuple[pa.Table, list[str]]:
-    """The batch's rows that are no duplicates and have a text, without and with it: what offsets count in."""
+    """The batch's rows that are not duplicates and have a text, without the column `text`; and their clean texts."""
     table = pq.read_table(batch.path)
     if batch.duplicates:
-        where = pc.binary_join_element_wise(table["file"], table["row"].cast(pa.string()), ":")
-        table = table.filter(pc.invert(pc.is_in(where, pa.array(batch.duplicates))))
+        places = pc.binary_join_element_wise(table["file"], table["row"].cast(pa.string()), ":")
+        table = table.filter(pc.invert(pc.is_in(places, pa.array(batch.duplicates))))
     texts = table["text"].to_pylist()
     if catalogue.DATASETS[name].title_first:
         columns = [table[column].to_pylist() for column in ("file", "row", "title", "text", "wikitext")]
@@ -97,7 +91,7 @@ def _texts(name: str, batch: Batch, rejects: Rejects) -> tuple[pa.Table, list[st
 
 
 def _page(rejects: Rejects, file: str, row: int, title: str, text: str, wikitext: bool) -> str:
-    """A page begins with its title, so that its first chunk holds it."""
+    """The page's plain text behind its title, so that the first document has the title; "" for a rejected page."""
     try:
         text = wikitext_to_text(text) if wikitext else text
     except BadWikitext as error:
@@ -108,13 +102,13 @@ def _page(rejects: Rejects, file: str, row: int, title: str, text: str, wikitext
     return f"{title}\n{text}" if text else ""
 
 
-def _keys(settings: Settings, names: list[str], sources: list[str]) -> np.ndarray:
-    """The documents' keys, see `sample`, where the corpus is capped and they are needed; else 0."""
-    corpus = settings.corpus
-    if corpus.documents is None:
-        return np.zeros(len(names))
-    weights = (sample.weight_of(corpus.weights, source) for source in sources)
-    return np.array([sample.key(settings.seed, *one) for one in zip(names, weights, strict=True)], dtype=np.float64)
+def _keys(settings: Settings, rows: pa.Table) -> np.ndarray:
+    """The source documents' keys (see `sample`), (source documents,) float64; 0 if the corpus has no cap."""
+    if settings.corpus.documents is None:
+        return np.zeros(len(rows))
+    weights = [sample.weight_of(settings.corpus.weights, source) for source in rows["source"].to_pylist()]
+    pairs = zip(rows["source_document"].to_pylist(), weights, strict=True)
+    return np.array([sample.sampling_key(settings.seed, *pair) for pair in pairs], dtype=np.float64)
 
 
 @lru_cache(maxsize=1)
@@ -123,19 +117,16 @@ def _encoder(folder: Path) -> Encoder:
 
 
 def _docs(rows: pa.Table, keys: np.ndarray, tokens: Tokens, pieces: cut.Pieces) -> pa.Table:
-    # Arrow strings are one buffer and its bounds. Between two pieces stands what is in neither, as a rule nothing.
+    # An Arrow array of strings is one buffer and its bounds. Every other string is a piece; those between hold the
+    # bytes between two pieces, of which there are as a rule none.
     bounds = np.stack([pieces.begin, pieces.end], axis=1).ravel()
     buffers = (pa.py_buffer(bounds), pa.py_buffer(tokens.data))
-    texts = pa.LargeStringArray.from_buffers(max(len(bounds) - 1, 0), *buffers).take(
-        pa.array(np.arange(0, len(bounds), 2))
-    )
+    strings = pa.LargeStringArray.from_buffers(max(len(bounds) - 1, 0), *buffers)
     offsets = pieces.begin - (np.cumsum(tokens.sizes) - tokens.sizes)[pieces.text]
-    own = {
-        name: rows[name].take(pa.array(pieces.text)).combine_chunks() for name in ("source", "title", "source_document")
-    }
-    columns = own | {
-        "id": pc.binary_join_element_wise(own["source_document"], pa.array(offsets).cast(pa.string()), ":"),
-        "text": texts.cast(pa.string()),
+    copied = rows.select(["source", "title", "source_document"]).take(pa.array(pieces.text)).combine_chunks()
+    columns = dict(zip(copied.column_names, copied.columns, strict=True)) | {
+        "id": pc.binary_join_element_wise(copied["source_document"], pa.array(offsets).cast(pa.string()), ":"),
+        "text": strings.take(pa.array(np.arange(0, len(bounds), 2))).cast(pa.string()),
         "tokens": pieces.tokens.astype(np.int32),
         "offset": offsets,
         "key": keys[pieces.text],
@@ -143,36 +134,38 @@ def _docs(rows: pa.Table, keys: np.ndarray, tokens: Tokens, pieces: cut.Pieces) 
     return pa.table([columns[name] for name in DOCS.names], schema=DOCS)
 
 
-def _queries(settings: Settings, rows: pa.Table, tokens: Tokens, sides: np.ndarray) -> tuple[pa.Table, np.ndarray]:
-    """The queries, each with `draw`, a uniform number that its id decides; and how many each document has."""
+def _queries(settings: Settings, rows: pa.Table, tokens: Tokens, splits: np.ndarray) -> tuple[pa.Table, np.ndarray]:
+    """The queries, each with `draw`, a hash of (seed, query id); and each source document's number of queries."""
     queries, starts = settings.queries, np.cumsum(tokens.sizes) - tokens.sizes
+    lengths = queries.context_tokens, queries.continuation_tokens
     firsts = np.cumsum(tokens.counts) - tokens.counts
-    found, numbers = [], np.zeros(len(sides), dtype=np.int64)
-    for i in np.flatnonzero(sides != "corpus"):
+    found, numbers = [], np.zeros(len(splits), dtype=np.int64)
+    for i in np.flatnonzero(splits != "corpus"):
         ends = tokens.ends[firsts[i] : firsts[i] + tokens.counts[i]]
-        lengths = queries.context_tokens, queries.continuation_tokens
-        whole = settings.corpus.query_files is not None
-        own = cut.windows_throughout(ends, *lengths) if whole else cut.windows(ends, *lengths, queries.per_document)
-        numbers[i] = len(own)
+        if settings.corpus.query_files is None:
+            windows = cut.windows(ends, *lengths, queries.per_document)
+        else:
+            windows = cut.windows_throughout(ends, *lengths)
+        numbers[i] = len(windows)
         name, source = rows["source_document"][i].as_py(), rows["source"][i].as_py()
-        cuts = cut.token_bytes(tokens, firsts, np.full(own.size, i), own.ravel()).reshape(-1, 3)
+        cuts = cut.byte_cuts(tokens, firsts, np.full(windows.size, i), windows.ravel()).reshape(-1, 3)
         for begin, middle, end in cuts.tolist():
             parts = (tokens.data[begin:middle].decode(), tokens.data[middle:end].decode())
-            found.append((f"{name}:{begin - starts[i]}", str(sides[i]), name, source, *parts))
+            found.append((f"{name}:{begin - starts[i]}", str(splits[i]), name, source, *parts))
     columns = list(zip(*found, strict=True)) or [()] * len(QUERIES)
     table = pa.table([pa.array(column, pa.string()) for column in columns], schema=QUERIES)
     return table.append_column("draw", pa.array(draws.uniforms(settings.seed, "queries", columns[0]))), numbers
 
 
-def _similar(settings: Settings, tokens: Tokens) -> tuple[pa.Array, pa.Array]:
-    """Every document's signature and its bands; null for a corpus without queries, which needs none."""
+def _signatures(settings: Settings, tokens: Tokens) -> tuple[pa.Array, pa.Array]:
+    """Every text's signature and bands (see `near_duplicates`); null for a corpus without queries."""
     texts = len(tokens.counts)
     if not settings.corpus.has_queries or texts == 0:
         return tuple(pa.nulls(texts, SOURCES.field(name).type) for name in ("signature", "bands"))
-    own = signatures(tokens.ids, tokens.counts)
-    parts = bands(own, settings.queries.near_duplicate)
-    bounds = pa.array(np.arange(texts + 1) * parts.shape[1], pa.int32())
+    signed = signatures(tokens.ids, tokens.counts)
+    banded = bands(signed, settings.queries.near_duplicate)
+    bounds = pa.array(np.arange(texts + 1) * banded.shape[1], pa.int32())
     return (
-        pa.FixedSizeListArray.from_arrays(pa.array(own.ravel()), PERMUTATIONS),
-        pa.ListArray.from_arrays(bounds, pa.array(parts.ravel())),
+        pa.FixedSizeListArray.from_arrays(pa.array(signed.ravel()), PERMUTATIONS),
+        pa.ListArray.from_arrays(bounds, pa.array(banded.ravel())),
     )

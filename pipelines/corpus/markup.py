@@ -1,8 +1,8 @@
-"""Wikitext without what holds no prose (templates, tables, references, comments), cut out in one linear look.
+"""Cut the markup without prose (templates, tables, references, comments) out of wikitext, in one linear pass.
 
-A wikitext parser follows every construct that may have begun to the end of the page, and again after giving it up: with
-thousands that never close, two megabytes take it hours. After this look few are left, so that its time is bounded; and
-being rid of most of the markup makes it several times as fast on ordinary pages.
+Without this pass, two megabytes of wikitext can take the parser hours: it follows every construct that may have begun
+to the end of the page, and does so again after giving it up. Few constructs are left after this pass, so that the
+parser's time is bounded, and ordinary pages are parsed several times as fast.
 """
 
 from __future__ import annotations
@@ -13,54 +13,37 @@ from mwparserfromhell.definitions import PARSER_BLACKLIST
 
 from pipelines.corpus.templates import is_kept
 
-# Tags whose content is no prose of the article.
+# Tags whose content is dropped, because it is not prose.
 DROPPED_TAGS = frozenset(
     {"ref", "references", "table", "gallery", "imagemap", "timeline", "score", "math", "chem", "ce", "graph", "hiero"}
     | {"syntaxhighlight", "source", "mapframe", "templatestyles", "style", "script", "section", "indicator"}
     | {"noinclude", "includeonly", "inputbox", "categorytree", "templatedata"}
 )
-RAW_TAGS = frozenset(PARSER_BLACKLIST)  # between them nothing is markup
-# All other tags go and leave their content; what looks like a tag and isn't one of these is text.
+RAW_TAGS = frozenset(PARSER_BLACKLIST)  # their content is not parsed as markup
+# Of these tags the content stays. Anything with another name that looks like a tag is text.
 LINE_BREAKS = frozenset(
     {"br", "hr", "p", "div", "center", "blockquote", "poem", "ol", "ul", "dl", "li", "dt", "dd", "tr", "td", "th"}
     | {"caption", "h1", "h2", "h3", "h4", "h5", "h6"}
 )
 INLINE_TAGS = frozenset(
-    {
-        "b",
-        "i",
-        "u",
-        "s",
-        "em",
-        "strong",
-        "small",
-        "big",
-        "sub",
-        "sup",
-        "span",
-        "font",
-        "code",
-        "tt",
-        "kbd",
-        "samp",
-        "var",
-    }
+    {"b", "i", "u", "s", "em", "strong", "small", "big", "sub", "sup", "span", "font", "code", "tt", "kbd", "samp"}
     | {"del", "ins", "strike", "cite", "dfn", "abbr", "q", "mark", "time", "data", "bdi", "bdo", "wbr", "onlyinclude"}
-    | {"ruby", "rb", "rp", "rt", "rtc"}
+    | {"var", "ruby", "rb", "rp", "rt", "rtc"}
 )
-# What takes the place of something cut out, so that what stood around it makes no new mark; and of a "<" that is text.
+# Placeholders for a cut that ends a line, for any other cut, and for a "<" that is text. Without them the text around a
+# cut could join to new markup.
 LINE, GAP, LESS = "\x01", "\x02", "\x03"
-DEEPEST = 100  # constructs within one another: the parser gives up there, and real pages have some 20
-UNCLOSED = 100  # of a page; each may cost the parser a look at the whole page
-MARKS = r"""  # every alternative begins with a character of its own, no group: that makes the search fast
+DEEPEST = 100  # nested constructs: the parser gives up there, and real pages have about 20
+UNCLOSED = 100  # constructs of a page that are never closed; for each, the parser may read the whole page again
+MARKS = r"""  # the search is fast because each alternative begins with a character and not with a group
     \{\{+ | \}\}+ | \[\[(?:LINK(?:[^][{}<\n]*+\[\[LINK)*+)? | \]\] | \[(?=[a-zA-Z]+:|//) | \] |
     \n[ :\t]*\{\| | \n[ \t]*\|\}(?!\}) |
     <(/?)([a-zA-Z][a-zA-Z0-9]*)(?:[\s/][^<>]*)?(>?)""".replace("LINK", r"[^][{}<\n]*+\]\]")
 MARK = re.compile(MARKS, re.VERBOSE)
 MARK_OR_LINE = re.compile(MARKS + r" | \n", re.VERBOSE)
-# "^" would be tried at every character; a line break is searched for, and stands before the first line too.
+# This begins with the line break before a line, because a pattern with "^" would be tried at every character.
 LIST_MARKS = re.compile(r"\n[*#:;]+")
-TABLE = re.compile(r"\n[^\S\n]*\{\|")  # one never closed
+TABLE = re.compile(r"\n[^\S\n]*\{\|")  # a table that is never closed
 
 
 class BadWikitext(ValueError):
@@ -68,49 +51,49 @@ class BadWikitext(ValueError):
 
 
 def without_dropped(wikitext: str) -> str:
-    """The page without comments, templates (but those in `templates`), arguments, tables, tags and list marks.
+    """The page without comments, templates (except those of `templates`), arguments, tables, tags and list marks.
 
-    LINE, GAP and LESS stand for line breaks, nothing, and "<". Raises BadWikitext where more than UNCLOSED constructs
-    are never closed, or they are nested more than DEEPEST deep.
+    It has placeholders: LINE for a line break, GAP for nothing, LESS for "<". Raises BadWikitext if more than UNCLOSED
+    constructs are never closed, or if more than DEEPEST are nested.
     """
     for mark in (LINE, GAP, LESS):
         wikitext = wikitext.replace(mark, "")
-    text = _Look(_without_comments(wikitext)).prose()
+    text = _MarkupPass(_without_comments(wikitext)).prose()
     return TABLE.sub("\n|", LIST_MARKS.sub("\n", text))
 
 
 def restored(text: str) -> str:
-    """Visible text with what LINE, GAP and LESS stand for."""
+    """The text with its placeholders LINE, GAP and LESS replaced."""
     return text.replace(LINE, "\n").replace(GAP, "").replace(LESS, "<")
 
 
-class _Look:
-    """One pass over a page's marks, with a stack of what is open."""
+class _MarkupPass:
+    """One pass over the marks of a page, with a stack of the constructs that are open."""
 
     def __init__(self, text: str) -> None:
         self._text = "\n" + text
-        self._stack: list[tuple[str, int, int]] = []  # mark, where it begins and ends
-        self._cuts: list[tuple[int, int, str]] = []  # begin, end, what takes its place
-        self._depth = self._unclosed = 0  # tags aside
-        self._long = 0  # templates kept that have line breaks: their lines may look like other marks to the parser
-        self._no_end: set[str] = set()  # raw tags of which no end follows
+        self._stack: list[tuple[str, int, int]] = []  # mark, begin, end
+        self._cuts: list[tuple[int, int, str]] = []  # begin, end, placeholder
+        self._depth = self._unclosed = 0  # of constructs that are not tags
+        self._long = 0  # kept templates of several lines; the parser may take their lines for other marks
+        self._no_end: set[str] = set()  # raw tags whose end does not follow any more
 
     def prose(self) -> str:
         at = 0
-        # The end of a line says something within a web address only, and every third mark would be one.
+        # Line breaks matter inside web addresses only. Elsewhere they are not searched for, to have fewer marks.
         while match := (MARK_OR_LINE if self._stack and self._stack[-1][0] == "[" else MARK).search(self._text, at):
             at = self._mark(match)
         while self._stack:
             self._give_up()
         parts, at = [], 0
-        for begin, end, instead in sorted(self._cuts, key=lambda cut: (cut[0], -cut[1])):
-            if begin >= at:  # else it is within the cut before
-                parts += self._text[at:begin], instead
+        for begin, end, placeholder in sorted(self._cuts, key=lambda cut: (cut[0], -cut[1])):
+            if begin >= at:  # else this cut is inside the one before
+                parts += self._text[at:begin], placeholder
                 at = end
         return "".join(parts) + self._text[at:]
 
     def _mark(self, match: re.Match[str]) -> int:
-        """Note one mark; return where to go on."""
+        """Process one mark; return the place from which to search for the next one."""
         mark, (begin, end) = match[0], match.span()
         if mark[0] == "<":
             return self._tag(match)
@@ -122,13 +105,13 @@ class _Look:
             self._close_braces(begin, end)
         elif mark[0] == "[":
             if mark[-1] == "]" and self._depth < DEEPEST:
-                return end  # links with no mark in them, as nearly all are
+                return end  # complete links without marks inside, as nearly all links are
             end = begin + len(mark[:2])
             self._push(mark[:2], begin, end)
         elif mark[0] == "]":
             self._pop("[[" if mark == "]]" else "[")
         else:
-            if self._stack and self._stack[-1][0] == "[":  # a web address ends with the line, closed or not
+            if self._stack and self._stack[-1][0] == "[":  # a web address ends with its line
                 self._give_up()
             if mark[-1] == "|":
                 self._push("{|", begin, end)
@@ -184,7 +167,7 @@ class _Look:
         self._check()
 
     def _pop(self, mark: str) -> tuple[str, int, int] | None:
-        """The innermost open `mark`, given up what is open within it; None where there is none."""
+        """Close the innermost open `mark`, giving up what is open inside it; None if no such mark is open."""
         for back in range(1, min(len(self._stack), DEEPEST) + 1):
             if self._stack[-back][0] == mark:
                 for _ in range(back - 1):
@@ -194,7 +177,7 @@ class _Look:
         return None
 
     def _give_up(self) -> None:
-        if not self._stack.pop()[0].startswith("<"):  # of a tag, the mark was cut when it was met
+        if not self._stack.pop()[0].startswith("<"):  # the mark of a tag has been cut already
             self._depth -= 1
             self._unclosed += 1
             self._check()

@@ -1,30 +1,68 @@
-"""A capped corpus: source documents drawn by weight and hash, of which no more are read than are needed.
+"""The source documents of a corpus: the split of each one, the ones that a capped corpus reads, and reading them.
 
-The keys -ln(u) / weight (Efraimidis and Spirakis, 2006) give all source documents one order, in which the first stay:
-what becomes of one depends on its id, its weight and how far the corpus reaches, not on files, processes or rounds.
+A capped corpus takes source documents in the order of their keys, smallest first. A key is -ln(u) / weight, where u is
+a hash of the document's id (Efraimidis and Spirakis, 2006). So a document's place depends on its id and weight alone,
+not on files, processes or rounds.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from pipelines import draws, params
-from pipelines.corpus.query_split import side
+from pipelines import draws, params, shards
+from pipelines.sources.multistream import Part
+from pipelines.sources.rejects import Rejects
+from pipelines.sources.source_documents import read_raw
 
-BUCKETS = 8192  # of keys: from 2 ** LOWEST up, PER_DOUBLING for each factor of two
+SPLITS = ("corpus", "test", "validation", "train")  # the corpus, and the splits of the queries
+CHARACTERS_PER_TOKEN = 4.0  # a first guess; later rounds use what the rounds before have measured
+MARGIN = 1.1  # how much more text is read than seems to be needed
+BATCH_BYTES = 4_000_000  # of raw text
+BATCH = pa.schema(
+    [("source_document", pa.string()), ("source", pa.string()), ("title", pa.string()), ("text", pa.string()),
+     ("file", pa.string()), ("row", pa.int64()), ("wikitext", pa.bool_()), ("split", pa.string())]
+)  # fmt: skip
+BUCKETS = 8192  # of keys: bucket b ends at 2 ** (LOWEST + b / PER_DOUBLING)
 PER_DOUBLING = 64
 LOWEST = -80
-CHARACTERS_PER_TOKEN = 4.0  # to begin with; later rounds take what was found
-MARGIN = 1.1
+
+
+def assign_split(seed: int, source_document: str, file: str, corpus: params.CorpusOf, queries: params.Queries) -> str:
+    """The split of a source document, one of SPLITS: a hash of (seed, document id) decides.
+
+    Where `corpus.query_files` keeps a published split, the file's name decides instead.
+    """
+    if corpus.query_files is not None:
+        return "test" if fnmatchcase(file, corpus.query_files) else "corpus"
+    if draws.uniform(seed, "query source", source_document) >= corpus.query_share:
+        return "corpus"
+    u = draws.uniform(seed, "query split", source_document)
+    if u < queries.test_share:
+        return "test"
+    return "validation" if u < queries.test_share + queries.validation_share else "train"
+
+
+def weight_of(weights: Mapping[str, float] | None, source: str) -> float:
+    """The weight of a subset's documents: 1 if the corpus has no weights, 0 if they don't name the subset."""
+    return 1.0 if weights is None else weights.get(source, 0.0)
+
+
+def sampling_key(seed: int, source_document: str, weight: float) -> float:
+    """The document's key, 0 or more; documents with small keys are taken first."""
+    return -math.log1p(-draws.uniform(seed, "corpus", source_document)) / weight
 
 
 class Draw(NamedTuple):
-    """Which source documents one round reads: those with low < place <= high."""
+    """The draw of one round, which reads the source documents with low < key <= high."""
 
     seed: int
     corpus: params.CorpusOf
@@ -32,30 +70,20 @@ class Draw(NamedTuple):
     low: float = -1.0
     high: float = math.inf
 
-    def place(self, source_document: str, source: str, side: str) -> float | None:
-        """Its key; 0 for queries' source documents, which are all read; None where its subset has no weight."""
+    def split(self, source_document: str, file: str) -> str:
+        """See `assign_split`."""
+        return assign_split(self.seed, source_document, file, self.corpus, self.queries)
+
+    def key(self, source_document: str, source: str, split: str) -> float | None:
+        """The document's key, or 0 if it gives queries: these are all read. None if its subset has no weight."""
         weight = weight_of(self.corpus.weights, source)
         if weight == 0:
             return None
-        return key(self.seed, source_document, weight) if side == "corpus" else 0.0
-
-    def side(self, source_document: str, file: str) -> str:
-        """See `split.side`."""
-        return side(self.seed, source_document, file, self.corpus, self.queries)
+        return sampling_key(self.seed, source_document, weight) if split == "corpus" else 0.0
 
 
-def weight_of(weights: Mapping[str, float] | None, source: str) -> float:
-    """The weight of a subset's documents: 1 without weights, 0 for a subset that they don't name."""
-    return 1.0 if weights is None else weights.get(source, 0.0)
-
-
-def key(seed: int, source_document: str, weight: float) -> float:
-    """The document's place in the order of drawing, 0 or more; small ones come first."""
-    return -math.log1p(-draws.uniform(seed, "corpus", source_document)) / weight
-
-
-class Sizes:
-    """Characters of the corpus's source documents by key: so many that it doesn't matter that a bucket holds many."""
+class KeyHistogram:
+    """A histogram over the keys of the corpus's source documents, in characters of their texts."""
 
     def __init__(self) -> None:
         self.characters = np.zeros(BUCKETS, dtype=np.int64)
@@ -64,27 +92,27 @@ class Sizes:
         self.characters[_bucket(key)] += characters
 
     def load(self, path: Path) -> None:
-        """Add what another process saved of the files that it read."""
+        """Add the counts that `measure_part` wrote."""
         self.characters += np.frombuffer(path.read_bytes(), dtype=np.int64)
 
-    def reach(self, characters: float, low: float) -> float:
-        """The least bound above `low` with so many characters up to it; infinity where there aren't so many."""
-        upto = np.cumsum(self.characters)
+    def bound(self, characters: float, low: float) -> float:
+        """The smallest bound above `low` with at least so many characters up to it; infinity if there is none."""
+        totals = np.cumsum(self.characters)
         first = 0 if low < 0 else _bucket(low) + 1
-        bucket = max(int(np.searchsorted(upto, characters)), first)
-        return math.inf if bucket >= BUCKETS - 1 or upto[bucket] == upto[-1] else _bound(bucket)
+        bucket = max(int(np.searchsorted(totals, characters)), first)
+        return math.inf if bucket >= BUCKETS - 1 or totals[bucket] == totals[-1] else _bound(bucket)
 
-    def upto(self, high: float) -> int:
-        """Characters of the source documents with keys up to a bound that `reach` gave."""
+    def characters_up_to(self, high: float) -> int:
+        """Characters of the source documents with keys up to `high`, a bound that `bound` gave."""
         return int(self.characters[: BUCKETS if high == math.inf else _bucket(high) + 1].sum())
 
 
 def _bucket(key: float) -> int:
-    """The bucket whose keys are above the last one's bound, and at most its own."""
+    """The bucket that a key is in: the first one whose bound is not below the key."""
     if key <= 2.0**LOWEST:
         return 0
     bucket = min(math.ceil((math.log2(key) - LOWEST) * PER_DOUBLING), BUCKETS - 1)
-    # Rounding must not part a key from its bucket's bound.
+    # The logarithm is rounded, so the bucket may be off by one.
     while bucket > 0 and key <= _bound(bucket - 1):
         bucket -= 1
     while bucket < BUCKETS - 1 and key > _bound(bucket):
@@ -94,3 +122,47 @@ def _bucket(key: float) -> int:
 
 def _bound(bucket: int) -> float:
     return 2.0 ** (LOWEST + bucket / PER_DOUBLING)
+
+
+def measure_part(name: str, draw: Draw, part: Part, out: Path) -> None:
+    """Write the KeyHistogram of one part of a source file to the file `out`."""
+    histogram = KeyHistogram()
+    for document in read_raw(name, part, Rejects(1.0)):
+        split = draw.split(document.source_document, document.file)
+        if key := draw.key(document.source_document, document.source, split):
+            histogram.add(key, len(document.text))
+    out.write_bytes(histogram.characters.tobytes())
+
+
+def read_part(name: str, max_reject_share: float, batch_bytes: int, draw: Draw, part: Part, out: Path) -> None:
+    """Write the drawn documents of one part of a source file to the folder `out`, in batches of about `batch_bytes`.
+
+    The folder gets one file per batch (000000.parquet and so on), rejects.parquet and read.json.
+    """
+    out.mkdir()
+    rejects = Rejects(max_reject_share)
+    batch: list[tuple] = []
+    sources: Counter[str] = Counter()
+    size = batches = 0
+    for document in read_raw(name, part, rejects):
+        sources[document.source] += 1
+        split = draw.split(document.source_document, document.file)
+        key = draw.key(document.source_document, document.source, split)
+        if key is None:
+            rejects.skip("no_weight")
+        elif draw.low < key <= draw.high:
+            batch.append((*document, split))
+            size += len(document.text.encode("utf-8"))
+        if size >= batch_bytes:
+            write_batch(batch, out / f"{batches:06d}.parquet")
+            batch, size, batches = [], 0, batches + 1
+    if batch:
+        write_batch(batch, out / f"{batches:06d}.parquet")
+    rejects.write(out / "rejects.parquet")
+    shards.write_json(out / "read.json", {"read": rejects.read, "skipped": rejects.skipped, "sources": sources})
+
+
+def write_batch(batch: list[tuple], path: Path) -> None:
+    """Write documents, tuples of BATCH's columns, to a Parquet file."""
+    columns = [pa.array(column, field.type) for column, field in zip(zip(*batch, strict=True), BATCH, strict=True)]
+    pq.write_table(pa.table(columns, schema=BATCH), path, compression="zstd")

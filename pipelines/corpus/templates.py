@@ -1,13 +1,13 @@
-"""Templates whose parameters are words of the sentence they stand in, and the text that a reader sees of them.
+"""The templates that are part of a sentence, and the text that a reader sees of them.
 
-All others (infoboxes, citations, notices, pronunciations) are dropped whole.
+All other templates (infoboxes, citations, notices, pronunciations) are dropped.
 """
 
 from __future__ import annotations
 
 import re
 
-# The parameter, counted from 1, that is shown as it stands; -1 is the last.
+# Template -> number of the parameter whose text is shown, counted from 1; -1 is the last one.
 SHOWN = {
     **dict.fromkeys(("lang", "langx"), 2),
     **dict.fromkeys(("transl", "transliteration"), -1),
@@ -25,33 +25,27 @@ FIXED = {
 }
 CIRCA = ("circa", "c.", "ca.")
 CONVERT = ("convert", "cvt")
-LANGUAGE = re.compile(r"lang-[a-z]{2,3}(-[a-z]+)*")  # lang-de and the like: the text is the first parameter
-BETWEEN = {  # in convert, between two numbers of a range
+LANGUAGE = re.compile(r"lang-[a-z]{2,3}(-[a-z]+)*")  # such as lang-de, which shows its first parameter
+BETWEEN = {  # what convert shows between the two numbers of a range
     **{word: f" {word} " for word in ("to", "and", "or", "by")},
     **dict.fromkeys(("-", "\u2013", "to(-)"), "\u2013"),
     **dict.fromkeys(("x", "\u00d7", "*"), " \u00d7 "),
     **dict.fromkeys(("+/-", "\u00b1"), " \u00b1 "),
 }
 UNITS = {"sqmi": "sq mi", "sqft": "sq ft", "cuft": "cu ft", "C": "\u00b0C", "F": "\u00b0F", "K": "K"}
-UNITS |= {
-    "km2": "km\u00b2",
-    "m2": "m\u00b2",
-    "m3": "m\u00b3",
-    "km3": "km\u00b3",
-    "long ton": "long tons",
-    "impgal": "imp gal",
-}
+UNITS |= {"km2": "km\u00b2", "m2": "m\u00b2", "m3": "m\u00b3", "km3": "km\u00b3"}
+UNITS |= {"long ton": "long tons", "impgal": "imp gal"}
 NUMBER = re.compile(r"[-+\u2212]?[\d.,/]+(e[-+]?\d+)?")
 
 
 def is_kept(begin: str) -> bool:
-    """Whether a template that begins with these characters, after its braces, has text."""
+    """Whether a template is shown; `begin` has its first characters, without the braces."""
     name = _name(re.split(r"[|{}]", begin, maxsplit=1)[0])
     return name in SHOWN or name in FIXED or name in CIRCA or name in CONVERT or LANGUAGE.fullmatch(name) is not None
 
 
 def template_text(name: str, parameters: list[tuple[str | None, str]]) -> str:
-    """What a reader sees of the template, from its (name or None, value) parameters; "" where it is none of these."""
+    """The text that a reader sees of a template with these (name or None, value) parameters; "" for a dropped one."""
     name, by_place = _name(name), {}
     for key, value in parameters:
         place = str(len(by_place) + 1) if key is None else key.strip()
@@ -70,7 +64,7 @@ def template_text(name: str, parameters: list[tuple[str | None, str]]) -> str:
 
 
 def _measure(places: list[str]) -> str:
-    """{{convert|5|to|10|km|mi}} is "5 to 10 km", {{convert|5|ft|8|in|m}} "5 ft 8 in": what stands before the result."""
+    """The measure before its conversion: "5 to 10 km" of {{cvt|5|to|10|km|mi}}, "5 ft 8 in" of {{cvt|5|ft|8|in|m}}."""
     text, at = "", 0
     while at + 1 < len(places) and NUMBER.fullmatch(places[at]):
         text += places[at]

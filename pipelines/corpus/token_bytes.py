@@ -1,4 +1,4 @@
-"""Texts to the language model's tokens, in batches, and the bytes where each token ends: what cutting needs."""
+"""Texts as the language model's tokens, and the byte where each token ends: what cutting needs."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from pipelines.corpus.tokenizer import encode, open_tokenizer, stretches
 if TYPE_CHECKING:
     import tokenizers
 
-TOGETHER = 1_000_000  # characters that the slow way tokenises at once
-CONTINUES = 0b10  # the first two bits of a byte that isn't the first of its character
+TOGETHER = 1_000_000  # characters that `_OffsetEncoder` tokenises at once
+CONTINUES = 0b10  # the first two bits of every byte of a character but its first
 
 
 class Tokens(NamedTuple):
-    """The tokens of some texts, one after another, as are the texts' bytes."""
+    """The tokens of several texts, one text after another."""
 
     ids: np.ndarray  # (tokens,) uint32
-    ends: np.ndarray  # (tokens,) int64: the byte before which a cut can be made after the token; -1 inside a character
+    ends: np.ndarray  # (tokens,) int64: the byte of `data` behind the token; -1 if the token ends inside a character
     counts: np.ndarray  # (texts,) int64: tokens of each text
-    data: bytes  # of all texts
+    data: bytes  # the texts in UTF-8
     sizes: np.ndarray  # (texts,) int64: bytes of each text
 
 
@@ -33,35 +33,35 @@ Encoder = Callable[[Sequence[str]], Tokens]
 
 
 def open_encoder(folder: Path) -> Encoder:
-    """The tokenizer of a Hugging Face folder as a function of texts; raises LongtailError as `open_tokenizer`.
+    """The tokenizer of a Hugging Face folder as a function of texts; raises LongtailError as `open_tokenizer` does.
 
-    A byte-level BPE as GPT-2's is run by tiktoken, with the same ids some six times as fast: no offsets are needed, for
-    its tokens spell the text's bytes. Any other goes through `tokenizers` and its offsets.
+    A byte-level BPE like GPT-2's runs in tiktoken, which gives the same ids about six times as fast; its tokens spell
+    the text's bytes, so no offsets are needed. Any other tokenizer runs in `tokenizers`, which gives offsets.
     """
     tokenizer = open_tokenizer(folder)
     ranks = byte_pairs(tokenizer)
-    return _Bytes(ranks) if ranks else _Offsets(tokenizer)
+    return _ByteEncoder(ranks) if ranks else _OffsetEncoder(tokenizer)
 
 
 def byte_pairs(tokenizer: tokenizers.Tokenizer) -> dict[bytes, int] | None:
-    """Token bytes -> id where tiktoken gives the same ids as `tokenizer`, else None.
+    """The id of each token's bytes if tiktoken gives the same ids as `tokenizer`, else None.
 
-    tiktoken joins any two neighbours that make a token, lowest id first; `tokenizers` follows its list of merges. It is
-    the same if ids follow the merges' order, one merge a token, and every token's own bytes are merged to that token:
-    two neighbours that make a token are then always those of its merge.
+    tiktoken joins any two neighbours that make a token, the lowest id first; `tokenizers` follows its list of merges.
+    Both give the same ids if ids have the order of the merges, each token has one merge, and the bytes of every token
+    are merged to that token: two neighbours that make a token are then always those of its merge.
     """
     from tokenizers.pre_tokenizers import ByteLevel
 
-    parts = json.loads(tokenizer.to_str())
-    model, split = parts["model"], parts["pre_tokenizer"] or {}
-    plain = {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges"}
+    config = json.loads(tokenizer.to_str())
+    model, split = config["model"], config["pre_tokenizer"] or {}
+    options = ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "ignore_merges")
+    splitting = split.get("type"), split.get("add_prefix_space"), split.get("use_regex", True)
     if (
         model["type"] != "BPE"
-        or any(model.get(name) for name in plain)
-        or parts["normalizer"] is not None
-        or (split.get("type"), split.get("add_prefix_space"), split.get("use_regex", True))
-        != ("ByteLevel", False, True)
-        or not all(token["special"] for token in parts["added_tokens"])
+        or any(model.get(name) for name in options)
+        or config["normalizer"] is not None
+        or splitting != ("ByteLevel", False, True)
+        or not all(token["special"] for token in config["added_tokens"])
     ):
         return None
     vocabulary = model["vocab"]
@@ -85,7 +85,9 @@ def _letters() -> dict[str, int]:
     return {chr(byte): byte for byte in shown} | {chr(256 + i): byte for i, byte in enumerate(hidden)}
 
 
-class _Bytes:
+class _ByteEncoder:
+    """A byte-level BPE in tiktoken."""
+
     def __init__(self, ranks: dict[bytes, int]) -> None:
         import tiktoken
         from tiktoken_ext.openai_public import r50k_pat_str
@@ -97,9 +99,9 @@ class _Bytes:
         self._lengths[list(ranks.values())] = [len(token) for token in ranks]
 
     def __call__(self, texts: Sequence[str]) -> Tokens:
-        own = [[np.array(self._encode(part), dtype=np.uint32) for _, part in stretches(text)] for text in texts]
-        counts = np.array([sum(map(len, parts)) for parts in own], dtype=np.int64)
-        ids = np.concatenate([np.empty(0, dtype=np.uint32), *(part for parts in own for part in parts)])
+        encoded = [[np.array(self._encode(part), dtype=np.uint32) for _, part in stretches(text)] for text in texts]
+        counts = np.array([sum(map(len, parts)) for parts in encoded], dtype=np.int64)
+        ids = np.concatenate([np.empty(0, dtype=np.uint32), *(part for parts in encoded for part in parts)])
         data, sizes = _joined(texts)
         ends = np.cumsum(self._lengths[ids])
         assert len(data) == (ends[-1] if len(ends) else 0), "tokens don't spell their text"
@@ -107,11 +109,13 @@ class _Bytes:
         return Tokens(ids, np.where(following >> 6 == CONTINUES, -1, ends), counts, data, sizes)
 
 
-class _Offsets:
+class _OffsetEncoder:
+    """Any fast tokenizer, with the offsets of its tokens."""
+
     def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
         from tokenizers.processors import ByteLevel
 
-        # RoBERTa's offsets leave out the space that a token begins with: one that is nothing else would have no bytes.
+        # RoBERTa's offsets leave out a token's leading space, so that a token of nothing else would have no bytes.
         tokenizer.post_processor = ByteLevel(trim_offsets=False)
         self._tokenizer = tokenizer
 
@@ -119,13 +123,13 @@ class _Offsets:
         data, sizes = _joined(texts)
         ids, ends = [np.empty(0, dtype=np.uint32)], [np.empty(0, dtype=np.int64)]
         stops = np.cumsum(sizes)
-        for text, (own, offsets), size, stop in zip(texts, self._encoded(texts), sizes, stops, strict=True):
-            bounds = token_ends(offsets)
-            found = np.where(bounds < 0, -1, byte_positions(text)[bounds] + stop - size)
-            found[-1:] = stop  # what a tokenizer leaves out at the end belongs to the last token
-            ids.append(own.astype(np.uint32))
-            ends.append(found)
-        counts = np.array([len(own) for own in ids[1:]], dtype=np.int64)
+        for text, (text_ids, offsets), size, stop in zip(texts, self._encoded(texts), sizes, stops, strict=True):
+            characters = token_ends(offsets)
+            text_ends = np.where(characters < 0, -1, byte_positions(text)[characters] + stop - size)
+            text_ends[-1:] = stop  # text that the tokenizer leaves out at the end belongs to the last token
+            ids.append(text_ids.astype(np.uint32))
+            ends.append(text_ends)
+        counts = np.array([len(text_ids) for text_ids in ids[1:]], dtype=np.int64)
         return Tokens(np.concatenate(ids), np.concatenate(ends), counts, data, sizes)
 
     def _encoded(self, texts: Sequence[str]):
@@ -145,10 +149,11 @@ def _joined(texts: Sequence[str]) -> tuple[bytes, np.ndarray]:
 
 
 def token_ends(offsets: np.ndarray) -> np.ndarray:
-    """(tokens,) int64: the character before which the text can be cut after each token, or -1 inside a character.
+    """The character behind each token, (tokens,) int64; -1 if the token ends inside a character.
 
-    `offsets` (tokens, 2) are a fast tokenizer's (start, end) characters. The tokens of one character (byte-level BPE
-    may need up to four) all span it whole, so a token that starts before its predecessors' end continues a character.
+    `offsets` (tokens, 2) are a fast tokenizer's (start, end) characters. If several tokens spell one character, as up
+    to four do in a byte-level BPE, each of them spans the whole character. So a token that starts before the end of an
+    earlier token continues a character.
     """
     ends = np.maximum.accumulate(offsets[:, 1])
     inside = np.zeros(len(offsets), dtype=bool)
@@ -157,7 +162,7 @@ def token_ends(offsets: np.ndarray) -> np.ndarray:
 
 
 def byte_positions(text: str) -> np.ndarray:
-    """(characters + 1,) int64: where each character begins in the text's UTF-8 bytes, and where the last one ends."""
+    """The first byte of each character in UTF-8, and the byte behind the last character, (characters + 1,) int64."""
     points = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
     sizes = 1 + (points >= 0x80).astype(np.int64) + (points >= 0x800) + (points >= 0x10000)
     return np.concatenate([[0], np.cumsum(sizes)])

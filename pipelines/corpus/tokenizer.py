@@ -1,4 +1,4 @@
-"""The language model's tokenizer, trained on raw text or taken from a pretrained model; the one way to count tokens."""
+"""Stage `tokenizer`: the tokenizer that corpora are cut with, trained on raw text or taken from a pretrained model."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def work(chosen) -> dict[str, float]:
 
 
 def raw_texts(raw: Path, settings: params.Tokenizer) -> Iterator[str]:
-    """Texts of the data sets that `tokenizer.text` names, the first `sample_mb` megabytes (UTF-8) of each.
+    """The first `sample_mb` megabytes (UTF-8) of text of each data set that `tokenizer.text` names.
 
-    Raises LongtailError where a data set has no file.
+    Raises LongtailError if a data set has no file.
     """
     limit = settings.sample_mb * 1_000_000
     return chain.from_iterable(_first_bytes(_texts(raw, name), limit) for name in settings.text)
@@ -53,8 +53,8 @@ def raw_texts(raw: Path, settings: params.Tokenizer) -> Iterator[str]:
 def train(texts: Iterable[str], vocab_size: int, folder: Path) -> None:
     """Train a byte-level BPE of `vocab_size` entries and save it to `folder` in Hugging Face's layout.
 
-    The same texts give the same bytes: ties between merges are broken by the library in a fixed order. Raises
-    LongtailError where `vocab_size` leaves no room for the 256 bytes and the special tokens.
+    The same texts give the same bytes, because the library breaks ties between merges in a fixed order. Raises
+    LongtailError if `vocab_size` leaves no room for the 256 bytes and the special tokens.
     """
     import tokenizers
     from tokenizers import decoders, models, pre_tokenizers, processors, trainers
@@ -77,7 +77,7 @@ def train(texts: Iterable[str], vocab_size: int, folder: Path) -> None:
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{begin} $A", pair=f"{begin} $A $B", special_tokens=[(begin, tokenizer.token_to_id(begin))]
     )
-    # Raw text holds "</s>" as HTML's strike-through: it must never turn into the token that ends a sequence.
+    # Raw text has "</s>" as HTML's strike-through; it must not become the token that ends a sequence.
     PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, split_special_tokens=True, clean_up_tokenization_spaces=False, **SPECIAL_TOKENS
     ).save_pretrained(folder)
@@ -86,7 +86,7 @@ def train(texts: Iterable[str], vocab_size: int, folder: Path) -> None:
 def copy_pretrained(section: str, path: str | None, revision: str | None, out: Path) -> None:
     """Save the tokenizer of a local folder, or of a Hub model at a pinned revision, to `out`.
 
-    Raises LongtailError where `<section>.path` or a needed `<section>.revision` isn't set, or nothing can be loaded.
+    Raises LongtailError if `<section>.path` is not set, a Hub model has no `<section>.revision`, or loading fails.
     """
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
@@ -107,9 +107,9 @@ def copy_pretrained(section: str, path: str | None, revision: str | None, out: P
 
 
 def open_tokenizer(folder: Path) -> tokenizers.Tokenizer:
-    """The bare tokenizer of a Hugging Face folder; it reads special tokens' names in a text as the plain text they are.
+    """The tokenizer of a Hugging Face folder. It takes the name of a special token in a text as plain text.
 
-    Raises LongtailError where the folder has no tokenizer.json.
+    Raises LongtailError if the folder has no tokenizer.json that can be read.
     """
     import tokenizers
 
@@ -127,24 +127,24 @@ def open_tokenizer(folder: Path) -> tokenizers.Tokenizer:
 
 
 def encode(tokenizer: tokenizers.Tokenizer, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Token ids (tokens,) and (start, end) characters (tokens, 2) of each text as it stands: none is added or cut off.
+    """Each text's token ids (tokens,) and their (start, end) characters (tokens, 2); no special tokens, no truncation.
 
-    Texts of more than SEGMENT characters are tokenised in stretches that end before a line break, so that a book needs
-    no more memory than a page.
+    Texts of more than SEGMENT characters are tokenised in stretches, so that a book takes little more memory than a
+    page.
     """
     split = [list(stretches(text)) for text in texts]
     encoded = iter(tokenizer.encode_batch([text for parts in split for _, text in parts], add_special_tokens=False))
     results = []
     for parts in split:
-        own = [(begin, next(encoded)) for begin, _ in parts]
-        ids = [np.array(encoding.ids, dtype=np.int64) for _, encoding in own]
-        spans = [np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2) + begin for begin, encoding in own]
+        encodings = [(begin, next(encoded)) for begin, _ in parts]
+        ids = [np.array(encoding.ids, dtype=np.int64) for _, encoding in encodings]
+        spans = [np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2) + begin for begin, encoding in encodings]
         results.append((np.concatenate(ids), np.concatenate(spans)))
     return results
 
 
 def stretches(text: str) -> Iterator[tuple[int, str]]:
-    """(first character, text) of the parts of `text` that are tokenised by themselves; see `encode`."""
+    """(first character, text) of each stretch of up to SEGMENT characters; it ends before a line break if it can."""
     begin = 0
     while len(text) - begin > SEGMENT:
         end = text.rfind("\n", begin + 1, begin + SEGMENT)
@@ -155,7 +155,7 @@ def stretches(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _texts(raw: Path, name: str) -> Iterator[str]:
-    rejects = Rejects(1.0)  # the stages that keep the documents judge the share of bad rows
+    rejects = Rejects(1.0)  # the stages that keep the documents check the share of bad rows
     for part in (part for file in source_files(raw / name) for part in multistream.parts(file)):
         for document in read_raw(name, part, rejects):
             with suppress(BadWikitext):

@@ -18,7 +18,7 @@ import duckdb
 from pipelines import shards, stage
 from pipelines.answering import answer_files
 from pipelines.evaluation import accuracy, costs, replug_tables, retrieval_effects, tables
-from pipelines.lm.size import family, parameters
+from pipelines.lm.model_files import count_parameters, family
 
 OUT = Path("data/analyses")
 METRICS = Path("data/analyses.json")
@@ -127,7 +127,12 @@ def models(lms: list[str], files: dict[str, dict], folder: Path) -> list[dict]:
     """The language models that answered, the main one first; their parameters and families, where these are known."""
     answered = {lm: None for lm in lms} | {lm: None for of_lms in files.values() for lm in of_lms}
     return [
-        {"lm": lm, "parameters": parameters(folder / lm), "family": family(folder / lm), "imported": lm not in lms}
+        {
+            "lm": lm,
+            "parameters": count_parameters(folder / lm),
+            "family": family(folder / lm),
+            "imported": lm not in lms,
+        }
         for lm in answered
     ]
 

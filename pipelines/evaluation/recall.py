@@ -117,8 +117,7 @@ def search(
     from pipelines.retrieval.bm25 import BM25
     from pipelines.retrieval.encoder import Encoder
 
-    chosen = {"k1": params.index.bm25_k1, "b": params.index.bm25_b, "memory_gb": params.index.memory_gb}
-    bm25_build.build(docs, index, **chosen, compute=params.compute, name="evaluate_retrieval")
+    bm25_build.build(docs, index, params.index, params.compute, "evaluate_retrieval")
     found = {"bm25": BM25.load(index, docs).search(queries, max(AT))[0]}
     for name, folder in encoders(params).items():
         encoder = Encoder.open(folder, params.retriever, params.compute)

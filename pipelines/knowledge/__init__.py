@@ -1,1 +1,1 @@
-"""Wikidata's entities and claims, their popularity and term frequency, as knowledge triples (PopQA, section 3)."""
+"""Knowledge triples: Wikidata's entities and claims with their popularity and term frequency (PopQA, section 3)."""

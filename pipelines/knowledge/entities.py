@@ -1,8 +1,8 @@
 """Stage `entities`: Wikidata's items with their English names, and the claims that questions ask for (PopQA, 3.3).
 
-Reads whatever lies in data/raw/wikidata (JSON dumps, answers of the entity API, the query service's pages) and writes
-data/knowledge/wikidata/{entities,claims,rejects}.parquet: the items with an English Wikipedia article, the best-ranked claims
-about them, and the items that are these claims' objects. All workers parse a dump.
+Writes data/knowledge/wikidata/{entities,claims,rejects}.parquet: the items that have an English Wikipedia article,
+their best-ranked claims, and the items that are objects of these claims. They come from all files in data/raw/wikidata:
+JSON dumps, answers of the entity API, and pages of the query service. The workers parse a dump together.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines import database, params, shards, stage
+from pipelines import code, database, params, shards, stage
 from pipelines.pool import processes
 from pipelines.relations import property_ids
-from pipelines.sources import entity_api, query_service, streams, wikidata
+from pipelines.sources import entity_api, query_service, wikidata
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.wikimedia import open_client
 
@@ -32,7 +32,7 @@ RAW = Path("data/raw")
 OUT = Path("data/knowledge/wikidata")
 METRICS = Path("data/metrics/entities.json")
 ANSWERS = shards.SCRATCH / "wikimedia" / "entities"
-ENDS = 1 << 20  # bytes of a file's beginning and end that tell it from another of its name, size and time
+ENDS = 1 << 20  # bytes of a dump's beginning, and of its end, that are hashed
 
 
 def build_entities(
@@ -44,29 +44,28 @@ def build_entities(
     ingest: params.Ingest,
     compute: params.Compute,
 ) -> dict[str, int]:
-    """Write the stage's folder `out` from what lies under `raw`; return its counts. No file there gives empty tables.
+    """Write the stage's folder `out` from the files under `raw`; return counts. Without files the tables are empty.
 
-    The entity API at `api` is asked for the names of objects that the files lack, where it is given.
-
-    Raises LongtailError on damaged input, too many bad rows, or an entity API that refuses.
+    If `api` is given, the entity API there is asked for the names of objects that are not in the files. Raises
+    LongtailError on damaged input, too many bad rows, or an entity API that refuses.
     """
     files = sorted(path for path in (raw / "wikidata").rglob("*") if path.is_file() and not path.name.startswith("."))
     pages = [file for file in files if query_service.is_page(file)]
     dumps = [file for file in files if file not in pages]
     properties = tuple(property_ids(raw / "entityquestions/relation_query_templates.json"))
-    key = shards.key_of(properties, [*map(_stamp, dumps)], *map(Path, (__file__, wikidata.__file__, streams.__file__)))
+    key = shards.key_of(code.fingerprint("pipelines.knowledge.entities"), properties, [*map(_fingerprint, dumps)])
     rejects = Rejects(ingest.max_reject_share)
     with processes(compute) as executor:
         stream = ((str(dump), block) for dump in dumps for block in wikidata.read_blocks(dump))
         work = partial(parse_block, properties)
         at_once = 2 * executor.workers if executor else 1
         parts = shards.map_stream("entities", key, work, stream, executor, at_once)
-        blocks = _take(parts, rejects)
+        blocks = _check_dumps(parts, rejects)
     counts = {"files": len(files), "dump_lines": rejects.read}
     with shards.atomic(out) as folder, database.connect(ingest.memory_gb, compute.threads) as db:
         folder.mkdir()
-        counts |= _load(db, blocks, query_service.read_pages(pages, of_pages := Rejects(ingest.max_reject_share)))
-        rejects.take(of_pages)
+        counts |= _load(db, blocks, query_service.read_pages(pages, bad_pages := Rejects(ingest.max_reject_share)))
+        rejects.take(bad_pages)
         if api:
             counts |= _fetch_missing(db, api, contact, rejects)
         counts |= _write(db, folder)
@@ -80,11 +79,11 @@ def build_entities(
 
 
 class Parsed(msgspec.Struct):
-    """What a parsed block's file says beside its rows."""
+    """The metadata of a parsed block's file."""
 
-    file: str
-    lines: int
-    fault: str  # of its end
+    file: str  # the dump
+    lines: int  # of the block
+    fault: str  # what is wrong with the block's end; "" if nothing
     read: int
     rejected: list[tuple[str, int, str, str]]
     skipped: dict[str, int]
@@ -92,17 +91,17 @@ class Parsed(msgspec.Struct):
 
 def parse_block(properties: tuple[str, ...], file: str, block: Iterable[bytes], path: Path) -> None:
     """Write a block's entities (wikidata.ENTITIES) to the Parquet file `path`, with a Parsed in its metadata."""
-    rejects = Rejects(1.0)  # judged with the rest of the file
+    rejects = Rejects(1.0)  # the share of bad rows is checked over the whole dump
     table, lines, fault = wikidata.parse_block(file, block, properties, rejects)
-    about = Parsed(file, lines, fault, rejects.read, rejects.rows, rejects.skipped)
-    pq.write_table(table.replace_schema_metadata({"parsed": msgspec.json.encode(about)}), path, compression="zstd")
+    parsed = Parsed(file, lines, fault, rejects.read, rejects.rows, rejects.skipped)
+    pq.write_table(table.replace_schema_metadata({"parsed": msgspec.json.encode(parsed)}), path, compression="zstd")
 
 
-def _stamp(file: Path) -> tuple[str, int, int, str]:
-    """What tells a file from others, without reading all of a dump of 150 GB.
+def _fingerprint(file: Path) -> tuple[str, int, int, str]:
+    """What tells a dump from another: name, size, time, and a hash of both ends, as reading all 150 GB takes too long.
 
-    Every change of a file that isn't meant to deceive shows in its size or time; the ends, where a dump has its newest
-    and oldest entities and gzip its checksum, are for copies that kept the time of another.
+    The hash is for copies that kept the time of another file. At its ends a dump has its oldest and newest entities,
+    and gzip its checksum.
     """
     size = file.stat().st_size
     with file.open("rb") as stream:
@@ -112,34 +111,35 @@ def _stamp(file: Path) -> tuple[str, int, int, str]:
     return str(file), size, file.stat().st_mtime_ns, digest
 
 
-def _take(parts: Iterator[Path], rejects: Rejects) -> list[Path]:
-    """The files of all blocks; each dump's bad rows and counts are added to `rejects` once it is judged by itself."""
+def _check_dumps(parts: Iterator[Path], rejects: Rejects) -> list[Path]:
+    """The files of all blocks. Each dump is checked by itself, and its bad rows and counts are added to `rejects`."""
     paths: list[Path] = []
 
-    def described() -> Iterator[Parsed]:
+    def blocks_in_order() -> Iterator[Parsed]:
         for path in parts:
             paths.append(path)
             yield msgspec.json.decode(pq.read_schema(path).metadata[b"parsed"], type=Parsed)
 
-    for file, blocks in groupby(described(), lambda block: block.file):
-        of_file, lines, fault = Rejects(rejects.max_share), 0, ""
+    for file, blocks in groupby(blocks_in_order(), lambda block: block.file):
+        file_rejects, lines, fault = Rejects(rejects.max_share), 0, ""
         for block in blocks:
-            of_file.read += block.read
-            of_file.skipped.update(block.skipped)
+            file_rejects.read += block.read
+            file_rejects.skipped.update(block.skipped)
             for name, row, reason, detail in block.rejected:
-                of_file.add(name, lines + row, reason, detail)
+                file_rejects.add(name, lines + row, reason, detail)
             lines, fault = lines + block.lines, block.fault
-        wikidata.check_read(file, of_file, fault)
-        rejects.take(of_file)
+        wikidata.check_read(file, file_rejects, fault)
+        rejects.take(file_rejects)
     return paths
 
 
 def _load(
     db: duckdb.DuckDBPyConnection, blocks: list[Path], pages: Iterable[tuple[pa.Table, pa.Table]]
 ) -> dict[str, int]:
-    """Tables claims(s, p, o) and entities (wikidata.NAMES); of an item that occurs twice in dumps one line counts.
+    """Create the tables claims(s, p, o), objects(qid) and entities (wikidata.NAMES); return counts.
 
-    That is its newest revision, then the first file's. What pages say of an item that dumps have doesn't count.
+    If an item occurs twice in dumps, its newest revision counts; ties go to the first file. Names from pages count only
+    for items that no dump has.
     """
     db.register("no_blocks", wikidata.ENTITIES.empty_table())
     files = f"read_parquet({[str(path) for path in blocks]}, filename = true)" if blocks else "no_blocks"
@@ -152,7 +152,7 @@ def _load(
         db.execute("INSERT INTO page_names FROM names")
         db.register("claims_of_page", claims)
         db.execute("INSERT INTO page_claims FROM claims_of_page")
-    # Few items occur twice, and a hundred million once: only the former are sorted.
+    # A hundred million items occur once. Only the few that occur twice are sorted.
     db.execute(
         """CREATE TEMP TABLE outdated AS SELECT filename, row FROM lines
         SEMI JOIN (SELECT qid FROM lines GROUP BY qid HAVING count(*) > 1) USING (qid)
@@ -185,11 +185,11 @@ def _load(
 
 
 def _fetch_missing(db: duckdb.DuckDBPyConnection, api: str, contact: str | None, rejects: Rejects) -> dict[str, int]:
-    """Add to entities the objects that the files lack, as the entity API names them."""
+    """Add the objects that are not in the files to table entities, with their names from the entity API."""
     qids = database.read(db, "SELECT qid FROM objects ANTI JOIN entities USING (qid) ORDER BY qid")["qid"].to_pylist()
     with open_client(contact, ANSWERS) as client:
-        fetched = entity_api.fetch_names(client, api, qids, of_api := Rejects(rejects.max_share))
-    rejects.take(of_api)
+        fetched = entity_api.fetch_names(client, api, qids, bad_answers := Rejects(rejects.max_share))
+    rejects.take(bad_answers)
     db.register("fetched", fetched)
     db.execute("INSERT INTO entities SELECT qid, label, aliases, wiki_title FROM fetched")
     return {"objects_fetched": fetched.num_rows}

@@ -1,7 +1,8 @@
 """Stage `popularity`: how often each English Wikipedia article was viewed in one month (PopQA, 3.2: popularity).
 
-Writes data/knowledge/popularity/{views,rejects}.parquet, for the articles that data/knowledge/wikidata/entities.parquet names, from the
-page view dumps or the REST API (`popularity.source`). Redirects are resolved where there is a table of them.
+Writes data/knowledge/popularity/{views,rejects}.parquet, for the articles of data/knowledge/wikidata/entities.parquet.
+Views come from the page view dumps or from the REST API (`popularity.source`). If data/raw/redirects has a table of
+redirects, views of a redirect in the dumps count for its target.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from types import SimpleNamespace
 
 import duckdb
 
-from pipelines import database, params, pool, shards, stage
+from pipelines import code, database, params, pool, shards, stage
 from pipelines.errors import LongtailError
 from pipelines.sources import pageviews, pageviews_api, redirects, wikimedia
 from pipelines.sources.rejects import Rejects
@@ -35,7 +36,7 @@ def count_views(
     ingest: params.Ingest,
     compute: params.Compute,
 ) -> dict[str, int]:
-    """Write the stage's folder `out`; return its counts. Raises LongtailError on damaged input or a failed request."""
+    """Write the stage's folder `out`; return counts. Raises LongtailError on damaged input or a failed request."""
     rejects = Rejects(ingest.max_reject_share)
     with database.connect(ingest.memory_gb, compute.threads) as db, shards.atomic(out) as folder:
         folder.mkdir()
@@ -61,22 +62,25 @@ def count_views(
 def _from_dumps(
     db: duckdb.DuckDBPyConnection, raw: Path, popularity: params.Popularity, rejects: Rejects, compute: params.Compute
 ) -> dict[str, int]:
-    """Table views(title, views); files are read side by side, and those that a killed run finished not again."""
+    """Create table views(title, views) from the page view dumps; return counts.
+
+    Files are read in parallel. A run that was killed doesn't read finished files again.
+    """
     files = pageviews.choose_files(_files(raw / "pageviews"), popularity.month, popularity.agents)
     tables = _files(raw / "redirects")
-    known = _load_redirects(db, tables)
-    key = shards.key_of(files, rejects.max_share, *files, Path(pageviews.__file__), Path(__file__))
+    loaded = _load_redirects(db, tables)
+    key = shards.key_of(code.fingerprint("pipelines.knowledge.popularity"), files, rejects.max_share, *files)
     with pool.processes(compute, len(files)) as executor:
         parts = shards.map_shards("popularity", key, partial(_read_file, rejects.max_share), files, executor)
     for part in parts:
         rejects.take(Rejects.load(part / "rejects.json", rejects.max_share))
     pageviews.sum_views(db, [part / "views.parquet" for part in parts], redirects=bool(tables))
     shards.forget("popularity", key)
-    return {"files.pageviews": len(files), "files.redirects": len(tables), "redirects": known, "lines": rejects.read}
+    return {"files.pageviews": len(files), "files.redirects": len(tables), "redirects": loaded, "lines": rejects.read}
 
 
 def _from_api(db: duckdb.DuckDBPyConnection, popularity: params.Popularity, contact: str | None) -> dict[str, int]:
-    """Table views(title, views); what a killed run was told isn't asked for again."""
+    """Create table views(title, views) from the REST API; return counts. Answers to a killed run are kept and used."""
     titles = database.read(db, "SELECT title FROM titles ORDER BY title")["title"]
     db.execute("CREATE TEMP TABLE views (title VARCHAR, views BIGINT)")
     unknown = 0
@@ -100,7 +104,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _load_redirects(db: duckdb.DuckDBPyConnection, files: list[Path]) -> int:
-    """Table redirects(page_id, target), and how many there are."""
+    """Create table redirects(page_id, target); return the number of its rows."""
     db.execute("CREATE TEMP TABLE redirects (page_id BIGINT, target VARCHAR)")
     for file in files:
         for batch in redirects.read_redirects(file):

@@ -1,7 +1,7 @@
-"""Stage `term_frequency`: how often each subject's label and aliases stand in a sample of C4 (PopQA, appendix A).
+"""Stage `term_frequency`: how often each subject's label and aliases occur in a sample of C4 (PopQA, appendix A).
 
-Writes data/knowledge/term_frequency/{term_frequency,rejects}.parquet. More names than fit into memory at once are looked for in
-several passes over the sample, a share of the subjects in each, mapped over `compute.workers`.
+Writes data/knowledge/term_frequency/{term_frequency,rejects}.parquet. If not all names fit into memory at once, the
+sample is read in several passes, each for a share of the subjects. The passes are mapped over `compute.workers`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import duckdb
 import pyarrow as pa
 
-from pipelines import database, params, pool, shards, stage
+from pipelines import code, database, params, pool, shards, stage
 from pipelines.relations import RELATIONS
 from pipelines.sources import c4
 from pipelines.sources.rejects import Rejects
@@ -25,7 +25,7 @@ WIKIDATA = Path("data/knowledge/wikidata")
 TEXTS = Path("data/raw/c4")
 OUT = Path("data/knowledge/term_frequency")
 METRICS = Path("data/metrics/term_frequency.json")
-NAMES_PER_GB = 1_000_000  # in half of the memory: a name needs some 0.5 kB
+NAMES_PER_GB = 1_000_000  # a name needs about 0.5 kB, and names get half of the memory
 
 
 def build_term_frequency(
@@ -38,7 +38,7 @@ def build_term_frequency(
     ingest: params.Ingest,
     compute: params.Compute,
 ) -> dict[str, int]:
-    """Write the stage's folder `out` for the subjects of `relations` in the tables of `wikidata`; return its counts.
+    """Write the stage's folder `out` for the subjects of `relations` in the tables of `wikidata`; return counts.
 
     Without subjects the texts are not read. Raises LongtailError on damaged texts.
     """
@@ -47,20 +47,23 @@ def build_term_frequency(
     with database.connect(ingest.memory_gb, compute.threads) as db:
         _load_names(db, wikidata, relations)
         subjects, names = database.row(db, "SELECT count(DISTINCT qid), count(DISTINCT name) FROM names")
-    counts, digest = _read_through(c4.read_sample(files, sample_mb, rejects) if names else ())
+    counts, digest = _measure(c4.read_sample(files, sample_mb, rejects) if names else ())
     rejects.check()
     passes = max(1, ceil(names * compute.workers / (ingest.memory_gb * NAMES_PER_GB)))
     workers = min(compute.workers, passes)
     tables = [wikidata / "entities.parquet", wikidata / "claims.parquet"]
-    key = shards.key_of(digest, passes, sorted(relations), *tables, Path(c4.__file__), Path(__file__))
-    search = partial(_search, wikidata, files, sorted(relations), sample_mb, passes, ingest.memory_gb / workers)
+    key = shards.key_of(
+        code.fingerprint("pipelines.knowledge.term_frequency"), digest, passes, sorted(relations), *tables
+    )
+    count = partial(_count, wikidata, files, sorted(relations), sample_mb, ingest.memory_gb / workers)
+    shares = [f"qid % {passes} = {remainder}" for remainder in range(passes)]
     with pool.processes(compute, passes) as executor:
-        parts = shards.map_shards("term_frequency", key, search, range(passes), executor)
+        parts = shards.map_shards("term_frequency", key, count, shares, executor)
     with shards.atomic(out) as folder, database.connect(ingest.memory_gb, compute.threads) as db:
         folder.mkdir()
-        found = f"FROM read_parquet({[str(part) for part in parts]})"
-        database.write(db, f"SELECT * {found} ORDER BY qid", folder / "term_frequency.parquet")
-        (mentioned,) = database.row(db, f"SELECT count(*) {found} WHERE term_frequency > 0")
+        counted = f"FROM read_parquet({[str(part) for part in parts]})"
+        database.write(db, f"SELECT * {counted} ORDER BY qid", folder / "term_frequency.parquet")
+        (mentioned,) = database.row(db, f"SELECT count(*) {counted} WHERE term_frequency > 0")
         rejects.write(folder / "rejects.parquet")
     shards.forget("term_frequency", key)
     counts = {"subjects": subjects, "subjects_in_c4": mentioned, "names": names} | counts
@@ -68,7 +71,10 @@ def build_term_frequency(
 
 
 def _load_names(db: duckdb.DuckDBPyConnection, wikidata: Path, relations: Iterable[str], share: str = "true") -> None:
-    """Table names(qid, name), each once: labels and aliases of the labelled subjects for which `share` holds."""
+    """Create table names(qid, name), without repeats: the labels and aliases of subjects with a label.
+
+    `share` is an SQL condition on the subjects.
+    """
     properties = ", ".join(relation[1:] for relation in relations)
     db.execute(
         f"""CREATE TEMP TABLE names AS SELECT DISTINCT qid, name FROM (
@@ -80,8 +86,8 @@ def _load_names(db: duckdb.DuckDBPyConnection, wikidata: Path, relations: Iterab
     )
 
 
-def _read_through(sample: Iterable[str]) -> tuple[dict[str, int], str]:
-    """The sample's size, and a hash of its texts."""
+def _measure(sample: Iterable[str]) -> tuple[dict[str, int], str]:
+    """The number of texts and bytes of the sample, and a hash of its texts."""
     digest = hashlib.blake2b(digest_size=8)
     texts = size = 0
     for text in sample:
@@ -91,19 +97,12 @@ def _read_through(sample: Iterable[str]) -> tuple[dict[str, int], str]:
     return {"sample_texts": texts, "sample_bytes": size}, digest.hexdigest()
 
 
-def _search(
-    wikidata: Path,
-    files: list[Path],
-    relations: list[str],
-    sample_mb: int,
-    passes: int,
-    memory_gb: float,
-    number: int,
-    path: Path,
+def _count(
+    wikidata: Path, files: list[Path], relations: list[str], sample_mb: int, memory_gb: float, share: str, path: Path
 ) -> None:
-    """Write (qid, term_frequency) of one pass's subjects: those whose number has the remainder `number`."""
+    """Write (qid, term_frequency) of the subjects for which the SQL condition `share` holds: one pass."""
     with database.connect(memory_gb / 2, 1) as db:
-        _load_names(db, wikidata, relations, f"qid % {passes} = {number}")
+        _load_names(db, wikidata, relations, share)
         names = database.read(db, "SELECT DISTINCT name FROM names ORDER BY name")
         texts = c4.read_sample(files, sample_mb, Rejects(1.0))  # bad rows were counted before the passes
         counted = names.append_column("n", pa.array(c4.term_frequencies(names["name"].to_pylist(), texts)))

@@ -1,8 +1,8 @@
 """Stage `triples`: knowledge triples with names, popularity and term frequency (PopQA, 3.2, 3.3 and appendix A).
 
-Joins what the stages before it read and writes data/knowledge/triples/{triples,entities}.parquet. A triple needs a subject and
-an object with an English label; what falls out is counted by reason. Popularity is 0 where there is no article or no
-view; term frequency is null for entities that are no subjects.
+Joins the tables of the stages `entities`, `popularity` and `term_frequency`; writes data/knowledge/triples/
+{triples,entities}.parquet. The subject and the object of a triple need an English label; claims without are counted by
+reason. Popularity is 0 without an article or without views; term frequency is null for entities that are not subjects.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def build_triples(
     ingest: params.Ingest,
     threads: int,
 ) -> dict[str, int]:
-    """Write the stage's folder `out` for the claims of `relations` in the tables of `wikidata`; return its counts."""
+    """Write the stage's folder `out` for the claims of `relations` in the tables of `wikidata`; return counts."""
     with shards.atomic(out) as folder, database.connect(ingest.memory_gb, threads) as db:
         folder.mkdir()
         db.execute(
@@ -47,7 +47,7 @@ def build_triples(
 
 
 def _choose(db: duckdb.DuckDBPyConnection, claims: Path, relations: Iterable[str]) -> dict[str, int]:
-    """Table chosen(s, p, o), and how many claims fall out by reason."""
+    """Create table chosen(s, p, o); count the claims, and those dropped by reason."""
     properties = ", ".join(relation[1:] for relation in relations)
     db.execute(
         f"""CREATE TEMP TABLE judged AS SELECT s, p, o, CASE
@@ -84,12 +84,12 @@ def _write(db: duckdb.DuckDBPyConnection, folder: Path) -> dict[str, int]:
         "SELECT * REPLACE ('Q' || qid AS qid) FROM described WHERE label IS NOT NULL ORDER BY described.qid",
         folder / "entities.parquet",
     )
-    labelled, viewed, found = database.row(
+    labelled, viewed, mentioned = database.row(
         db,
         """SELECT count(*), count(*) FILTER (popularity > 0), count(*) FILTER (term_frequency > 0)
         FROM described WHERE label IS NOT NULL""",
     )
-    return {"labelled_entities": labelled, "entities_with_views": viewed, "subjects_in_c4": found}
+    return {"labelled_entities": labelled, "entities_with_views": viewed, "subjects_in_c4": mentioned}
 
 
 def work(chosen: SimpleNamespace) -> stage.Metrics:

@@ -1,1 +1,25 @@
-"""The black box: a language model that scores and generates, whatever runs it."""
+"""The language model as a black box (REPLUG §3): it scores texts and generates answers.
+
+language_model    the protocol: what a language model can do
+open_lm           opens the language model that the params name: a LocalModel or an HttpModel
+
+local             LocalModel: a folder of weights, run by transformers
+  weights         loads the weights in fp32, bf16 or int8
+  fast_layers     faster replacements for parts of a transformers model
+  shortcuts       checks which shortcuts give a model's own numbers
+  prefixes        reads the common beginnings of prompts once
+  decode          greedy decoding
+
+http_model        HttpModel: a server with OpenAI's completions interface
+  http_client     sends requests; every answer is paid for once and kept
+  http_choice     reads a server's answer to one prompt
+  http_ledger     kept answers, costs and rate limits
+
+token_prompts     prompts and continuations as token ids, for both
+ragged            sequences of unequal length in one array
+
+base_lm           the stage that makes a language model's folder
+  train_lm        trains a small one from scratch
+  training_batches  the token sequences that it is trained on
+  model_files     saves pretrained models, and reads the size and family of a saved one
+"""

@@ -1,4 +1,4 @@
-"""Stage `base_lm`: the language model, trained small on raw text, taken at a pinned revision, or named on a server."""
+"""Stage `base_lm`: make a language model's folder: train it from scratch, save a pretrained one, or name a server."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ OUT = Path("data/models/lm")
 
 
 def read_c4(folder: Path) -> Iterator[tuple[str, str]]:
-    """(kind, text) of the C4 documents in `folder`; the kind is the first label of the url's host.
+    """(kind, text) of the C4 documents in `folder`. The kind is the first label of the URL's host.
 
-    Raises LongtailError naming a file and line that is no JSON object with a text and a url.
+    Raises LongtailError with the file and line of a document that is not a JSON object with a text and a url.
     """
     import msgspec
 
@@ -43,7 +43,7 @@ def read_c4(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def read_corpora(folder: Path, corpora: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """("any", text) of the documents of the corpora in `folder` that models learn from."""
+    """("any", text) of the documents of the corpora in `folder` that models are trained on."""
     import pyarrow.parquet as pq
 
     for file in training_files(folder, corpora):
@@ -54,9 +54,9 @@ def read_corpora(folder: Path, corpora: Sequence[str]) -> Iterator[tuple[str, st
 def train_on_text(
     text: Path, tokenizer: Path, out: Path, seed: int, lm: params.LM, corpora: Sequence[str] = ()
 ) -> stage.Metrics:
-    """Train from scratch on the folder `text`, C4 or all corpora, save to the folder `out`; returns what `tiny` does.
+    """Train a model on the folder `text`, C4's or the corpora's, and save it to `out`; returns train_lm's metrics.
 
-    Raises LongtailError where there is no text, or no `lm.training`.
+    Raises LongtailError where there is no text, or `lm.training` is null.
     """
     import torch
 
@@ -65,7 +65,7 @@ def train_on_text(
 
     if lm.training is None:
         raise LongtailError(f"params.yaml: lm.{out.name}.training is null, expected its settings where source is train")
-    torch.set_num_threads(1)  # steps are so small that a second thread costs more in waiting than it does in work
+    torch.set_num_threads(1)  # steps are so small that a second thread waits more than it works
     documents = read_c4(text) if text.name == "c4" else read_corpora(text, corpora)
     with shards.atomic(out) as folder:
         metrics = train_lm.train(documents, tokenizer, folder, seed, lm.training, f"base_lm@{out.name}")
@@ -74,7 +74,7 @@ def train_on_text(
 
 
 def name_served(lm: params.LM, out: Path) -> stage.Metrics:
-    """Write down which server and model the language model is, beside its tokenizer if one is named."""
+    """Save a served model's URL and name to the folder `out`, with its tokenizer if the params name one."""
     from pipelines.corpus.tokenizer import copy_pretrained
 
     with shards.atomic(out) as folder:
@@ -87,14 +87,14 @@ def name_served(lm: params.LM, out: Path) -> stage.Metrics:
 
 
 def make(chosen: SimpleNamespace, name: str) -> stage.Metrics:
-    """The language model called `name` in the params, into its folder, by its `source`."""
+    """Make the folder of the language model called `name` in the params."""
     lm, out = chosen.lm[name], OUT / name
     if lm.source == "train":
         return train_on_text(DATA / chosen.lm_text, TOKENIZER, out, chosen.seed, lm, chosen.parts.corpora)
     if lm.source == "pretrained":
         from transformers import AutoModelForCausalLM
 
-        from pipelines.lm.pretrained import save_pretrained
+        from pipelines.lm.model_files import save_pretrained
 
         return save_pretrained(AutoModelForCausalLM, f"lm.{name}", lm.path, lm.revision, out)
     return name_served(lm, out)
@@ -102,7 +102,7 @@ def make(chosen: SimpleNamespace, name: str) -> stage.Metrics:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m pipelines.lm.base_lm", description=__doc__)
-    parser.add_argument("name", help="one of params.yaml's lms")
+    parser.add_argument("name", help="a name from lms in params.yaml")
     name = parser.parse_args().name
     out, metrics = OUT / name, Path(f"data/metrics/base_lm_{name}.json")
     sections = ("seed", "lm", "lm_text", "parts")

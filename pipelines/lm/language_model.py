@@ -1,4 +1,8 @@
-"""The language model as a black box (REPLUG §3): score, next-token distribution, greedy generation, nothing else."""
+"""What a language model can do: score texts, predict the next token, generate text (REPLUG §3's black box).
+
+Other rooms use a language model through this protocol alone. `local.LocalModel` and `http_model.HttpModel` implement
+it; `open_lm` opens the one that the params name.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,10 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Prompt:
-    """What the model reads: its own first token if it has one, the document, the context.
+    """What the model reads: its own first token if it has one, then the document, then the context.
 
-    The caller ends `document` with the separator it wants. Too long a prompt loses the far (left) end of the context,
-    never its near end and never the beginning of the document. Only where the document would leave the context less
-    than half of the room does the document lose its end.
+    The caller ends `document` with the separator it wants. A prompt that is too long is cut at the beginning of the
+    context. If the document would leave the context less than half of the room, the document loses its end as well.
     """
 
     context: str
@@ -24,26 +27,26 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Generation:
-    text: str  # up to the stop string, which is left out
-    mean_log_prob: float  # nats per token of `text`; -inf for an empty text, which has none; nan where not known
-    prompt_tokens: int  # as the model saw them: after truncation, first tokens included; 0 where not known
-    new_tokens: int = 0  # made of each prompt read, the stop string's included; 0 where not known
+    text: str  # up to the stop string, without it
+    mean_log_prob: float  # nats per token of `text`; -inf if it is empty, nan if unknown
+    prompt_tokens: int  # tokens read: after cutting, first token included; 0 if unknown
+    new_tokens: int = 0  # generated for all prompts that were read, stop string included; 0 if unknown
 
 
 @dataclass(frozen=True)
 class Scores:
-    """One array per continuation, one entry per token of it: nats, and UTF-8 bytes that add up to the text's own."""
+    """One array per continuation with one entry per token."""
 
-    log_probs: list[np.ndarray]  # float32
-    bytes: list[np.ndarray]  # int32
+    log_probs: list[np.ndarray]  # nats, float32
+    bytes: list[np.ndarray]  # UTF-8 bytes of each token, int32; they add up to the continuation's bytes
 
 
 class LanguageModel(Protocol):
     name: str
     max_tokens: int  # of prompt and continuation together
-    scores: bool  # whether `score` works: not every server shows log-probabilities of prompts
-    mixes: bool  # whether `generate_mixture` works: servers show only the likeliest tokens
-    usage: Mapping[str, float]  # requests, tokens and cost since it was opened; empty where no server is asked
+    scores: bool  # whether `score` works: some servers show no log-probabilities of prompts
+    mixes: bool  # whether `generate_mixture` works: servers show the likeliest tokens only
+    usage: Mapping[str, float]  # requests, tokens and cost since it was opened; empty for a local model
 
     def score(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> Scores:
         """log p(token | prompt, tokens before it) for every token of every continuation."""
@@ -52,10 +55,10 @@ class LanguageModel(Protocol):
         """Log-probabilities of the token after each prompt, (prompts, vocabulary) float32; -inf where not shown."""
 
     def token_id(self, text: str) -> int:
-        """The id of a text that is one token; LongtailError for any other."""
+        """The id of a text that is one token. Raises LongtailError for any other text."""
 
     def seen(self, prompts: Sequence[Prompt], max_tokens: int) -> list[Prompt]:
-        """What is left of each prompt where `max_tokens` are generated after it: too long a one is cut."""
+        """Each prompt as the model reads it before it generates `max_tokens`: cut where it is too long."""
 
     def generate(self, prompts: Sequence[Prompt], max_tokens: int, stop: str = "\n") -> list[Generation]:
         """The greedy continuation of each prompt, up to `stop`, the model's end token, or `max_tokens` tokens."""

@@ -1,4 +1,4 @@
-"""A causal language model in a local folder, run by transformers: the frozen black box of REPLUG and of the answers."""
+"""LocalModel: a causal language model in a local folder, run by transformers."""
 
 from __future__ import annotations
 
@@ -14,23 +14,26 @@ from transformers.utils import logging
 from pipelines.errors import LongtailError
 from pipelines.lm import prefixes
 from pipelines.lm.decode import Batch, Decoder
-from pipelines.lm.head import Head
+from pipelines.lm.fast_layers import Head
 from pipelines.lm.language_model import Generation, Prompt, Scores
 from pipelines.lm.ragged import Ragged, joined, padded, spans
+from pipelines.lm.shortcuts import ShortcutCheck
 from pipelines.lm.token_prompts import PromptTokenizer
-from pipelines.lm.trial import Trial
 from pipelines.lm.weights import load
 
-logging.disable_progress_bar()  # of loading weights, which takes no time
+logging.disable_progress_bar()  # loading weights takes no time
 
-LOGITS = 1 << 23  # at most so many logits at once: 32 MiB
-PAST = 8  # looking at so many tokens read before takes the memory of a new one, at most
-UNBOUNDED = 1 << 30  # tokenizers say so, or more, for no limit
-WITHOUT_POSITIONS = 2048  # ALiBi has no limit either; what BLOOM, which has it, was trained on
+MAX_LOGITS = 1 << 23  # logits in memory at once: 32 MiB
+CACHED_PER_NEW = 8  # so many cached tokens count as one new token when a batch is sized
+NO_LIMIT = 1 << 30  # tokenizers without a limit report this number, or a larger one
+WITHOUT_POSITIONS = 2048  # tokens read at once by a model without a limit (ALiBi): what BLOOM was trained on
 
 
 class LocalModel:
+    """The model in `folder`, called `name`. A forward pass has at most `batch_tokens` tokens."""
+
     def __init__(self, folder: Path, *, name: str, dtype: str, batch_tokens: int, device: str, threads: int) -> None:
+        """Raises LongtailError where `folder` has no causal language model or no tokenizer."""
         if not (Path(folder) / "config.json").is_file():
             raise LongtailError(f"{folder}: no config.json, expected a causal language model in Hugging Face's layout")
         torch.set_num_threads(threads)
@@ -41,43 +44,44 @@ class LocalModel:
         self.model = load(folder, self.tokenizer, dtype, device)
         self.name, self.batch_tokens, self.device = name, batch_tokens, self.model.device
         config = self.model.config.get_text_config()
-        self.max_tokens, self._vocabulary = _positions(config, self.tokenizer), config.vocab_size
+        self.max_tokens, self._vocabulary = _max_tokens(config, self.tokenizer), config.vocab_size
         self._texts = PromptTokenizer(self.tokenizer, folder, name, self.max_tokens)
         self.scores, self.mixes, self.usage = True, True, {}
         self._pad = self.tokenizer.pad_token_id or 0
         self._head = Head(self.model)
-        self._decoder = Decoder(self.model, self.tokenizer, self._after)
-        trial, gaps = Trial(self.model, self.tokenizer, folder, self.max_tokens), prefixes.reusable(self.model)
-        self._reusable = gaps and trial.reusable()
-        self._decoder.cached = trial.cached(self._decoder, gaps=False)
-        self._holds = gaps and self._decoder.cached and trial.cached(self._decoder, gaps=True)
+        self._decoder = Decoder(self.model, self.tokenizer, self._logits_after)
+        check = ShortcutCheck(self.model, self.tokenizer, folder, self.max_tokens)
+        keeps_keys_and_values = not self.model._is_stateful  # as a transformer, but not a recurrent model
+        self._shares_prefixes = keeps_keys_and_values and check.shared_prefixes()
+        self._decoder.cached = check.cached_decoding(self._decoder, gaps=False)
+        self._holds = keeps_keys_and_values and self._decoder.cached and check.cached_decoding(self._decoder, gaps=True)
         self._window = prefixes.window(config)
 
     # ------------------------------------------------------------------ the protocol
 
     @torch.inference_mode()
     def score(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> Scores:
-        """See LanguageModel. Pairs of like length share a batch, so their order does not matter.
+        """See LanguageModel. The pairs' order does not matter: pairs of similar length share a batch.
 
         Raises LongtailError for a continuation that alone fills the model's positions.
         """
         continuation, counts = self._texts.continuations(continuations)
-        asked = np.flatnonzero(continuation.lengths > 0)
-        pairs = joined([self._texts.prompts(prompts, continuation.lengths), continuation]).take(asked)
-        wanted = continuation.take(asked)
-        first = pairs.lengths - wanted.lengths - 1  # the column where the model predicts the first asked token
-        log_probs = np.empty(len(wanted.values), np.float32)
-        # The last token is asked for, but nothing after it.
-        inputs = pairs.slice(np.arange(len(asked)), np.zeros(len(asked), np.int64), pairs.lengths - 1)
-        for batch, outputs, skipped in self._read(inputs, first):
-            rows, count = np.repeat(np.arange(len(batch)), wanted.lengths[batch]), wanted.lengths[batch]
-            columns = spans(first[batch] - skipped, count)
-            targets = torch.from_numpy(wanted.take(batch).values)
-            found = [
+        nonempty = np.flatnonzero(continuation.lengths > 0)
+        pairs = joined([self._texts.prompts(prompts, continuation.lengths), continuation]).take(nonempty)
+        scored = continuation.take(nonempty)
+        first = pairs.lengths - scored.lengths - 1  # the column that predicts the continuation's first token
+        log_probs = np.empty(len(scored.values), np.float32)
+        # The last token of a pair is predicted, but no token after it: the model need not read it.
+        inputs = pairs.slice(np.arange(len(nonempty)), 0, pairs.lengths - 1)
+        for batch, outputs, skipped in self._forward_passes(inputs, first):
+            counted = scored.lengths[batch]
+            rows, columns = np.repeat(np.arange(len(batch)), counted), spans(first[batch] - skipped, counted)
+            targets = torch.from_numpy(scored.take(batch).values)
+            parts = [
                 -functional.cross_entropy(logits, targets[part].to(logits.device), reduction="none")
                 for part, logits in self._logits(outputs, rows, columns)
             ]
-            log_probs[spans(wanted.bounds[batch], count)] = torch.cat(found).cpu().numpy()
+            log_probs[spans(scored.bounds[batch], counted)] = torch.cat(parts).cpu().numpy()
         return Scores(continuation.split(log_probs), continuation.split(counts.values.astype(np.int32)))
 
     @torch.inference_mode()
@@ -86,7 +90,7 @@ class LocalModel:
         tokens = self._texts.prompts(prompts, np.ones(len(prompts), np.int64))
         result = np.empty((len(prompts), self._vocabulary), np.float32)
         last = tokens.lengths - 1
-        for batch, outputs, skipped in self._read(tokens, last):
+        for batch, outputs, skipped in self._forward_passes(tokens, last):
             for part, logits in self._logits(outputs, np.arange(len(batch)), last[batch] - skipped):
                 result[batch[part]] = torch.log_softmax(logits, dim=-1).cpu().numpy()
         return result
@@ -144,95 +148,101 @@ class LocalModel:
                     results[question] = Generation(text, mean, int(lengths[question].sum()), new_tokens)
         return [results[question] for question in range(len(log_weights))]
 
-    # ------------------------------------------------------------------ the model
+    # ------------------------------------------------------------------ forward passes
 
-    def _read(self, rows: Ragged, first: np.ndarray) -> Iterator[tuple[np.ndarray, object, int]]:
-        """Every row in some batch, what the model says of it, and how many of its first columns are left out there.
+    def _forward_passes(self, rows: Ragged, first: np.ndarray) -> Iterator[tuple[np.ndarray, object, int]]:
+        """Run the model over all rows. Yields a batch of row numbers, the model's outputs, and how many columns of
+        these rows the outputs leave out at the beginning.
 
-        `first` (rows,) is the first column of each that is asked for. What the rows before it share is read once.
+        `first` (rows,) is the first column of each row that is needed. What rows have in common before it is read once.
         """
         n = len(first)
-        shared, group = prefixes.shared(rows, first) if self._reusable else (np.zeros(n, np.int64), None)
+        shared, group = prefixes.shared(rows, first) if self._shares_prefixes else (np.zeros(n, np.int64), None)
         for length in np.unique(shared)[::-1]:
             members = np.flatnonzero(shared == length)
-            if not length:
-                for batch in self._batches(rows.lengths[members]):
-                    yield members[batch], self._run(input_ids=self._tensor(rows.take(members[batch]))), 0
+            if length:
+                yield from self._passes_after_prefixes(rows, members, group[members], int(length))
                 continue
-            _, leaders, owners = np.unique(group[members], return_index=True, return_inverse=True)
-            step = max(1, self.batch_tokens // length)
-            for start in range(0, len(leaders), step):
-                some = members[leaders[start : start + step]]
-                held = prefixes.Prefixes(self.model, self._tensor(_part(rows, some, 0, length)))
-                mine = np.flatnonzero((start <= owners) & (owners < start + step))
-                left = rows.lengths[members[mine]] - length
-                for batch in self._batches(np.maximum(left, (left + length) // PAST)):
-                    chosen = members[mine[batch]]
-                    past = held.of(torch.from_numpy(owners[mine[batch]] - start))
-                    ids = self._tensor(_part(rows, chosen, length, left[batch]))
-                    yield chosen, self._run(input_ids=ids, past_key_values=past), int(length)
+            for batch in self._batches(rows.lengths[members]):
+                yield members[batch], self._run(input_ids=self._padded(rows.take(members[batch]))), 0
+
+    def _passes_after_prefixes(
+        self, rows: Ragged, members: np.ndarray, group: np.ndarray, length: int
+    ) -> Iterator[tuple[np.ndarray, object, int]]:
+        """`_forward_passes` over the rows `members`: those of one `group` (members,) have a prefix of `length` tokens
+        in common."""
+        _, leaders, owners = np.unique(group, return_index=True, return_inverse=True)
+        step = max(1, self.batch_tokens // length)
+        for start in range(0, len(leaders), step):
+            leading = members[leaders[start : start + step]]
+            read = prefixes.Prefixes(self.model, self._padded(rows.slice(leading, 0, length)))
+            chosen = np.flatnonzero((start <= owners) & (owners < start + step))
+            remaining = rows.lengths[members[chosen]] - length
+            for batch in self._batches(np.maximum(remaining, (remaining + length) // CACHED_PER_NEW)):
+                numbers = members[chosen[batch]]
+                past = read.cache_for(torch.from_numpy(owners[chosen[batch]] - start))
+                ids = self._padded(rows.slice(numbers, length, remaining[batch]))
+                yield numbers, self._run(input_ids=ids, past_key_values=past), length
 
     def _batches(self, lengths: np.ndarray) -> Iterator[np.ndarray]:
-        """Rows in batches of like length, the longest first, so that too small a memory shows at once."""
+        """Row numbers in batches of similar length. The longest come first, so that memory runs out early if at all."""
         order = np.argsort(-lengths, kind="stable")
         start = 0
         while start < len(order):
-            rows = max(1, self.batch_tokens // max(1, int(lengths[order[start]])))
-            if not self._head.apart:  # then a pass makes logits at every position
-                rows = max(1, min(rows, LOGITS // (self._vocabulary * max(1, int(lengths[order[start]])))))
+            longest = max(1, int(lengths[order[start]]))
+            rows = max(1, self.batch_tokens // longest)
+            if not self._head.separable:  # then a pass makes logits at every position
+                rows = max(1, min(rows, MAX_LOGITS // (self._vocabulary * longest)))
             yield order[start : start + rows]
             start += rows
 
-    def _tensor(self, rows: Ragged) -> torch.Tensor:
-        """Padding on the right: what is read from left to right never sees it."""
+    def _padded(self, rows: Ragged) -> torch.Tensor:
+        """Token ids (rows, longest). Padding is on the right, where a causal model never sees it."""
         return torch.from_numpy(padded(rows, int(rows.lengths.max()), self._pad)[0]).to(self.device)
 
     def _run(self, **inputs):
+        """One forward pass: hidden states if the head can be run alone, else logits at all positions."""
         inputs["use_cache"] = "past_key_values" in inputs
-        return (self.model.base_model if self._head.apart else self.model)(**inputs)
+        return (self.model.base_model if self._head.separable else self.model)(**inputs)
 
-    def _after(self, rows: Ragged) -> torch.Tensor:
+    def _logits_after(self, rows: Ragged) -> torch.Tensor:
         """Logits after the last token of each row, (rows, vocabulary)."""
-        outputs, last = self._run(input_ids=self._tensor(rows)), rows.lengths - 1
+        outputs, last = self._run(input_ids=self._padded(rows)), rows.lengths - 1
         return torch.cat([logits for _, logits in self._logits(outputs, np.arange(len(last)), last)])
 
     def _logits(self, outputs, rows: np.ndarray, columns: np.ndarray) -> Iterator[tuple[slice, torch.Tensor]]:
-        """(places, vocabulary) float32 at the given places only, in parts of at most LOGITS numbers."""
-        step = max(1, LOGITS // self._vocabulary)
-        states = outputs.last_hidden_state if self._head.apart else outputs.logits
-        rows, columns = (torch.from_numpy(places).to(states.device) for places in (rows, columns))
+        """Logits (positions, vocabulary) float32 at the given rows and columns, in parts of at most MAX_LOGITS."""
+        step = max(1, MAX_LOGITS // self._vocabulary)
+        states = outputs.last_hidden_state if self._head.separable else outputs.logits
+        rows, columns = (torch.from_numpy(numbers).to(states.device) for numbers in (rows, columns))
         for start in range(0, len(rows), step):
             part = slice(start, start + step)
-            chosen = states[rows[part], columns[part]]
-            logits = self._head(chosen) if self._head.apart else chosen
+            states_of_part = states[rows[part], columns[part]]
+            logits = self._head(states_of_part) if self._head.separable else states_of_part
             yield part, logits.float()
 
 
-def _windows(shared: np.ndarray, group: np.ndarray, most: int) -> Iterator[np.ndarray]:
-    """Questions one after another whose prompts' prefixes, each held once, have at most `most` tokens together.
+def _windows(shared: np.ndarray, group: np.ndarray, max_tokens: int) -> Iterator[np.ndarray]:
+    """Split the questions into runs whose prefixes, each counted once, have at most `max_tokens` tokens together.
 
-    `shared` and `group` are (questions, k): tokens of the prefix and its number, 0 for none.
+    `shared` and `group` are (questions, k): the length of each prompt's prefix and its number, 0 for none.
     """
     start, held = 0, {}
-    for question, own in enumerate(map(dict, map(zip, group.tolist(), shared.tolist()))):
-        if question > start and sum((held | own).values()) > most:
+    for question, prefixes_of_question in enumerate(map(dict, map(zip, group.tolist(), shared.tolist()))):
+        if question > start and sum((held | prefixes_of_question).values()) > max_tokens:
             yield np.arange(start, question)
             start, held = question, {}
-        held |= own
+        held |= prefixes_of_question
     if start < len(group):
         yield np.arange(start, len(group))
 
 
-def _part(rows: Ragged, chosen: np.ndarray, start: int, lengths: int | np.ndarray) -> Ragged:
-    return rows.slice(chosen, np.full(len(chosen), start), np.broadcast_to(lengths, len(chosen)))
-
-
-def _positions(config, tokenizer) -> int:
-    """Tokens that the model reads at once."""
-    known = [getattr(config, key, None) for key in ("max_position_embeddings", "n_positions", "seq_length")]
+def _max_tokens(config, tokenizer) -> int:
+    """How many tokens the model reads at once."""
+    limits = [getattr(config, key, None) for key in ("max_position_embeddings", "n_positions", "seq_length")]
     rope = getattr(config, "rope_parameters", None) or {}
-    if rope.get("rope_type") == "longrope":  # longer texts are read by other factors, and all others of their batch
-        known.append(rope["original_max_position_embeddings"])
-    known.append(getattr(config, "index_topk", None))  # beyond it only so many are looked at, which padding may change
-    known = [int(n) for n in [*known, tokenizer.model_max_length] if n and n < UNBOUNDED]
-    return min(known, default=WITHOUT_POSITIONS)
+    if rope.get("rope_type") == "longrope":  # a longer text changes the frequencies for its whole batch
+        limits.append(rope["original_max_position_embeddings"])
+    limits.append(getattr(config, "index_topk", None))  # with more tokens, padding may change which ones are looked at
+    limits = [int(limit) for limit in [*limits, tokenizer.model_max_length] if limit and limit < NO_LIMIT]
+    return min(limits, default=WITHOUT_POSITIONS)

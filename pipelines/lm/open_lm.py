@@ -1,4 +1,4 @@
-"""One way to the language model that the params name: a folder of weights, or a server."""
+"""Open the language model that the params name: a local folder of weights, or a server."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ MODELS = Path("data/models/lm")
 
 
 def main_lm(chosen: SimpleNamespace) -> tuple[Path, params.LM]:
-    """Folder and settings of the main language model, the first of `lms`: it answers, and the retriever is tuned to it.
+    """Folder and settings of the main language model: it answers questions, and the retriever is tuned to it.
 
-    `chosen` are params with the sections lm and lms.
+    It is the first of `lms`. `chosen` are params with the sections lm and lms.
     """
     name = chosen.lms[0]
     return MODELS / name, chosen.lm[name]
 
 
 def open_lm(folder: Path, lm: params.LM, compute: params.Compute, *, scoring: bool = False) -> LanguageModel:
-    """The model in `folder` (transformers), or behind `lm.http.url`; then `folder` has its tokenizer, if one is named.
+    """Open the model whose weights are in `folder`, or the one served at `lm.http.url`.
 
-    Raises LongtailError where the folder is no causal language model, the server does not answer, or `scoring` is asked
-    of a server that can't: before any work, not after it.
+    For a served model, `folder` holds its tokenizer, if the params name one. Raises LongtailError where the folder has
+    no causal language model, the server does not answer, or `scoring` is needed and the server can't score.
     """
     if lm.source == "http":
         from pipelines.lm.http_model import HttpModel
 
         model = HttpModel(folder, lm, os.environ.get("LONGTAIL_API_KEY"), shards.SCRATCH / "completions")
         if scoring:
-            model.require("score")
+            model.abilities.require("score")
         return model
     from pipelines.lm.local import LocalModel
 

@@ -1,4 +1,4 @@
-"""Prompts that begin alike: what several share is read once and its keys and values serve them all."""
+"""Read the common beginning of several prompts once, and use its keys and values for all of them."""
 
 from __future__ import annotations
 
@@ -11,109 +11,110 @@ from transformers.cache_utils import Cache, DynamicLayer
 
 from pipelines.lm.ragged import Ragged, padded
 
-BLOCK = 16  # shared lengths are multiples of it: then many are the same, and prefixes are read in batches, unpadded
+BLOCK = 16  # lengths of prefixes are multiples of it, so that many are equal and are read in batches, unpadded
 WINDOWS = ("sliding_window", "sliding_window_size", "window_size", "attention_window_size", "attention_chunk_size")
-WORTH = 0.2  # of all tokens are to be saved: less does not pay for more and smaller passes
+MIN_SAVED = 0.2  # share of all tokens: saving fewer does not pay for more and smaller passes
 
 
 def shared(rows: Ragged, limits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How many first tokens of each sequence are read for its whole group, 0 for none, and its group; both (rows,).
+    """Group sequences by their common beginnings; returns the length of each one's prefix and its group, (rows,) each.
 
-    `limits` (rows,) is the most that may be shared of each. Sequences belong together where they have at least so many
-    first tokens in common: the number, the same for all, that saves the most. Those that share nothing are in group 0.
+    A prefix has at most `limits` (rows,) tokens. Sequences form a group if they have a minimum of first tokens in
+    common. All groups have the same minimum, the one that saves the most tokens. Sequences without a prefix have length
+    0 and group 0.
     """
     n, width = len(limits), int(limits.max(initial=0))
     nothing = np.zeros(n, np.int64), np.zeros(n, np.int64)
     if n < 2 or width < BLOCK:
         return nothing
-    table, _ = padded(rows.slice(np.arange(n), np.zeros(n, np.int64), limits), width, -1)
+    table, _ = padded(rows.slice(np.arange(n), 0, limits), width, -1)
     table = (table + 1).astype(">u4")  # big-endian, so that order by bytes is order by tokens
     order = np.argsort(table.view(f"S{4 * width}").ravel(), kind="stable")
-    table, most = table[order], limits[order]
+    table, limits = table[order], limits[order]
     same = table[1:] == table[:-1]
-    common = np.where(same.all(1), width, same.argmin(1))  # with the sequence before
-    common = np.minimum(common, np.minimum(most[1:], most[:-1]))
-    best, saved = nothing, WORTH * rows.lengths.sum()
-    least = BLOCK
-    while least <= width:
-        cuts = common < least
+    common = np.where(same.all(1), width, same.argmin(1))  # first tokens in common with the sequence before
+    common = np.minimum(common, np.minimum(limits[1:], limits[:-1]))
+    best, saved = nothing, MIN_SAVED * rows.lengths.sum()
+    minimum = BLOCK
+    while minimum <= width:
+        cuts = common < minimum
         starts = np.flatnonzero(np.concatenate([[True], cuts]))
         members = np.diff(np.append(starts, n))
         inside = np.concatenate([[width], np.where(cuts, width, common)])
         lengths = np.where(members > 1, np.minimum.reduceat(inside, starts) // BLOCK * BLOCK, 0)
-        if (now := int((lengths * (members - 1)).sum())) > saved:
-            saved, best = now, (np.empty(n, np.int64), np.empty(n, np.int64))
+        if (saves := int((lengths * (members - 1)).sum())) > saved:
+            saved, best = saves, (np.empty(n, np.int64), np.empty(n, np.int64))
             groups = np.where(lengths > 0, np.arange(1, len(starts) + 1), 0)
             best[0][order], best[1][order] = np.repeat(lengths, members), np.repeat(groups, members)
-        least *= 2
+        minimum *= 2
     return best
 
 
 class Prefixes:
-    """Keys and values of prefixes of one length, (prefixes, length) token ids, as `model` reads them."""
+    """Keys and values that `model` makes of prefixes of one length; `ids` are (prefixes, length) token ids."""
 
     def __init__(self, model, ids: torch.Tensor) -> None:
-        # DynamicCache without a configuration keeps all tokens, also where a layer only looks at the last ones.
-        read = model.base_model(input_ids=ids, past_key_values=DynamicCache(), use_cache=True)
-        self.length, self.layers = ids.shape[1], read.past_key_values.layers
+        # A DynamicCache without a configuration keeps all tokens, even if a layer looks at the last ones only.
+        outputs = model.base_model(input_ids=ids, past_key_values=DynamicCache(), use_cache=True)
+        self.length, self.layers = ids.shape[1], outputs.past_key_values.layers
 
-    def of(self, owners: torch.Tensor) -> Cache:
-        """What a batch goes on from whose row i has prefix owners[i]: for one pass, since it keeps nothing of it."""
+    def cache_for(self, owners: torch.Tensor) -> Cache:
+        """The cache for one forward pass over a batch whose row i continues prefix owners[i]."""
         return Cache(layers=[_Shared(layer, owners) for layer in self.layers])
 
 
 class Held:
-    """Keys and values of prefixes, some of them empty, for rows that go on from them as many passes as they like."""
+    """Keys and values of prefixes of any lengths, 0 included, for rows that are decoded in many passes."""
 
     def __init__(self, model, prefixes: Ragged) -> None:
         self.lengths = prefixes.lengths
-        self._groups = []  # the numbers of the prefixes of one length, and what was read of them
+        self._groups = []  # for each length: the numbers of its prefixes, and their Prefixes
         for length in np.unique(self.lengths[self.lengths > 0]):
-            own = np.flatnonzero(self.lengths == length)
-            ids = torch.from_numpy(prefixes.take(own).values.reshape(len(own), length)).to(model.device)
-            self._groups.append((own, Prefixes(model, ids)))
+            numbers = np.flatnonzero(self.lengths == length)
+            ids = torch.from_numpy(prefixes.take(numbers).values.reshape(len(numbers), length)).to(model.device)
+            self._groups.append((numbers, Prefixes(model, ids)))
 
-    def copies(self, own: np.ndarray) -> tuple[Cache | None, np.ndarray]:
-        """What rows go on from that have the prefixes `own` (rows,), None where all are empty, and which of its columns
-        are real, (rows, longest)."""
-        lengths = self.lengths[own]
+    def copies(self, owners: np.ndarray) -> tuple[Cache | None, np.ndarray]:
+        """A cache for rows that continue the prefixes `owners` (rows,), and a mask of its real columns (rows, longest).
+
+        The cache is None where all of these prefixes are empty.
+        """
+        lengths = self.lengths[owners]
         real = np.arange(lengths.max(initial=0)) < lengths[:, None]
         if not real.size:
             return None, real
         layers: list[list[torch.Tensor]] = []
-        for numbers, read in self._groups:
-            rows = np.flatnonzero(np.isin(own, numbers))
+        for numbers, group in self._groups:
+            rows = np.flatnonzero(np.isin(owners, numbers))
             if not len(rows):
                 continue
-            places = torch.from_numpy(np.searchsorted(numbers, own[rows]))
-            parts = [(layer.keys, layer.values) for layer in read.layers]  # (prefixes, heads, length, width) each
-            layers = layers or [[_room(part, real.shape) for part in both] for both in parts]
-            for both, filled in zip(parts, layers, strict=True):
-                for part, whole in zip(both, filled, strict=True):
-                    whole[torch.from_numpy(rows).to(part.device), :, : read.length] = part[places.to(part.device)]
+            places = torch.from_numpy(np.searchsorted(numbers, owners[rows]))
+            parts = [(layer.keys, layer.values) for layer in group.layers]  # (prefixes, heads, length, width) each
+            layers = layers or [[_zeros(part, real.shape) for part in pair] for pair in parts]
+            for pair, filled in zip(parts, layers, strict=True):
+                for part, whole in zip(pair, filled, strict=True):
+                    whole[torch.from_numpy(rows).to(part.device), :, : group.length] = part[places.to(part.device)]
         cache = DynamicCache()
         for number, (keys, values) in enumerate(layers):
             cache.update(keys, values, number)
         return cache, real
 
 
-def _room(part: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
+def _zeros(part: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
+    """Zeros (rows, heads, columns, width) for `shape` (rows, columns), of the format and device of `part`."""
     rows, columns = shape
     return part.new_zeros(rows, part.shape[1], columns, part.shape[3])
 
 
-def reusable(model) -> bool:
-    """Whether the model's past is said to be keys and values alone, as a transformer's is."""
-    return not model._is_stateful
-
-
 def window(config) -> float:
-    """How many tokens any layer of a model looks back at the least, inf where all look back to the beginning."""
-    known = (getattr(config, key, None) for key in WINDOWS)
-    return min((width for width in known if isinstance(width, int) and width > 0), default=math.inf)
+    """The shortest distance, in tokens, that a layer looks back; inf where all layers see the whole text."""
+    widths = (getattr(config, key, None) for key in WINDOWS)
+    return min((width for width in widths if isinstance(width, int) and width > 0), default=math.inf)
 
 
 class _Shared(DynamicLayer):
+    """A layer's keys and values, where row i of a batch continues prefix owners[i]."""
+
     def __init__(self, layer: DynamicLayer, owners: torch.Tensor) -> None:
         super().__init__()
         self.keys, self.values, self.is_initialized = layer.keys, layer.values, True
@@ -125,5 +126,5 @@ class _Shared(DynamicLayer):
         return self._joined(self.keys, key_states), self._joined(self.values, value_states)
 
     def _joined(self, past: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-        own = past.expand(len(new), -1, -1, -1) if len(past) == 1 else past[self._owners]
-        return torch.cat([own, new], dim=-2)
+        past_of_rows = past.expand(len(new), -1, -1, -1) if len(past) == 1 else past[self._owners]
+        return torch.cat([past_of_rows, new], dim=-2)

@@ -1,4 +1,4 @@
-"""Prompts and continuations as one model's tokens: where a text begins, what too long a prompt loses (see Prompt)."""
+"""Prompts and continuations as a model's tokens: how a text begins, how a long prompt is cut, bytes of each token."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 
 from pipelines.errors import LongtailError
 from pipelines.lm.language_model import Prompt
-from pipelines.lm.ragged import Ragged, byte_counts, cut, first_tokens, joined, padded
+from pipelines.lm.ragged import Ragged, joined, padded
 
-BEFORE = "\n"  # a text that others follow, and seldom one token with them
+BEFORE = "\n"  # put before a continuation to tokenise it; it rarely merges with the text after it
 
 
 class PromptTokenizer:
@@ -21,11 +21,13 @@ class PromptTokenizer:
     def __init__(self, tokenizer, folder: Path, name: str, max_tokens: int) -> None:
         self.tokenizer, self.name, self.max_tokens = tokenizer, name, max_tokens
         self._first, self._start = first_tokens(tokenizer, folder)
-        before, alone, after = (one.tolist() for one in self._split([BEFORE, "a", BEFORE + "a"]))
-        self._before = np.array(before if after != before + alone else [], np.int64)
+        tokens, _ = self.tokens([BEFORE, "a", BEFORE + "a"])
+        before, alone, together = (ids.tolist() for ids in tokens.split(tokens.values))
+        # Tokens of BEFORE where a text by itself is tokenised otherwise than after another, else none.
+        self._before = np.array(before if together != before + alone else [], np.int64)
 
     def tokens(self, texts: Sequence[str], *, ends: bool = False) -> tuple[Ragged, Ragged | None]:
-        """Token ids of each text alone and, if asked, the character at which each token ends."""
+        """Token ids of each text by itself and, with `ends`, the character at which each token ends."""
         if not len(texts):
             return (empty := Ragged.of([])), empty
         encoded = self.tokenizer(
@@ -42,42 +44,22 @@ class PromptTokenizer:
         flat = np.fromiter(chain.from_iterable(chain.from_iterable(encoded["offset_mapping"])), np.int64)
         return tokens, Ragged(flat[1::2].copy(), tokens.bounds)
 
-    def _split(self, texts: Sequence[str]) -> list[np.ndarray]:
-        tokens, _ = self.tokens(texts)
-        return tokens.split(tokens.values)
-
-    def _following(self, texts: Sequence[str]) -> tuple[Ragged, Ragged]:
-        """`tokens`, with ends, of texts that stand after others: SentencePiece puts a space before one by itself."""
-        if not len(self._before):
-            return self.tokens(texts, ends=True)
-        width, every = len(self._before), np.arange(len(texts))
-        found, ends = self.tokens([BEFORE + text for text in texts], ends=True)
-        first = padded(found.slice(every, 0 * every, np.minimum(found.lengths, width)), width, -1)[0]
-        apart = (first == self._before).all(1)
-        if not apart.all():
-            found, ends = self.tokens(
-                [BEFORE * some + text for some, text in zip(apart.tolist(), texts, strict=True)], ends=True
-            )
-        skipped = width * apart
-        own, ends = (one.slice(every, skipped, found.lengths - skipped) for one in (found, ends))
-        return own, Ragged(ends.values - np.repeat(len(BEFORE) * apart, own.lengths), own.bounds)
-
     def token_id(self, text: str) -> int:
-        """The id of a text that is one token after others. Raises LongtailError for any other."""
-        ids = self._following([text])[0].values
+        """The id of a text that is one token after another text. Raises LongtailError for any other text."""
+        ids = self._following_tokens([text])[0].values
         if len(ids) != 1:
             raise LongtailError(f"{text!r} is {len(ids)} tokens for {self.name}, expected one")
         return int(ids[0])
 
     def continuations(self, texts: Sequence[str]) -> tuple[Ragged, Ragged]:
-        """Token ids of each text, and each token's UTF-8 bytes; many of the texts may be the same.
+        """Token ids of each text after another text, and each token's UTF-8 bytes. Equal texts are tokenised once.
 
         Raises LongtailError for a text that alone fills what the model reads.
         """
         unique = list(dict.fromkeys(texts))
-        place = {text: i for i, text in enumerate(unique)}
-        tokens, ends = self._following(unique)
-        rows = np.fromiter(map(place.__getitem__, texts), np.int64, len(texts))
+        number = {text: i for i, text in enumerate(unique)}
+        tokens, ends = self._following_tokens(unique)
+        rows = np.fromiter(map(number.__getitem__, texts), np.int64, len(texts))
         longest = tokens.lengths.max(initial=0)
         if longest > self.max_tokens - 1:
             raise LongtailError(
@@ -88,44 +70,103 @@ class PromptTokenizer:
         return tokens.take(rows), counts.take(rows)
 
     def prompts(self, prompts: Sequence[Prompt], reserved: np.ndarray) -> Ragged:
-        """Each prompt's tokens, cut as Prompt says to leave room for `reserved` (prompts,) more."""
+        """Each prompt's token ids, cut as Prompt says so that `reserved` (prompts,) more tokens fit."""
         tokens, _ = self.tokens([prompt.document + prompt.context for prompt in prompts])
         n, lengths = len(prompts), tokens.lengths
-        first = self._firsts(lengths)
-        firsts = np.tile(self._first, n) if len(self._first) else np.full(first.sum(), self._start)
-        opening = Ragged(firsts.astype(np.int64), np.concatenate([[0], np.cumsum(first)]))
-        long, _, head, kept = self._cut(prompts, lengths, reserved)
-        if not len(long):
+        count = self._count_first(lengths)
+        first = np.tile(self._first, n) if len(self._first) else np.full(count.sum(), self._start)
+        opening = Ragged(first.astype(np.int64), np.concatenate([[0], np.cumsum(count)]))
+        too_long, _, from_document, from_context = self._cut(prompts, lengths, reserved)
+        if not len(too_long):
             return joined([opening, tokens])
-        beginning, end, every = lengths.copy(), np.zeros(n, np.int64), np.arange(n)
-        beginning[long], end[long] = head, kept
-        return joined(
-            [opening, tokens.slice(every, np.zeros(n, np.int64), beginning), tokens.slice(every, lengths - end, end)]
-        )
+        head, tail, every = lengths.copy(), np.zeros(n, np.int64), np.arange(n)
+        head[too_long], tail[too_long] = from_document, from_context
+        return joined([opening, tokens.slice(every, 0, head), tokens.slice(every, lengths - tail, tail)])
 
     def seen(self, prompts: Sequence[Prompt], reserved: np.ndarray) -> list[Prompt]:
-        """What is left of each prompt's texts in its tokens as `prompts` cuts them."""
+        """The text of each prompt as `prompts` cuts it."""
         lengths = self.tokens([prompt.document + prompt.context for prompt in prompts])[0].lengths
-        long, ends, head, kept = self._cut(prompts, lengths, reserved)
-        left = list(prompts)
-        for i, own, beginning, end in zip(long.tolist(), ends.split(ends.values), head, kept, strict=True):
-            text, points = prompts[i].document + prompts[i].context, [0, *own.tolist()]  # characters between tokens
-            left[i] = Prompt(text[points[len(own) - end] :] if end else "", text[: points[beginning]])
-        return left
+        too_long, ends, from_document, from_context = self._cut(prompts, lengths, reserved)
+        seen = list(prompts)
+        rows = zip(too_long.tolist(), ends.split(ends.values), from_document, from_context, strict=True)
+        for i, ends_of_tokens, head, tail in rows:
+            text, bounds = prompts[i].document + prompts[i].context, [0, *ends_of_tokens.tolist()]
+            context = text[bounds[len(ends_of_tokens) - tail] :] if tail else ""
+            seen[i] = Prompt(context, text[: bounds[head]])
+        return seen
 
-    def _firsts(self, lengths: np.ndarray) -> np.ndarray:
-        """How many tokens of the model's own stand before texts of so many tokens."""
+    def _following_tokens(self, texts: Sequence[str]) -> tuple[Ragged, Ragged]:
+        """Token ids and ends of texts that follow another text: SentencePiece puts a space before a text by itself."""
+        if not len(self._before):
+            return self.tokens(texts, ends=True)
+        width, every = len(self._before), np.arange(len(texts))
+        tokens, ends = self.tokens([BEFORE + text for text in texts], ends=True)
+        first = padded(tokens.slice(every, 0, np.minimum(tokens.lengths, width)), width, -1)[0]
+        separate = (first == self._before).all(1)
+        if not separate.all():  # BEFORE merged with these texts: tokenise them by themselves
+            texts = [BEFORE * after + text for after, text in zip(separate.tolist(), texts, strict=True)]
+            tokens, ends = self.tokens(texts, ends=True)
+        skipped = width * separate
+        remaining = tokens.lengths - skipped
+        tokens, ends = (rows.slice(every, skipped, remaining) for rows in (tokens, ends))
+        return tokens, Ragged(ends.values - np.repeat(len(BEFORE) * separate, tokens.lengths), tokens.bounds)
+
+    def _count_first(self, lengths: np.ndarray) -> np.ndarray:
+        """How many tokens of the model's own begin a text that has `lengths` tokens."""
         return np.full(len(lengths), len(self._first)) if len(self._first) else (lengths == 0).astype(np.int64)
 
     def _cut(
         self, prompts: Sequence[Prompt], lengths: np.ndarray, reserved: np.ndarray
     ) -> tuple[np.ndarray, Ragged, np.ndarray, np.ndarray]:
-        """Which prompts are too long; of these, the character at which each token ends, and how many tokens stay of the
-        document's beginning and of the context's end."""
-        room = self.max_tokens - self._firsts(lengths) - reserved
-        long = np.flatnonzero(lengths > room)
-        _, ends = self.tokens([prompts[i].document + prompts[i].context for i in long], ends=True)
-        limits = np.fromiter((len(prompts[i].document) for i in long), np.int64, len(long))
+        """The prompts that are too long, the character at which each of their tokens ends, and how many tokens are kept
+        of each document's beginning and of each context's end."""
+        room = self.max_tokens - self._count_first(lengths) - reserved
+        too_long = np.flatnonzero(lengths > room)
+        _, ends = self.tokens([prompts[i].document + prompts[i].context for i in too_long], ends=True)
+        limits = np.fromiter((len(prompts[i].document) for i in too_long), np.int64, len(too_long))
         inside = np.concatenate([[0], np.cumsum(ends.values <= np.repeat(limits, ends.lengths))])
         document = np.diff(inside[ends.bounds])
-        return long, ends, *cut(document, lengths[long] - document, room[long])
+        return too_long, ends, *_kept_tokens(document, lengths[too_long] - document, room[too_long])
+
+
+def _kept_tokens(document: np.ndarray, context: np.ndarray, room: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How many tokens of the document's beginning and of the context's end are kept if `room` tokens fit (see Prompt).
+
+    All arrays are (prompts,) int64.
+    """
+    from_context = np.maximum(np.minimum(context, np.maximum(room - document, room // 2)), 0)
+    return np.minimum(document, np.maximum(room - from_context, 0)), from_context
+
+
+def byte_counts(texts: Sequence[str], ends: Ragged) -> np.ndarray:
+    """UTF-8 bytes of each token, (total,) int32, where `ends` are the characters in its text at which tokens end.
+
+    A token gets the bytes from the end of the token before it to its own end, so spaces before a token belong to it. Of
+    several tokens inside one character, the first gets all bytes. What follows the last token's end belongs to the last
+    token. So the counts of a text with at least one token add up to the text's bytes exactly.
+    """
+    points = np.frombuffer("".join(texts).encode("utf-32-le"), np.uint32)
+    before = np.concatenate([[0], np.cumsum(1 + (points >= 0x80) + (points >= 0x800) + (points >= 0x10000))])
+    stops = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))  # in characters of the joined text
+    starts = np.concatenate([[0], stops[:-1]]).astype(np.int64)
+    absolute = np.maximum.accumulate(ends.values + np.repeat(starts, ends.lengths)) if len(ends.values) else ends.values
+    nonempty = ends.lengths > 0
+    absolute[ends.bounds[1:][nonempty] - 1] = stops[nonempty]
+    previous = np.concatenate([[0], absolute[:-1]]).astype(np.int64)
+    previous[ends.bounds[:-1][nonempty]] = starts[nonempty]
+    return (before[absolute] - before[previous]).astype(np.int32)
+
+
+def first_tokens(tokenizer, folder: Path) -> tuple[np.ndarray, int]:
+    """The tokens that the tokenizer puts before any text, and the token that an empty prompt begins with.
+
+    Raises LongtailError where the tokenizer has neither a beginning-of-text nor an end-of-text token.
+    """
+    with_special, plain = tokenizer("a")["input_ids"], tokenizer("a", add_special_tokens=False)["input_ids"]
+    first = next(i for i in range(len(with_special)) if with_special[i : i + len(plain)] == plain)
+    starts = [token for token in (tokenizer.bos_token_id, tokenizer.eos_token_id) if token is not None]
+    if not starts:
+        raise LongtailError(
+            f"{folder}: the tokenizer has neither a bos nor an eos token, expected one to begin a text with"
+        )
+    return np.array(with_special[:first], np.int64), starts[0]

@@ -1,4 +1,4 @@
-"""A causal language model's weights in memory: number format, devices, and what the format costs in precision."""
+"""Load a causal language model into memory in fp32, bf16 or int8, and compare the smaller formats with fp32."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 import psutil
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from pipelines.errors import LongtailError
-from pipelines.lm.pretrained import check_complete
-from pipelines.lm.processor import quicken
+from pipelines.lm.fast_layers import replace_slow_layers
+from pipelines.lm.model_files import check_complete, count_parameters
 
-TOLERANCE = 0.05  # nats: mean absolute difference of a token's log-prob from fp32's
+TOLERANCE = 0.05  # nats: largest mean absolute difference of a token's log-prob from fp32's
 TOKENS = 64  # of TEXT at most
 TEXT = """The harbour master wrote down 14 ships on the first of May 1887, three of them from the south with salt and
 cork. Nobody in the town had seen so many at once. "Where will they all lie?" asked Anna, who kept the inn by the
@@ -21,19 +21,20 @@ bridge. A year later the new pier was built of granite, 120 metres long, and the
 
 
 def load(folder: Path, tokenizer, dtype: str, device: str) -> PreTrainedModel:
-    """The model in `folder`, ready to read: `dtype` fp32, bf16, or int8 (products by LLM.int8, the rest in fp16); over
-    all GPUs where there are several.
+    """Load the model in `folder` for inference, over all GPUs where there are several.
 
-    Formats other than fp32 are compared with fp32 on a fixed text, where the memory has room for it; what was found,
-    or that it was not compared, is printed. Raises LongtailError where they differ by more than TOLERANCE.
+    `dtype` is fp32, bf16 or int8 (matrix products by LLM.int8, the rest in fp16). bf16 and int8 are compared with fp32
+    on a fixed text if fp32 fits into memory; the result is printed. Raises LongtailError where they differ by more than
+    TOLERANCE.
     """
     expected = None
     if dtype != "fp32":
-        needed = 4 * _parameters(folder)
-        if needed < 0.8 * psutil.virtual_memory().available:
+        fp32_bytes = 4 * (count_parameters(folder) or 0)
+        if fp32_bytes < 0.8 * psutil.virtual_memory().available:
             expected = _log_probs(_open(folder, "fp32", "cpu"), tokenizer)
         else:
-            print(f"warning: {folder}: {dtype} not compared with fp32, which takes {needed / 1e9:.0f} GB", flush=True)
+            gigabytes = fp32_bytes / 1e9
+            print(f"warning: {folder}: {dtype} not compared with fp32, which takes {gigabytes:.0f} GB", flush=True)
     model = _open(folder, dtype, device)
     if expected is not None:
         difference = float((_log_probs(model, tokenizer) - expected).abs().mean())
@@ -47,35 +48,32 @@ def load(folder: Path, tokenizer, dtype: str, device: str) -> PreTrainedModel:
 
 
 def _open(folder: Path, dtype: str, device: str) -> PreTrainedModel:
-    several = device == "cuda" and torch.cuda.device_count() > 1
-    extra = {"device_map": "auto" if several else device} if several or dtype == "int8" else {}
-    needed = ["accelerate"] * bool(extra) + ["bitsandbytes"] * (dtype == "int8")
-    if missing := [name for name in needed if not find_spec(name)]:
+    several_gpus = device == "cuda" and torch.cuda.device_count() > 1
+    options = {"device_map": "auto" if several_gpus else device} if several_gpus or dtype == "int8" else {}
+    libraries = ["accelerate"] * bool(options) + ["bitsandbytes"] * (dtype == "int8")
+    if missing := [name for name in libraries if not find_spec(name)]:
         what = "int8" if dtype == "int8" else "more than one GPU"
         raise LongtailError(f"{folder}: {what} needs {missing[0]}; pip install 'longtail[large]'")
     if dtype == "int8":
         from transformers import BitsAndBytesConfig
 
-        extra["quantization_config"] = BitsAndBytesConfig(load_in_8bit=True)
-    kind = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float16}[dtype]
+        options["quantization_config"] = BitsAndBytesConfig(load_in_8bit=True)
+    torch_dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float16}[dtype]
     try:
-        model, found = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=kind, use_safetensors=True, output_loading_info=True, **extra
+        model, loading_info = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch_dtype, use_safetensors=True, output_loading_info=True, **options
         )
     except (OSError, ValueError) as error:
         raise LongtailError(
             f"{folder}: not a causal language model in safetensors: {' '.join(str(error).split())}"
         ) from None
-    if dtype != "int8":  # whose own numbers no checkpoint has
-        check_complete(folder, model, found)
-    model = model.eval().requires_grad_(False) if extra else model.eval().requires_grad_(False).to(device)
-    quicken(model)
+    if dtype != "int8":  # int8 adds tensors that no checkpoint has
+        check_complete(folder, model, loading_info)
+    model = model.eval().requires_grad_(False)
+    if not options:
+        model = model.to(device)
+    replace_slow_layers(model)
     return model
-
-
-def _parameters(folder: Path) -> int:
-    with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder)).num_parameters()
 
 
 @torch.inference_mode()

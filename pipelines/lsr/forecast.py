@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from pipelines.lsr import rates
 from pipelines.lsr.rates import CORPORA, MODELS
-from pipelines.retrieval.sizing import GIB, choose
+from pipelines.retrieval.index_plan import GIB, choose
 
 SECTIONS = ("profile", "compute", "fetch", "world", "corpus", "chunk", "queries")
 SECTIONS += ("lm", "lms", "retriever", "index", "lsr")

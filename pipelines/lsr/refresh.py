@@ -31,8 +31,8 @@ from pipelines.retrieval import dense, documents
 from pipelines.retrieval.embeddings import embed_corpus
 from pipelines.retrieval.embeddings import forget as forget_shards
 from pipelines.retrieval.encoder import Encoder
-from pipelines.retrieval.meta import fingerprint
-from pipelines.retrieval.search_depth import HELD_OUT, make
+from pipelines.retrieval.index_meta import fingerprint
+from pipelines.retrieval.index_tuning import HELD_OUT, build_and_tune
 from pipelines.scoring import logprob_table, score_cache
 
 RETRIEVER = Path("data/models/retriever")
@@ -189,7 +189,7 @@ class Refresher:
         given = self._given
         embed_corpus(side.docs, model, folder / "embeddings", given, f"{side.stage}-embeddings")
         queries = partial(self.encoder.embed_queries, list(side.queries.texts[-HELD_OUT:]))
-        made, _ = make(folder, queries, given.index, given.seed, given.compute, side.stage)
+        made, _ = build_and_tune(folder, queries, given, side.stage)
         return made.probe, made.refine
 
     def _untuned(self, side: Side) -> dense.Index:

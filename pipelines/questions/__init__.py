@@ -1,1 +1,1 @@
-"""Question sets and what counts as a right answer (PopQA, section 3)."""
+"""The question sets, and when an answer to a question is right (PopQA, section 3)."""

@@ -1,8 +1,8 @@
-"""Stage `entityquestions`: EntityQuestions with each subject found again in Wikidata and its popularity (PopQA, 3.3).
+"""EntityQuestions, each question linked to its subject and its popularity (PopQA, 3.3).
 
-Writes data/questions/entityquestions/{entityquestions,rejects}.parquet. The questions name their subject only in their text: the
-mention is what stands in the template's place, and it is linked when it names exactly one entity that Wikidata states
-the question's own relation of.
+Writes data/questions/entityquestions/{entityquestions,rejects}.parquet. EntityQuestions does not annotate the subject.
+Its mention is the text that fills the place in the question's template. A mention is linked if it names exactly one
+entity that has the question's relation in Wikidata.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipelines import database, params, shards, stage
 from pipelines.errors import LongtailError
-from pipelines.questions.tuning_split import ENTITY, split_of
+from pipelines.questions.popqa import create_split_of
+from pipelines.questions.published import ENTITY
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import open_text
 
@@ -52,35 +52,30 @@ def build_entityquestions(
     ingest: params.Ingest,
     threads: int,
 ) -> dict[str, float]:
-    """Write the stage's folder `out` from the files in `raw` (none: an empty table); return its counts."""
+    """Write the stage's folder `out` from the files in `raw`; return counts. Without files the table is empty."""
     rejects = Rejects(ingest.max_reject_share)
     questions = read_questions(raw, rejects)
     with database.connect(ingest.memory_gb, threads) as db:
         db.execute(f"CREATE TEMP VIEW entities AS SELECT * REPLACE (substr(qid, 2)::BIGINT AS qid) FROM '{entities}'")
         db.execute(f"CREATE TEMP VIEW claims AS SELECT * FROM '{claims}'")
+        create_split_of(db, seed, train_share)
         db.register("questions", questions)
         linked = link_subjects(db)
         db.register("linked", linked)
-        counts = _describe(db)
-    uris = [uri or "" for uri in linked["s_uri"].to_pylist()]
-    split = [s if uri else "test" for s, uri in zip(split_of(seed, uris, train_share), uris, strict=True)]
-    at = linked.column_names.index("link")
-    linked = linked.add_column(at, "split", pa.array(split, pa.string()))
-    linked = linked.add_column(at + 1, "matched", pc.is_valid(linked["s_uri"]))
+        counts = _count_links(db)
     with shards.atomic(out) as folder:
         folder.mkdir()
         pq.write_table(linked.combine_chunks(), folder / "entityquestions.parquet", compression="zstd")
         rejects.write(folder / "rejects.parquet")
-    counts |= {"train": split.count("train"), "test": split.count("test")}
     counts |= {f"rejected.{reason}": n for reason, n in rejects.reasons().items()}
     return counts | {"rejected": len(rejects.rows)}
 
 
 def read_questions(raw: Path, rejects: Rejects) -> pa.Table:
-    """All questions, as READ, by file and row; question_id is "<relation>-<row>".
+    """All questions, with the columns of READ, sorted by file and row; question_id is "<relation>-<row>".
 
     Bad entries go to `rejects` (bad_entry, no_answer, off_template). Raises LongtailError on a file that isn't JSON
-    and on missing templates.
+    or that has no template.
     """
     files = sorted(raw.glob("P*.test.json"), key=lambda file: (len(file.name), file.name))
     templates = _read_json(raw / TEMPLATES, dict) if files else {}
@@ -105,13 +100,13 @@ def read_questions(raw: Path, rejects: Rejects) -> pa.Table:
 
 
 def link_subjects(db: duckdb.DuckDBPyConnection) -> pa.Table:
-    """Table questions with s_pop and s_uri (null unless linked) and `link`, one of LINKS, in the given order.
+    """Table questions, in its order, with s_pop and s_uri (null unless linked), split, matched, and `link` of LINKS.
 
-    A candidate is an entity named exactly as the mention of which table claims states the question's relation. Only
-    where no label of such an entity fits are aliases looked at. Two candidates are ambiguous: the question's own
-    answers could tell many of them apart, but are not used, so that no subject is chosen by what it is tested on.
-    Where there is no candidate, `link` says what the name belongs to: entities of another type, entities without an
-    article (whose statements are not read, and which have no popularity), or nothing.
+    A candidate is an entity that is named exactly like the mention and has the question's relation in table claims.
+    Aliases count only if no candidate has the mention as its label. Two candidates are ambiguous: the question's
+    answers could often decide between them, but then a subject would be chosen by what it is tested on. Without a
+    candidate, `link` says what has the name: entities of another type, entities without an article (whose claims are
+    not read, and which have no popularity), or nothing. Questions that are not linked are for testing.
     """
     return database.read(
         db,
@@ -139,19 +134,25 @@ def link_subjects(db: duckdb.DuckDBPyConnection) -> pa.Table:
         SELECT question_id, relation, subj, question, possible_answers,
             CASE WHEN link IN ('label', 'alias') THEN popularity END AS s_pop,
             CASE WHEN link IN ('label', 'alias') THEN '{ENTITY}Q' || qid END AS s_uri,
+            coalesce(split_of(s_uri), 'test') AS split, s_uri IS NOT NULL AS matched,
             coalesce(link, 'not_found') AS link
         FROM questions LEFT JOIN judged USING (relation, subj) ORDER BY number""",
     )
 
 
-def _describe(db: duckdb.DuckDBPyConnection) -> dict[str, float]:
-    """Of table linked: questions by `link` and the share linked, over all and of each relation ("P19.label").
+def _count_links(db: duckdb.DuckDBPyConnection) -> dict[str, float]:
+    """Counts over table linked: questions by split and `link`, and the share linked, also by relation ("P19.label").
 
-    Of those linked by label and by alias also the share whose own answers name an object of the statement, where such
-    an object's name is known: how often links are right, as far as the answers can tell.
+    `label.answer_agrees` and `alias.answer_agrees` estimate how often these links are right: the share of the questions
+    whose answers name an object of the subject's claim, among those where the name of such an object is known.
     """
-    figures = database.row(db, "SELECT count(*), count(DISTINCT relation), count(s_uri) FROM linked")
-    counts: dict[str, float] = dict(zip(("questions", "relations", "matched"), figures, strict=True))
+    names = ("questions", "relations", "matched", "train", "test")
+    figures = database.row(
+        db,
+        """SELECT count(*), count(DISTINCT relation), count(s_uri), count(*) FILTER (split = 'train'),
+            count(*) FILTER (split = 'test') FROM linked""",
+    )
+    counts: dict[str, float] = dict(zip(names, figures, strict=True))
     counts["matched_share"] = counts["matched"] / max(counts["questions"], 1)
     counts |= {f"link.{link}": 0 for link in LINKS}
     for query in (
@@ -173,7 +174,7 @@ def _describe(db: duckdb.DuckDBPyConnection) -> dict[str, float]:
 
 
 def _mention(entry: Any, before: str, after: str) -> tuple[str, str]:
-    """("", mention), or (why the entry is rejected, "")."""
+    """The entry's mention of its subject, as ("", mention); or why it is rejected, as (reason, "")."""
     question, answers = (entry.get("question"), entry.get("answers")) if isinstance(entry, dict) else (None, None)
     if not isinstance(question, str) or not isinstance(answers, list) or any(not isinstance(a, str) for a in answers):
         return "bad_entry", ""

@@ -1,4 +1,4 @@
-"""Is an answer right? PopQA's published rule, the same by whole words, and exact match (PopQA, section 3.2)."""
+"""Whether an answer is right: PopQA's substring match, its variant by whole words, and exact match (PopQA, 3.2)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _QUALIFIER = re.compile(r"\s*\([^()]*\)\s*$")
 
 
 def substring(prediction: str, answers: Sequence[str]) -> bool:
-    """The published metric: some gold answer, as written, lower-cased or capitalised, is a substring of the prediction.
+    """The published metric: a gold answer is a substring of the prediction, as written, lower-cased or capitalised.
 
-    It gives spurious credit for short aliases ("W" is in "New York"); `word` does not. Empty aliases count for
-    nothing.
+    Short aliases get credit that they don't deserve ("W" is in "New York"); `word` avoids that. Empty answers never
+    match.
     """
     return any(
         form in prediction
@@ -27,30 +27,28 @@ def substring(prediction: str, answers: Sequence[str]) -> bool:
 
 
 def word(text: str, answers: Sequence[str]) -> bool:
-    """Some gold answer stands in the text as whole words, whatever the case."""
-    folded = _fold(text)
-    return any(
-        re.search(rf"(?<!\w){re.escape(_fold(answer.strip()))}(?!\w)", folded) for answer in answers if answer.strip()
-    )
+    """A gold answer is in the text as whole words, whatever the case. Empty answers never match."""
+    folded, names = _fold(text), (_fold(answer.strip()) for answer in answers)
+    return any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", folded) for name in names if name)
 
 
 def normalise(text: str) -> str:
-    """Lower case, no punctuation, no English articles, single spaces: what open-domain QA compares and votes on.
+    """The text in lower case, without punctuation and English articles, with single spaces (SQuAD's normalisation).
 
-    A text of which nothing would be left ("The The", "A", "@") is lower-cased only.
+    A text of which nothing would be left ("The The", "A", "@") is only lower-cased.
     """
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split()) or text.lower().strip()
 
 
 def exact(prediction: str, answers: Sequence[str]) -> bool:
-    """The prediction equals some gold answer after `normalise`."""
+    """The prediction equals a gold answer when both are normalised."""
     return normalise(prediction) in {normalise(answer) for answer in answers}
 
 
 def namesake(title: str, subject: str, subject_title: str) -> bool:
-    """The page `title` is another's than the subject's (`subject_title`), but goes by the same name.
+    """The page `title` is not the subject's page `subject_title`, but has the subject's name.
 
-    Wikipedia tells namesakes apart by a qualifier: "Name (film)", "Name, Ohio".
+    Wikipedia tells such pages apart by a qualifier: "Name (film)", "Name, Ohio".
     """
     return title != subject_title and bool(_names(title) & (_names(subject_title) | {_fold(subject)}))
 

@@ -1,11 +1,12 @@
-"""Stage `nq`: the entities that Natural Questions ask about, and their popularity (PopQA, Figure 3 and appendix A).
+"""The entities that Natural Questions ask about, and their popularity (PopQA, Figure 3 and appendix A).
 
-Writes data/questions/nq/{popularity,rejects}.parquet. The paper finds a question's entities with TagMe; here they are found by a
-dictionary, the labels and aliases of all entities with an English Wikipedia article: from left to right the longest
-name that counts, and of the entities so named the most viewed one. Of a question's entities the least viewed is kept.
+Writes data/questions/nq/{popularity,rejects}.parquet. The paper finds a question's entities with TagMe. Here they are
+found with a dictionary: the labels and aliases of all entities with an English Wikipedia article. Each question is read
+from left to right for the longest names. A name means its most viewed entity, and the least viewed entity of a question
+counts.
 
-Questions are lower case, and most words are somebody's name ("was" is a novel, "come out" a composition). What counts
-as a name is asked of the C4 sample, see `names_that_count`.
+Questions are in lower case, and most words are also a name ("was" is a novel, "come out" a composition). The C4 sample
+decides which names count, see `drop_common_words`.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ from pipelines.sources.rejects import Rejects
 
 RAW = Path("data/raw")
 ENTITIES = Path("data/knowledge/triples/entities.parquet")
-MAX_WORDS = 10  # of a name; no question is much longer
-AS_NAMED = 0.9  # share of a name's occurrences in running text that have its capitals, at least
+MAX_WORDS = 10  # of a name
+MIN_CAPITAL_SHARE = 0.9  # of a name's occurrences in running text, the share that have its capitals
 
-# Names and questions meet as words without case and accents; 's is a word of its own ("lord 's prayer").
+# Names and questions are compared word by word, without case and accents; 's is a word ("lord 's prayer").
 WORDS = r"regexp_extract_all(lower(strip_accents(replace(text, chr(8217), ''''))), '''?[\p{L}\p{N}]+')"
-TRIMMED = r"regexp_replace(name, '^[^\p{L}\p{N}]+|[^\p{L}\p{N}]+$', '', 'g')"  # an album is called "Them", with quotes
+TRIMMED = r"regexp_replace(name, '^[^\p{L}\p{N}]+|[^\p{L}\p{N}]+$', '', 'g')"  # quotes around a name are no part of it
 
 
 def build_nq(
     raw: Path, entities: Path, out: Path, *, sample_mb: int, ingest: params.Ingest, threads: int
 ) -> dict[str, float]:
-    """Write the stage's folder `out` from the questions in raw/nq and the texts in raw/c4; return its counts.
+    """Write the stage's folder `out` from the questions in raw/nq and the texts in raw/c4; return counts.
 
     Without questions the table is empty; without texts every name counts.
     """
@@ -48,8 +49,9 @@ def build_nq(
         db.execute(f"CREATE TEMP MACRO words(text) AS {WORDS}")
         db.register("questions", pa.table(columns, pa.schema([("question_id", pa.string()), ("text", pa.string())])))
         find_names(db, entities)
-        texts = c4.read_sample(sorted((raw / "c4").glob("[!.]*")), sample_mb, Rejects(1.0))  # rejects: term_frequency's
-        names_that_count(db, texts)
+        # The stage `term_frequency` checks and writes the rejects of the C4 sample.
+        texts = c4.read_sample(sorted((raw / "c4").glob("[!.]*")), sample_mb, Rejects(1.0))
+        drop_common_words(db, texts)
         choose_mentions(db)
         database.write(
             db,
@@ -60,16 +62,16 @@ def build_nq(
             folder / "popularity.parquet",
         )
         rejects.write(folder / "rejects.parquet")
-        counts = _describe(db, len(questions))
+        counts = _count_mentions(db, len(questions))
     counts |= {f"rejected.{reason}": n for reason, n in rejects.reasons().items()}
     return counts | {"rejected": len(rejects.rows)}
 
 
 def find_names(db: duckdb.DuckDBPyConnection, entities: Path) -> None:
-    """Tables spans(question_id, first, last, mention), of up to MAX_WORDS words of the questions, and
-    names(mention, name, qid, wiki_title, popularity), the names among them.
+    """Create the tables of all spans of up to MAX_WORDS words in the questions, and of the names among these spans.
 
-    The spans are the small side of the join: the names of all Wikidata only stream past.
+    They are spans(question_id, first, last, mention) and names(mention, name, qid, wiki_title, popularity). Only the
+    spans are kept in memory for the join; the names of all Wikidata entities are streamed.
     """
     db.execute(
         f"""CREATE TEMP TABLE spans AS
@@ -87,33 +89,32 @@ def find_names(db: duckdb.DuckDBPyConnection, entities: Path) -> None:
     )
 
 
-def names_that_count(db: duckdb.DuckDBPyConnection, texts: Iterator[str]) -> None:
-    """Cut table names down to those that name something wherever they stand.
+def drop_common_words(db: duckdb.DuckDBPyConnection, texts: Iterator[str]) -> None:
+    """Delete from table names what is usually not a name when it occurs in lower case.
 
-    A name with capitals counts if running text seldom writes these words without them, or has none of them: "India"
-    does; "Was" and "Come Out" don't, nor do some titles that are meant, like "Friends". A name without capitals counts
-    if it has two words or more: "rock music", but not "in" (an alias of India) nor "photosynthesis". A single
-    character never counts.
+    A name with capitals stays if running text seldom writes it without them, or never has it: "India" stays; "Was" and
+    "Come Out" go, and so do some real titles like "Friends". A name without capitals stays if it has two words or more:
+    "rock music" stays; "in" (an alias of India) and "photosynthesis" go. Single characters go.
     """
     db.execute("DELETE FROM names WHERE length(mention) = 1 OR (name = lower(name) AND NOT contains(mention, ' '))")
-    db.execute("CREATE TEMP MACRO asked(name) AS lower(strip_accents(name))")
+    db.execute("CREATE TEMP MACRO plain(name) AS lower(strip_accents(name))")
     written = database.read(
-        db, "SELECT DISTINCT unnest([name, asked(name)]) AS name FROM names WHERE name != lower(name) ORDER BY name"
+        db, "SELECT DISTINCT unnest([name, plain(name)]) AS name FROM names WHERE name != lower(name) ORDER BY name"
     )
     frequencies = c4.term_frequencies(written["name"].to_pylist(), texts)
     db.register("written", written.append_column("n", pa.array(frequencies)))
     db.execute(
-        f"""DELETE FROM names USING written AS as_named, written AS as_asked
-        WHERE as_named.name = names.name AND as_asked.name = asked(names.name)
-            AND as_named.n < {AS_NAMED} * (as_named.n + as_asked.n)"""
+        f"""DELETE FROM names USING written AS capital, written AS small
+        WHERE capital.name = names.name AND small.name = plain(names.name)
+            AND capital.n < {MIN_CAPITAL_SHARE} * (capital.n + small.n)"""
     )
 
 
 def choose_mentions(db: duckdb.DuckDBPyConnection) -> None:
-    """Table mentions(question_id, first, mention, qid, wiki_title, popularity), none overlapping, from spans and names.
+    """Create table mentions(question_id, first, mention, qid, wiki_title, popularity) from the tables spans and names.
 
-    From left to right the longest span that is a name, then the next one after its end; of the entities of that name
-    the most viewed one (of equals the first by title).
+    Mentions don't overlap: the first one is the longest name at the leftmost place that has one, and the next one is
+    looked for behind its end. A mention means its most viewed entity; ties go to the first title.
     """
     db.execute(
         """CREATE TEMP TABLE named AS SELECT question_id, first, last, mention FROM spans
@@ -133,13 +134,13 @@ def choose_mentions(db: duckdb.DuckDBPyConnection) -> None:
     )
 
 
-def _describe(db: duckdb.DuckDBPyConnection, questions: int) -> dict[str, float]:
-    found, mentions, median = database.row(
+def _count_mentions(db: duckdb.DuckDBPyConnection, questions: int) -> dict[str, float]:
+    with_entity, mentions, median = database.row(
         db,
         """SELECT count(*), coalesce(sum(mentions), 0)::BIGINT, median(popularity)
         FROM (SELECT count(*) AS mentions, min(popularity) AS popularity FROM mentions GROUP BY question_id)""",
     )
-    counts = {"questions": questions, "with_entity": found, "with_entity_share": found / max(questions, 1)}
+    counts = {"questions": questions, "with_entity": with_entity, "with_entity_share": with_entity / max(questions, 1)}
     return counts | {"mentions": mentions} | ({} if median is None else {"median_popularity": median})
 
 

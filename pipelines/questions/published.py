@@ -1,6 +1,6 @@
-"""PopQA's published format, read and written: 17 tab-separated columns, lists as JSON (PopQA, the authors' release).
+"""Read and write PopQA's published format: 17 tab-separated columns, with lists as JSON (the authors' release).
 
-Reading the published file and writing it gives its bytes again.
+Reading the published file and writing it again gives the same bytes.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ COLUMNS += ["s_wiki_title", "o_wiki_title", "s_pop", "o_pop", "question", "possi
 SCHEMA = pa.schema(
     [(c, pa.int64() if c in NUMBERS else pa.list_(pa.string()) if c in LISTS else pa.string()) for c in COLUMNS]
 )
-URI = re.compile(r"http://www\.wikidata\.org/entity/Q[1-9]\d*")
+ENTITY = "http://www.wikidata.org/entity/"  # what the URIs of subjects and objects begin with
+URI = re.compile(re.escape(ENTITY) + r"Q[1-9]\d*")
 BY_NAME = {relation.name: pid for pid, relation in RELATIONS.items()}
 
 
 def read_published(path: Path, rejects: Rejects) -> pa.Table:
-    """The rows of a file in the published format, in its order, as SCHEMA; an empty o_wiki_title (no article) is null.
+    """The rows of a file in the published format, in its order, with SCHEMA; an empty o_wiki_title becomes null.
 
-    The three published questions without a subject ("Who is the author of ?") are kept: others report on all of them.
-    Bad rows go to `rejects` (columns, number, list, no_answer, unknown_relation, uri, duplicate_id). Raises
-    LongtailError on another header or a file that ends within a row.
+    The three published questions without a subject ("Who is the author of ?") stay, because published results include
+    them. Bad rows go to `rejects` (columns, number, list, no_answer, unknown_relation, uri, duplicate_id). Raises
+    LongtailError on another header or on a file that ends within a row.
     """
     reader = csv.reader((line + "\n" for line in open_text(path)), delimiter="\t")
     header = next(reader)
@@ -43,7 +44,7 @@ def read_published(path: Path, rejects: Rejects) -> pa.Table:
     rows: list[dict] = []
     seen: set[int] = set()
     number, reason = 1, ""
-    for number, cells in enumerate(reader, start=2):  # rows are counted with the header
+    for number, cells in enumerate(reader, start=2):  # the header is row 1
         rejects.read += 1
         row, reason = _parse(cells)
         if not reason and row["id"] in seen:
@@ -62,7 +63,7 @@ def read_published(path: Path, rejects: Rejects) -> pa.Table:
 
 
 def write_tsv(batches: Iterable[pa.RecordBatch], path: Path) -> None:
-    """Write rows that have SCHEMA's columns in the published columns, order and quoting."""
+    """Write rows with the columns of SCHEMA, and maybe others, in the published order and quoting."""
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, delimiter="\t", lineterminator="\n")
         writer.writerow(COLUMNS)
@@ -75,7 +76,7 @@ def write_tsv(batches: Iterable[pa.RecordBatch], path: Path) -> None:
 
 
 def _parse(cells: list[str]) -> tuple[dict, str]:
-    """A row's values, or why it is rejected."""
+    """The row as (values, ""), or why it is rejected as ({}, reason)."""
     if len(cells) != len(COLUMNS):
         return {}, "columns"
     row: dict = dict(zip(COLUMNS, cells, strict=True))
@@ -100,7 +101,7 @@ def _parse(cells: list[str]) -> tuple[dict, str]:
 
 
 def _json(name: str, values: list[str]) -> str:
-    """A list as the release writes it: the answers by Python, the aliases compact, in ASCII and with `/` escaped."""
+    """A list as the release writes it: answers as Python does, aliases in compact ASCII with `/` escaped."""
     if name == "possible_answers":
         return json.dumps(values, ensure_ascii=False)
     return json.dumps(values, separators=(",", ":")).replace("/", "\\/")

@@ -1,4 +1,4 @@
-"""A release's README.md, a dataset card with Hugging Face's front matter, and LICENSE.md, from what its tables hold."""
+"""Write a release's README.md, a dataset card with Hugging Face's front matter, and its LICENSE.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import jinja2
 
 from pipelines import database
 from pipelines.relations import RELATIONS
-from pipelines.release import contents, sums
+from pipelines.release import contents
 
 TITLE = "PopQA by Longtail"
 CITATION = """@inproceedings{mallen2023trust,
@@ -46,7 +46,7 @@ MIT = ("mit", "MIT", "https://opensource.org/license/mit")
 
 
 def description(folder: Path) -> str:
-    """What a release's tables are, in words."""
+    """The titles of a release's tables, as sentences."""
     return " ".join(f"{table.title}." for table in contents.present(folder))
 
 
@@ -72,10 +72,10 @@ def write_texts(
     sources: Sequence[Mapping[str, Any]],
     generated: bool,
 ) -> None:
-    """Write README.md and LICENSE.md into a release's folder, whose checked tables `db` holds.
+    """Write README.md and LICENSE.md into a release's folder; `db` holds its checked tables.
 
-    `search` is the thresholds' that the card shows, `sources` have title, files, bytes and licence, `generated` says
-    whether they are the fictional world.
+    The card shows the thresholds of one `search`. Each of `sources` has title, files, bytes and licence. `generated`
+    says whether the sources are the fictional world.
     """
     tables = contents.present(folder)
     names = {table.name for table in tables}
@@ -88,8 +88,8 @@ def write_texts(
         "size": _size(db, names),
         "tables": tables,
         "types": TYPES,
-        "sums": {  # datasets takes a folder of the same name and the same front matter for one that it has in its cache
-            table.parquet: sums.sha256(folder / table.parquet) for table in tables
+        "sums": {  # they make the front matter unique: `datasets` takes a folder with known front matter from its cache
+            table.parquet: contents.sha256(folder / table.parquet) for table in tables
         },
         "popqa": _popqa(db),
         "published": _published(db),
@@ -119,7 +119,7 @@ def _published(db: duckdb.DuckDBPyConnection) -> bool:
 
 
 def _size(db: duckdb.DuckDBPyConnection, names: set[str]) -> str:
-    """Hugging Face's word for how many rows all tables have together."""
+    """Hugging Face's size category for the rows of all tables together."""
     rows = sum(database.row(db, f"SELECT count(*) FROM {name}")[0] for name in names)
     return next((word for limit, word in SIZES if rows < limit), LARGEST)
 
@@ -143,7 +143,7 @@ def _popqa(db: duckdb.DuckDBPyConnection) -> dict[str, Any]:
 
 
 def _relations(db: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
-    """What was asked of each relation, in the order of relations.yaml."""
+    """Each relation's number of questions and median popularity, in the order of relations.yaml."""
     rows = db.sql("SELECT relation, count(*), median(s_pop) FROM popqa GROUP BY relation").fetchall()
     measured = {pid: {"questions": questions, "popularity": popularity} for pid, questions, popularity in rows}
     return [vars(relation) | measured[pid] for pid, relation in RELATIONS.items() if pid in measured]
@@ -155,8 +155,8 @@ def _links(db: duckdb.DuckDBPyConnection) -> dict[str, int]:
 
 
 def _thresholds(db: duckdb.DuckDBPyConnection, search: str) -> list[dict[str, Any]]:
-    """By dataset, language model and method: accuracies over all questions, each relation's by its questions."""
-    means = ", ".join(  # in order: sums of fractions depend on it
+    """Mean accuracies by dataset, language model and method, where each relation counts by its questions."""
+    means = ", ".join(  # in a fixed order, since sums of fractions depend on it
         f"sum({name} * questions ORDER BY relation) / sum(questions) FILTER ({name} IS NOT NULL) AS {name}"
         for name in ("closed_book", "augmented", "adaptive", "retrieved")
     )

@@ -1,11 +1,13 @@
-"""What a release holds: its tables and their columns, written as Parquet and TSV (PopQA, the authors' release).
+"""What a release holds: its tables and their columns, as Parquet and TSV, and the checksums of all its files.
 
-PopQA's TSV has the published 17 columns in the published format, its Parquet file five more. EntityQuestions is there
-by the ids of its questions only. A table that the last run did not make, or that has no row, is left out.
+PopQA's TSV has the published 17 columns in the published format, its Parquet file five more. Of EntityQuestions a
+release has the ids of the questions, not their text. A table that the last run did not make, or that has no row, is
+left out. SHA256SUMS is in the format of `sha256sum -c`.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,11 +20,12 @@ from pipelines.questions import published
 
 INTEGER, FLOAT, BOOLEAN, TEXT, TEXTS = "BIGINT", "DOUBLE", "BOOLEAN", "VARCHAR", "VARCHAR[]"  # DuckDB's names
 BATCH = 100_000  # rows
+SUMS = "SHA256SUMS"
 
 
 @dataclass(frozen=True)
 class Table:
-    """One of a release's tables; its files are <name>.parquet and <name>.tsv."""
+    """A table of a release, in the files <name>.parquet and <name>.tsv."""
 
     name: str
     title: str
@@ -118,14 +121,14 @@ TABLES = (POPQA, LINKS, THRESHOLDS)
 
 
 def present(folder: Path) -> list[Table]:
-    """The tables of a release's folder."""
+    """The tables that a release's folder has."""
     return [table for table in TABLES if (folder / table.parquet).is_file()]
 
 
 def write_tables(db: duckdb.DuckDBPyConnection, data: Path, folder: Path) -> None:
-    """Write each table of `data`, the folder of datasets, to `folder`, its rows in the order they stand in.
+    """Copy each table from `data`, the folder of datasets, to the release's `folder`, with its rows in their order.
 
-    Raises LongtailError where there is no question of PopQA, or a table lacks a column.
+    Raises LongtailError where PopQA has no question, or a table lacks a column.
     """
     for table in TABLES:
         source = data / table.source
@@ -142,3 +145,44 @@ def write_tables(db: duckdb.DuckDBPyConnection, data: Path, folder: Path) -> Non
             db.execute(f"COPY ({rows}) TO '{folder / table.tsv}' (FORMAT csv, DELIMITER '\t', HEADER)")
     if not (folder / POPQA.parquet).is_file():
         raise LongtailError(f"{data / POPQA.source}: no question in it, expected PopQA; `longtail run` makes it")
+
+
+def sha256(file: Path) -> str:
+    """The SHA-256 of a file's bytes, in hex."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def write_sums(folder: Path) -> None:
+    """Write SHA256SUMS, with a line for each other file below `folder`, sorted by path."""
+    lines = [f"{sha256(folder / name)}  {name}\n" for name in _files(folder)]
+    (folder / SUMS).write_text("".join(lines), encoding="utf-8")
+
+
+def check_sums(folder: Path) -> int:
+    """Compare all files with SHA256SUMS; returns their number.
+
+    Raises LongtailError that names the files that are changed, missing or not listed.
+    """
+    if not (folder / SUMS).is_file():
+        raise LongtailError(f"{folder}: no {SUMS} in it, expected a release's folder")
+    listed = {}
+    for number, line in enumerate((folder / SUMS).read_text(encoding="utf-8").splitlines(), start=1):
+        digest, _, name = line.partition("  ")
+        if len(digest) != 64 or not name:
+            raise LongtailError(f"{folder / SUMS}: line {number} is {line[:80]!r}, expected a sum and a file")
+        listed[name] = digest
+    present_files = set(_files(folder))
+    faults = [f"{name} is missing" for name in listed if name not in present_files]
+    faults += [
+        f"{name} is changed" for name in listed if name in present_files and sha256(folder / name) != listed[name]
+    ]
+    faults += [f"{name} is not listed" for name in sorted(present_files - listed.keys())]
+    if faults:
+        raise LongtailError(f"{folder}: not as it was released: {', '.join(faults)}; get it again")
+    return len(listed)
+
+
+def _files(folder: Path) -> list[str]:
+    paths = [path for path in folder.rglob("*") if path.is_file() and path != folder / SUMS]
+    return sorted(path.relative_to(folder).as_posix() for path in paths)

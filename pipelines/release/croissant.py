@@ -1,4 +1,4 @@
-"""A release's croissant.json: its files and the columns of its tables in MLCommons' Croissant format, version 1.0."""
+"""Describe a release's files and columns for croissant.json, in MLCommons' Croissant format, version 1.0."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.release import contents, sums
+from pipelines.release import contents
 
 FILE = "croissant.json"
 TYPES = {
@@ -14,10 +14,10 @@ TYPES = {
     contents.FLOAT: "sc:Float",
     contents.BOOLEAN: "sc:Boolean",
     contents.TEXT: "sc:Text",
-    contents.TEXTS: "sc:Text",  # and repeated
+    contents.TEXTS: "sc:Text",  # in a field marked as repeated
 }
 FORMATS = {".parquet": "application/x-parquet", ".tsv": "text/tab-separated-values"}
-CONTEXT = {  # the format's own, without which its readers warn
+CONTEXT = {  # the format's standard context; its readers warn without it
     "@language": "en",
     "@vocab": "https://schema.org/",
     "citeAs": "cr:citeAs",
@@ -87,7 +87,7 @@ def _file(folder: Path, name: str) -> dict[str, Any]:
         "contentUrl": name,
         "contentSize": f"{(folder / name).stat().st_size} B",
         "encodingFormat": FORMATS[Path(name).suffix],
-        "sha256": sums.sha256(folder / name),
+        "sha256": contents.sha256(folder / name),
     }
 
 

@@ -1,8 +1,8 @@
-"""A release: the run's tables, with all that others need to load, judge and cite them, in a folder named by version.
+"""Write a release: the run's tables, with all that others need to load, judge and cite them.
 
 release/<version>/ holds each table as Parquet and TSV, README.md (a dataset card), LICENSE.md, croissant.json,
 schema.json, provenance.json, changes.json, difference/ (to the release before), and SHA256SUMS. The same data, params,
-commit and last release give the same bytes. A release that fails leaves nothing behind.
+commit and previous release give the same bytes. A release that fails leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import duckdb
 from pipelines import database, params, shards
 from pipelines.catalogue import DATASETS
 from pipelines.errors import LongtailError
-from pipelines.release import card, contents, croissant, private, schema, sums, validate, versions
+from pipelines.release import card, contents, croissant, private, schema, validate, versions
 from pipelines.release.difference import write_difference
 from pipelines.sources.fetch import GENERATED
 
@@ -40,9 +40,9 @@ def write_release(
 ) -> Path | None:
     """Write `out`/<version> from `data`, the folder of datasets; None where nothing changed since the last release.
 
-    `made_by` has commit, commit_date (YYYY-MM-DD), params, and dvc, the hashes of what the stages wrote; `machine` has
-    patterns of what must not be in a release, by what it is. Raises LongtailError, and leaves `out` as it was, where a
-    check fails, or `version` is lower than the changes call for.
+    `made_by` has commit, commit_date (YYYY-MM-DD), params, and dvc, the hashes of the stages' outputs. `machine` names
+    what must not be in a release, each with its pattern. Raises LongtailError, and leaves `out` as it was, where a
+    check fails or `version` is lower than the changes call for.
     """
     if version:
         versions.numbers(version)
@@ -54,7 +54,7 @@ def write_release(
         folder, previous = Path(holder) / "release", versions.latest(out)
         folder.mkdir()
         if previous:
-            sums.check(previous)
+            contents.check_sums(previous)
         with database.connect(ingest.memory_gb, threads) as db:
             contents.write_tables(db, data, folder)
             schema.write(folder)
@@ -68,13 +68,13 @@ def write_release(
         if previous:
             write_difference(previous, folder, folder / "difference", ingest=ingest, threads=threads)
         private.check(folder, machine)
-        sums.write(folder)
+        contents.write_sums(folder)
         return _land(folder, out)
 
 
 def check_release(folder: Path, *, ingest: params.Ingest, threads: int) -> int:
-    """The number of files of a release that are as they were made; raises LongtailError on any other, or a bad row."""
-    count = sums.check(folder)
+    """Check a release's files and rows; returns the number of files. Raises LongtailError if one is not as it was."""
+    count = contents.check_sums(folder)
     with database.connect(ingest.memory_gb, threads) as db:
         validate.check_tables(db, folder)
     return count
@@ -87,11 +87,11 @@ def _describe(
     made_by: Mapping[str, Any],
     manifest: list[dict[str, Any]],
 ) -> None:
-    """Write everything but the tables and the difference."""
+    """Write all files of a release but the tables and the difference."""
     version = folder.name
     shards.write_json(folder / "changes.json", changes)
-    given = dict(made_by["params"])
-    made = {**made_by, "params": private.shown(given), "version": version, "previous": changes["previous"]}
+    params = dict(made_by["params"])
+    made = {**made_by, "params": private.shown(params), "version": version, "previous": changes["previous"]}
     shards.write_json(folder / "provenance.json", made | {"sources": manifest})
     card.write_texts(
         db,
@@ -99,7 +99,7 @@ def _describe(
         version,
         changes,
         commit=made_by["commit"],
-        search=given["thresholds"]["search"],
+        search=params["thresholds"]["search"],
         sources=_sources(manifest),
         generated=any(file["licence"] == GENERATED for file in manifest),
     )
@@ -110,34 +110,35 @@ def _describe(
         description=card.description(folder),
         citation=card.CITATION,
         licences=[licence.url for licence in card.licences(db)],
-        date=made_by["commit_date"],  # today's would make other bytes of the same release
+        date=made_by["commit_date"],  # with today's date the same release would have other bytes
     )
     shards.write_json(folder / croissant.FILE, described)
 
 
 def _manifest(file: Path) -> list[dict[str, Any]]:
-    """The raw files that the data was made from."""
+    """The raw files that the data were made from."""
     if not file.is_file():
         raise LongtailError(f"{file}: no such file, expected the list of sources; `longtail run` makes it")
     return json.loads(file.read_text(encoding="utf-8"))
 
 
 def _sources(manifest: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The manifest by data set and licence: title, files, bytes, licence."""
-    found: dict[tuple[str, str], dict[str, Any]] = defaultdict(lambda: {"files": 0, "bytes": 0})
+    """Title, licence, number of files and bytes of each data set in the manifest, by data set and licence."""
+    sources: dict[tuple[str, str], dict[str, Any]] = defaultdict(lambda: {"files": 0, "bytes": 0})
     for file in manifest:
-        entry = found[file["dataset"], file["licence"]]
+        entry = sources[file["dataset"], file["licence"]]
         entry |= {"files": entry["files"] + 1, "bytes": entry["bytes"] + file["bytes"]}
     return [
-        {"title": DATASETS[name].title, "licence": licence, **entry} for (name, licence), entry in sorted(found.items())
+        {"title": DATASETS[name].title, "licence": licence, **entry}
+        for (name, licence), entry in sorted(sources.items())
     ]
 
 
 def _land(folder: Path, out: Path) -> Path:
-    """Move a finished release below `out`, which may lie on another file system: whole or not at all."""
+    """Move a finished release below `out`, whole or not at all; `out` may lie on another file system."""
     out.mkdir(parents=True, exist_ok=True)
     near, target = out / f".{folder.name}", out / folder.name
-    shutil.rmtree(near, ignore_errors=True)  # of a killed process
+    shutil.rmtree(near, ignore_errors=True)  # a killed process may have left it
     if target.exists():
         raise LongtailError(f"{target}: is there already, expected no such folder; releases are never written over")
     shutil.copytree(folder, near)

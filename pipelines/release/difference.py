@@ -1,7 +1,7 @@
-"""What changed between two releases of PopQA: questions, answers and popularity, as a table and as a page.
+"""Compare two releases of PopQA: questions, answers and popularity that changed, as a table and as a page.
 
-Popularity depends on time (PopQA, limitations), so a release is rebuilt for a month and held against another. A
-question is known by its triple: (subject, relation, object).
+Popularity depends on time (PopQA, limitations), so a release for a new month is compared with the one before. The same
+triple (subject, relation, object) is the same question.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pipelines.questions import published
 from pipelines.release import difference_page
 from pipelines.sources.rejects import Rejects
 
-FILES = ("popqa.parquet", "popqa.tsv", "popQA.tsv")  # of a release's folder, the first that is there
+FILES = ("popqa.parquet", "popqa.tsv", "popQA.tsv")  # the first of them that a release's folder has is read
 KEY = "relation, s_uri, o_uri"
 READ = ["relation", "s_uri", "o_uri", "subj", "obj", "question", "s_pop", "possible_answers"]
 COMPARED = """WITH compared AS (
@@ -33,7 +33,7 @@ COMPARED = """WITH compared AS (
         list_sort(list_filter(list_distinct(old.possible_answers),
             lambda name: NOT coalesce(list_contains(new.possible_answers, name), false))) AS answers_gone,
         old.s_pop AS old_s_pop, new.s_pop AS new_s_pop,
-        CASE WHEN change = 'kept' -- greatest() takes no notice of a null
+        CASE WHEN change = 'kept' -- greatest() ignores a null
             THEN log2((greatest(new.s_pop, 0) + 1) / (greatest(old.s_pop, 0) + 1)) END AS log2_ratio
     FROM old FULL JOIN new USING (relation, s_uri, o_uri)
 )
@@ -44,17 +44,17 @@ CONCERNED = "change != 'kept' OR other_answers OR reworded OR moved"
 
 
 def write_difference(old: Path, new: Path, out: Path, *, ingest: params.Ingest, threads: int) -> list[str]:
-    """Write difference.parquet and index.html into the folder `out`; return a summary, a line each.
+    """Write difference.parquet and index.html into the folder `out`; returns the lines of a summary.
 
-    `old` and `new` are popqa.parquet or files in the published format, or folders that hold one. Raises LongtailError
-    where one can't be read or has two questions on one triple.
+    `old` and `new` are popqa.parquet or files in the published format, or folders with such a file. Raises
+    LongtailError where a file can't be read or has two questions on one triple.
     """
     with database.connect(ingest.memory_gb, threads) as db:
         heads = [_load(db, name, path, ingest) for name, path in (("old", old), ("new", new))]
         db.execute(f"CREATE TEMP TABLE compared AS {COMPARED}")
         counts = count(db)
         out.mkdir(parents=True, exist_ok=True)
-        # Not shards.atomic: the folder may hold other files of the user's, and lie on another file system.
+        # shards.atomic does not fit: `out` may hold other files, and may lie on another file system
         with tempfile.TemporaryDirectory(dir=out, prefix=".") as name:
             query = f"SELECT * FROM compared WHERE {CONCERNED} ORDER BY {KEY}"
             database.write(db, query, Path(name) / "difference.parquet")
@@ -66,9 +66,10 @@ def write_difference(old: Path, new: Path, out: Path, *, ingest: params.Ingest, 
 
 
 def count(db: duckdb.DuckDBPyConnection) -> pa.Table:
-    """Table compared by relation, largest first, below a row for all (relation null): how many of what changed.
+    """How many questions changed and how, in the table `compared`: a row for all (relation null), then each relation's.
 
-    `low`, `median` and `high` are the 5, 50 and 95 % quantiles of the ratios of popularity, over questions in both.
+    Relations are sorted by questions, largest first. `low`, `median` and `high` are the 5, 50 and 95 % quantiles of the
+    ratios of new to old popularity, over questions in both releases.
     """
     return database.read(
         db,
@@ -83,7 +84,7 @@ def count(db: duckdb.DuckDBPyConnection) -> pa.Table:
 
 
 def _load(db: duckdb.DuckDBPyConnection, name: str, path: Path, ingest: params.Ingest) -> str:
-    """Table `name` of a release's questions; returns what the release is, in words."""
+    """Read a release's questions into the table `name`; returns a description of the release."""
     file = next((path / name for name in FILES if (path / name).is_file()), None) if path.is_dir() else path
     if file is None or not file.is_file():
         raise LongtailError(

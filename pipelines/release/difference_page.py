@@ -1,4 +1,4 @@
-"""The page on what changed between two releases of PopQA, from the tables that pipelines.release.difference makes."""
+"""The page on what changed between two releases of PopQA, made from the tables of difference.py."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FOOTER = (
 
 
 def page_of(db: duckdb.DuckDBPyConnection, releases: Sequence[str], counts: pa.Table) -> str:
-    """The whole page, self-contained, from table compared and `counts`; `releases`: what old and new are, in words."""
+    """The whole page as HTML, from the table `compared` and `counts`; `releases` describe the old and the new one."""
     everything, *relations = counts.to_pylist()
     old, new = releases
     intro = f"Old: {old}. New: {new}. A question is known by its triple: subject, relation, object."
@@ -88,7 +88,7 @@ def _spread(relations: list[dict[str, Any]]) -> Figure:
 
 
 def _movers(db: duckdb.DuckDBPyConnection) -> list[Table]:
-    """The subjects whose popularity rose and fell most, each once."""
+    """Tables of the subjects whose popularity rose most and fell most, each subject once."""
     tables = []
     for name, sign, order in (("risen", ">", "DESC"), ("fallen", "<", "ASC")):
         rows = db.sql(
@@ -103,7 +103,7 @@ def _movers(db: duckdb.DuckDBPyConnection) -> list[Table]:
 
 
 def _examples(db: duckdb.DuckDBPyConnection, name: str, title: str, which: str, total: int) -> Section:
-    """Questions of one kind of change, those on the most viewed subjects first."""
+    """A table of questions with one kind of change, sorted by their subjects' views, most viewed first."""
     if not total:
         return Section(name, title, [], "None.")
     rows = db.sql(
@@ -120,8 +120,8 @@ def _examples(db: duckdb.DuckDBPyConnection, name: str, title: str, which: str, 
     else:
         head = ["question", "relation", "object", "views"]
         shown = [[new or old, named(r), obj, views] for r, old, new, obj, _, _, views in rows]
-    of = f"All {total:,}" if total <= SHOWN else f"{SHOWN} of {total:,}, all of which difference.parquet has"
-    return Section(name, title, [Table(name, f"{of}; most viewed subjects first.", head, shown)])
+    count = f"All {total:,}" if total <= SHOWN else f"{SHOWN} of {total:,}, all of which difference.parquet has"
+    return Section(name, title, [Table(name, f"{count}; most viewed subjects first.", head, shown)])
 
 
 def _names(answers: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""What must not reach a release, secrets and paths of the machine: left out of params, looked for in every text."""
+"""Keep secrets and paths of the machine out of a release: leave them out of params, and look for them in every text."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from pipelines.errors import LongtailError
 
 TEXTS = {".json", ".md", ".tsv", ".html"}
-LEFT_OUT = ("contact", "compute.dask")  # params that are about who computes where, not what
-SHAPES = {  # of secrets that give themselves away
+LEFT_OUT = ("contact", "compute.dask")  # params that say who computes where
+SHAPES = {  # patterns by which a secret is known
     "a private key": r"-----BEGIN [A-Z ]*PRIVATE KEY-----",
     "an address with a password": r"\w+://[^\s/:@\"']+:[^\s/:@\"']+@",
     "a Hugging Face token": r"\bhf_[A-Za-z0-9]{30,}",
@@ -19,28 +19,28 @@ SHAPES = {  # of secrets that give themselves away
     "a GitHub token": r"\b(gh[pousr]_[A-Za-z0-9]{36,}|github_pat_\w{22,})",
     "an AWS key": r"\b(AKIA|ASIA)[0-9A-Z]{16}\b",
 }
-PATHS = {  # not looked for in tables, where such a name may be an answer
+PATHS = {  # in tables such a text may be an answer, so there they are not looked for
     "a path of a machine": r"(?<![\w/.:<])(/(home|Users|root|mnt|tmp|var|srv|opt|work|media|data|scratch)/[\w.-]"
     r"|[A-Z]:\\[\w.-])",
 }
 ESCAPE = re.compile(r"\\(.)")  # JSON's
 SECRET = re.compile(r"(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY)", re.IGNORECASE)
-SHORTEST = 8  # characters; below, a variable called TOKEN holds a setting
+SHORTEST = 8  # characters of a secret: a shorter value of a variable called TOKEN is a setting
 
 
 def of_machine(environment: Mapping[str, str], folders: Iterable[Path]) -> dict[str, str]:
-    """Patterns of what only this machine has, by what it is: values of secret variables, and folders."""
-    found = {
+    """Patterns of what only this machine has, by name: values of secret environment variables, and folders."""
+    secrets = {
         f"${name}": re.escape(value)
         for name, value in environment.items()
         if SECRET.search(name) and len(value) >= SHORTEST
     }
-    whole = {path: rf"(?<![\w.]){re.escape(str(path))}(?![\w-])" for path in folders if path != Path("/")}
-    return found | {f"the folder {path.name}": pattern for path, pattern in whole.items()}
+    paths = {path: rf"(?<![\w.]){re.escape(str(path))}(?![\w-])" for path in folders if path != Path("/")}
+    return secrets | {f"the folder {path.name}": pattern for path, pattern in paths.items()}
 
 
 def shown(params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Params as a release shows them: without LEFT_OUT, and of a path outside the project only the last name."""
+    """Params as a release shows them: without LEFT_OUT, and with only the last name of a path outside the project."""
     return {key: _shown(value, f"{prefix}{key}.") for key, value in params.items() if f"{prefix}{key}" not in LEFT_OUT}
 
 
@@ -59,7 +59,7 @@ def _shown(value: Any, prefix: str) -> Any:
 def check(folder: Path, machine: Mapping[str, str]) -> None:
     """Raise LongtailError where a text file below `folder` has a secret or a path of the machine in it.
 
-    `machine` has the patterns of `of_machine`. The text itself is not shown: an error may end in a log.
+    `machine` has the patterns of `of_machine`. The error does not show the text, because errors end up in logs.
     """
     for file in sorted(path for path in folder.rglob("*") if path.suffix in TEXTS):
         name = file.relative_to(folder).as_posix()

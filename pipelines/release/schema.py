@@ -1,4 +1,4 @@
-"""A release's schema.json: the columns and relations of the day it was made, by which it is checked ever after."""
+"""A release's schema.json: the columns and relations by which the release is checked, as they were when it was made."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Schema(msgspec.Struct):
 
 
 def current() -> Schema:
-    """What a release that is made today is held to."""
+    """The schema of a release that is made now."""
     tables = {
         table.name: Table(
             table.key,
@@ -62,15 +62,15 @@ def write(folder: Path) -> None:
 
 
 def read(folder: Path) -> Schema:
-    """What a release's folder says of itself; the current one where it has no schema.json, as the first ones."""
+    """The schema in a release's folder. The first releases have no schema.json: they get the current one."""
     file = folder / FILE
     if not file.is_file():
         return current()
     try:
-        found = msgspec.json.decode(file.read_bytes(), type=Schema)
+        schema = msgspec.json.decode(file.read_bytes(), type=Schema)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise LongtailError(f"{file}: not a schema ({error}), expected tables and relations; get it again") from None
-    names = [*found.tables, *(name for table in found.tables.values() for name in (*table.key, *table.types))]
+    names = [*schema.tables, *(name for table in schema.tables.values() for name in (*table.key, *table.types))]
     if odd := [name for name in names if not re.fullmatch(r"[a-z_]\w*", name)]:  # they become part of SQL
         raise LongtailError(f"{file}: {odd[0]!r} is no name of a table or column; get it again")
-    return found
+    return schema

@@ -1,4 +1,4 @@
-"""What a release must pass: checks of schema, duplicates, templates, answers, popularity (PopQA, 3.3, appendix A)."""
+"""Check a release's tables: schema, duplicates, templates, answers, popularity (PopQA, 3.3, appendix A)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from pipelines.questions.entityquestions import LINKS
 from pipelines.release import contents, schema
 from pipelines.sources.rejects import Rejects
 
-NAMED = 5  # faults that the error names; the others are counted
+NAMED = 5  # faults that an error names; it counts the others
 URI = r"http://www\.wikidata\.org/entity/Q[1-9]\d*"
 LINKED = "link IN ('label', 'alias')"
 
-# table -> checks: (what holds of a bad row, why it is bad; both SQL over the table's columns)
+# table -> checks: (condition of a bad row, why it is bad), both SQL over the table's columns
 ROWS = {
     "popqa": [
         (
@@ -46,12 +46,12 @@ ROWS = {
             "len(possible_answers) > 0 AND NOT list_contains(possible_answers, obj)",
             "'its object ' || obj || ' is not among its answers'",
         ),
-        (  # some published rows do
+        (  # some published rows name an answer twice
             "origin = 'wikidata' AND len(list_distinct(possible_answers)) < len(possible_answers)",
             "'it names an answer twice'",
         ),
         ("s_pop < 0", "'its subject has ' || s_pop || ' page views'"),
-        (  # where the published set does not know them
+        (  # -2 is the published set's mark for unknown page views
             "o_pop < 0 AND NOT (origin = 'published' AND o_pop = -2)",
             "'its object has ' || o_pop || ' page views'",
         ),
@@ -85,7 +85,7 @@ ROWS = {
         ("questions < 1", "'it is about ' || questions || ' questions'"),
     ],
 }
-# table -> (columns, others that must be the same wherever those are, null rows left out)
+# table -> (columns, an expression, its name): rows that agree in the columns must agree in the expression
 AGREEING = {
     "popqa": [
         ("s_uri, month, origin", "s_pop", "popularity of the subject"),
@@ -94,20 +94,19 @@ AGREEING = {
     ],
     "entityquestions_links": [("s_uri", "s_pop", "popularity of the subject"), ("s_uri", "split", "split")],
 }
-UNIQUE = {"popqa": ["id", "question_id", "relation, s_uri, o_uri"]}  # others: by their table's key
+UNIQUE = {"popqa": ["id", "question_id", "relation, s_uri, o_uri"]}  # for other tables, their key
 
 
 def check_tables(db: duckdb.DuckDBPyConnection, folder: Path) -> None:
-    """Check the tables of a release's folder; they stay in `db` as tables of their names, with the column `row`.
+    """Check the tables of a release's folder; they stay in `db` under their names, with a column `row`.
 
-    Columns and relations are those of the release's own schema; of the checks below those count whose columns it has.
+    Columns and relations are those of the release's own schema. A check counts only where that schema has its columns.
     Raises LongtailError that names the first bad rows, each with its place in the file and its key, and counts all.
     """
     held_to = schema.read(folder)
-    relations = held_to.relations
-    known = [[*relations], [one.name for one in relations.values()], [one.template for one in relations.values()]]
-    names = [(name, pa.string()) for name in ("pid", "name", "template")]
-    db.register("relations", pa.table(known, schema=pa.schema(names)))
+    relations = [(pid, relation.name, relation.template) for pid, relation in held_to.relations.items()]
+    columns = pa.schema([(name, pa.string()) for name in ("pid", "name", "template")])
+    db.register("relations", pa.table(list(zip(*relations, strict=True)) or [[]] * 3, schema=columns))
     db.execute("CREATE TEMP TABLE faults (file VARCHAR, row BIGINT, key VARCHAR, why VARCHAR)")
     for name, table in held_to.tables.items():
         file = folder / f"{name}.parquet"
@@ -132,24 +131,25 @@ def check_tables(db: duckdb.DuckDBPyConnection, folder: Path) -> None:
 
 
 def _check_schema(file: Path, table: schema.Table) -> None:
-    """Raise LongtailError where a file's columns are others, or of another type."""
+    """Raise LongtailError where a file's columns have other names or types than the schema's."""
     described = duckdb.execute("DESCRIBE FROM read_parquet($1)", [str(file)]).fetchall()
     found = [f"{name} {kind}" for name, kind, *_ in described]
     expected = [f"{name} {kind}" for name, kind in table.types.items()]
-    for one, other in zip_longest(found, expected, fillvalue="nothing"):
-        if one != other:
-            raise LongtailError(f"{file.name}: its columns have {one} where {other} is expected")
+    for column, wanted in zip_longest(found, expected, fillvalue="nothing"):
+        if column != wanted:
+            raise LongtailError(f"{file.name}: its columns have {column} where {wanted} is expected")
 
 
 def _check_rows(db: duckdb.DuckDBPyConnection, name: str, table: schema.Table) -> None:
-    """Put the bad rows of a table of `db` into table faults."""
+    """Insert the bad rows of a table of `db` into the table `faults`."""
     file = f"{name}.parquet"
     key = "question_id" if "question_id" in table.types else f"concat_ws(' ', {', '.join(table.key)})"
     rows = f"{name} LEFT JOIN relations ON pid = relation" if "relation" in table.types else name
-    checks = [(f"{one.name} IS NULL", f"'it has no {one.name}'") for one in table.columns if not one.nullable]
+    required = [column.name for column in table.columns if not column.nullable]
+    checks = [(f"{name} IS NULL", f"'it has no {name}'") for name in required]
     checks += [check for check in ROWS.get(name, []) if _applies(name, table, *check)]
     for bad, why in checks:
-        db.execute(  # a reason is null where a value in it is, and that is a fault of its own
+        db.execute(  # a reason with a null in it is null: the null itself is another fault
             f"""INSERT INTO faults SELECT '{file}', row, {key}, {why}
             FROM {rows} WHERE ({bad}) AND ({why}) IS NOT NULL"""
         )
@@ -171,20 +171,20 @@ def _check_rows(db: duckdb.DuckDBPyConnection, name: str, table: schema.Table) -
 
 
 def _applies(name: str, table: schema.Table, *sql: str) -> bool:
-    """Whether a release's table has the columns that a check is about, of the types that it was written for."""
-    ours = next((one.columns for one in contents.TABLES if one.name == name), {})
+    """Whether a release's table has the columns that a check names, with the types of today's columns."""
+    ours = next((today.columns for today in contents.TABLES if today.name == name), {})
     words = set(re.findall(r"\w+", " ".join(sql)))
     return all(table.types.get(column) == kind for column, (kind, _) in ours.items() if column in words)
 
 
 def _check_tsv(folder: Path) -> None:
-    """Raise LongtailError where PopQA's file in the published format, read again, is not the table."""
+    """Raise LongtailError where PopQA's file in the published format, read again, differs from the table."""
     file = folder / contents.POPQA.tsv
     table = pq.read_table(folder / contents.POPQA.parquet, columns=published.COLUMNS)
     again = published.read_published(file, Rejects(0.0))
     for name in published.COLUMNS:
         wanted, found = table[name], again[name]
-        if name.endswith("wiki_title"):  # published as an empty text
+        if name.endswith("wiki_title"):  # the published format has an empty text for a missing title
             wanted, found = pc.fill_null(wanted, ""), pc.fill_null(found, "")
         if wanted.to_pylist() != found.to_pylist():
             raise LongtailError(f"{file.name}: its column {name} is not that of {contents.POPQA.parquet}")

@@ -1,7 +1,7 @@
-"""Semantic versions of releases, each derived from what changed since the one before.
+"""Derive a release's version from what changed since the release before.
 
-Columns or tables that are gone or of another type: major. Rows that are added or gone (questions, relations, language
-models), and columns or tables that are new: minor. Values alone: patch. Nothing: no release.
+The change is major where columns or tables are gone or have another type. It is minor where rows are added or gone, or
+columns or tables are new. It is a patch where only values changed. Without a change there is no release.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import duckdb
 
 from pipelines.errors import LongtailError
-from pipelines.release import contents, sums
+from pipelines.release import contents
 
 FIRST = "1.0.0"
 LEVELS = ("major", "minor", "patch")
@@ -21,7 +21,7 @@ VERSION = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """1.10.0 as (1, 10, 0); raises LongtailError for what is no such version."""
+    """The numbers of a version: (1, 10, 0) for 1.10.0. Raises LongtailError for any other text."""
     if not VERSION.fullmatch(version):
         raise LongtailError(f"{version}: no version, expected three numbers as 1.0.0")
     return tuple(map(int, version.split(".")))
@@ -29,42 +29,42 @@ def numbers(version: str) -> tuple[int, ...]:
 
 def latest(out: Path) -> Path | None:
     """The folder of the highest version below `out`, if there is any."""
-    found = [path for path in out.glob("*") if VERSION.fullmatch(path.name) and (path / sums.FILE).is_file()]
-    return max(found, key=lambda path: numbers(path.name), default=None)
+    releases = [path for path in out.glob("*") if VERSION.fullmatch(path.name) and (path / contents.SUMS).is_file()]
+    return max(releases, key=lambda path: numbers(path.name), default=None)
 
 
 def changes(db: duckdb.DuckDBPyConnection, old: Path | None, new: Path) -> dict[str, Any]:
-    """What changed from release `old` (None: nothing was there) to the tables in `new`.
+    """What changed from the release `old`, or None for the first release, to the tables in `new`.
 
-    "previous" is a version or None, "level" one of LEVELS or None (no change, or nothing was there), "tables" has for
-    each "rows", "columns_added", "columns_gone", "rows_added", "rows_gone", "rows_changed", and "values_changed" by
-    column. Of a table that is only on one side, all columns and rows are added or gone.
+    "previous" is a version or None. "level" is one of LEVELS, or None without a change or a previous release. "tables"
+    has for each table "rows", "columns_added", "columns_gone", "rows_added", "rows_gone", "rows_changed", and
+    "values_changed" by column. All columns and rows of a table that only one release has are added or gone.
     """
-    tables = {table.name: _table_changes(db, table, old, new) for table in contents.TABLES}
-    found = {name: changed for name, changed in tables.items() if changed}
-    some = {what for changed in found.values() for what, much in changed.items() if much}
+    changed = {table.name: _table_changes(db, table, old, new) for table in contents.TABLES}
+    changed = {name: entry for name, entry in changed.items() if entry}
+    kinds = {kind for entry in changed.values() for kind, amount in entry.items() if amount}
     level = None
-    if "columns_gone" in some:
+    if "columns_gone" in kinds:
         level = "major"
-    elif some & {"columns_added", "rows_added", "rows_gone"}:
+    elif kinds & {"columns_added", "rows_added", "rows_gone"}:
         level = "minor"
-    elif "rows_changed" in some:
+    elif "rows_changed" in kinds:
         level = "patch"
-    return {"previous": old and old.name, "level": old and level, "tables": found}
+    return {"previous": old and old.name, "level": old and level, "tables": changed}
 
 
-def next_version(found: dict[str, Any], wanted: str | None) -> str:
+def next_version(changes: dict[str, Any], wanted: str | None) -> str:
     """The version that the changes call for, or `wanted`.
 
     Raises LongtailError where `wanted` is below what they call for.
     """
-    if not found["previous"]:
+    if not changes["previous"]:
         return wanted or FIRST
-    parts, place = list(numbers(found["previous"])), LEVELS.index(found["level"])
+    parts, place = list(numbers(changes["previous"])), LEVELS.index(changes["level"])
     derived = ".".join(map(str, [*parts[:place], parts[place] + 1, *(0 for _ in parts[place + 1 :])]))
     if wanted and numbers(wanted) < numbers(derived):
         raise LongtailError(
-            f"{wanted}: too low a version for the {found['level']} change since {found['previous']}, expected "
+            f"{wanted}: too low a version for the {changes['level']} change since {changes['previous']}, expected "
             f"{derived} or above"
         )
     return wanted or derived
@@ -73,12 +73,12 @@ def next_version(found: dict[str, Any], wanted: str | None) -> str:
 def _table_changes(
     db: duckdb.DuckDBPyConnection, table: contents.Table, old: Path | None, new: Path
 ) -> dict[str, Any] | None:
-    """The entry of one table in `changes`; None where it is on neither side."""
-    sides = [folder and folder / table.parquet for folder in (old, new)]
-    before, after = (_columns(db, file) for file in sides)
+    """The entry of one table in `changes`; None where neither release has the table."""
+    files = [folder and folder / table.parquet for folder in (old, new)]
+    before, after = (_columns(db, file) for file in files)
     if not before and not after:
         return None
-    rows = [_count(db, file) for file in sides]
+    rows = [_count(db, file) for file in files]
     entry = {
         "rows": rows[1],
         "columns_added": [name for name in after if name not in before],
@@ -94,11 +94,11 @@ def _table_changes(
         added, gone, changed, *values = db.execute(
             f"""SELECT count(*) FILTER (old.row IS NULL), count(*) FILTER (new.row IS NULL),
                 count(*) FILTER (old.row + new.row IS NOT NULL AND ({" OR ".join(differs)})),
-                {", ".join(f"count(*) FILTER (old.row + new.row IS NOT NULL AND {one})" for one in differs)}
+                {", ".join(f"count(*) FILTER (old.row + new.row IS NOT NULL AND {differing})" for differing in differs)}
             FROM (SELECT *, file_row_number AS row FROM read_parquet($1, file_row_number = true)) AS old
             FULL JOIN (SELECT *, file_row_number AS row FROM read_parquet($2, file_row_number = true)) AS new
                 USING ({", ".join(table.key)})""",
-            [str(file) for file in sides],
+            [str(file) for file in files],
         ).fetchall()[0]
         entry |= {"rows_added": added, "rows_gone": gone, "rows_changed": changed}
         entry["values_changed"] = {name: n for name, n in zip(compared, values, strict=False) if n}

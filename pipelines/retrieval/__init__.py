@@ -1,1 +1,1 @@
-"""Encoder, vector index and BM25 behind one Retriever protocol (REPLUG, section 3.1)."""
+"""Encoder, vector index and BM25 behind one Retriever protocol (REPLUG §3.1)."""

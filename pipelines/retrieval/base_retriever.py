@@ -26,17 +26,19 @@ def train_on_corpora(
     retriever: params.Retriever,
     threads: int,
 ) -> stage.Metrics:
-    """Train on the documents of the corpora in `corpus` that models learn from, save to `out`; see `tiny.train`.
+    """Train on the corpora in the folder `corpus` that models may learn from; save to `out`.
 
-    Raises LongtailError where a corpus isn't there, or no `retriever.training`.
+    See `contrastive_training.train`. Raises LongtailError if a corpus is missing, or `retriever.training` is null.
     """
     import pyarrow.parquet as pq
     import torch
 
     from pipelines import checkpoint
-    from pipelines.retrieval import contrastive, layout
+    from pipelines.retrieval import contrastive_training
+    from pipelines.retrieval.encoder import write_sentence_transformers_files
 
-    if retriever.training is None:
+    training = retriever.training
+    if training is None:
         raise LongtailError(
             "params.yaml: retriever.training is null, expected its settings where retriever.source is train"
         )
@@ -44,39 +46,39 @@ def train_on_corpora(
     torch.set_num_threads(threads)
     texts = [text for file in files for text in pq.read_table(file, columns=["text"])["text"].to_pylist()]
     with shards.atomic(out) as folder:
-        metrics = contrastive.train(texts, tokenizer, folder, seed, retriever.training, retriever.max_tokens, STAGE)
-        layout.write(folder, retriever, retriever.training.hidden_size, retriever.max_tokens)
+        metrics = contrastive_training.train(texts, tokenizer, folder, seed, training, retriever.max_tokens, STAGE)
+        write_sentence_transformers_files(folder, retriever, training.hidden_size, retriever.max_tokens)
     checkpoint.forget(STAGE)
     return metrics
 
 
 def copy_pretrained(retriever: params.Retriever, out: Path) -> stage.Metrics:
-    """Save the encoder in a local folder, or of a Hub model at a pinned revision, to `out`; the queries' own with it.
+    """Save to `out` the encoder at `retriever.path`, and the one at `query_path` where there is one.
 
-    Raises LongtailError where `retriever.path` or a needed revision isn't set, or nothing can be loaded.
+    Each is a local folder or a Hub model at a pinned revision. Raises LongtailError if `retriever.path` or a needed
+    revision isn't set, or nothing can be loaded.
     """
-    from pipelines.lm.pretrained import check_pinned
+    from pipelines.lm.model_files import check_pinned
     from pipelines.retrieval.encoder import Encoder
     from pipelines.retrieval.tower import Tower
 
-    sides = {"retriever.path": (retriever.path, retriever.revision)}
+    sources = {"retriever.path": (retriever.path, retriever.revision)}
     if retriever.query_path:
-        sides["retriever.query_path"] = (retriever.query_path, retriever.query_revision)
-    for key, side in sides.items():
-        check_pinned(key, *side)
-    towers = [Tower(*side, max_tokens=retriever.max_tokens) for side in sides.values()]
+        sources["retriever.query_path"] = (retriever.query_path, retriever.query_revision)
+    for key, (path, revision) in sources.items():
+        check_pinned(key, path, revision)
+    towers = [Tower(*source, max_tokens=retriever.max_tokens) for source in sources.values()]
     encoder = Encoder(towers[0], towers[-1], retriever)
     with shards.atomic(out) as folder:
         encoder.save(folder)
     return {"parameters": float(sum(weight.numel() for weight in encoder.parameters()))}
 
 
-def work(chosen: SimpleNamespace) -> stage.Metrics:
-    if chosen.retriever.source == "pretrained":
-        return copy_pretrained(chosen.retriever, OUT)
-    return train_on_corpora(
-        CORPUS, chosen.parts.corpora, TOKENIZER, OUT, chosen.seed, chosen.retriever, chosen.compute.threads
-    )
+def work(params: SimpleNamespace) -> stage.Metrics:
+    if params.retriever.source == "pretrained":
+        return copy_pretrained(params.retriever, OUT)
+    corpora, threads = params.parts.corpora, params.compute.threads
+    return train_on_corpora(CORPUS, corpora, TOKENIZER, OUT, params.seed, params.retriever, threads)
 
 
 def main() -> None:

@@ -1,30 +1,67 @@
-"""BM25, the sparse retriever (REPLUG §6): bm25s's index, every term's part of a document's score computed once."""
+"""BM25, the sparse retriever (REPLUG §6), and the analyser that turns documents and queries into its terms."""
 
 from __future__ import annotations
 
+import unicodedata
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 import bm25s
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import Stemmer
 
 from pipelines.errors import LongtailError
 from pipelines.retrieval import documents
-from pipelines.retrieval.meta import check
-from pipelines.retrieval.terms import VOCABULARY, Analyser
+from pipelines.retrieval.index_meta import check
 
-REMEMBERED = 1 << 20  # terms of queries
-GROUP = 64  # documents of which only the best is looked at first
+VOCABULARY = "vocab.index.json"  # bm25s's name of the file
+REMEMBERED = 1 << 20  # terms of queries whose numbers are cached
+GROUP = 64  # documents compared as one group, by their best score, before single documents are compared
+BATCH = 4096  # texts split into words at once
+_LUCENES = """a an and are as at be but by for if in into is it no not of on or such that the their then there these
+they this to was will with"""
+STOP_WORDS = frozenset(_LUCENES.split())
+# Both match what Python's \w does not. \p needs a table that takes 2 ms at every use; ASCII text needs no table.
+NOT_ASCII_WORD, NOT_WORD = "[^0-9A-Za-z_]+", r"[^\p{L}\p{N}_]+"
+
+
+class Analyser:
+    """Splits texts into terms: lower-cased words without stop words, stemmed."""
+
+    name = "NFKC, lower case, words, Lucene's English stop words, Snowball english"
+
+    def __init__(self) -> None:
+        self._stemmer = Stemmer.Stemmer("english", 0)  # 0: no cache, which takes longer than it saves
+
+    def terms(self, texts: Sequence[str]) -> Iterator[list[str]]:
+        """The terms of each text, in order."""
+        for start in range(0, len(texts), BATCH):
+            for words in self.words(texts[start : start + BATCH]).to_pylist():
+                yield list(filter(None, self.stems(words)))
+
+    @staticmethod
+    def words(texts: Sequence[str]) -> pa.ListArray:
+        """The words of each text, in order; some may be "", which is no word."""
+        lower = [(text if text.isascii() else unicodedata.normalize("NFKC", text)).lower() for text in texts]
+        separator = NOT_ASCII_WORD if all(map(str.isascii, lower)) else NOT_WORD
+        return pc.split_pattern_regex(arrow_strings(lower), separator)
+
+    def stems(self, words: Sequence[str]) -> list[str]:
+        """Each word's stem, "" for a stop word."""
+        stems = self._stemmer.stemWords(words)
+        return ["" if word in STOP_WORDS else stem for word, stem in zip(words, stems, strict=True)]
 
 
 class BM25:
     """An opened index; implements Retriever.
 
-    Its folder is one of bm25s's, for the terms of Analyser: `bm25s.BM25.load(folder, mmap=True)` opens it too. Postings
-    and vocabulary stay on disk, memory-mapped.
+    The folder has bm25s's layout, so `bm25s.BM25.load(folder, mmap=True)` opens it too. Postings and vocabulary stay
+    on disk, memory-mapped.
     """
 
     def __init__(self, folder: Path, docs: Path) -> None:
@@ -32,13 +69,13 @@ class BM25:
         self._index = bm25s.BM25.load(folder, mmap=True, load_vocab=False)
         with (folder / VOCABULARY).open("rb") as file:
             vocabulary = mmap(file.fileno(), 0, access=ACCESS_READ)
-        self._number = lru_cache(REMEMBERED)(partial(_number, vocabulary))
-        for name in ("data", "indices", "indptr"):  # slicing numpy's memmap takes longer
+        self._term_number = lru_cache(REMEMBERED)(partial(_term_number, vocabulary))
+        for name in ("data", "indices", "indptr"):  # slicing a plain view is faster than slicing np.memmap
             self._index.scores[name] = self._index.scores[name].view(np.ndarray)
 
     @classmethod
     def load(cls, folder: Path, docs: Path) -> BM25:
-        """Raises LongtailError where the index is missing or broken, or of other documents or another analyser."""
+        """Raises LongtailError if the index is missing or broken, or was made from other documents or terms."""
         check(folder, docs=docs, kind="bm25", analyser=Analyser.name)
         try:
             return cls(folder, docs)
@@ -48,51 +85,59 @@ class BM25:
     def search(
         self, texts: Sequence[str], k: int, without: Sequence[str | None] | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """As Retriever.search; a document without any of the query's terms scores 0.
+        """See Retriever.search. A document without any of the query's terms scores 0.
 
-        bm25s gives the scores. Its own choice of the best leaves to chance which of equal ones, and takes 20 times as
-        long without numba, whose import would take seconds.
+        bm25s computes the scores. Its own top k breaks ties by chance; without numba, whose import takes seconds, it is
+        20 times slower.
         """
         k = min(k, self.count)
         positions, scores = np.full((len(texts), k), -1, np.int64), np.full((len(texts), k), -np.inf, np.float32)
-        hidden = documents.of_sources(self._docs, [None] * len(texts) if without is None else without)
+        hidden = documents.ranges_of_sources(self._docs, [None] * len(texts) if without is None else without)
         for i, terms in enumerate(self._analyser.terms(texts)):
-            numbers = map(self._number, terms)
-            found = self._index.get_scores_from_ids([number for number in numbers if number is not None])
-            found[slice(*hidden[i])] = -np.inf
-            places = best(found, k)
-            positions[i, : len(places)], scores[i, : len(places)] = places, found[places]
+            numbers = map(self._term_number, terms)
+            all_scores = self._index.get_scores_from_ids([number for number in numbers if number is not None])
+            all_scores[slice(*hidden[i])] = -np.inf
+            best = top_k(all_scores, k)
+            positions[i, : len(best)], scores[i, : len(best)] = best, all_scores[best]
         return positions, scores
 
 
-def _number(vocabulary: mmap, term: str) -> int | None:
-    """A term's number in {"a":0,"b":1,"":2}, the terms in order but for the last; None where it isn't there.
+def top_k(scores: np.ndarray, k: int) -> np.ndarray:
+    """Positions of the k largest finite `scores` (documents,), the largest first, ties by position."""
+    columns, least = len(scores) // GROUP, -np.inf
+    if k <= columns:  # the k-th best of the groups' maxima is a lower bound of the k-th best score
+        maxima = scores[: columns * GROUP].reshape(GROUP, columns).max(0)
+        least = np.partition(maxima, columns - k)[columns - k]
+    positions = np.flatnonzero((scores >= least) & (scores > -np.inf))
+    values = scores[positions]
+    if len(positions) > k:
+        last = np.partition(values, len(values) - k)[len(values) - k]
+        higher = positions[values > last]
+        positions = np.concatenate([higher, positions[values == last][: k - len(higher)]])
+    return positions[np.lexsort((positions, -scores[positions]))]
 
-    Found by halving the file's bytes: loading it takes 190 bytes a term, and half a minute at 36 million documents.
+
+def arrow_strings(texts: Sequence[str]) -> pa.Array:
+    """The same array as pa.array(texts), without importing pandas; characters that are no UTF-8 become "?"."""
+    encoded = [text.encode(errors="replace") for text in texts]
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
+    return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(ends), pa.py_buffer(b"".join(encoded)))
+
+
+def _term_number(vocabulary: mmap, term: str) -> int | None:
+    """A term's number in a file like {"a":0,"b":1,"":2}; None if the term isn't there.
+
+    All terms but the last are sorted, so a binary search over the file's bytes finds one. A loaded vocabulary would
+    take 190 bytes a term, and half a minute at 36 million documents.
     """
 
-    def entry(at: int) -> tuple[bytes, int]:
-        """The term of the entry that the byte is in, and where it ends."""
-        begin = max(vocabulary.rfind(b',"', 0, at), 0) + 2
+    def entry(offset: int) -> tuple[bytes, int]:
+        """The term of the entry that the byte at `offset` belongs to, and where the term ends."""
+        begin = max(vocabulary.rfind(b',"', 0, offset), 0) + 2
         end = vocabulary.find(b'":', begin)
         return vocabulary[begin:end], end
 
     wanted = term.encode()
-    at = bisect_left(range(max(vocabulary.rfind(b',"'), 0)), wanted, key=lambda at: entry(at)[0])
-    found, end = entry(at)
+    offsets = range(max(vocabulary.rfind(b',"'), 0))
+    found, end = entry(bisect_left(offsets, wanted, key=lambda offset: entry(offset)[0]))
     return int(vocabulary[end + 2 : vocabulary.find(b",", end)]) if found == wanted else None
-
-
-def best(scores: np.ndarray, k: int) -> np.ndarray:
-    """Where the k largest finite ones of `scores` (documents,) are, the largest first; of equal ones the first."""
-    columns, least = len(scores) // GROUP, -np.inf
-    if k <= columns:  # the k-th best of the groups' best: no more than that can the k-th best of all be less
-        highest = scores[: columns * GROUP].reshape(GROUP, columns).max(0)
-        least = np.partition(highest, columns - k)[columns - k]
-    places = np.flatnonzero((scores >= least) & (scores > -np.inf))
-    values = scores[places]
-    if len(places) > k:
-        last = np.partition(values, len(values) - k)[len(values) - k]
-        higher = places[values > last]
-        places = np.concatenate([higher, places[values == last][: k - len(higher)]])
-    return places[np.lexsort((places, -scores[places]))]

@@ -1,4 +1,4 @@
-"""Documents by position: what a search found, as ids, titles and texts; and the positions of a source document."""
+"""Reading docs.parquet by position: ids, titles and texts of documents, and the positions of a source document."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipelines.errors import LongtailError
 
 
 class Documents(NamedTuple):
-    """Arrays of str, in the shape of the positions asked for; empty where the position is -1, which is no document."""
+    """Arrays of str, in the shape of the positions asked for; "" where the position is -1, which is no document."""
 
     ids: np.ndarray
     titles: np.ndarray
@@ -23,7 +23,7 @@ class Documents(NamedTuple):
 
 
 def count(docs: Path) -> int:
-    """Rows of a docs.parquet. Raises LongtailError if it is missing, broken or empty."""
+    """The number of documents in a docs.parquet. Raises LongtailError if it is missing, broken or empty."""
     if not Path(docs).is_file():
         raise LongtailError(f"{docs}: no such file; run the stage `chunk` first")
     try:
@@ -36,71 +36,73 @@ def count(docs: Path) -> int:
 
 
 def texts(docs: Path, start: int, stop: int, batch: int = 4096) -> Iterator[list[str]]:
-    """The texts at start <= position < stop, a batch at a time; only the row groups that have some are read."""
+    """The texts at start <= position < stop, a batch at a time; only the row groups that hold them are read."""
     with pq.ParquetFile(docs, memory_map=True) as file:
         sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         ends = np.cumsum(sizes)
         groups = np.flatnonzero((ends > start) & (ends - sizes < stop)).tolist()
-        at = int(ends[groups[0]] - sizes[groups[0]]) if groups else 0
+        position = int(ends[groups[0]] - sizes[groups[0]]) if groups else 0  # of the next batch's first row
         for rows in file.iter_batches(batch, groups, columns=["text"], use_threads=False):
-            wanted = rows.column(0)[max(start - at, 0) : max(stop - at, 0)]
-            at += rows.num_rows
+            wanted = rows.column(0)[max(start - position, 0) : max(stop - position, 0)]
+            position += rows.num_rows
             if len(wanted):
                 yield wanted.to_pylist()
+            if position >= stop:
+                return
 
 
 def read(docs: Path, positions: np.ndarray) -> Documents:
     """The documents at `positions` (any shape) of docs.parquet; each distinct one is read once.
 
-    DuckDB passes over the row groups that have none of them: 10 of 36 million documents take 0.2 seconds. Raises
-    LongtailError for a position that the file does not have.
+    DuckDB skips row groups without any of them: 10 of 36 million documents take 0.2 seconds. Raises LongtailError for a
+    position that the file does not have.
     """
     positions = np.asarray(positions, np.int64)
-    wanted, places = np.unique(positions, return_inverse=True)
-    asked = pa.table({"position": wanted[wanted >= 0]})
+    distinct, places = np.unique(positions, return_inverse=True)
+    asked = pa.table({"position": distinct[distinct >= 0]})
     with duckdb.connect() as connection:
         connection.register("asked", asked)
-        found = connection.sql(
+        rows = connection.sql(
             """SELECT id, coalesce(title, '') AS title, text FROM read_parquet(?, file_row_number = true) AS docs
                JOIN asked ON docs.file_row_number = asked.position ORDER BY asked.position""",
             params=[str(docs)],
         ).to_arrow_table()
-    if found.num_rows != asked.num_rows:
+    if rows.num_rows != asked.num_rows:
         raise LongtailError(
-            f"{docs}: has {count(docs)} documents, but position {wanted.max()} was asked for; run `index` again"
+            f"{docs}: has {count(docs)} documents, but position {distinct.max()} was asked for; run `index` again"
         )
     columns = []
     for name in ("id", "title", "text"):
-        column = np.full(len(wanted), "", object)
-        column[wanted >= 0] = found[name].to_numpy(zero_copy_only=False)
+        column = np.full(len(distinct), "", object)
+        column[distinct >= 0] = rows[name].to_numpy(zero_copy_only=False)
         columns.append(column[places].reshape(positions.shape))
     return Documents(*columns)
 
 
-def of_sources(docs: Path, source_documents: Sequence[str | None]) -> np.ndarray:
-    """First position and one past the last of each source document's documents, (n, 2) int64; (0, 0) for none.
+def ranges_of_sources(docs: Path, source_documents: Sequence[str | None]) -> np.ndarray:
+    """The range of positions of each source document's documents, (n, 2) int64: first, one past the last.
 
-    docs.parquet is in the order of its source documents; LongtailError where one's documents lie apart.
+    (0, 0) stands for none. docs.parquet is sorted by source document; raises LongtailError if it is not.
     """
     ranges = np.zeros((len(source_documents), 2), np.int64)
-    numbers: dict[str, list[int]] = {}
-    for number, name in enumerate(source_documents):
+    rows_of_name: dict[str, list[int]] = {}
+    for row, name in enumerate(source_documents):
         if name:
-            numbers.setdefault(name, []).append(number)
-    if not numbers:
+            rows_of_name.setdefault(name, []).append(row)
+    if not rows_of_name:
         return ranges
-    asked = pa.table({"source_document": list(numbers)})
+    asked = pa.table({"source_document": list(rows_of_name)})
     with duckdb.connect() as connection:
         connection.register("asked", asked)
-        rows = connection.execute(
+        found = connection.execute(
             """SELECT source_document, min(file_row_number), max(file_row_number) + 1, count(*)
                FROM read_parquet(?, file_row_number = true) JOIN asked USING (source_document) GROUP BY ALL""",
             [str(docs)],
         ).fetchall()
-    for name, first, last, found in rows:
-        if last - first != found:
+    for name, first, stop, n_documents in found:
+        if stop - first != n_documents:
             raise LongtailError(
                 f"{docs}: the documents of {name!r} lie apart, expected the order of source_document; run `chunk` again"
             )
-        ranges[numbers[name]] = first, last
+        ranges[rows_of_name[name]] = first, stop
     return ranges

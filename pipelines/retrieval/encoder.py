@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,13 +15,12 @@ from torch.nn.functional import cosine_similarity, normalize
 from pipelines import draws, params
 from pipelines.errors import LongtailError
 from pipelines.lm.ragged import padded
-from pipelines.retrieval import layout
 from pipelines.retrieval.tower import Tower
 
 WINDOW = 8192  # texts tokenised and sorted by length at once
-QUERIES = "query"  # folder of the second tower, inside the first one's
+QUERIES = "query"  # folder of the query tower, inside the document tower's
 SAMPLE = (1, 1, 2, 2, 4, 4, 8, 8, 16, 16, 64)  # words of the texts on which faster numerics are compared with fp32
-CLOSE, CLOSER = 1e-4, 1e-6  # 1 - cosine to fp32, at most: of bf16, and of torch's faster fp32
+CLOSE, CLOSER = 1e-4, 1e-6  # largest 1 - cosine to exact fp32 that is accepted: of bf16, and of torch's faster fp32
 
 
 def mean_pool(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -30,7 +30,7 @@ def mean_pool(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 def cls_pool(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """The first token's state, as BERT and DPR mean it: hidden (n, tokens, dim) -> (n, dim)."""
+    """The first token's state, as in BERT and DPR: hidden (n, tokens, dim) -> (n, dim)."""
     return hidden[:, 0]
 
 
@@ -38,7 +38,7 @@ POOLING = {"mean": mean_pool, "cls": cls_pool}
 
 
 class Numerics(NamedTuple):
-    """How inference multiplies matrices: in which type (sums and norms are fp32), and how precisely where in fp32."""
+    """The type in which inference multiplies matrices (sums and norms are fp32), and torch's precision for fp32."""
 
     dtype: Literal["fp32", "bf16"]
     matmul: Literal["highest", "medium"]
@@ -48,15 +48,16 @@ EXACT = Numerics("fp32", "highest")
 
 
 class Encoder:
-    """Texts to vectors. With `similarity` cosine they have length 1; a prefix goes before each side's texts."""
+    """Turns texts into vectors, of length 1 if `similarity` is cosine; each side has a prefix for its texts."""
 
     def __init__(self, documents: Tower, queries: Tower, settings: params.Retriever) -> None:
+        """`documents` and `queries` are the same tower, except for DPR."""
         if documents.dim != queries.dim:
             raise LongtailError(
                 f"retriever.query_path: its vectors have {queries.dim} numbers, those of retriever.path "
                 f"{documents.dim}, expected two encoders trained together"
             )
-        self.documents, self.queries = documents, queries  # the same one, but for DPR
+        self.documents, self.queries = documents, queries
         self.settings, self.similarity, self.dim = settings, settings.similarity, documents.dim
         self.numerics = EXACT
 
@@ -64,22 +65,22 @@ class Encoder:
     def open(
         cls, folder: Path, retriever: params.Retriever, compute: params.Compute, numerics: Numerics | None = None
     ) -> Encoder:
-        """The encoder in a folder that the stage `base_retriever` or `train_lsr` wrote.
+        """Open the encoder in a folder that the stage `base_retriever` or `train_lsr` wrote.
 
-        Without `numerics` they follow `retriever.dtype`, checked against fp32. Gradients are always those of fp32.
-        Raises LongtailError where the folder holds no encoder.
+        Without `numerics`, inference uses the fastest that `retriever.dtype` allows and that agree with fp32. Gradients
+        are always computed in fp32. Raises LongtailError if the folder holds no encoder.
         """
         torch.set_num_threads(compute.threads)
         folder = Path(folder)
-        shape = {"max_tokens": retriever.max_tokens, "device": compute.device}
-        documents = Tower(folder, **shape)
-        queries = Tower(folder / QUERIES, **shape) if (folder / QUERIES).is_dir() else documents
+        options = {"max_tokens": retriever.max_tokens, "device": compute.device}
+        documents = Tower(folder, **options)
+        queries = Tower(folder / QUERIES, **options) if (folder / QUERIES).is_dir() else documents
         encoder = cls(documents, queries, retriever)
         encoder.numerics = encoder._fastest(retriever.dtype) if numerics is None else numerics
         return encoder
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """Documents' vectors, (texts, dim) float32; texts of like length share a batch."""
+        """Documents' vectors, (texts, dim) float32."""
         return self._embed(texts, False, self.numerics)
 
     def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
@@ -87,32 +88,32 @@ class Encoder:
         return self._embed(texts, True, self.numerics)
 
     def embed_with_gradient(self, texts: Sequence[str], queries: bool = False) -> torch.Tensor:
-        """(texts, dim), attached to the encoder's weights: what LSR trains through."""
-        parts = list(self._batches(texts, queries))
-        order = np.argsort(np.concatenate([rows for rows, _ in parts]))
-        # index_select's gradient is summed in one order; that of advanced indexing is not
-        return torch.cat([vectors for _, vectors in parts]).index_select(0, torch.from_numpy(order).to(self._device))
+        """Vectors (texts, dim) with gradients to the encoder's weights, for LSR."""
+        batches = list(self._batches(texts, queries))
+        order = np.argsort(np.concatenate([rows for rows, _ in batches]))
+        # index_select sums its gradient in a fixed order; advanced indexing does not
+        return torch.cat([vectors for _, vectors in batches]).index_select(0, torch.from_numpy(order).to(self._device))
 
     def parameters(self) -> list[torch.nn.Parameter]:
-        """The weights of both sides, each once."""
+        """The weights of both sides; those of a shared tower once."""
         return [weight for tower in self._towers() for weight in tower.model.parameters()]
 
     @property
     def facts(self) -> dict[str, str | int]:
-        """The params that documents' vectors depend on, beside the weights."""
+        """The params, other than the weights, that documents' vectors depend on."""
         names = ("similarity", "pooling", "document_prefix", "max_tokens")
         return {name: getattr(self.settings, name) for name in names}
 
     def save(self, folder: Path) -> None:
-        """The documents' encoder as a Hugging Face folder, and inside it the queries', where that is another.
+        """Save the document tower as a Hugging Face folder, and the query tower inside it if it is another.
 
-        One encoder for both sides is sentence-transformers' folder as well.
+        One encoder for both sides can also be loaded by sentence-transformers.
         """
         self.documents.save(folder)
         if self.queries is not self.documents:
             self.queries.save(folder / QUERIES)
         else:
-            layout.write(folder, self.settings, self.dim, self.documents.max_tokens)
+            write_sentence_transformers_files(folder, self.settings, self.dim, self.documents.max_tokens)
 
     @property
     def _device(self) -> str:
@@ -131,7 +132,7 @@ class Encoder:
         return result
 
     def _batches(self, texts: Sequence[str], queries: bool) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
-        """Places in `texts` and their vectors, the longest first; at most `batch_tokens` tokens, padding included."""
+        """Rows of `texts` and their vectors, the longest texts first; at most `batch_tokens` tokens with padding."""
         tower, prefix = self.documents, self.settings.document_prefix
         if queries:
             tower, prefix = self.queries, self.settings.query_prefix
@@ -145,32 +146,25 @@ class Encoder:
             yield rows, normalize(vectors, dim=-1) if self.similarity == "cosine" else vectors
             start += len(rows)
 
-    def _fastest(self, asked: str) -> Numerics:
-        """The fastest numerics that `asked` allows within CLOSE or CLOSER of fp32; says so where one is not."""
-        if asked == "bf16" or (asked == "auto" and has_bf16(self._device)):
-            error = self._error(Numerics("bf16", "highest"))
-            if error < CLOSE:
-                return Numerics("bf16", "highest")
+    def _fastest(self, dtype: str) -> Numerics:
+        """The fastest numerics that `retriever.dtype` allows and that agree with exact fp32; says which do not."""
+        limits = {}
+        if dtype == "bf16" or (dtype == "auto" and has_bf16(self._device)):
+            limits[Numerics("bf16", "highest")] = CLOSE
+        if self._device == "cpu":
+            limits[Numerics("fp32", "medium")] = CLOSER
+        for numerics, limit in limits.items():
+            if (error := self._error(numerics)) < limit:
+                return numerics
             print(
-                f"retriever: bf16 vectors have cosine {1 - error:.5f} with fp32's, expected more than {1 - CLOSE}; "
-                "fp32 is used",
+                f"retriever: {numerics.dtype} with matmul precision {numerics.matmul} is not used; its vectors are off "
+                f"by 1 - cosine {error:.1e}, expected less than {limit:.0e}",
                 flush=True,
             )
-        if self._device != "cpu":
-            return EXACT
-        fast = Numerics("fp32", "medium")
-        error = self._error(fast)
-        if error < CLOSER:
-            return fast
-        print(
-            f"retriever: faster fp32 (matmul precision medium) is off by 1 - cosine {error:.1e}, expected less than "
-            f"{CLOSER:.0e}; exact fp32 is used",
-            flush=True,
-        )
         return EXACT
 
     def _error(self, numerics: Numerics) -> float:
-        """The largest 1 - cosine between vectors computed so and exactly."""
+        """The largest 1 - cosine between vectors computed with `numerics` and with exact fp32, over sample texts."""
         words = np.array(sorted(self.documents.tokenizer.get_vocab()))
         draw = draws.generator(0, "encoder/sample")
         texts = [" ".join(draw.choice(words, n)) for n in SAMPLE]
@@ -186,13 +180,40 @@ def has_bf16(device: str) -> bool:
     """Whether the device multiplies bf16 in hardware, several times faster than fp32."""
     if device == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    able = torch.cpu.get_capabilities()
-    return any(able.get(name, False) for name in ("amx_bf16", "avx512_bf16"))
+    capabilities = torch.cpu.get_capabilities()
+    return any(capabilities.get(name, False) for name in ("amx_bf16", "avx512_bf16"))
+
+
+def write_sentence_transformers_files(folder: Path, settings: params.Retriever, dim: int, max_tokens: int) -> None:
+    """Write pooling, length, prefixes and similarity, so that `SentenceTransformer(folder)` embeds as Encoder does.
+
+    The folder's model embeds both sides into `dim` dimensions and reads `max_tokens` tokens of a text.
+    """
+    modules = {"Transformer": "", "Pooling": "1_Pooling"}  # old names, which every version of the library understands
+    if settings.similarity == "cosine":
+        modules["Normalize"] = "2_Normalize"
+    pooling = {f"pooling_mode_{mode}": mode.startswith(settings.pooling) for mode in ("cls_token", "mean_tokens")}
+    files = {
+        "modules.json": [
+            {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{module}"}
+            for i, (module, path) in enumerate(modules.items())
+        ],
+        "sentence_bert_config.json": {"max_seq_length": max_tokens, "do_lower_case": False},
+        "config_sentence_transformers.json": {
+            "prompts": {"query": settings.query_prefix, "document": settings.document_prefix},
+            "default_prompt_name": None,
+            "similarity_fn_name": settings.similarity,
+        },
+        "1_Pooling/config.json": {"word_embedding_dimension": dim, **pooling},
+    }
+    for name, value in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
 
 
 @contextmanager
 def _computing(numerics: Numerics, device: str) -> Iterator[None]:
-    """torch's precision of fp32 products is the whole process's, a language model's too: so only for a while."""
+    """Compute with `numerics` inside the block only: torch's fp32 precision also applies to the language model."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(numerics.matmul)
     try:

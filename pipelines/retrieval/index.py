@@ -12,34 +12,33 @@ MODELS = {"dense": Path("data/models/retriever"), "lsr": Path("data/models/lsr")
 
 
 def index_bm25(docs: Path, out: Path, params: SimpleNamespace, name: str = "index_bm25") -> stage.Metrics:
-    """BM25 over all of `docs`, into the folder `out`; see `bm25_build.build`."""
+    """Write the BM25 index of all of `docs` to the folder `out`; see `bm25_build.build`."""
     from pipelines.retrieval import bm25_build
 
-    chosen = {"k1": params.index.bm25_k1, "b": params.index.bm25_b, "memory_gb": params.index.memory_gb}
-    return bm25_build.build(docs, out, **chosen, compute=params.compute, name=name)
+    return bm25_build.build(docs, out, params.index, params.compute, name)
 
 
 def index_dense(docs: Path, model: Path, out: Path, params: SimpleNamespace, name: str) -> stage.Metrics:
-    """Embeddings of all of `docs` by the encoder in `model`, and their vector index, into the folder `out`.
+    """Embed all of `docs` with the encoder in `model`, and write embeddings and vector index to the folder `out`.
 
-    Shards are kept under `name` for a killed run. Raises LongtailError for an empty corpus, and before any work where
-    the index that is asked for does not fit `index.memory_gb`.
+    Shards are kept under `name`, so that a killed run continues from them. Raises LongtailError before any work if the
+    corpus is empty, or the index does not fit `index.memory_gb`.
     """
-    from pipelines.retrieval import dense, documents, embeddings, meta, search_depth, sizing
+    from pipelines.retrieval import dense, documents, embeddings, index_meta, index_plan, index_tuning
     from pipelines.retrieval.encoder import Encoder
 
     encoder = Encoder.open(model, params.retriever, params.compute)
-    sizing.choose(documents.count(docs), encoder.dim, params.index)
+    index_plan.choose(documents.count(docs), encoder.dim, params.index)  # raises if the index does not fit
     with shards.atomic(out) as folder:
         folder.mkdir()
         embeddings.embed_corpus(docs, model, folder / "embeddings", params, name)
 
         def queries():
-            return encoder.embed_queries(search_depth.held_out(docs, params.seed))
+            return encoder.embed_queries(index_tuning.tuning_queries(docs, params.seed))
 
-        _, facts = search_depth.make(folder, queries, params.index, params.seed, params.compute, name)
-        facts |= encoder.facts | dense.belonging(folder, encoder)
-        shards.write_json(folder / "meta.json", meta.describe(docs, model, **facts))
+        _, facts = index_tuning.build_and_tune(folder, queries, params, name)
+        facts |= encoder.facts | dense.facts_of_parts(folder, encoder)
+        shards.write_json(folder / "meta.json", index_meta.describe(docs, model, **facts))
     embeddings.forget(name)
     return {"documents": documents.count(docs), "dim": encoder.dim, "recall_at_10": facts["recall_at_10"]}
 

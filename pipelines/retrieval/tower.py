@@ -16,93 +16,93 @@ from transformers.utils import logging
 from pipelines.errors import LongtailError
 from pipelines.lm.ragged import Ragged
 
-logging.disable_progress_bar()  # of loading weights, which takes no time
+logging.disable_progress_bar()  # loading weights takes no time
 
 
 class Tower:
-    """A model in fp32, and its tokenizer; `max_tokens` is what it reads of a text, special tokens included."""
+    """A model in fp32 and its tokenizer; it reads `max_tokens` tokens of a text, special tokens included."""
 
     def __init__(self, path: str | Path, revision: str | None = None, *, max_tokens: int, device: str = "cpu") -> None:
-        """`path` is a local folder or a Hub name; only safetensors are read, and no remote code.
+        """`path` is a local folder or a Hub name. Only safetensors are read, and remote code is never run.
 
-        Raises LongtailError where nothing can be loaded, or weights are missing.
+        Raises LongtailError if nothing can be loaded, or weights are missing.
         """
-        # on a CPU fused attention's backward pass is slow, and at 128 tokens its forward pass is no faster
+        # on a CPU, fused attention is slow in the backward pass and no faster in the forward pass at 128 tokens
         attention = {"attn_implementation": "eager"} if device == "cpu" else {}
-        self.model = _model(path, revision, attention).to(device)
+        self.model = _load_model(path, revision, attention).to(device)
         try:
             self.tokenizer = AutoTokenizer.from_pretrained(path, revision=revision, trust_remote_code=False)
             fast = self.tokenizer.backend_tokenizer
         except (OSError, ValueError, KeyError, AttributeError) as error:
-            raise LongtailError(f"{path}: no fast tokenizer could be loaded: {_line(error)}") from None
+            raise LongtailError(f"{path}: no fast tokenizer could be loaded: {_one_line(error)}") from None
         self.device, self.dim, self.pad = device, self.model.config.hidden_size, self.tokenizer.pad_token_id or 0
-        self.max_tokens = min(max_tokens, _positions(self.model, max_tokens), self.tokenizer.model_max_length)
-        self._fast = tokenizers.Tokenizer.from_str(fast.to_str())  # a copy: what is set here is not saved
+        self.max_tokens = min(max_tokens, _max_positions(self.model, max_tokens), self.tokenizer.model_max_length)
+        self._fast = tokenizers.Tokenizer.from_str(fast.to_str())  # a copy, so that truncation is not saved
         self._fast.encode_special_tokens = self.tokenizer.split_special_tokens
         self._fast.no_padding()
         self._fast.enable_truncation(self.max_tokens)
 
     def tokens(self, texts: Sequence[str]) -> Ragged:
-        """The texts' tokens, the first `max_tokens` of each; a padding token where a text has none at all."""
+        """The first `max_tokens` tokens of each text; one padding token for a text without any."""
         encoded = self._fast.encode_batch_fast(list(texts))
-        return Ragged.of([one.ids or [self.pad] for one in encoded])
+        return Ragged.of([encoding.ids or [self.pad] for encoding in encoded])
 
     def hidden(self, ids: np.ndarray, real: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """Last hidden states (n, tokens, dim), fp32, of token ids (n, tokens); and `real` as a mask of 0 and 1."""
+        """Last hidden states (n, tokens, dim) fp32 of token ids (n, tokens), and `real` as a mask of 0 and 1."""
         mask = torch.from_numpy(real.astype(np.int64)).to(self.device)
         states = self.model(input_ids=torch.from_numpy(ids).to(self.device), attention_mask=mask).last_hidden_state
         return states.float(), mask
 
     def save(self, folder: Path) -> None:
-        """A Hugging Face folder that AutoModel and AutoTokenizer load."""
+        """Write a Hugging Face folder that AutoModel and AutoTokenizer load."""
         self.model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
 
 
-def _model(path: str | Path, revision: str | None, extra: dict) -> PreTrainedModel:
-    """The model, ready for inference, without a pooling head: one is never used, and often made up at random."""
+def _load_model(path: str | Path, revision: str | None, extra: dict) -> PreTrainedModel:
+    """The model, ready for inference, without a pooling head, which is never used and often initialised at random."""
     if isinstance(path, Path) and not (path / "config.json").is_file():
         raise LongtailError(f"{path}: no config.json, expected an encoder in Hugging Face's layout")
     pinned = {"revision": revision, "trust_remote_code": False}
     verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # of weights that are not needed; those missing are an error below
+    logging.set_verbosity_error()  # no warnings about superfluous weights; missing ones are an error below
     try:
         config = AutoConfig.from_pretrained(path, **pinned)
-        kind = _kind(path, config)
-        if "add_pooling_layer" in inspect.signature(kind).parameters:
+        model_class = _model_class(path, config)
+        if "add_pooling_layer" in inspect.signature(model_class).parameters:
             extra = extra | {"add_pooling_layer": False}
-        model, loaded = kind.from_pretrained(
+        model, loaded = model_class.from_pretrained(
             path, **pinned, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **extra
         )
     except (OSError, ValueError, KeyError, StrictDataclassError) as error:
-        raise LongtailError(f"{path}: not an encoder in safetensors: {_line(error)}") from None
+        raise LongtailError(f"{path}: not an encoder in safetensors: {_one_line(error)}") from None
     finally:
         logging.set_verbosity(verbosity)
-    if missing := sorted(loaded["missing_keys"]):  # transformers makes them up at random, and only warns
+    if missing := sorted(loaded["missing_keys"]):  # transformers would initialise them at random, with only a warning
         raise LongtailError(
-            f"{path}: {len(missing)} weights of {kind.__name__} are missing ({missing[0]} first), expected a whole "
-            "encoder; is config.json that of another model?"
+            f"{path}: {len(missing)} weights of {model_class.__name__} are missing ({missing[0]} first), expected a "
+            "whole encoder; is config.json that of another model?"
         )
     return (_bert_of_dpr(path, model, extra) if config.model_type == "dpr" else model).eval()
 
 
-def _kind(path: str | Path, config: PreTrainedConfig) -> type[PreTrainedModel]:
-    """The class to load: DPR's two towers keep their weights under different names, and AutoModel knows only one."""
+def _model_class(path: str | Path, config: PreTrainedConfig) -> type[PreTrainedModel]:
+    """The class to load: DPR's two towers name their weights differently, and AutoModel knows only one of them."""
     if config.model_type != "dpr":
         if config.is_encoder_decoder:
             raise LongtailError(f"{path}: {config.model_type} has a decoder, expected a BERT-like encoder")
         return AutoModel._model_mapping[type(config)]
     from transformers import DPRContextEncoder, DPRQuestionEncoder
 
-    towers = {kind.__name__: kind for kind in (DPRContextEncoder, DPRQuestionEncoder)}
-    named = (config.architectures or ["no architecture"])[0]
-    if named not in towers:
-        raise LongtailError(f"{path}: config.json says {named}, expected one of DPR's encoders: {', '.join(towers)}")
-    return towers[named]
+    classes = {cls.__name__: cls for cls in (DPRContextEncoder, DPRQuestionEncoder)}
+    name = (config.architectures or ["no architecture"])[0]
+    if name not in classes:
+        raise LongtailError(f"{path}: config.json says {name}, expected one of DPR's encoders: {', '.join(classes)}")
+    return classes[name]
 
 
 def _bert_of_dpr(path: str | Path, model: PreTrainedModel, extra: dict) -> PreTrainedModel:
-    """The BERT inside one of DPR's towers, whose embedding is the first token's state."""
+    """The BERT inside one of DPR's towers; the first token's state is the embedding."""
     if model.config.projection_dim:
         raise LongtailError(f"{path}: a DPR encoder with a projection, expected projection_dim 0 as in those published")
     (encoder,) = model.children()
@@ -114,13 +114,13 @@ def _bert_of_dpr(path: str | Path, model: PreTrainedModel, extra: dict) -> PreTr
     return bert
 
 
-def _positions(model: PreTrainedModel, otherwise: int) -> int:
-    """Tokens that the model has positions for; RoBERTa and its kin count theirs from behind the padding's."""
-    count = getattr(model.config, "max_position_embeddings", None) or otherwise
+def _max_positions(model: PreTrainedModel, default: int) -> int:
+    """The number of tokens that the model has positions for; RoBERTa's start after the padding token's number."""
+    count = getattr(model.config, "max_position_embeddings", None) or default
     table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
     padding = getattr(table, "padding_idx", None)
     return count if padding is None else count - padding - 1
 
 
-def _line(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:300]

@@ -44,10 +44,10 @@ class Candidates:
 def find(corpus: str, queries: Queries, sources: np.ndarray, params: SimpleNamespace) -> list[Candidates]:
     """Candidates from the corpus's indexes; none is of its query's own source document, `sources` (n,)."""
     from pipelines.retrieval import documents
-    from pipelines.retrieval.open_retriever import open_retriever
+    from pipelines.retrieval.retriever import open_retriever
 
     docs, k, rows = Path("data/corpus", corpus, "docs.parquet"), params.logprobs.top_k, np.arange(len(queries))
-    own, found = documents.of_sources(docs, sources), []
+    own, found = documents.ranges_of_sources(docs, sources), []
     for name in ("bm25", *params.parts.encoders, *params.parts.tuned):
         encoder = RETRIEVERS[name]
         retriever = open_retriever(Path("data/index", name, corpus), docs, encoder, params.retriever, params.compute)

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from pipelines import lm as lm_package
 from pipelines import params, shards
 from pipelines.lm.language_model import LanguageModel
-from pipelines.retrieval.meta import fingerprint
+from pipelines.retrieval.index_meta import fingerprint
 from pipelines.scoring import logprob_table
 from pipelines.scoring.queries import Queries
 

@@ -85,7 +85,7 @@ def project(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
     ids = [f"{i}:0" for i in range(len(DOCUMENTS))]
     pq.write_table(pa.table({"id": ids, "title": ["Velm", "The Long Field", "Black"], "text": DOCUMENTS}), docs)
     index = data / "index/bm25/wikipedia"
-    bm25_build.build(docs, index, k1=1.5, b=0.75, memory_gb=1.0, compute=tiny_models.compute(), name="test")
+    bm25_build.build(docs, index, params_file.parse(values).index, tiny_models.compute(), "test")
     tuned = {"search": "exact", "thresholds": {"popqa": {"tiny": {"bm25": CUTS}}}}
     (data / "adaptive/popularity/thresholds.json").write_text(json.dumps(tuned))
     return folder

@@ -1,12 +1,12 @@
-"""What the tests of the `chunk` stage share: a small tokenizer, and a folder of their own with small batches."""
+"""What the tests of this folder share: small tokenizers, and for the `chunk` stage a folder with small batches."""
 
 from pathlib import Path
 
 import pytest
-from corpora import text_of
+from corpora import LEARNT, text_of
 
-from pipelines.corpus import batches, chunk
-from pipelines.corpus.tokenizer import train
+from pipelines.corpus import chunk, sample, token_bytes
+from pipelines.corpus.tokenizer import open_tokenizer, train
 
 
 @pytest.fixture(scope="module")
@@ -16,9 +16,23 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tokenizer with a byte-level vocabulary so small that most characters beyond ASCII take several tokens."""
+    folder = tmp_path_factory.mktemp("tokenizer") / "tokenizer"
+    train(LEARNT, 330, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def slow(folder: Path):
+    """That tokenizer by its offsets, like any tokenizer that isn't a byte-level BPE."""
+    return token_bytes._OffsetEncoder(open_tokenizer(folder))
+
+
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(batches, "BATCH_BYTES", 20_000)
+    monkeypatch.setattr(sample, "BATCH_BYTES", 20_000)
     monkeypatch.setattr(chunk, "FOR_A_PROCESS", 1)
     return tmp_path

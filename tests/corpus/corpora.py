@@ -16,6 +16,7 @@ from pipelines.corpus.chunk import build
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMON = """the of river was born in city name old new king book who wrote first and house"""
+LEARNT = ["the cat sat on the mat and the dog sat too, é 北", "they're 1234 -- don't\n\n  stop!!"] * 30
 WORDS = [*COMMON.split(), "é", "北京", "🙂"]
 
 
@@ -40,7 +41,7 @@ def chosen(
         seed=3,
         compute=params.Compute(**{**values["compute"], "threads": 1, "workers": workers}),
         ingest=params.Ingest(**{**values["ingest"], "max_reject_share": 0.1}),
-        corpus=params.Corpus(wikipedia=corpus, pile=corpus, wikitext=corpus),
+        corpus=dict.fromkeys(("wikipedia", "pile", "wikitext"), corpus),
         chunk=params.Chunk(tokens=32, min_tokens=8, short="merge"),
         queries=params.Queries(**shares, **{**lengths, **queries}),
     )
@@ -83,11 +84,11 @@ def assert_same_bytes(one: str, other: str) -> None:
         assert Path(one, file).read_bytes() == Path(other, file).read_bytes()
 
 
-def sides_of(queries: list[dict], docs: list[dict]) -> dict[str, set[str]]:
-    sides = {"corpus": {doc["source_document"] for doc in docs}}
+def splits_of(queries: list[dict], docs: list[dict]) -> dict[str, set[str]]:
+    splits = {"corpus": {doc["source_document"] for doc in docs}}
     for query in queries:
-        sides.setdefault(query["split"], set()).add(query["source_document"])
-    return sides
+        splits.setdefault(query["split"], set()).add(query["source_document"])
+    return splits
 
 
 def damage(path: Path, how: str) -> None:

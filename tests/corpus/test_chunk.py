@@ -9,7 +9,7 @@ import pytest
 from corpora import assert_same_bytes, chosen, damage, joined, make, text_of, write_pile, write_wikipedia
 
 from pipelines import params
-from pipelines.corpus import batches
+from pipelines.corpus import cut_batch, sample
 from pipelines.corpus.clean import wikitext_to_text
 from pipelines.corpus.tokenizer import encode, open_tokenizer
 from pipelines.errors import LongtailError
@@ -41,11 +41,11 @@ def test_no_query_comes_from_the_corpus_or_from_another_split(tokenizer: Path) -
     texts = [text_of(i) for i in range(300)]
     write_pile(texts)
     metrics, docs, queries, _ = make(tokenizer, chosen())
-    of_split = {s: {q["source_document"] for q in queries if q["split"] == s} for s in ("train", "validation", "test")}
-    sides = [*of_split.values(), {doc["source_document"] for doc in docs}]
-    assert all(sides)
-    assert sum(map(len, sides)) == len(set().union(*sides)) == 300
-    assert sum(metrics[f"queries_{split}"] for split in of_split) == len(queries)
+    sources = {s: {q["source_document"] for q in queries if q["split"] == s} for s in ("train", "validation", "test")}
+    splits = [*sources.values(), {doc["source_document"] for doc in docs}]
+    assert all(splits)
+    assert sum(map(len, splits)) == len(set().union(*splits)) == 300
+    assert sum(metrics[f"queries_{split}"] for split in sources) == len(queries)
     whole = dict.fromkeys(texts)
     for query in queries[:50]:
         assert any(query["context"] + query["continuation"] in text for text in whole)
@@ -67,7 +67,7 @@ def test_the_size_of_batches_and_row_groups_of_duckdb_change_no_byte(
 ) -> None:
     write_pile([text_of(i) for i in range(150)])
     make(tokenizer, chosen(), out="many")
-    monkeypatch.setattr(batches, "BATCH_BYTES", 10_000_000)
+    monkeypatch.setattr(sample, "BATCH_BYTES", 10_000_000)
     make(tokenizer, chosen(), out="one")
     assert_same_bytes("one", "many")
 
@@ -169,8 +169,6 @@ def test_an_empty_corpus_is_an_error(tokenizer: Path) -> None:
 
 
 def test_a_killed_run_goes_on_from_its_finished_shards(tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipelines.corpus import cut_batch
-
     write_pile([text_of(i) for i in range(150)])
     expected = make(tokenizer, chosen(), out="whole")
     done: list[Path] = []

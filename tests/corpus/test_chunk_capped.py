@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from corpora import assert_same_bytes, chosen, make, text_of, write_pile
 
-from pipelines.corpus import sample
+from pipelines.corpus import cut_batch, sample
 from pipelines.errors import LongtailError
 
 pytestmark = pytest.mark.usefixtures("project")
@@ -28,8 +28,6 @@ def test_a_cap_keeps_a_sample_that_the_rows_themselves_decide(tokenizer: Path) -
 
 
 def test_a_capped_corpus_reads_and_cuts_no_more_than_it_needs(tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipelines.corpus import cut_batch
-
     write_pile([text_of(i) for i in range(400)])
     everything = make(tokenizer, chosen(share=0.1), out="all")[1]
     rows: list[int] = []

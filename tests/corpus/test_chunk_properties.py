@@ -1,4 +1,4 @@
-"""Whatever the texts: nothing is lost in cutting, no source is on two sides, four workers write the same bytes."""
+"""Whatever the texts: nothing is lost in cutting, no source is in two splits, four workers write the same bytes."""
 
 import shutil
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
-from corpora import assert_same_bytes, chosen, joined, make, sides_of, text_of, write_pile
+from corpora import assert_same_bytes, chosen, joined, make, splits_of, text_of, write_pile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -56,7 +56,7 @@ def one_or_four(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=TEXTS, more=st.integers(0, 1000))
-def test_any_texts_give_disjoint_sides_and_the_same_bytes_with_four_workers(
+def test_any_texts_give_disjoint_splits_and_the_same_bytes_with_four_workers(
     tokenizer: Path, one_or_four, texts: list[str], more: int
 ) -> None:
     texts += [text_of(i) for i in range(more, more + 100)]
@@ -70,5 +70,5 @@ def test_any_texts_give_disjoint_sides_and_the_same_bytes_with_four_workers(
         results.append(make(tokenizer, given_, out=str(workers)))
     assert results[0] == results[1]
     assert_same_bytes("1", "4")
-    sides = sides_of(results[0][2], results[0][1])
-    assert sum(map(len, sides.values())) == len(set().union(*sides.values()))
+    splits = splits_of(results[0][2], results[0][1])
+    assert sum(map(len, splits.values())) == len(set().union(*splits.values()))

@@ -42,19 +42,21 @@ def test_the_continuations_are_all_of_the_test_split_but_its_first_contexts(toke
     test = [article(i) for i in range(40, 60)]
     write_wikitext([article(1)], test)
     _, _, queries, _ = make(tokenizer, settings(per_document=1), "wikitext")
-    of_document: dict[str, list[dict]] = {}
+    queries_of: dict[str, list[dict]] = {}
     for query in sorted(queries, key=lambda query: int(query["id"].split(":")[1])):
-        of_document.setdefault(query["source_document"], []).append(query)
-    texts = {own[0]["context"] + "".join(query["continuation"] for query in own) for own in of_document.values()}
+        queries_of.setdefault(query["source_document"], []).append(query)
+    texts = {
+        queries[0]["context"] + "".join(query["continuation"] for query in queries) for queries in queries_of.values()
+    }
     assert texts == set(test)
-    for own in of_document.values():
-        before = own[0]["context"]
-        for query in own:
+    for queries in queries_of.values():
+        before = queries[0]["context"]
+        for query in queries:
             assert before.endswith(query["context"])
             before += query["continuation"]
 
 
-def test_of_a_copy_and_a_near_copy_on_the_other_side_one_goes_and_is_counted(
+def test_of_a_copy_and_a_near_copy_in_the_other_split_one_goes_and_is_counted(
     tokenizer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     train, test = [article(i) for i in range(40)], [article(i) for i in range(40, 60)]
@@ -63,13 +65,13 @@ def test_of_a_copy_and_a_near_copy_on_the_other_side_one_goes_and_is_counted(
     monkeypatch.setattr(sample, "CHARACTERS_PER_TOKEN", 0.5)  # a cap that takes several rounds
     for documents in (None, 150):
         metrics, docs, queries, _ = make(tokenizer, settings(documents=documents), "wikitext")
-        shown = set(joined(docs).values())
+        shqueries = set(joined(docs).values())
         first = {query["context"] for query in queries if query["id"].endswith(":0")}
         assert metrics["duplicates"] == 1
-        assert test[3] not in shown
+        assert test[3] not in shqueries
         assert any(test[3].startswith(context) for context in first)
-        assert metrics["near_duplicate_sources"] == (near in shown)
-        assert any(test[4].startswith(context) for context in first) == (near not in shown)
+        assert metrics["near_duplicate_sources"] == (near in shqueries)
+        assert any(test[4].startswith(context) for context in first) == (near not in shqueries)
 
 
 def test_a_glob_that_names_no_file_is_an_error_before_any_work(tokenizer: Path) -> None:

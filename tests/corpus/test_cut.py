@@ -1,33 +1,16 @@
 """Pieces have exactly n tokens, no character is split, and nothing is lost."""
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipelines.corpus import token_bytes as module
-from pipelines.corpus.cut import cut_texts, cut_tokens, token_bytes, windows, windows_throughout
-from pipelines.corpus.token_bytes import Tokens, byte_pairs, byte_positions, open_encoder
-from pipelines.corpus.tokenizer import encode, open_tokenizer, train
+from pipelines.corpus.cut import byte_cuts, cut_texts, cut_tokens, windows, windows_throughout
+from pipelines.corpus.token_bytes import Tokens, open_encoder
+from pipelines.corpus.tokenizer import open_tokenizer
 
 WIDE = "🙂🙂🙂é北京𝄞"  # characters that a small byte-level vocabulary spells in two to four tokens
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=120)
-LEARNT = ["the cat sat on the mat and the dog sat too, é 北", "they're 1234 -- don't\n\n  stop!!"] * 30
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory):
-    folder = tmp_path_factory.mktemp("tokenizer") / "tokenizer"
-    train(LEARNT, 330, folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def slow(folder):
-    """The tokenizer by its offsets, as any that isn't a byte-level BPE."""
-    return module._Offsets(open_tokenizer(folder))
 
 
 @pytest.fixture(scope="module", params=["fast", "slow"])
@@ -52,12 +35,12 @@ def test_pieces_join_to_the_text_and_have_exactly_n_tokens(encoder, texts: list[
     parts = [tokens.data[begin:end].decode() for begin, end in zip(pieces.begin, pieces.end, strict=True)]
     assert all(parts)
     for i, text in enumerate(texts):
-        own = [part for part, of in zip(parts, pieces.text, strict=True) if of == i]
+        pieces_of_text = [part for part, number in zip(parts, pieces.text, strict=True) if number == i]
         lengths = pieces.tokens[pieces.text == i]
         if tokens.counts[i] < least:
-            assert own == []
+            assert pieces_of_text == []
             continue
-        assert "".join(own) == text
+        assert "".join(pieces_of_text) == text
         assert lengths.sum() == tokens.counts[i]
         lasts = np.cumsum(lengths)
         ends = ends_of(tokens, i)
@@ -75,8 +58,8 @@ def test_the_tokens_of_a_piece_spell_that_piece(encoder, folder, texts: list[str
     tokens = encoder(texts)
     pieces = cut_texts(tokens, np.ones(len(texts), dtype=bool), size, 1, "merge")
     ids = np.split(tokens.ids, np.cumsum(pieces.tokens)[:-1]) if len(pieces.text) else []
-    for own, begin, end in zip(ids, pieces.begin, pieces.end, strict=True):
-        shown = open_tokenizer(folder).decode(own.tolist(), skip_special_tokens=False)
+    for piece, begin, end in zip(ids, pieces.begin, pieces.end, strict=True):
+        shown = open_tokenizer(folder).decode(piece.tolist(), skip_special_tokens=False)
         assert shown.encode() == tokens.data[begin:end]
 
 
@@ -104,9 +87,9 @@ def test_many_texts_are_cut_as_each_by_itself(
     firsts, expected = np.cumsum(tokens.counts) - tokens.counts, []
     for i in np.flatnonzero(chosen):
         ranges = cut_tokens(ends_of(tokens, i), size, least, short)
-        of = np.full(len(ranges), i)
-        cuts = [token_bytes(tokens, firsts, of, ranges[:, column]).tolist() for column in (0, 1)]
-        expected += zip(of.tolist(), (ranges[:, 1] - ranges[:, 0]).tolist(), *cuts, strict=True)
+        text = np.full(len(ranges), i)
+        cuts = [byte_cuts(tokens, firsts, text, ranges[:, column]).tolist() for column in (0, 1)]
+        expected += zip(text.tolist(), (ranges[:, 1] - ranges[:, 0]).tolist(), *cuts, strict=True)
     assert list(zip(*(column.tolist() for column in pieces), strict=True)) == expected
 
 
@@ -150,7 +133,7 @@ def test_windows_follow_one_another_from_the_beginning(
     assert (found[:, 1] > found[:, 0]).all()
     assert (found[:, 2] > found[:, 1]).all()
     assert (found[1:, 0] == found[:-1, 2]).all()
-    cuts = token_bytes(tokens, np.zeros(1, int), np.zeros(len(flat), int), flat).reshape(-1, 3)
+    cuts = byte_cuts(tokens, np.zeros(1, int), np.zeros(len(flat), int), flat).reshape(-1, 3)
     shown = b"".join(tokens.data[a:b] + tokens.data[b:c] for a, b, c in cuts.tolist())
     assert text.startswith(shown.decode())
 
@@ -175,76 +158,3 @@ def test_windows_throughout_have_every_token_behind_the_first_context_in_one_con
     if text.isascii():
         assert middles.tolist() == list(range(context, len(tokens.ends), continuation))
         assert begins.tolist() == [max(middle - context, 0) for middle in middles.tolist()]
-
-
-@settings(max_examples=300, deadline=None)
-@given(texts=st.lists(TEXT | st.text("'tsredlvmc a\n\r\t\u00a0\u0085x1é北!", max_size=60), max_size=4))
-def test_both_ways_give_the_same_tokens(folder, slow, texts: list[str]) -> None:
-    fast = open_encoder(folder)
-    assert isinstance(fast, module._Bytes)
-    for one, other in zip(fast(texts), slow(texts), strict=True):
-        assert np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other
-
-
-def test_every_character_is_taken_for_the_same_kind_by_both_ways(tmp_path) -> None:
-    # Two libraries' tables of letters, digits and spaces. A vocabulary in which a character is one token with a letter,
-    # a digit or a "!" before it, if it is of that kind, shows which kind each library takes it for.
-    train(["x"], 259, tmp_path)
-    parts = json.loads((tmp_path / "tokenizer.json").read_text())
-    bytes_ = sorted(set(parts["model"]["vocab"]) - {"<s>", "</s>", "<pad>"})
-    parts["model"]["merges"] = [[kind, byte] for kind in "e1!" for byte in bytes_]
-    parts["model"]["vocab"] |= {"".join(pair): 259 + i for i, pair in enumerate(parts["model"]["merges"])}
-    (tmp_path / "tokenizer.json").write_text(json.dumps(parts))
-    tokenizer = open_tokenizer(tmp_path)
-    fast = open_encoder(tmp_path)
-    assert isinstance(fast, module._Bytes)
-    codes = [*range(0xD800), *range(0xE000, 0x20000), *range(0x20000, 0x40000, 16), *range(0x40000, 0x110000, 4096)]
-    text = "".join(f"e{c}1{c}!{c}" for c in map(chr, codes))
-    assert np.array_equal(fast([text]).ids, encode(tokenizer, [text])[0][0])
-
-
-def test_a_book_of_spaces_or_of_one_letter_can_be_tokenised(folder) -> None:
-    for text in (" " * 2_000_000 + "x", "a" * 2_000_000):
-        assert open_encoder(folder)([text]).sizes.tolist() == [len(text)]
-
-
-def changed(folder, tmp_path, change) -> bool:
-    parts = json.loads((folder / "tokenizer.json").read_text())
-    change(parts)
-    (tmp_path / "tokenizer.json").write_text(json.dumps(parts))
-    return byte_pairs(open_tokenizer(tmp_path)) is not None
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda p: p.update(normalizer={"type": "NFC"}),
-        lambda p: p["pre_tokenizer"].update(add_prefix_space=True),
-        lambda p: p["pre_tokenizer"].update(use_regex=False),
-        lambda p: p["model"].update(ignore_merges=True),
-        lambda p: p["model"]["merges"].reverse(),
-        lambda p: p["added_tokens"][0].update(special=False),
-    ],
-)
-def test_a_tokenizer_that_tiktoken_would_run_otherwise_goes_the_slow_way(folder, tmp_path, change) -> None:
-    assert changed(folder, tmp_path, lambda parts: None)
-    assert not changed(folder, tmp_path, change)
-
-
-def test_a_vocabulary_with_an_unreachable_token_goes_the_slow_way(tmp_path) -> None:
-    # "bc" is made first, so "ab" + "c" never meet; tiktoken would join "a" and "bc" to "abc".
-    train(["x"], 259, tmp_path)
-    parts = json.loads((tmp_path / "tokenizer.json").read_text())
-    size = len(parts["model"]["vocab"])
-    parts["model"]["merges"] = [["b", "c"], ["a", "b"], ["ab", "c"]]
-    parts["model"]["vocab"] |= {"bc": size, "ab": size + 1, "abc": size + 2}
-    (tmp_path / "tokenizer.json").write_text(json.dumps(parts))
-    tokenizer = open_tokenizer(tmp_path)
-    assert len(encode(tokenizer, ["abc"])[0][0]) == 2
-    assert byte_pairs(tokenizer) is None
-
-
-@settings(deadline=None)
-@given(st.text())
-def test_byte_positions_are_those_of_utf8(text: str) -> None:
-    assert byte_positions(text).tolist() == [len(text[:i].encode()) for i in range(len(text) + 1)]

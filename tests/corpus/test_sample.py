@@ -1,4 +1,4 @@
-"""Source documents are drawn by weight, each by itself, and no more are read than are needed."""
+"""A source document's split and key depend on the document alone; a bound on the keys reaches as far as is needed."""
 
 import math
 
@@ -6,16 +6,51 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_query_split import QUERIES
 
 from pipelines import params
-from pipelines.corpus.sample import Draw, Sizes, key
+from pipelines.corpus.sample import Draw, KeyHistogram, assign_split, sampling_key
+
+QUERIES = params.Queries(
+    context_tokens=8,
+    continuation_tokens=8,
+    validation_share=0.2,
+    test_share=0.3,
+    per_document=1,
+    max_per_split=10,
+    near_duplicate=0.8,
+)
+
+
+def corpus(share: float, query_files: str | None = None) -> params.CorpusOf:
+    return params.CorpusOf(documents=None, weights=None, query_share=share, query_files=query_files)
+
+
+def splits(names: list[str], share: float, seed: int = 0) -> list[str]:
+    return [assign_split(seed, name, "a.txt", corpus(share), QUERIES) for name in names]
+
+
+def test_shares_come_out_and_a_document_stays_in_its_split() -> None:
+    names = [f"document{i}" for i in range(4000)]
+    half = splits(names, 0.5)
+    shares = {name: half.count(name) / len(half) for name in set(half)}
+    assert shares == pytest.approx({"corpus": 0.5, "train": 0.25, "validation": 0.1, "test": 0.15}, abs=0.03)
+    assert half == splits(names, 0.5)
+    # With more queries wanted, documents leave the corpus; none of the queries changes its split.
+    more = splits(names, 0.7)
+    assert all(old in ("corpus", new) for old, new in zip(half, more, strict=True))
+    assert set(splits(names, 0.0)) == {"corpus"}
+    assert half != splits(names, 0.5, seed=1)
+
+
+def test_files_can_say_their_split() -> None:
+    files = {"wiki.train.tokens": "corpus", "wiki.test.tokens": "test", "test-00000-of-00001.parquet": "test"}
+    assert {file: assign_split(0, "document", file, corpus(0.0, "*test*"), QUERIES) for file in files} == files
 
 
 def test_the_first_ones_are_drawn_in_proportion_to_their_weights() -> None:
     names = [f"document{i}" for i in range(30_000)]
     weights = np.where(np.arange(30_000) % 3 == 0, 4.0, 1.0)
-    keys = np.array([key(0, name, weight) for name, weight in zip(names, weights, strict=True)])
+    keys = np.array([sampling_key(0, name, weight) for name, weight in zip(names, weights, strict=True)])
     first = np.argsort(keys)[:1500]
     # Of 10,000 of weight 4 and 20,000 of weight 1, two thirds of the first are of weight 4.
     assert np.mean(weights[first] == 4) == pytest.approx(2 / 3, abs=0.04)
@@ -25,32 +60,32 @@ def test_the_first_ones_are_drawn_in_proportion_to_their_weights() -> None:
     assert keys.min() > 0
 
 
-def test_a_place_follows_from_the_document_and_its_weight() -> None:
-    corpus = params.CorpusOf(documents=5, weights={"A": 2.0, "B": 1.0}, query_share=0.3, query_files=None)
-    draw = Draw(0, corpus, QUERIES)
+def test_a_key_follows_from_the_document_and_its_weight() -> None:
+    weighted = params.CorpusOf(documents=5, weights={"A": 2.0, "B": 1.0}, query_share=0.3, query_files=None)
+    draw = Draw(0, weighted, QUERIES)
     names = [f"document{i}" for i in range(200)]
-    sides = [draw.side(name, "00.jsonl.zst") for name in names]
-    places = list(map(draw.place, names, "B" * 200, sides))
-    assert list(map(draw.place, names, "C" * 200, sides)) == [None] * 200
-    assert list(map(draw.place, names, "A" * 200, sides)) == [place and place / 2 for place in places]
-    assert places.count(0.0) == pytest.approx(60, abs=20)  # the sources of queries are all read
-    without = Draw(0, corpus.model_copy(update={"weights": None}), QUERIES)
-    assert list(map(without.place, names, "C" * 200, sides)) == places
+    drawn = [draw.split(name, "00.jsonl.zst") for name in names]
+    keys = list(map(draw.key, names, "B" * 200, drawn))
+    assert list(map(draw.key, names, "C" * 200, drawn)) == [None] * 200
+    assert list(map(draw.key, names, "A" * 200, drawn)) == [key and key / 2 for key in keys]
+    assert keys.count(0.0) == pytest.approx(60, abs=20)  # the sources of queries are all read
+    without = Draw(0, weighted.model_copy(update={"weights": None}), QUERIES)
+    assert list(map(without.key, names, "C" * 200, drawn)) == keys
 
 
-keys = st.floats(min_value=1e-20, max_value=1e6)
+KEYS = st.floats(min_value=1e-20, max_value=1e6)
 
 
-@given(st.lists(st.tuples(keys, st.integers(0, 1000)), min_size=1), st.integers(1, 5000), keys)
+@given(st.lists(st.tuples(KEYS, st.integers(0, 1000)), min_size=1), st.integers(1, 5000), KEYS)
 def test_a_bound_reaches_as_far_as_is_asked(documents: list[tuple[float, int]], wanted: int, low: float) -> None:
-    sizes = Sizes()
-    for one in documents:
-        sizes.add(*one)
-    high = sizes.reach(wanted, -1.0)
-    below = sum(size for place, size in documents if place <= high)
-    assert below == sizes.upto(high)
+    histogram = KeyHistogram()
+    for key, characters in documents:
+        histogram.add(key, characters)
+    high = histogram.bound(wanted, -1.0)
+    below = sum(size for key, size in documents if key <= high)
+    assert below == histogram.characters_up_to(high)
     assert below >= wanted or high == math.inf
     if high < math.inf:  # a bucket less would not be enough
-        assert sum(size for place, size in documents if place <= high / 2 ** (1.01 / 64)) < wanted
-    assert sizes.reach(wanted, low) > low
-    assert sizes.reach(sum(size for _, size in documents) + 1, -1.0) == math.inf
+        assert sum(size for key, size in documents if key <= high / 2 ** (1.01 / 64)) < wanted
+    assert histogram.bound(wanted, low) > low
+    assert histogram.bound(sum(size for _, size in documents) + 1, -1.0) == math.inf

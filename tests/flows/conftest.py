@@ -27,6 +27,7 @@ stages:
   c:
     cmd: {python} work.py c
     deps: [work.py, data/b1, data/b2]
+    params: [{{data/metrics/a.json: [rows]}}]
     outs: [data/c]
 """
 

@@ -22,9 +22,9 @@ stages:
     cmd: {python} -c "import shutil; [shutil.copytree(f'made/{{n}}', f'data/{{n}}') for n in {names}]"
     deps: [made]
     params: [seed]
-    outs: [data/questions/popqa, data/questions/entityquestions, data/adaptive, data/raw]
+    outs: [data/questions, data/adaptive, data/raw]
 """
-NAMES = ["popqa", "entityquestions", "adaptive", "raw"]
+NAMES = ["questions", "adaptive", "raw"]
 
 
 def git(*words: str) -> str:
@@ -80,7 +80,7 @@ def test_a_release_names_the_commit_the_params_and_dvcs_hashes(project):
     assert provenance["commit"] == git("rev-parse", "HEAD").strip()
     assert provenance["params"]["profile"] == "sample"
     outputs = provenance["dvc"]["build_popqa"]
-    assert sorted(outputs) == ["data/adaptive", "data/questions/entityquestions", "data/questions/popqa", "data/raw"]
+    assert sorted(outputs) == ["data/adaptive", "data/questions", "data/raw"]
     assert all(len(md5) == len("d41d8cd98f00b204e9800998ecf8427e.dir") for md5 in outputs.values())
     date = json.loads(Path("release/1.0.0/croissant.json").read_text(encoding="utf-8"))["datePublished"]
     assert date == git("show", "-s", "--format=%cs").strip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -115,6 +116,48 @@ def test_a_deleted_output_comes_back_without_its_stage_being_run(project, first)
     assert "0 ran, 1 restored from the cache, 3 unchanged" in again.stdout
     assert (project.folder / "data/c").read_text() == "c"
     assert (project.folder / "times.txt").read_text() == before
+
+
+@pytest.mark.parametrize(("seed", "kind"), [(1, "1 ran, 0 restored"), (0, "0 ran, 1 restored")])
+def test_after_a_stage_with_the_same_outputs_no_other_needs_dvc(project, first, seed, kind):
+    """Whether the stage ran or DVC's run cache had its outputs."""
+    params = project.folder / "params.yaml"
+    params.write_text(re.sub(r"(?m)^seed: \d$", f"seed: {seed}", params.read_text()))
+    for log in (project.folder / ".longtail/logs").glob("*.log"):
+        log.unlink()
+    done = project.longtail("run")
+    assert f"{kind} from the cache, 3 unchanged" in done.stdout, done.stdout + done.stderr
+    assert [log.name for log in (project.folder / ".longtail/logs").iterdir()] == ["a.log"]
+    assert "up to date" in project.dvc("status").stdout
+
+
+def test_a_stage_is_spared_that_follows_an_unchanged_param_of_a_stage_with_other_outputs(project, first):
+    """`c` reads the outputs of both `b`, which are as before, and a number in a file of `a`."""
+    (project.folder / "input.txt").write_text("two")
+    (project.folder / ".longtail/logs/c.log").unlink(missing_ok=True)
+    done = project.longtail("run")
+    assert "3 ran, 0 restored from the cache, 1 unchanged" in done.stdout, done.stdout + done.stderr
+    assert not (project.folder / ".longtail/logs/c.log").exists()
+    assert "up to date" in project.dvc("status").stdout
+
+
+def test_an_output_that_was_edited_is_no_reason_to_spare_what_follows(project, first):
+    """`b@1` was made from the edited output, so it is made again when DVC brings back the stage's own."""
+    (project.folder / "data/a").write_text("edited")
+    project.dvc("repro", "--single-item", "b@1")
+    done = project.longtail("run")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (project.folder / "data/a").read_text() == (project.folder / "input.txt").read_text()
+    assert "up to date" in project.dvc("status").stdout
+
+
+def test_a_run_goes_on_from_files_that_a_killed_dvc_left_half_written(project, first):
+    whole = (project.folder / "dvc.lock").read_text()
+    (project.folder / "dvc.lock").write_text(whole[: len(whole) // 2])
+    (project.folder / ".dvc/tmp/rwlock").write_text('{"write": ')
+    done = project.longtail("run")
+    assert done.stdout.startswith("all 4 stages are up to date"), done.stdout + done.stderr
+    assert (project.folder / "dvc.lock").read_text() == whole
 
 
 def test_a_failing_stage_is_one_line_and_stops_what_waits_for_it(project, first):

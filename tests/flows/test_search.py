@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from flows import cli
-from pipelines import params
+from pipelines import params, params_file
 from pipelines.retrieval import bm25_build
 
 TEXTS = ["Velm is the capital of Norland. " * 20, "Mira Tosh was born in Velm.", "A harbour in the north, 港, \x1b[2J."]
@@ -28,9 +28,8 @@ def longtail(tmp_path, monkeypatch, capsys, root):
     table = {"id": ["wikipedia:1:0", "wikipedia:2:0", "wikipedia:3:0"], "title": titles, "text": TEXTS}
     pq.write_table(pa.table(table), docs)
     compute = params.Compute(threads=1, workers=1, executor="local", dask=None, device="cpu")
-    bm25_build.build(
-        docs, tmp_path / "data/index/bm25/wikipedia", k1=1.5, b=0.75, memory_gb=1.0, compute=compute, name="test"
-    )
+    settings = params_file.load("index").index
+    bm25_build.build(docs, tmp_path / "data/index/bm25/wikipedia", settings, compute, "test")
     monkeypatch.setenv("COLUMNS", "80")
 
     def call(*words):

@@ -1,4 +1,4 @@
-"""Two runs in one checkout: the second says so, or waits."""
+"""Of two runs in one checkout the second says so, or waits; and what a stopped process started is stopped too."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 
+import psutil
 import pytest
 
 from flows import workspace
@@ -19,6 +20,9 @@ with workspace.alone():
     print("held", flush=True)
     time.sleep(60)
 """
+
+CHILD = "import subprocess, sys\nsubprocess.Popen(['sleep', '600'])\nprint('up', flush=True)\n{more}\nsys.stdin.read()"
+DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True)"
 
 
 @pytest.fixture
@@ -55,3 +59,26 @@ def test_one_that_waits_says_so_once_and_begins_when_the_first_is_killed(holder,
         with workspace.alone():  # what this process holds, it need not wait for
             assert not workspace.is_free()
     assert workspace.is_free()
+
+
+def start(more: str) -> tuple[subprocess.Popen, list[psutil.Process]]:
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD.format(more=more)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    for _ in range(2 if more else 1):
+        child.stdout.readline()
+    return child, psutil.Process(child.pid).children()
+
+
+def test_the_exit_code_is_left_to_who_waits_for_it():
+    child, below = start("")
+    workspace.stop([child.pid], patience=10)
+    assert child.wait(10) == -signal.SIGTERM
+    assert psutil.wait_procs(below, timeout=10)[1] == []
+
+
+def test_what_does_not_listen_is_killed():
+    child, below = start(DEAF)
+    workspace.stop([child.pid], patience=0.2)
+    assert child.wait(10) == -signal.SIGKILL
+    assert psutil.wait_procs(below, timeout=10)[1] == []

@@ -35,10 +35,10 @@ def tables(folder: Path, entities=WORLD, claims=CLAIMS, lines=LINES) -> None:
     columns = list(zip(*entities, strict=True)) or [()] * 3
     types = {"qid": pa.int64(), "label": pa.string(), "aliases": pa.list_(pa.string())}
     columns = {name: pa.array(column, kind) for (name, kind), column in zip(types.items(), columns, strict=True)}
-    pq.write_table(pa.table(columns), folder / "knowledge/wikidata/entities.parquet")
+    pq.write_table(pa.table(columns), folder / "wikidata/entities.parquet")
     columns = list(zip(*claims, strict=True)) or [()] * 3
     columns = dict(zip("spo", (pa.array(c, pa.int64()) for c in columns), strict=True))
-    pq.write_table(pa.table(columns), folder / "knowledge/wikidata/claims.parquet")
+    pq.write_table(pa.table(columns), folder / "wikidata/claims.parquet")
     for number, line in enumerate(lines):
         (folder / f"c4/{number}.json.gz").write_bytes(gzip.compress(f'{{"text": {line}}}'.encode(), mtime=0))
 

@@ -1,4 +1,4 @@
-"""The tiny language model, local and behind a real HTTP server."""
+"""The tiny language model, local and behind a real HTTP server, and a tokenizer to train one with."""
 
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -8,8 +8,10 @@ import completions_server
 import pytest
 import tiny_models
 from completions_server import Completions, settings
+from lm_training import DOCUMENTS
 
 from pipelines import web
+from pipelines.corpus import tokenizer
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.local import LocalModel
 
@@ -22,6 +24,13 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def local(tiny: Path) -> LocalModel:
     return LocalModel(tiny, name="tiny", dtype="fp32", batch_tokens=1024, device="cpu", threads=1)
+
+
+@pytest.fixture(scope="session")
+def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    tokenizer.train((text for _, text in DOCUMENTS), 320, folder)
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -42,8 +51,8 @@ def server(running: Completions, monkeypatch: pytest.MonkeyPatch) -> Completions
 def opened(server: Completions, tiny: Path, tmp_path: Path) -> Callable[..., HttpModel]:
     """Opens the served model; with the same cache, whatever the settings."""
 
-    def open_model(tokenizer: Path | None = tiny, key: str | None = None, **change) -> HttpModel:
-        return HttpModel(tiny, settings(server.url, tokenizer, **change), key, tmp_path / "cache")
+    def open_model(tokenizer_path: Path | None = tiny, key: str | None = None, **change) -> HttpModel:
+        return HttpModel(tiny, settings(server.url, tokenizer_path, **change), key, tmp_path / "cache")
 
     return open_model
 

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 from pipelines import shards
 from pipelines.corpus import tokenizer
 from pipelines.errors import LongtailError
-from pipelines.lm import base_lm, pretrained
+from pipelines.lm import base_lm
 
 LM = trained_lm()
 
@@ -66,14 +66,15 @@ def test_training_on_c4_leaves_a_model_that_loads(c4, words, tmp_path):
 
 
 def test_training_on_the_corpora_reads_all_but_the_one_that_judges(words, tmp_path):
-    for name in ("pile", "wikipedia", "wikitext"):
+    corpora = ["pile", "wikipedia", "wikitext"]
+    for name in corpora:
         (tmp_path / "corpus" / name).mkdir(parents=True)
         pq.write_table(pa.table({"text": [f"The {name} by the sea."] * 9}), tmp_path / "corpus" / name / "docs.parquet")
-    assert {text for _, text in base_lm.read_corpora(tmp_path / "corpus")} == {
+    assert {text for _, text in base_lm.read_corpora(tmp_path / "corpus", corpora)} == {
         "The pile by the sea.",
         "The wikipedia by the sea.",
     }
-    base_lm.train_on_text(tmp_path / "corpus", words, tmp_path / "lm", 0, LM)
+    base_lm.train_on_text(tmp_path / "corpus", words, tmp_path / "lm", 0, LM, corpora)
     assert (tmp_path / "lm/model.safetensors").is_file()
 
 
@@ -82,18 +83,6 @@ def test_no_text_is_an_error_and_leaves_nothing(words, tmp_path):
     with pytest.raises(LongtailError, match="no files"):
         base_lm.train_on_text(tmp_path / "c4", words, tmp_path / "lm", 0, LM)
     assert not (tmp_path / "lm").exists()
-
-
-def test_a_pretrained_model_is_saved_with_its_tokenizer(tmp_path):
-    own = language_model(tmp_path / "own")
-    pretrained.save_pretrained(AutoModelForCausalLM, "lm", str(own), None, tmp_path / "lm")
-    assert (tmp_path / "lm/model.safetensors").is_file()
-    assert (tmp_path / "lm/tokenizer.json").is_file()
-
-
-def test_a_hub_model_needs_a_pinned_revision(tmp_path):
-    with pytest.raises(LongtailError, match=r"lm\.revision is null"):
-        pretrained.save_pretrained(AutoModelForCausalLM, "lm", "some/model", None, tmp_path / "lm")
 
 
 def test_a_served_model_is_named_and_has_its_tokenizer(tmp_path):

@@ -11,13 +11,12 @@ import yaml
 from completions_server import Completions, settings
 from wikimedia_server import Fault
 
-from pipelines import params, shards
+from pipelines import params
 from pipelines.errors import LongtailError
 from pipelines.evaluation import mmlu
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Prompt
 from pipelines.lm.local import LocalModel
-from pipelines.lm.open_lm import open_lm
 from pipelines.replug import ensemble
 from pipelines.replug.ensemble_answers import vote
 
@@ -42,12 +41,12 @@ def test_scores_and_answers_are_the_local_models(
     prompts[5] = Prompt("a" if odd else "")
     lm = opened(tiny if by_ids else None, **{"batch_size": 1} if odd else {})
     prompts = prompts if by_ids else [Prompt(p.context, p.document[:60]) for p in prompts]
-    expected, found = local.score(prompts, CONTINUATIONS), lm.score(prompts, CONTINUATIONS)
+    expected, scores = local.score(prompts, CONTINUATIONS), lm.score(prompts, CONTINUATIONS)
     assert server.requests[-1]["max_tokens"] == (1 if odd or "no limit" in by else 0)
-    for mine, theirs in zip(expected.log_probs, found.log_probs, strict=True):
+    for mine, theirs in zip(expected.log_probs, scores.log_probs, strict=True):
         np.testing.assert_allclose(theirs, mine, atol=1e-4)
         assert theirs.dtype == np.float32
-    assert [one.tolist() for one in found.bytes] == [one.tolist() for one in expected.bytes]
+    assert [counts.tolist() for counts in scores.bytes] == [counts.tolist() for counts in expected.bytes]
 
     for mine, theirs in zip(local.generate(prompts, 12, "e"), lm.generate(prompts, 12, "e"), strict=True):
         assert theirs.text == mine.text
@@ -56,9 +55,9 @@ def test_scores_and_answers_are_the_local_models(
 
 
 def test_next_tokens_are_the_local_models_where_shown(opened: Open, local: LocalModel) -> None:
-    expected, found = local.next_token(SHORT), opened().next_token(SHORT)
-    shown = np.isfinite(found)
-    np.testing.assert_allclose(found[shown], expected[shown], atol=1e-4)
+    expected, log_probs = local.next_token(SHORT), opened().next_token(SHORT)
+    shown = np.isfinite(log_probs)
+    np.testing.assert_allclose(log_probs[shown], expected[shown], atol=1e-4)
     texts = local.tokenizer.batch_decode(np.arange(expected.shape[1])[:, None])
     whole = np.array(["\ufffd" not in text for text in texts])
     likeliest = expected >= np.sort(expected, axis=1)[:, [-5]]
@@ -86,13 +85,13 @@ def test_an_option_that_does_not_show_is_never_chosen(
     monkeypatch.setattr(mmlu, "LETTERS", "ATiw")  # each a token
     server.echo = False
     prompts, weights = SHORT, ensemble.log_weights(np.random.default_rng(0).random((10, 3)), 1.0)
-    found = mmlu.answer(opened(logprobs=8), prompts, weights)
+    answers = mmlu.answer(opened(logprobs=8), prompts, weights)
     ids = [local.token_id(f" {letter}") for letter in mmlu.LETTERS]
     probable = np.exp(local.next_token(prompts))
     probable[probable < np.sort(probable, axis=1)[:, [-8]]] = 0
     mixed = (probable[:, ids].reshape(10, 3, 4) * np.exp(weights)[:, :, None]).sum(1)
-    assert found == [mmlu.LETTERS[row.argmax()] if row.any() else "" for row in mixed]
-    assert len(set(found)) > 1
+    assert answers == [mmlu.LETTERS[row.argmax()] if row.any() else "" for row in mixed]
+    assert len(set(answers)) > 1
 
 
 def test_a_wrong_number_of_log_probs_is_refused_and_not_kept(opened: Open, server: Completions) -> None:
@@ -165,18 +164,18 @@ def test_answers_that_are_not_the_likeliest_are_refused(opened: Open, server: Co
     server.penalty = 9.0
     with pytest.raises(LongtailError, match=r"where another token is likelier by \d.*in http\.extra"):
         opened().generate(SHORT, 12)
-    found = opened(extra={"penalty": 0}).generate(SHORT, 12)
-    assert [one.text for one in found] == [one.text for one in local.generate(SHORT, 12)]
+    generations = opened(extra={"penalty": 0}).generate(SHORT, 12)
+    assert [made.text for made in generations] == [made.text for made in local.generate(SHORT, 12)]
 
 
 def test_log_probs_in_the_form_of_the_chat_interface_are_the_same(opened: Open, server: Completions) -> None:
     server.quiet = server.chat = server.echo_fails = True
     lm = opened()
-    found = lm.generate(SHORT, 4), lm.next_token(SHORT)
+    generations, log_probs = lm.generate(SHORT, 4), lm.next_token(SHORT)
     server.chat = False
     other = opened(extra={"another": 1})  # else the answers kept
-    assert (lm.generate(SHORT, 4), found[0]) == (found[0], other.generate(SHORT, 4))
-    np.testing.assert_array_equal(found[1], other.next_token(SHORT))
+    assert lm.generate(SHORT, 4) == generations == other.generate(SHORT, 4)
+    np.testing.assert_array_equal(log_probs, other.next_token(SHORT))
 
 
 def test_a_server_that_shows_too_few_tokens_cannot_choose_but_score(opened: Open, server: Completions) -> None:
@@ -192,11 +191,11 @@ def test_a_server_that_shows_too_few_tokens_cannot_choose_but_score(opened: Open
 
 def test_without_log_probs_of_its_answers_their_mean_is_not_known(opened: Open, server: Completions) -> None:
     server.logprobs = False
-    found = opened().generate(SHORT, 3)
-    assert any(one.text for one in found)
-    assert all(np.isnan(one.mean_log_prob) for one in found if one.text)
+    generations = opened().generate(SHORT, 3)
+    assert any(made.text for made in generations)
+    assert all(np.isnan(made.mean_log_prob) for made in generations if made.text)
     with pytest.raises(LongtailError, match="which the vote needs"):
-        vote(found, np.zeros((len(found), 1)))
+        vote(generations, np.zeros((len(generations), 1)))
 
 
 def test_another_models_tokenizer_is_named(server: Completions, tmp_path: Path) -> None:
@@ -204,19 +203,6 @@ def test_another_models_tokenizer_is_named(server: Completions, tmp_path: Path) 
     other.save_pretrained(tmp_path / "other")
     with pytest.raises(LongtailError, match=r"lm\.other\.http\.tokenizer is .*expected the tokenizer of the model"):
         HttpModel(tmp_path / "other", settings(server.url, tmp_path / "other"), None, tmp_path / "cache")
-
-
-def test_a_stage_that_scores_learns_so_when_it_opens_the_server(
-    server: Completions, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shards, "SCRATCH", tmp_path)
-    monkeypatch.setenv("LONGTAIL_API_KEY", "k")
-    server.echo = False
-    assert open_lm(tiny, settings(server.url), None).name == "tiny"
-    with pytest.raises(LongtailError, match="can't score"):
-        open_lm(tiny, settings(server.url), None, scoring=True)
-    assert server.keys == {"Bearer k"}
-    assert (tmp_path / "completions/answers.sqlite").is_file()
 
 
 @pytest.mark.parametrize(
@@ -235,8 +221,8 @@ def test_params_that_lack_something_are_refused(change: dict, message: str) -> N
         params.LM(**values | change | {"http": http if http is None else values["http"] | http})
 
 
-def test_the_documented_example_is_valid(root: Path) -> None:
+def test_the_documented_examples_are_valid(root: Path) -> None:
     text = (root / "docs/language-models.md").read_text("utf-8")
-    (example,) = re.findall(r"^```yaml\n(lms: .*?)```", text, re.DOTALL | re.MULTILINE)
-    (lm,) = yaml.safe_load(example)["lm"].values()
-    assert params.LM(**lm).source == "http"
+    examples = re.findall(r"^```yaml\n(lms: .*?)```", text, re.DOTALL | re.MULTILINE)
+    sections = [section for example in examples for section in yaml.safe_load(example)["lm"].values()]
+    assert [params.LM(**section).source for section in sections] == ["pretrained", "http"]

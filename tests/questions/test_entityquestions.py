@@ -11,7 +11,7 @@ from knowledge_tables import write_entities
 from pipelines import params
 from pipelines.errors import LongtailError
 from pipelines.questions.entityquestions import LINKS, build_entityquestions, read_questions
-from pipelines.questions.tuning_split import split_of
+from pipelines.questions.popqa import split_of
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import open_text
 

@@ -10,9 +10,8 @@ import pytest
 
 from pipelines import draws, params
 from pipelines.errors import LongtailError
-from pipelines.questions.popqa import build_popqa, keep_probability, kept
-from pipelines.questions.published import BY_NAME, COLUMNS, read_published
-from pipelines.questions.tuning_split import ENTITY, split_of
+from pipelines.questions.popqa import build_popqa, keep, keep_probability, split_of
+from pipelines.questions.published import BY_NAME, COLUMNS, ENTITY, read_published
 from pipelines.relations import RELATIONS, Relation
 from pipelines.sources.rejects import Rejects
 
@@ -78,7 +77,7 @@ def test_the_probability_to_keep_a_triple_is_the_papers():
     u = draws.uniforms(0, "popqa.keep", keys)
     for frequency in frequencies:
         by_formula = frequency > np.exp(8 * u - 6)  # as the paper writes it
-        np.testing.assert_array_equal(kept(np.full(len(u), frequency), keys, 0), by_formula)
+        np.testing.assert_array_equal(keep(np.full(len(u), frequency), keys, 0), by_formula)
         assert by_formula.mean() == pytest.approx(keep_probability(np.array([frequency]))[0], abs=0.01)
 
 
@@ -268,11 +267,10 @@ def test_at_the_cap_one_added_triple_drives_out_one_row_at_most(tmp_path):
     assert set(gone_by_addition) == {0, 1}
 
 
-def test_the_same_triples_give_the_same_bytes_whatever_threads_batches_and_row_order(tmp_path, monkeypatch):
+def test_the_same_triples_give_the_same_bytes_whatever_threads_and_row_order(tmp_path):
     world = facts(2000)
     build(tmp_path, world, sampling="term_frequency", per_relation=500)
     before = {file: (tmp_path / "out" / file).read_bytes() for file in ("popqa.tsv", "popqa.parquet")}
-    monkeypatch.setattr("pipelines.questions.popqa.BATCH", 700)
     build(tmp_path, world[::-1], threads=3, sampling="term_frequency", per_relation=500)
     assert {file: (tmp_path / "out" / file).read_bytes() for file in before} == before
 

@@ -19,7 +19,7 @@ from pipelines.errors import LongtailError
 from pipelines.questions import published
 from pipelines.questions.popqa import build_popqa
 from pipelines.relations import RELATIONS
-from pipelines.release import contents, dataset, sums
+from pipelines.release import contents, dataset
 from pipelines.sources.rejects import Rejects
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -168,7 +168,7 @@ def test_the_next_release_says_what_changed(tmp_path):
     difference = duckdb.execute(f"SELECT change, count(*) FROM '{second}/difference/difference.parquet' GROUP BY 1")
     assert dict(difference.fetchall()) == {"gone": 1, "kept": 2}
     assert "5 questions of 2021-10 (1.0.0/popqa.parquet)" in (second / "difference/index.html").read_text()
-    sums.check(second)
+    contents.check_sums(second)
 
 
 def test_a_table_without_rows_is_left_out(tmp_path):
@@ -206,7 +206,7 @@ def test_a_row_tampered_with_and_summed_again_is_caught(tmp_path):
     changed = "SELECT * REPLACE (if(obj_id = 21, 'Who?', question) AS question)"
     table = duckdb.sql(f"{changed} FROM '{folder}/popqa.parquet'").to_arrow_table()
     pq.write_table(table, folder / "popqa.parquet")
-    sums.write(folder)
+    contents.write_sums(folder)
     with pytest.raises(LongtailError, match=r"popqa\.parquet row 3 \(Q2-P106-Q21\): its question is Who\?"):
         dataset.check_release(folder, ingest=releases.INGEST, threads=1)
 

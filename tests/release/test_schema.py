@@ -11,7 +11,7 @@ from releases import INGEST, release, write_data
 
 from pipelines.errors import LongtailError
 from pipelines.relations import RELATIONS
-from pipelines.release import contents, dataset, schema, sums, validate
+from pipelines.release import contents, dataset, schema, validate
 
 
 @pytest.fixture
@@ -29,13 +29,13 @@ def old(tmp_path, monkeypatch):
 def changed(folder, sql):
     table = duckdb.sql(f"{sql} FROM '{folder}/popqa.parquet'").to_arrow_table()
     pq.write_table(table, folder / "popqa.parquet")
-    sums.write(folder)
+    contents.write_sums(folder)
 
 
 def test_an_old_release_is_held_to_its_own_columns_and_relations(old):
     assert dataset.check_release(old, ingest=INGEST, threads=1) == 12
     (old / schema.FILE).unlink()
-    sums.write(old)
+    contents.write_sums(old)
     with pytest.raises(LongtailError, match="its columns have month VARCHAR where month BIGINT is expected"):
         dataset.check_release(old, ingest=INGEST, threads=1)
 

@@ -8,7 +8,7 @@ from releases import FACTS, INGEST, VIEWS, questions, thresholds, write_data
 
 from pipelines import database
 from pipelines.errors import LongtailError
-from pipelines.release import contents, sums, versions
+from pipelines.release import contents, versions
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -99,5 +99,5 @@ def test_the_latest_is_by_number_and_finished(tmp_path):
     for name in ("1.9.0", "1.10.0", "2.0.0", ".3.0.0", "latest"):
         (tmp_path / name).mkdir()
         if name != "2.0.0":
-            (tmp_path / name / sums.FILE).touch()
+            (tmp_path / name / contents.SUMS).touch()
     assert versions.latest(tmp_path).name == "1.10.0"

@@ -17,6 +17,7 @@ from pipelines.retrieval.encoder import Encoder
 
 WORDS = ["".join(pair) for pair in zip("bcdfghjklmnp" * 5, "aeioubcdfg" * 6, "klmnprstvzxw" * 5, strict=True)]
 TEXTS = [" ".join(draws.generator(0, "text", str(i)).choice(WORDS, 20)) for i in range(120)]
+CORPORA = ["pile", "wikipedia", "wikitext"]  # models learn from the first two
 COMPUTE = tiny_models.compute()
 RETRIEVER = tiny_models.retriever(
     source="train",
@@ -45,27 +46,27 @@ def words(tmp_path) -> Path:
     return tmp_path / "tokenizer"
 
 
-def found(folder: Path) -> float:
+def share_found(folder: Path) -> float:
     """How often a document's first half is nearest to its second."""
     encoder = Encoder.open(folder, RETRIEVER, COMPUTE)
     halves = [(" ".join(text.split()[:12]), " ".join(text.split()[8:])) for text in TEXTS]
-    left, right = (encoder.embed(list(side)) for side in zip(*halves, strict=True))
-    return float(np.mean((left @ right.T).argmax(1) == np.arange(len(TEXTS))))
+    first, second = (encoder.embed(list(texts)) for texts in zip(*halves, strict=True))
+    return float(np.mean((first @ second.T).argmax(1) == np.arange(len(TEXTS))))
 
 
 def test_training_makes_crops_find_their_document(corpus, words, tmp_path):
-    metrics = base_retriever.train_on_corpora(corpus, words, tmp_path / "trained", 0, RETRIEVER, 1)
+    metrics = base_retriever.train_on_corpora(corpus, CORPORA, words, tmp_path / "trained", 0, RETRIEVER, 1)
     short = RETRIEVER.model_copy(update={"training": RETRIEVER.training.model_copy(update={"steps": 1})})
-    base_retriever.train_on_corpora(corpus, words, tmp_path / "untrained", 0, short, 1)
+    base_retriever.train_on_corpora(corpus, CORPORA, words, tmp_path / "untrained", 0, short, 1)
     assert metrics["documents"] == len(TEXTS)
     assert metrics["loss_curve"][-1] < metrics["loss_curve"][0]
-    assert found(tmp_path / "trained") > found(tmp_path / "untrained")
+    assert share_found(tmp_path / "trained") > share_found(tmp_path / "untrained")
     assert AutoModel.from_pretrained(tmp_path / "trained").config.hidden_size == 32
 
 
 def test_same_seed_same_bytes(corpus, words, tmp_path):
     for name, seed in (("one", 0), ("again", 0), ("other", 1)):
-        base_retriever.train_on_corpora(corpus, words, tmp_path / name, seed, RETRIEVER, 1)
+        base_retriever.train_on_corpora(corpus, CORPORA, words, tmp_path / name, seed, RETRIEVER, 1)
     for path in (tmp_path / "one").rglob("*.*"):
         assert path.read_bytes() == (tmp_path / "again" / path.relative_to(tmp_path / "one")).read_bytes()
     weights = "model.safetensors"
@@ -75,7 +76,7 @@ def test_same_seed_same_bytes(corpus, words, tmp_path):
 def test_no_corpus_is_an_error_and_leaves_nothing(words, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(LongtailError, match=r"docs\.parquet: no such file"):
-        base_retriever.train_on_corpora(tmp_path / "empty", words, tmp_path / "retriever", 0, RETRIEVER, 1)
+        base_retriever.train_on_corpora(tmp_path / "empty", CORPORA, words, tmp_path / "retriever", 0, RETRIEVER, 1)
     assert not (tmp_path / "retriever").exists()
 
 

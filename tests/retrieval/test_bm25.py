@@ -15,14 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import vectors
 
-from pipelines import params
 from pipelines.errors import LongtailError
-from pipelines.retrieval import bm25, bm25_build, terms
-from pipelines.retrieval.open_retriever import open_retriever
-from pipelines.retrieval.terms import Analyser
+from pipelines.retrieval import bm25, bm25_build
+from pipelines.retrieval.bm25 import Analyser
+from pipelines.retrieval.retriever import open_retriever
 
-ONE = params.Compute(threads=1, workers=1, executor="local", dask=None, device="cpu")
 TEXTS = [
     "The cities of Norland: Velm, Tosh and Ödegard.",
     "A city runs; cities are running.",
@@ -40,8 +39,9 @@ def write(folder, texts, sources=None):
     return folder / "docs.parquet"
 
 
-def build(docs, out, compute=ONE, k1=1.5, b=0.75):
-    return bm25_build.build(docs, out, k1=k1, b=b, memory_gb=4.0, compute=compute, name="index@test-bm25")
+def build(docs, out, k1=1.5, b=0.75):
+    settings = vectors.settings(bm25_k1=k1, bm25_b=b)
+    return bm25_build.build(docs, out, settings, vectors.compute(), "index@test-bm25")
 
 
 @pytest.fixture
@@ -116,12 +116,12 @@ def test_any_k_equals_the_formula_over_all_segments(zipf, k):
     queries = [zipf[1][7], "w1 w2 w3", "w77", " ".join(zipf[1] * 2)]  # the last: 18,000 terms in float32
     positions, scores = find(zipf, queries, k)
     assert positions.shape == scores.shape == (4, min(k, 300))
-    for query, places, found, rtol in zip(queries, positions, scores, [1e-5] * 3 + [1e-4], strict=True):
+    for query, places, best, rtol in zip(queries, positions, scores, [1e-5] * 3 + [1e-4], strict=True):
         expected = formula(query, zipf[1])
-        np.testing.assert_allclose(found, np.sort(expected)[::-1][:k], rtol=rtol)
-        np.testing.assert_allclose(found, expected[places], rtol=rtol)
+        np.testing.assert_allclose(best, np.sort(expected)[::-1][:k], rtol=rtol)
+        np.testing.assert_allclose(best, expected[places], rtol=rtol)
         assert len(set(places.tolist())) == len(places)
-        tied = np.diff(found) == 0
+        tied = np.diff(best) == 0
         assert (np.diff(places)[tied] > 0).all()
 
 
@@ -130,7 +130,7 @@ def test_the_best_of_scores_with_ties_and_some_left_out():
     scores[scores < 3] = -np.inf
     for k in (1, 5, 15, 16, 200, 999, 1000, 2000):
         wanted = [i for i in np.argsort(-scores, kind="stable")[:k] if scores[i] >= 3]
-        assert bm25.best(scores, k).tolist() == wanted
+        assert bm25.top_k(scores, k).tolist() == wanted
 
 
 def test_documents_and_queries_go_through_the_same_analyser(made):
@@ -149,8 +149,8 @@ def test_words_are_what_pythons_expression_finds():
         every,
         every[:255],
     ]
-    for some in (texts, texts[:2]):  # all of ASCII are split apart
-        for text, words in zip(some, Analyser.words(some).to_pylist(), strict=True):
+    for batch in (texts, texts[:2]):  # the second is all ASCII
+        for text, words in zip(batch, Analyser.words(batch).to_pylist(), strict=True):
             assert list(filter(None, words)) == re.findall(r"\w+", unicodedata.normalize("NFKC", text).lower())
 
 
@@ -166,18 +166,20 @@ def test_a_querys_own_source_document_is_left_out(made):
 
 def test_all_documents_of_a_source_are_left_out(zipf):
     positions, _ = find(zipf, [zipf[1][63], zipf[1][64]], 300, without=["s021", "s021"])
-    for found in positions:
-        assert sorted(found[:297]) == [i for i in range(300) if i not in (63, 64, 65)]
-        assert found[297:].tolist() == [-1] * 3
+    for row in positions:
+        assert sorted(row[:297]) == [i for i in range(300) if i not in (63, 64, 65)]
+        assert row[297:].tolist() == [-1] * 3
 
 
 def test_every_term_is_found_and_no_other(zipf):
     vocabulary = bm25s.BM25.load(zipf[0].parent / "out").vocab_dict
     opened = bm25.BM25.load(zipf[0].parent / "out", zipf[0])
-    assert {term: opened._number(term) for term in vocabulary if term} == {t: n for t, n in vocabulary.items() if t}
+    assert {term: opened._term_number(term) for term in vocabulary if term} == {
+        t: n for t, n in vocabulary.items() if t
+    }
     assert not opened._index.vocab_dict  # nothing of it is in memory
     for term in ("v", "w", "w1x", "w0000", "zzz", "東", "0"):
-        assert opened._number(term) == vocabulary.get(term)
+        assert opened._term_number(term) == vocabulary.get(term)
 
 
 def test_only_documents_of_a_source_give_nothing(tmp_path, monkeypatch):
@@ -190,13 +192,13 @@ def test_only_documents_of_a_source_give_nothing(tmp_path, monkeypatch):
 
 
 def test_many_queries_equal_one_at_a_time(made, monkeypatch):
-    monkeypatch.setattr(terms, "BATCH", 3)
+    monkeypatch.setattr(bm25, "BATCH", 3)
     queries = [*TEXTS, "Velm", "author city"]
     together = opened(made).search(queries, 2)
     for i, query in enumerate(queries):
-        one = opened(made).search([query], 2)
-        np.testing.assert_array_equal(together[0][i], one[0][0])
-        np.testing.assert_array_equal(together[1][i], one[1][0])
+        alone = opened(made).search([query], 2)
+        np.testing.assert_array_equal(together[0][i], alone[0][0])
+        np.testing.assert_array_equal(together[1][i], alone[1][0])
     assert opened(made).search([], 2)[0].shape == (0, 2)
 
 
@@ -216,9 +218,9 @@ def test_the_index_is_the_one_that_bm25s_makes_of_the_analysers_terms(zipf):
     assert set(ours.vocab_dict) == set(theirs.vocab_dict)
     assert list(ours.vocab_dict.values()) == list(range(len(ours.vocab_dict)))
     for term in set(ours.vocab_dict) - {""}:
-        (own_data, own_indices), (data, indices) = (column(index, term) for index in (ours, theirs))
-        np.testing.assert_array_equal(own_indices, indices)
-        np.testing.assert_allclose(own_data, data, rtol=1e-6)
+        (our_data, our_indices), (data, indices) = (column(index, term) for index in (ours, theirs))
+        np.testing.assert_array_equal(our_indices, indices)
+        np.testing.assert_allclose(our_data, data, rtol=1e-6)
     assert ours.scores["indptr"].dtype == np.int64  # more than 2^31 postings
     queries = [zipf[1][7], "w77 w3", ""]
     _, scores = ours.retrieve([*analyser.terms(queries)], k=5, show_progress=False)
@@ -244,8 +246,8 @@ def test_a_merge_holds_a_bounded_number_of_postings(zipf, tmp_path, monkeypatch)
 
     def counting(*args):
         real(*args)
-        having = np.load(args[-1] / "having.npy")
-        held.append((having.sum(), having.max()))
+        frequencies = np.load(args[-1] / "frequencies.npy")
+        held.append((frequencies.sum(), frequencies.max()))
 
     monkeypatch.setattr(bm25_build, "_merge", counting)
     postings = build(zipf[0], tmp_path / "again")["postings"]
@@ -294,23 +296,22 @@ def test_a_killed_build_goes_on_and_ends_with_the_same_bytes(zipf, tmp_path, mon
 
 
 def test_other_workers_and_another_hash_seed_make_the_same_bytes(zipf, tmp_path, root):
-    code = (
-        "import sys; from pathlib import Path; from pipelines import params; from pipelines.retrieval import bm25_build"
-        "\nif __name__ == '__main__':\n"
-        " two = params.Compute(threads=1, workers=2, executor='local', dask=None, device='cpu')\n"
-        " bm25_build.build(Path(sys.argv[1]), Path('again'), k1=1.5, b=0.75, memory_gb=4.0, compute=two, name='x')\n"
-    )
     script = tmp_path / "build.py"
-    script.write_text(code.replace("import bm25_build", "import bm25_build; bm25_build.SEGMENT = 64"))
-    env = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": str(root)}
+    script.write_text(
+        "import sys; from pathlib import Path; import vectors; from pipelines.retrieval import bm25_build\n"
+        "bm25_build.SEGMENT = 64\n"
+        "if __name__ == '__main__':\n"
+        " bm25_build.build(Path(sys.argv[1]), Path('again'), vectors.settings(), vectors.compute(2), 'x')\n"
+    )
+    env = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": f"{root}{os.pathsep}{Path(__file__).parent}"}
     subprocess.run([sys.executable, str(script), str(zipf[0])], check=True, cwd=tmp_path, env=env)
     assert same(zipf[0].parent / "out", tmp_path / "again")
 
 
-def same(one, other):
-    names = sorted(file.name for file in one.iterdir())
+def same(folder, other):
+    names = sorted(file.name for file in folder.iterdir())
     assert names == sorted(file.name for file in other.iterdir())
-    return all((one / name).read_bytes() == (other / name).read_bytes() for name in names)
+    return all((folder / name).read_bytes() == (other / name).read_bytes() for name in names)
 
 
 def test_an_index_of_other_documents_is_refused(made):

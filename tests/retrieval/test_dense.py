@@ -1,12 +1,14 @@
 """Every kind of vector index finds what comparing with all finds: Flat all of it, the others as much as asked for."""
 
+from types import SimpleNamespace
+
 import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 import vectors
 
-from pipelines.retrieval import dense, search_depth, sizing
+from pipelines.retrieval import dense, index_plan, index_tuning
 
 KINDS = ("flat", "ivf", "ivf_pq", "ivf_flat", "hnsw")
 COUNT = 3000
@@ -15,21 +17,26 @@ DOCUMENTS[2000:2040] = DOCUMENTS[0]  # the same embedding many times
 QUERIES = vectors.clustered(COUNT, 0)[::10] + 0.1 * np.random.default_rng(1).normal(size=(300, vectors.DIM))
 
 
+def build(folder, queries, settings, name):
+    params = SimpleNamespace(index=settings, seed=0, compute=vectors.compute())
+    return index_tuning.build_and_tune(folder, queries, params, name)
+
+
 @pytest.fixture(scope="module")
 def indexes(tmp_path_factory):
     """(index, what meta.json says of it) by kind, and one whose candidates are refined by bytes."""
-    found = {}
+    indexes = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("work"))
         for kind in KINDS:
             folder = vectors.write(tmp_path_factory.mktemp(kind), DOCUMENTS)
-            found[kind] = search_depth.make(folder, lambda: QUERIES, vectors.settings(kind), 0, vectors.compute(), kind)
-        with_bytes = sizing.choose
-        patch.setattr(search_depth, "choose", lambda *given: with_bytes(*given)._replace(sq8=True))
+            indexes[kind] = build(folder, lambda: QUERIES, vectors.settings(kind), kind)
+        choose = index_plan.choose
+        patch.setattr(index_tuning, "choose", lambda *args: choose(*args)._replace(sq8=True))
         folder = vectors.write(tmp_path_factory.mktemp("sq8"), DOCUMENTS)
         wide = vectors.settings("ivf", refine=8)
-        found["sq8"] = search_depth.make(folder, lambda: QUERIES, wide, 0, vectors.compute(), "sq8")
-    return found
+        indexes["sq8"] = build(folder, lambda: QUERIES, wide, "sq8")
+    return indexes
 
 
 def brute_force(queries, k, hidden=None):
@@ -68,15 +75,15 @@ def test_any_k_any_queries_any_range_left_out(indexes, kind, k, rows, first, siz
     hidden = np.tile([first, min(COUNT, first + size)], (len(rows), 1)).reshape(-1, 2)
     positions, scores = index.search(queries, k, hidden)
     assert positions.shape == scores.shape == (len(rows), min(k, COUNT))
-    left = COUNT - (min(COUNT, first + size) - first)
-    for found, own in zip(positions, scores, strict=True):
-        there = found[found >= 0]
-        assert len(there) == len(set(there)) == min(k, left)
-        assert not ((there >= first) & (there < first + size)).any()
-        assert (found[len(there) :] == -1).all()
-        assert np.isneginf(own[len(there) :]).all()
-        order = np.lexsort((there, -own[: len(there)]))
-        assert (order == np.arange(len(there))).all()
+    n_visible = COUNT - (min(COUNT, first + size) - first)
+    for row, row_scores in zip(positions, scores, strict=True):
+        found = row[row >= 0]
+        assert len(found) == len(set(found)) == min(k, n_visible)
+        assert not ((found >= first) & (found < first + size)).any()
+        assert (row[len(found) :] == -1).all()
+        assert np.isneginf(row_scores[len(found) :]).all()
+        order = np.lexsort((found, -row_scores[: len(found)]))
+        assert (order == np.arange(len(found))).all()
     if kind == "flat":
         expected = brute_force(queries, min(k, COUNT), hidden)
         np.testing.assert_allclose(scores, expected[1], atol=2e-5)
@@ -87,7 +94,7 @@ def test_no_document_is_lost_where_a_graph_has_islands(tmp_path, monkeypatch):
     copies = DOCUMENTS[:1500].copy()
     copies[300:1200] = copies[0]  # neighbours of one another, and of hardly anything else
     folder = vectors.write(tmp_path / "copies", copies)
-    index, _ = search_depth.make(folder, lambda: QUERIES[:20], vectors.settings("hnsw"), 0, vectors.compute(), "copies")
+    index, _ = build(folder, lambda: QUERIES[:20], vectors.settings("hnsw"), "copies")
     assert len(set(index.lists.search(QUERIES[:1].astype(np.float32), 1500)[1][0])) < 1000
     assert (np.sort(index.search(QUERIES[:3], 1500)[0]) == np.arange(1500)).all()
     found, scores = index.search(QUERIES[:3], 10, np.tile([0, 1493], (3, 1)))
@@ -99,7 +106,7 @@ def test_queries_that_choose_and_those_that_judge_are_alike(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     easy, hard = DOCUMENTS[:300:2], np.random.default_rng(2).normal(size=(150, vectors.DIM))
     folder, asked = vectors.write(tmp_path / "a", DOCUMENTS), np.concatenate([easy, hard])
-    _, facts = search_depth.make(folder, lambda: asked, vectors.settings("ivf_flat"), 0, vectors.compute(), "a")
+    _, facts = build(folder, lambda: asked, vectors.settings("ivf_flat"), "a")
     assert facts["recall_at_10"] >= 0.95
 
 
@@ -130,11 +137,11 @@ def test_named_numbers_are_not_tuned_and_a_recall_out_of_reach_is_said(tmp_path,
     monkeypatch.chdir(tmp_path)
     chosen = vectors.settings("ivf", nlist=40, nprobe=1, refine=1, recall_target=0.99)
     folder = vectors.write(tmp_path / "a", DOCUMENTS[:1500])
-    index, facts = search_depth.make(folder, lambda: QUERIES[:100], chosen, 0, vectors.compute(), "index@a")
+    index, facts = build(folder, lambda: QUERIES[:100], chosen, "index@a")
     assert (index.probe, index.refine, facts["nlist"]) == (1, 1, 40)
     assert (index.search(QUERIES[:5], 200)[0] >= 0).all()  # one list has fewer: all of them are looked at
     index.refine = 7
     assert index.candidates(QUERIES[:2], 20, 56, 40).shape == (2, 140)
-    found = capsys.readouterr().out
-    assert f"warning: index@a: recall@10 is {facts['recall_at_10']:.3f}, below index.recall_target 0.99" in found
-    assert "index@a: ivf: 1,500 documents of 32 dimensions" in found
+    printed = capsys.readouterr().out
+    assert f"warning: index@a: recall@10 is {facts['recall_at_10']:.3f}, below index.recall_target 0.99" in printed
+    assert "index@a: ivf: 1,500 documents of 32 dimensions" in printed

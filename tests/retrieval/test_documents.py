@@ -1,5 +1,8 @@
 """Documents come back in the order and shape of the positions asked for; source documents have theirs."""
 
+import shutil
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,16 +25,16 @@ def docs(tmp_path_factory):
 
 def test_positions_of_any_shape_and_repeated_ones(docs):
     asked = np.array([[99, 0, 17], [17, 17, 64]])
-    found = documents.read(docs, asked)
-    assert found.texts.tolist() == [["text 99", "text 0", "text 17"], ["text 17", "text 17", "text 64"]]
-    assert found.ids[1, 2] == "d:64"
-    assert found.titles[0].tolist() == ["t99", "", "t17"]
+    result = documents.read(docs, asked)
+    assert result.texts.tolist() == [["text 99", "text 0", "text 17"], ["text 17", "text 17", "text 64"]]
+    assert result.ids[1, 2] == "d:64"
+    assert result.titles[0].tolist() == ["t99", "", "t17"]
 
 
 def test_no_document_found_is_read_as_empty(docs):
-    found = documents.read(docs, np.array([[3, -1], [-1, -1]]))
-    assert found.texts.tolist() == [["text 3", ""], ["", ""]]
-    assert found.ids.tolist() == [["d:3", ""], ["", ""]]
+    result = documents.read(docs, np.array([[3, -1], [-1, -1]]))
+    assert result.texts.tolist() == [["text 3", ""], ["", ""]]
+    assert result.ids.tolist() == [["d:3", ""], ["", ""]]
 
 
 def test_no_positions_give_no_documents(docs):
@@ -50,16 +53,30 @@ def test_texts_of_a_range_in_batches(docs, start, stop):
     assert all(0 < len(batch) <= 10 for batch in batches)
 
 
-def test_the_positions_of_source_documents(docs):
+def test_only_the_row_groups_of_a_range_are_read(docs, tmp_path):
+    broken = Path(shutil.copy(docs, tmp_path))
+    others = [pq.read_metadata(docs).row_group(group).column(2) for group in (0, 1, 4, 5)]
+    with broken.open("r+b") as file:
+        for column in others:
+            file.seek(column.dictionary_page_offset or column.data_page_offset)
+            file.write(bytes(column.total_compressed_size))
+    read = [text for batch in documents.texts(broken, 32, 64) for text in batch]
+    assert read == [f"text {i}" for i in range(32, 64)]
+    assert list(documents.texts(broken, 40, 41)) == [["text 40"]]
+    with pytest.raises(OSError, match=r".+"):
+        list(documents.texts(broken, 31, 64))
+
+
+def test_the_ranges_of_source_documents(docs):
     asked = ["s02", None, "s00", "nowhere", "", "s02", "s13"]
-    found = documents.of_sources(docs, asked)
-    assert found.tolist() == [[3, 6], [0, 0], [0, 1], [0, 0], [0, 0], [3, 6], [91, 100]]
+    result = documents.ranges_of_sources(docs, asked)
+    assert result.tolist() == [[3, 6], [0, 0], [0, 1], [0, 0], [0, 0], [3, 6], [91, 100]]
 
 
 def test_a_source_document_in_two_places_is_an_error(tmp_path):
     pq.write_table(pa.table({"source_document": ["a", "b", "a"]}), tmp_path / "docs.parquet")
     with pytest.raises(LongtailError, match="the documents of 'a' lie apart"):
-        documents.of_sources(tmp_path / "docs.parquet", ["b", "a"])
+        documents.ranges_of_sources(tmp_path / "docs.parquet", ["b", "a"])
 
 
 def test_a_missing_file_is_named(tmp_path):

@@ -70,13 +70,13 @@ def test_embeddings_are_read_in_any_order_across_shards(docs, model, tmp_path):
 class Elsewhere(Executor):
     """Does work as a process of its own would: from nothing but what comes through a pipe."""
 
-    def submit(self, work, /, *given):
+    def submit(self, work, /, *args):
         receiver, sender = Pipe(duplex=False)
         with receiver, sender:
-            sender.send((work, given))
-            work, given = receiver.recv()
+            sender.send((work, args))
+            work, args = receiver.recv()
         future = Future()
-        future.set_result(work(*given))
+        future.set_result(work(*args))
         return future
 
 
@@ -138,18 +138,6 @@ def test_other_numerics_params_or_documents_are_embedded_anew(docs, model, tmp_p
     pq.write_table(pa.table({"text": TEXTS[::-1]}), docs)
     turned = embed_corpus(docs, model, tmp_path / "three", PARAMS, "index").rows(0, 90)
     np.testing.assert_allclose(turned[::-1], one, atol=1e-3)
-
-
-def test_only_a_stretchs_own_row_groups_are_read(docs):
-    others = [pq.read_metadata(docs).row_group(group).column(1) for group in (0, 1, 4, 5)]
-    with docs.open("r+b") as file:
-        for column in others:
-            file.seek(column.dictionary_page_offset or column.data_page_offset)
-            file.write(bytes(column.total_compressed_size))
-    assert embeddings._texts(docs, 26, 52) == TEXTS[26:52]
-    assert embeddings._texts(docs, 30, 31) == [TEXTS[30]]
-    with pytest.raises(OSError, match=r".+"):
-        embeddings._texts(docs, 25, 52)
 
 
 def test_embeddings_larger_than_memory_are_read(tmp_path):

@@ -13,9 +13,9 @@ import yaml
 
 from pipelines import params_file
 from pipelines.errors import LongtailError
-from pipelines.retrieval import dense, index, ivf
+from pipelines.retrieval import dense, faiss_build, index
 from pipelines.retrieval.encoder import Encoder
-from pipelines.retrieval.open_retriever import open_retriever
+from pipelines.retrieval.retriever import open_retriever
 
 SECTIONS = ("seed", "compute", "retriever", "index")
 
@@ -149,19 +149,19 @@ def test_an_empty_corpus_and_a_kind_that_does_not_fit_are_errors_before_any_work
 
 def test_a_killed_stage_goes_on_with_what_was_embedded_and_encoded(made, settings, monkeypatch):
     """Interrupted at each piece of work in turn, the stage ends with the bytes of an undisturbed one."""
-    monkeypatch.setattr(ivf, "SHARD", 20)
+    monkeypatch.setattr(faiss_build, "SHARD", 20)
     by_lists = settings.index.model_copy(update={"kind": "ivf", "nlist": 4, "nprobe": 4, "refine": 2})
     chosen = SimpleNamespace(**vars(settings) | {"index": by_lists})
     index.index_dense(made.docs, made.model, made.folder / "whole", chosen, "index@test")
-    real, calls = ivf._encode, []
+    real, calls = faiss_build._encode, []
 
-    def dying(embeddings, learnt, of, stretch, path):
-        calls.append(stretch)
+    def dying(embeddings, learnt, plan, positions, path):
+        calls.append(positions)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        real(embeddings, learnt, of, stretch, path)
+        real(embeddings, learnt, plan, positions, path)
 
-    monkeypatch.setattr(ivf, "_encode", dying)
+    monkeypatch.setattr(faiss_build, "_encode", dying)
     embedded = []
     embed = Encoder.embed
     monkeypatch.setattr(Encoder, "embed", lambda self, texts: embedded.append(len(texts)) or embed(self, texts))

@@ -10,7 +10,7 @@ import pytest
 from pipelines import draws
 from pipelines.retrieval import index
 from pipelines.retrieval.embeddings import Embeddings
-from pipelines.retrieval.open_retriever import open_retriever
+from pipelines.retrieval.retriever import open_retriever
 from pipelines.scoring import candidates, logprob_table
 from pipelines.scoring.queries import language_modelling
 

@@ -15,8 +15,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from pipelines import params_file
 from pipelines.evaluation import evaluate_lm
 from pipelines.lm.language_model import Prompt
+from pipelines.lm.model_files import count_parameters
 from pipelines.lm.open_lm import MODELS, open_lm
-from pipelines.lm.size import parameters
 from pipelines.replug import attribution
 from pipelines.report import lm_section
 from pipelines.report.page import Table
@@ -49,7 +49,7 @@ def run(built, settings, tmp_path_factory):
             score_lm.score(chosen, "pile", lm)
         evaluate_lm.evaluate(chosen)
         metrics = {"language_modelling": json.loads(evaluate_lm.METRICS.read_text())}
-        sizes = {lm: parameters(models / lm) for lm in LMS}
+        sizes = {lm: count_parameters(models / lm) for lm in LMS}
         inputs = SimpleNamespace(metrics=metrics, models=LMS, sizes=sizes, families=dict.fromkeys(LMS, "llama"))
         section = lm_section.language_modelling(inputs, chosen.replug.top_k)
         tables = {block.name: block for block in section.blocks if isinstance(block, Table)}

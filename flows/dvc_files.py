@@ -1,0 +1,148 @@
+"""dvc.lock and .dvc/tmp/rwlock, put right where a killed DVC left half of one.
+
+DVC empties these files and then writes them. A process killed in that moment leaves a file that stops the next DVC, or
+a dvc.lock with fewer stages. So the flow keeps a copy of dvc.lock after each stage, and calls `mend` before DVC starts.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+
+from pipelines import shards, tracking
+
+LOCK = Path("dvc.lock")
+COPY = tracking.LOCK_COPY
+RWLOCK = Path(".dvc/tmp/rwlock")  # which process reads and writes which outputs, as JSON
+
+
+def mend(root: Path) -> None:
+    """Undo what killed DVC processes left; call this before DVC starts.
+
+    A cut dvc.lock is replaced by its copy, else by the committed one. Without either it is removed: the stages' results
+    are still in DVC's run cache. A rwlock that is no JSON, or names no process that is alive, is removed.
+    """
+    with _no_dvc_writing(root):
+        rwlock = root / RWLOCK
+        if rwlock.exists() and not _names_a_living_process(rwlock):
+            rwlock.unlink()
+        if not (root / LOCK).exists():
+            return
+        text, copy = (root / LOCK).read_text(encoding="utf-8", errors="replace"), _copied(root)
+        if not _is_cut(text, copy, root):
+            _write(root / COPY, text)
+        elif whole := copy or _committed(root):
+            _write(root / LOCK, whole)
+        else:
+            (root / LOCK).unlink()
+
+
+def keep(root: Path) -> dict[str, Any]:
+    """Copy dvc.lock after a DVC process has ended well; returns the stages that it holds, by name."""
+    with _no_dvc_writing(root):
+        text = (root / LOCK).read_text(encoding="utf-8")
+        if _is_readable(text):
+            _write(root / COPY, text)
+    return kept(root)
+
+
+def kept(root: Path) -> dict[str, Any]:
+    """The stages of the copy, by name; none where there is no copy yet."""
+    return _stages(_copied(root) or "stages: {}")
+
+
+def reads_same_params(root: Path, reader: str, outputs: Collection[Path]) -> bool:
+    """Whether stage `reader` takes only params from the JSON files `outputs`, with the values of its last run."""
+    locked = kept(root).get(reader, {})
+    read = [Path(dep["path"]) for dep in locked.get("deps", [])]
+    if any(path.is_relative_to(output) or output.is_relative_to(path) for path in read for output in outputs):
+        return False
+    for file, params in locked.get("params", {}).items():
+        if Path(file) in outputs:
+            values = json.loads((root / file).read_text(encoding="utf-8"))
+            if any(_value(values, key) != value for key, value in params.items()):
+                return False
+    return True
+
+
+@contextmanager
+def _no_dvc_writing(root: Path) -> Iterator[None]:
+    """Wait for .dvc/tmp/lock and hold it: every DVC process holds it while it writes either file.
+
+    DVC gives it up while a stage's command runs.
+    """
+    from dvc.repo import Repo
+
+    with Repo(str(root), _wait_for_lock=True) as repo, repo.lock:
+        yield
+
+
+def _value(values: Any, key: str) -> Any:
+    """The value of a dotted key; None where there is none."""
+    for part in key.split("."):
+        values = values.get(part) if isinstance(values, dict) else None
+    return values
+
+
+def _names_a_living_process(rwlock: Path) -> bool:
+    """Whether a process that a rwlock names is alive, and no later one that has been given the same number."""
+    try:
+        entries = json.loads(rwlock.read_text(encoding="utf-8"))
+        readers = [reader for path in entries.get("read", {}).values() for reader in path]
+        pids = {entry["pid"] for entry in [*readers, *entries.get("write", {}).values()]}
+    except (ValueError, AttributeError, TypeError, KeyError):
+        return False
+    written = rwlock.stat().st_mtime
+    for pid in pids:
+        try:
+            if psutil.Process(pid).create_time() <= written:
+                return True
+        except psutil.NoSuchProcess:
+            continue
+    return False
+
+
+def _is_cut(text: str, copy: str, root: Path) -> bool:
+    """Whether the end of a dvc.lock is missing. One with git's conflict marks is not cut: a person must choose."""
+    if "\n<<<<<<< " in text:
+        return False
+    if not _is_readable(text):
+        return True
+    keys, copied_keys = ([line.partition(":")[0] for line in lines.splitlines()] for lines in (text, copy))
+    # cut between two lines: its keys are the first of the copy's, and it is not the committed one
+    return len(keys) < len(copied_keys) and copied_keys[: len(keys)] == keys and text != _committed(root)
+
+
+def _is_readable(text: str) -> bool:
+    """Whether a dvc.lock ends with a whole line, and DVC finds a command in each stage and no empty part."""
+    try:
+        whole = all("cmd" in stage and all(stage.values()) for stage in _stages(text).values())
+    except (yaml.YAMLError, AttributeError, TypeError, KeyError):
+        return False
+    return whole and text.endswith("\n")
+
+
+def _stages(text: str) -> dict[str, Any]:
+    return yaml.load(text, yaml.CSafeLoader)["stages"]
+
+
+def _copied(root: Path) -> str:
+    return (root / COPY).read_text(encoding="utf-8") if (root / COPY).exists() else ""
+
+
+def _committed(root: Path) -> str:
+    """The dvc.lock of the last commit; empty where there is none."""
+    return subprocess.run(["git", "show", f"HEAD:./{LOCK}"], cwd=root, capture_output=True, text=True).stdout
+
+
+def _write(path: Path, text: str) -> None:
+    if not path.exists() or path.read_text(encoding="utf-8", errors="replace") != text:
+        with shards.atomic(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")

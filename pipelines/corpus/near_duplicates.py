@@ -1,0 +1,130 @@
+"""Queries that nearly repeat a document of the corpus or of another split, found by MinHash (REPLUG, section 5)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from duckdb import DuckDBPyConnection
+
+from pipelines import database
+from pipelines.corpus.sample import SPLITS
+
+PERMUTATIONS = 128
+SHINGLE = 5  # tokens
+RENSA_SEED = 0
+MISSED = 0.01  # the largest share of pairs just as similar as the threshold that may have no band in common
+TOGETHER = 8192  # pairs compared at once
+FIRST = 32  # documents of a band that are compared first; each later round compares FIRST times as many
+NO_TOKEN = np.uint64(2**32 - 1)
+
+
+def signatures(ids: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """The MinHash signature of each text's set of shingles (runs of SHINGLE token ids), (texts, PERMUTATIONS) uint32.
+
+    `ids` (tokens,) holds the tokens of all texts, `counts` (texts,) each text's number of tokens. A text with fewer
+    than SHINGLE tokens has one shingle.
+    """
+    from rensa import RMinHash
+
+    hashes, numbers = _shingles(ids, counts)
+    bounds = np.concatenate([[0], np.cumsum(numbers)]).astype(np.uint64)
+    matrix = RMinHash.digest_matrix_from_flat_token_hashes(hashes, bounds, PERMUTATIONS, RENSA_SEED)
+    return np.array(matrix.to_rows(), dtype=np.uint32).reshape(-1, PERMUTATIONS)
+
+
+def _shingles(ids: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A 64-bit hash of every shingle of all texts, (shingles,) uint64, and each text's number of shingles."""
+    numbers = np.maximum(counts - SHINGLE + 1, 1)
+    # SHINGLE places of padding follow each text, so that no shingle reaches into the next one.
+    shifts = np.arange(len(counts)) * SHINGLE
+    padded = np.full(len(ids) + len(counts) * SHINGLE, NO_TOKEN)
+    padded[np.arange(len(ids)) + np.repeat(shifts, counts)] = ids
+    hashes = np.zeros(max(len(padded) - SHINGLE + 1, 0), dtype=np.uint64)
+    for offset in range(SHINGLE):
+        hashes = _mix(hashes, padded[offset : offset + len(hashes)])
+    starts = np.cumsum(counts) - counts + shifts
+    return hashes[np.arange(numbers.sum()) + np.repeat(starts - np.cumsum(numbers) + numbers, numbers)], numbers
+
+
+def _mix(state: np.ndarray, value: np.ndarray) -> np.ndarray:
+    mixed = (state ^ value) * np.uint64(0x9E3779B97F4A7C15)
+    return mixed ^ (mixed >> np.uint64(29))
+
+
+def bands(signatures: np.ndarray, threshold: float) -> np.ndarray:
+    """Hashes of the signatures' bands, (texts, bands) uint64; two texts are compared if they share a band.
+
+    Bands are as long as possible, as long as at most MISSED of the pairs of similarity `threshold` share none.
+    """
+    rows = max(r for r in range(1, PERMUTATIONS + 1) if r == 1 or _missed(threshold, r) <= MISSED)
+    number = PERMUTATIONS // rows
+    parts = signatures[:, : number * rows].reshape(-1, number, rows).astype(np.uint64)
+    hashes = np.broadcast_to(np.arange(number, dtype=np.uint64), parts.shape[:2])
+    for row in range(rows):
+        hashes = _mix(hashes, parts[:, :, row])
+    return hashes
+
+
+def _missed(similarity: float, rows: int) -> float:
+    """The share of pairs of this similarity that have none of their bands of `rows` rows in common."""
+    return (1 - similarity**rows) ** (PERMUTATIONS // rows)
+
+
+def near_duplicates(db: DuckDBPyConnection, documents: str, threshold: float) -> set[str]:
+    """Query source documents with an estimated Jaccard similarity of `threshold` or more to one of an earlier split.
+
+    `documents` is a relation (source_document, split, signature, bands), and SPLITS is the order of the splits. DuckDB
+    joins the candidates and may spill to disk; only their signatures come to Python, TOGETHER pairs at a time.
+
+    Some texts, such as licences, are in a corpus ten thousand times: all pairs of such a band would be too many. So
+    queries are first compared with FIRST documents of each band. Only those that resemble none of them go on to more.
+    """
+    splits = "['" + "', '".join(SPLITS) + "']"
+    ranked = f"SELECT *, hash(source_document) AS name, list_position({splits}, split) AS rank FROM {documents}"
+    db.execute(f"CREATE OR REPLACE TEMP VIEW ranked AS {ranked}")
+    db.execute("CREATE OR REPLACE TEMP VIEW band AS SELECT name, rank, unnest(bands) AS band FROM ranked")
+    # These are tables, not one query: DuckDB chooses a good join order only if it knows how large they are.
+    db.execute("CREATE OR REPLACE TEMP TABLE query_band AS SELECT DISTINCT band FROM band WHERE rank > 1")
+    db.execute("CREATE OR REPLACE TEMP TABLE member AS FROM band SEMI JOIN query_band USING (band)")
+    db.execute(
+        """CREATE OR REPLACE TEMP TABLE shared AS
+           SELECT *, row_number() OVER (PARTITION BY band ORDER BY rank, name) AS place FROM member
+           SEMI JOIN (SELECT band FROM member GROUP BY band HAVING min(rank) < max(rank)) AS mixed USING (band)"""
+    )
+    (largest,) = database.row(db, "SELECT coalesce(max(place), 0) FROM shared")
+    similar: set[str] = set()
+    low, high = 0, FIRST
+    while low < largest:
+        similar |= _similar(db, sorted(similar), low, high, threshold)
+        low, high = high, high * FIRST
+    for table in ("query_band", "member", "shared", "pair", "signed"):
+        db.execute(f"DROP TABLE IF EXISTS {table}")
+    return similar
+
+
+def _similar(db: DuckDBPyConnection, known: list[str], low: int, high: int, threshold: float) -> set[str]:
+    """Queries, but for the `known` ones, that resemble a document with low < place <= high in one of their bands."""
+    db.execute("CREATE OR REPLACE TEMP TABLE known AS SELECT hash(unnest(?::VARCHAR[])) AS name", [known])
+    db.execute(
+        f"""CREATE OR REPLACE TEMP TABLE pair AS SELECT DISTINCT query.name AS query, other.name AS other
+            FROM (FROM shared ANTI JOIN known USING (name)) AS query
+            JOIN (FROM shared WHERE place > {low} AND place <= {high}) AS other USING (band)
+            WHERE query.rank > other.rank"""
+    )
+    db.execute(
+        """CREATE OR REPLACE TEMP TABLE signed AS SELECT name, rank, source_document, signature FROM ranked
+           SEMI JOIN (SELECT query AS name FROM pair UNION SELECT other FROM pair) AS wanted USING (name)"""
+    )
+    pairs = db.sql(
+        """SELECT query.source_document, query.rank, other.rank, query.signature, other.signature
+           FROM pair JOIN signed AS query ON query.name = pair.query
+           JOIN signed AS other ON other.name = pair.other"""
+    )
+    similar: set[str] = set()
+    for batch in pairs.to_arrow_reader(TOGETHER):
+        names, query_rank, other_rank, *columns = batch.columns
+        queries, others = (column.flatten().to_numpy().reshape(-1, PERMUTATIONS) for column in columns)
+        alike = pa.array(np.mean(queries == others, axis=1) >= threshold)
+        similar.update(names.filter(pc.and_(alike, pc.greater(query_rank, other_rank))).to_pylist())
+    return similar

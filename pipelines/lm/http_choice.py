@@ -1,0 +1,128 @@
+"""Read a completions server's answer to one prompt. Servers differ, and a wrong number looks like any other."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from pipelines.errors import LongtailError
+
+TOLERANCE = 0.5  # nats: how far two passes of a server may differ at one token, in whatever number format
+
+
+class Unable(LongtailError):
+    """The server refused a request as one that it can't do, or did something else."""
+
+
+class Token(msgspec.Struct):
+    token: str
+    logprob: float
+    top_logprobs: list[Token] = []
+
+
+class LogProbs(msgspec.Struct):
+    """Lists with an entry per token; empty where the server shows none.
+
+    Some servers, such as llama.cpp's, show all but `text_offset` in the form of the chat interface, as `content`.
+    """
+
+    tokens: list[str] | None = None  # the tokens' texts
+    token_logprobs: list[float | None] | None = None  # None for a text's first token
+    text_offset: list[int] | None = None  # the character at which the token begins
+    top_logprobs: list[dict[str, float] | None] | None = None  # the likeliest tokens at this position
+    content: list[Token] | None = None
+
+    def __post_init__(self) -> None:
+        if self.content and not self.tokens:
+            self.tokens = [token.token for token in self.content]
+            self.token_logprobs = [token.logprob for token in self.content]
+            self.top_logprobs = [{top.token: top.logprob for top in token.top_logprobs} for token in self.content]
+        for field in ("tokens", "token_logprobs", "text_offset", "top_logprobs"):
+            setattr(self, field, getattr(self, field) or [])
+
+
+class Choice(msgspec.Struct):
+    """A server's answer to one prompt: the generated text, and the tokens' log-probabilities if it shows them.
+
+    After a request with `echo`, both begin with the prompt's own.
+    """
+
+    text: str
+    logprobs: LogProbs | None = None
+
+    def __post_init__(self) -> None:
+        self.logprobs = self.logprobs or LogProbs()
+
+    def count_prompt_tokens(self, prompt: str, generated: int) -> int:
+        """How many of the tokens shown are those of `prompt`, where `generated` tokens after it were asked for."""
+        offsets = self.logprobs.text_offset
+        nothing_generated = offsets and offsets[-1] < len(prompt)
+        return max(0, len(self.logprobs.tokens) - (0 if nothing_generated else generated))
+
+    def prompt_log_probs(self, count: int, positions: np.ndarray, generated: int) -> np.ndarray:
+        """Log-probabilities, float32, of the tokens at `positions` of a prompt of `count` tokens.
+
+        Up to `generated` more tokens may follow the prompt. Raises Unable where the server does not show them.
+        """
+        values = np.array(self.logprobs.token_logprobs, np.float32)
+        tokens_shown = len(self.logprobs.tokens or values)
+        complete = len(values) > 0 and len(values) == tokens_shown and tokens_shown in (count, count + generated)
+        complete = complete and positions.max(initial=0) < count
+        values = values[:count]
+        if complete and 0 in positions and not np.isfinite(values[0]):
+            raise Unable(
+                "gives no log-probability of a text's first token; set the tokenizer in http to the model's own"
+            )
+        if not complete or not np.isfinite(values[positions]).all():
+            known = np.count_nonzero(np.isfinite(values[1:]))
+            expected = f"{known} log-probabilities where a prompt's tokens have {count - 1}"
+            raise Unable(f"gives {expected if known else 'no log-probabilities'} (echo with logprobs)")
+        return values[positions]
+
+    def token_starts(self, text: str, count: int) -> np.ndarray:
+        """The character of `text` at which each of its `count` tokens begins.
+
+        The first token may be one that the server puts before the text. Raises Unable where the answer does not show
+        the starts.
+        """
+        tokens, offsets = self.logprobs.tokens[:count], self.logprobs.text_offset[:count]
+        ends = np.cumsum([0, *map(len, tokens)])
+        if text in ("".join(tokens), "".join(tokens[1:])):
+            return ends[:-1] - (ends[-1] - len(text))
+        widths = np.diff(offsets, append=len(text))  # 0: the token has no text, or begins inside a character
+        if len(offsets) == len(tokens) and (widths >= 0).all():
+            placed = zip(tokens, offsets, widths, strict=True)
+            if all(not width or is_piece(token) or text.startswith(token, start) for token, start, width in placed):
+                return np.array(offsets, np.int64)
+        raise Unable("does not show which tokens are the continuation's; set http.tokenizer to the model's own")
+
+    def likeliest(self) -> dict[str, float]:
+        """Text and log-probability of the tokens shown for the first position."""
+        return (self.logprobs.top_logprobs or [None])[0] or {}
+
+    def answer(self, stop: str) -> tuple[str, float]:
+        """The text up to `stop`, and the mean log-probability of the tokens that begin before it.
+
+        The mean is nan where the server shows no log-probabilities. Raises Unable where another token was likelier.
+        """
+        text, shown = self.text.split(stop, 1)[0], self.logprobs
+        if not (shown.tokens and shown.token_logprobs):
+            return text, float("nan" if text else "-inf")
+        log_probs = np.array(shown.token_logprobs, np.float64)
+        largest = np.array([max((tokens or {}).values(), default=-np.inf) for tokens in shown.top_logprobs])
+        if len(largest) == len(log_probs) and (largest - log_probs > TOLERANCE).any():
+            position = int((largest - log_probs).argmax())
+            raise Unable(
+                f"answers {shown.tokens[position]!r} where another token is likelier by "
+                f"{largest[position] - log_probs[position]:.1f} nats; switch its penalties off, there or in http.extra "
+                "(as repeat_penalty: 1.0)"
+            )
+        if not text:
+            return text, float("-inf")
+        starts = np.asarray(shown.text_offset or np.cumsum([0, *map(len, shown.tokens)])[:-1])
+        return text, float(log_probs[starts - starts[0] < len(text)].mean())
+
+
+def is_piece(token: str) -> bool:
+    """Whether the token is a part of a character. Servers write such tokens in different ways."""
+    return not token or "\ufffd" in token or token.startswith("bytes:")

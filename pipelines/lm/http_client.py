@@ -1,0 +1,239 @@
+"""Send prompts to a completions server: in batches, several requests at once, each answer paid for once and kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import requests
+from urllib3.exceptions import NewConnectionError
+
+from pipelines import params, web
+from pipelines.errors import LongtailError
+from pipelines.lm.http_choice import Choice, Unable
+from pipelines.lm.http_ledger import Ledger, Tokens
+
+TIMEOUT = (30, 600)  # seconds to connect and to answer
+ATTEMPTS = 8  # of one request; pauses double, to four minutes in all
+PROBE_ATTEMPTS = 3  # of a request that tries out the server
+POLL = 0.5  # seconds between two looks for an answer that another process asked for
+UNABLE = (400, 422, 501)  # status codes for what a server can't do
+
+Result = TypeVar("Result")
+
+
+class _Index(msgspec.Struct):
+    index: int
+
+
+class _Choices(msgspec.Struct):
+    choices: list[msgspec.Raw]
+
+
+class _TokensUsed(msgspec.Struct):
+    prompt_tokens: int
+    completion_tokens: int = 0
+
+
+class _Usage(msgspec.Struct):
+    usage: _TokensUsed
+
+
+class CompletionsClient(web.Client):
+    """The model `model` of the server in `settings`, called `name` in the params.
+
+    Answers and costs are kept in the folder `cache`.
+    """
+
+    def __init__(self, name: str, model: str, settings: params.LMServer, key: str | None, cache: Path) -> None:
+        super().__init__(settings.concurrency, TIMEOUT)
+        self.url = settings.url.rstrip("/") + "/completions"
+        self._name, self._model, self._settings, self._key = name, model, settings, key
+        self.session.auth = self._sign  # set even without a key: requests would look for one in ~/.netrc
+        self._ledger = Ledger(cache, name, model, settings)
+
+    @property
+    def usage(self) -> dict[str, float]:
+        """Requests, tokens and cost since this client was made."""
+        return dict(self._ledger.usage)
+
+    def ask(
+        self,
+        prompts: Sequence[str | Sequence[int]],
+        read: Callable[[int, Choice], Result],
+        *,
+        probe: bool = False,
+        **fields,
+    ) -> list[Result]:
+        """`read(i, choice)` of the server's answer to each prompt, in order. Prompts are texts or token ids.
+
+        `fields` are the request's other fields. An answer is kept once `read` accepts it, and is never asked for again.
+        If another process is asking for the same, its answer is waited for. `read` raises Unable for an answer to
+        something else. Raises LongtailError before a request that may pass `max_cost`, and with the server's own words
+        where it refuses; that is Unable where the server can't do this, or where a `probe` fails each time.
+        """
+        rows_of_key: dict[str, list[int]] = {}
+        for i, prompt in enumerate(prompts):
+            rows_of_key.setdefault(self._cache_key(prompt, fields), []).append(i)
+        results: dict[int, Result] = {}
+
+        def accept(key: str, raw: bytes) -> None:
+            choice = _decoded(raw, Choice, self.url)
+            try:
+                results.update((i, read(i, choice)) for i in rows_of_key[key])
+            except Unable as error:
+                raise Unable(f"{self.url}: {error}") from None
+
+        def read_kept(keys: Iterable[str]) -> list[str]:
+            """Read the answers that are kept; returns the keys without one."""
+            missing = []
+            for key in keys:
+                is_kept, raw = self._ledger.get(key)
+                if is_kept:
+                    accept(key, raw)
+                else:
+                    missing.append(key)
+            return missing
+
+        def request(keys: list[str]) -> list[str]:
+            """Ask for the answers, but for those that another process asks for; returns their keys."""
+            with self._ledger.claimed(keys) as claimed:
+                if asking := read_kept(claimed):  # an answer may have come in the meantime
+                    raws = self._request([prompts[rows_of_key[key][0]] for key in asking], probe, fields)
+                    good = {}
+                    try:
+                        for key, raw in zip(asking, raws, strict=True):
+                            accept(key, raw)
+                            good[key] = raw
+                    finally:  # answers before a bad one are paid for
+                        self._ledger.put(good)
+                return [key for key in keys if key not in claimed]
+
+        try:
+            missing, size = read_kept(rows_of_key), self._settings.batch_size
+            while missing:
+                batches = [missing[start : start + size] for start in range(0, len(missing), size)]
+                elsewhere = self.map(request, batches, self._name if len(batches) > 1 else None)
+                if missing := list(chain.from_iterable(elsewhere)):
+                    self.pause(POLL)
+                    missing = read_kept(missing)
+        except LongtailError:
+            self.restart()
+            raise
+        return [results[i] for i in range(len(prompts))]
+
+    def close(self) -> None:
+        super().close()
+        self._ledger.close()
+
+    def _cache_key(self, prompt: str | Sequence[int], fields: dict) -> str:
+        """A hash of the request for this prompt alone, without the server's key."""
+        body = json.dumps([self.url, self._body(prompt, fields)], sort_keys=True)
+        return hashlib.blake2b(body.encode(), digest_size=16).hexdigest()
+
+    def _body(self, prompt, fields: dict) -> dict:
+        return {"model": self._model, "prompt": prompt, "temperature": 0, **self._settings.extra, **fields}
+
+    def _request(self, prompts: list, probe: bool, fields: dict) -> list[bytes]:
+        """Send one request; returns the choice for each prompt, as JSON."""
+        answer = self._post(prompts, probe, fields)
+        choices = list(map(bytes, _decoded(answer.content, _Choices, self.url).choices))
+        used = _used(answer, Tokens(0, 0)).prompt
+        if used > self._settings.max_tokens * len(prompts):  # some servers read more than the model was trained on
+            raise LongtailError(
+                f"{self.url}: {used} tokens in {len(prompts)} prompts, where lm.{self._name}.http.max_tokens is "
+                f"{self._settings.max_tokens}; with its tokenizer set, prompts are cut"
+            )
+        if len(choices) != len(prompts):
+            raise Unable(f"{self.url}: {len(choices)} choices for {len(prompts)} prompts, expected one each")
+        return sorted(choices, key=lambda raw: _decoded(raw, _Index, self.url).index)
+
+    def _post(self, prompts: list, probe: bool, fields: dict) -> requests.Response:
+        """The server's answer. Raises Unable or LongtailError where it refuses, without the key in the message."""
+        statuses: list[int] = []
+        try:
+            answer = self.send(
+                "POST",
+                self.url,
+                json=self._body(prompts if len(prompts) > 1 else prompts[0], fields),  # some refuse a list of one
+                check=self._check,
+                attempts=PROBE_ATTEMPTS if probe else ATTEMPTS,
+                hooks={"response": lambda answer, **_: statuses.append(answer.status_code)},
+            )
+            if answer.status_code == 200:
+                return answer
+            kind = Unable if answer.status_code in UNABLE else LongtailError
+            hint = "; set LONGTAIL_API_KEY" if answer.status_code in (401, 403) else ""
+            raise kind(f"{web.refusal(answer, self.url)}{hint}")
+        except LongtailError as error:  # a server may repeat the key in its refusal
+            message = str(error).replace(self._key, "...") if self._key else str(error)
+            kind = Unable if probe and statuses[-1:] == [500] else type(error)  # some say 500 for what they can't do
+            raise kind(message) from None
+
+    def _check(self, body: bytes) -> None:
+        """Raise Again for JSON that was cut. A page that is not JSON at all comes from another kind of server."""
+        try:
+            msgspec.json.decode(body, type=msgspec.Raw)
+        except msgspec.DecodeError:
+            if body.lstrip()[:1] == b"{":
+                raise web.Again("the answer was cut") from None
+
+    def _once(self, method: str, url: str, **request) -> requests.Response:
+        """Make one attempt. It is entered in the ledger at its highest cost before, and at its real cost after."""
+        body = request["json"]
+        prompts = _prompts_of(body["prompt"])
+        most = Tokens(sum(map(max_tokens_of, prompts)), body["max_tokens"] * len(prompts))
+        number, wait = self._ledger.enter(most)
+        while number is None:
+            self.pause(wait)
+            self.go_on()
+            number, wait = self._ledger.enter(most)
+        try:
+            answer = super()._once(method, url, **request)
+        except requests.ConnectionError as error:
+            refused = isinstance(getattr(error.args[0], "reason", None), NewConnectionError)
+            if refused or isinstance(error, requests.ConnectTimeout):
+                self._ledger.correct(number, most, Tokens(0, 0))  # it never reached the server
+            raise
+        self._ledger.correct(number, most, _used(answer, most))
+        return answer
+
+    def _sign(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        if self._key:
+            request.headers["Authorization"] = f"Bearer {self._key}"
+        return request
+
+
+def _prompts_of(prompt: str | Sequence) -> Sequence[str | Sequence[int]]:
+    """The prompts in a request's field `prompt`: a single one stands there without a list around it."""
+    return prompt if isinstance(prompt, list) and not isinstance(prompt[0], int) else [prompt]
+
+
+def max_tokens_of(prompt: str | Sequence[int]) -> int:
+    """How many tokens a prompt has at most: one per byte of a text, and one that may begin it."""
+    return len(prompt.encode()) + 1 if isinstance(prompt, str) else len(prompt)
+
+
+def _used(answer: requests.Response, most: Tokens) -> Tokens:
+    """The tokens that an answer cost: none for a refusal, `most` where it does not say or was cut."""
+    if answer.status_code != 200:
+        return Tokens(0, 0)
+    try:
+        usage = msgspec.json.decode(answer.content, type=_Usage).usage
+    except msgspec.DecodeError:
+        return most
+    return Tokens(usage.prompt_tokens, usage.completion_tokens)
+
+
+def _decoded(raw: bytes, kind: type, url: str):
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.DecodeError as error:
+        raise LongtailError(
+            f"{url}: not the answer of a completions server ({error}), expected JSON with choices"
+        ) from None

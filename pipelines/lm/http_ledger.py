@@ -1,0 +1,121 @@
+"""The ledger of requests to language-model servers: kept answers, the cost so far, and the rate limits.
+
+All stages share one SQLite file. A request is entered before it is sent, at its highest cost, and corrected when the
+server says what it used. A request that was lost, or whose stage was killed, stays entered at its highest cost.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from pipelines import params
+from pipelines.errors import LongtailError
+from pipelines.web import Kept
+
+MINUTE = 60.0  # seconds
+TABLES = (
+    "CREATE TABLE IF NOT EXISTS spent "
+    "(model TEXT PRIMARY KEY, prompt_tokens INTEGER, completion_tokens INTEGER, cost REAL)",
+    "CREATE TABLE IF NOT EXISTS recent (id INTEGER PRIMARY KEY, model TEXT, at REAL, tokens INTEGER)",
+)
+
+
+class Tokens(NamedTuple):
+    prompt: int
+    completion: int
+
+
+class Ledger(Kept):
+    """The entries of one model, called `name` in the params and `model` on the server. All are kept in `folder`."""
+
+    def __init__(self, folder: Path, name: str, model: str, server: params.LMServer) -> None:
+        super().__init__(folder, math.inf)
+        self._name, self._model, self._server = name, f"{server.url} {model}", server
+        self._claims = (folder / "claims").open("wb")
+        for table in TABLES:
+            self._db.execute(table)
+        self._db.execute("INSERT OR IGNORE INTO spent VALUES (?, 0, 0, 0.0)", (self._model,))
+        self.usage = {"lm_requests": 0.0, "lm_prompt_tokens": 0.0, "lm_completion_tokens": 0.0, "lm_cost": 0.0}
+
+    def enter(self, most: Tokens) -> tuple[int | None, float]:
+        """Enter a request that takes at most `most` tokens; returns its number and 0.
+
+        If it would pass a limit per minute, it is not entered: returns None and the seconds to wait. Raises
+        LongtailError where its cost may pass `max_cost`.
+        """
+        requests = self._server.requests_per_minute or math.inf
+        tokens = self._server.tokens_per_minute or math.inf
+        with self._writing():
+            now = time.time()
+            self._db.execute("DELETE FROM recent WHERE at < ?", (now - MINUTE,))
+            requests_before, tokens_before, first = self._db.execute(
+                "SELECT count(*), total(tokens), min(at) FROM recent WHERE model = ?", (self._model,)
+            ).fetchone()
+            too_many = requests_before >= requests or tokens_before + sum(most) > tokens
+            if requests_before and too_many:  # a request too large for a minute is sent alone
+                return None, max(0.01, first + MINUTE - now)
+            self._check_cost(most)
+            self._add(most, requests=1)
+            row = (self._model, now, sum(most))
+            return self._db.execute("INSERT INTO recent (model, at, tokens) VALUES (?, ?, ?)", row).lastrowid, 0.0
+
+    def correct(self, number: int, most: Tokens, used: Tokens) -> None:
+        """Change the entry `number` from `most` tokens to those that were `used`."""
+        with self._writing():
+            self._add(Tokens(used.prompt - most.prompt, used.completion - most.completion), requests=0)
+            self._db.execute("UPDATE recent SET tokens = ? WHERE id = ?", (sum(used), number))
+
+    @contextmanager
+    def claimed(self, keys: Sequence[str]) -> Iterator[list[str]]:
+        """Claim keys, so that of two processes with the same request one sends it; yields those that no other claimed.
+
+        A claim is a locked byte of a file. The claims of a killed process end with it.
+        """
+        offsets = {key: int(key[:15], 16) for key in keys}
+        claimed = [key for key in keys if self._lock_byte(offsets[key])]
+        try:
+            yield claimed
+        finally:
+            for key in claimed:
+                fcntl.lockf(self._claims, fcntl.LOCK_UN, 1, offsets[key])
+
+    def close(self) -> None:
+        super().close()
+        self._claims.close()
+
+    def _lock_byte(self, offset: int) -> bool:
+        """Lock the byte at `offset`; False where another process holds it."""
+        try:
+            fcntl.lockf(self._claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, offset)
+        except (BlockingIOError, PermissionError):  # systems raise one or the other
+            return False
+        return True
+
+    def _check_cost(self, most: Tokens) -> None:
+        limit = self._server.max_cost
+        (spent,) = self._db.execute("SELECT cost FROM spent WHERE model = ?", (self._model,)).fetchone()
+        if limit is not None and spent + self._cost(most) > limit:
+            raise LongtailError(
+                f"params.yaml: lm.{self._name}.http.max_cost is {limit:g}: {spent:.4g} are spent, and the next request "
+                f"may cost {self._cost(most):.4g}; raise it to go on, all answers so far are kept"
+            )
+
+    def _add(self, tokens: Tokens, requests: int) -> None:
+        added = (*tokens, self._cost(tokens))
+        self._db.execute(
+            "UPDATE spent SET prompt_tokens = prompt_tokens + ?, completion_tokens = completion_tokens + ?, "
+            "cost = cost + ? WHERE model = ?",
+            (*added, self._model),
+        )
+        for name, value in zip(self.usage, (requests, *added), strict=True):
+            self.usage[name] += value
+
+    def _cost(self, tokens: Tokens) -> float:
+        server = self._server
+        return (tokens.prompt * server.prompt_price + tokens.completion * server.completion_price) / 1000

@@ -1,0 +1,111 @@
+"""Check which shortcuts give a model's own numbers: shared prefixes, cached decoding, padding.
+
+Architectures differ in how they know a token's position and in what they cache of earlier tokens. Where a shortcut does
+not fit a model, it gives other numbers and no error. So each shortcut is compared with plain forward passes over a
+fixed text when a model is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from pipelines.errors import LongtailError
+from pipelines.lm import prefixes
+from pipelines.lm.decode import Decoder
+from pipelines.lm.ragged import Ragged, padded
+from pipelines.lm.weights import TEXT, TOLERANCE
+
+TOKENS = 45  # of TEXT, at most
+SHORT = 5  # of these, a second text: in so short a text the effect of padding on a state has not worn off
+PREFIX = 2  # of these, read before the others
+SAME = 0.0005  # nats in fp32: mean absolute difference of a log-prob; bf16 and int8 may be TOLERANCE from fp32
+REFUSED = 0.002  # the same difference for padding, which no model can do without
+CANT = (ArithmeticError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError, RuntimeError)
+# what architectures raise where they can't do something
+
+LogProbPair = tuple[torch.Tensor, torch.Tensor]  # with the shortcut, and by a plain pass
+
+
+class ShortcutCheck:
+    """Compares shortcuts with plain passes of `model`, from `folder`, which reads `max_tokens` at once."""
+
+    @torch.inference_mode()
+    def __init__(self, model: PreTrainedModel, tokenizer, folder: Path, max_tokens: int) -> None:
+        """Raises LongtailError where the model can't read padded texts, or what follows a text changes it."""
+        ids = tokenizer(TEXT, verbose=False)["input_ids"][: min(TOKENS, max_tokens - 2)]
+        self._model, self._pad = model, tokenizer.pad_token_id or 0
+        self._ids = np.array(ids, np.int64)
+        self._targets = torch.tensor(ids, device=model.device)
+        self._format_error = 0.0 if model.dtype == torch.float32 else 2 * TOLERANCE
+        try:
+            self._plain = self._log_probs(model(input_ids=self._targets[None]).logits[0])
+            difference = self._difference(self._with_padding)
+        except CANT as error:
+            raise LongtailError(
+                f"{folder}: {type(model).__name__} can't read texts of two lengths together "
+                f"({type(error).__name__}: {' '.join(str(error).split())[:200]}); name another in lm"
+            ) from error
+        if not difference <= max(REFUSED, self._format_error):  # also where it is NaN
+            raise LongtailError(
+                f"{folder}: {type(model).__name__}, as it is configured, gives a text's tokens other log-probs where "
+                "something follows them, expected a causal language model; name another in lm"
+            )
+
+    def shared_prefixes(self) -> bool:
+        """Whether several texts can continue from a common beginning that was read once (see prefixes.Prefixes)."""
+        return self._agrees(self._after_prefix)
+
+    def cached_decoding(self, decoder: Decoder, *, gaps: bool) -> bool:
+        """Whether texts with padding on the left can be decoded with a cache.
+
+        With `gaps`, the padding stands between a beginning that was read before and the rest of the text.
+        """
+        return self._agrees(lambda: self._decoded(decoder, gaps))
+
+    def _agrees(self, shortcut: Callable[[], list[LogProbPair]]) -> bool:
+        try:
+            return self._difference(shortcut) <= max(SAME, self._format_error)
+        except CANT:
+            return False  # the model can't take this shortcut; it can do without, as __init__ found
+
+    @torch.inference_mode()
+    def _difference(self, shortcut: Callable[[], list[LogProbPair]]) -> float:
+        """The largest mean absolute difference of the pairs' log-probs; NaN where one is NaN."""
+        return torch.stack([torch.where(a == b, 0.0, (a - b).abs()).mean() for a, b in shortcut()]).max().item()
+
+    def _log_probs(self, logits: torch.Tensor) -> torch.Tensor:
+        """log p of every token of the text at each position, (positions, tokens). Other tokens may be impossible."""
+        return torch.log_softmax(logits.float(), dim=-1)[:, self._targets.to(logits.device)].to(self._targets.device)
+
+    def _with_padding(self) -> list[LogProbPair]:
+        """The short text and the whole text in one batch."""
+        logits = self._model(input_ids=self._both_texts(0)).logits
+        rows = logits[0, :SHORT], logits[1]
+        return [(self._log_probs(row), self._plain[: len(row)]) for row in rows]
+
+    def _after_prefix(self) -> list[LogProbPair]:
+        """The short text and the whole text after their first PREFIX tokens, which are read once."""
+        past = prefixes.Prefixes(self._model, self._targets[None, :PREFIX]).cache_for(torch.zeros(2, dtype=torch.int64))
+        logits = self._model(input_ids=self._both_texts(PREFIX), past_key_values=past, use_cache=True).logits
+        rows = logits[0, : SHORT - PREFIX], logits[1]
+        return [(self._log_probs(row), self._plain[PREFIX : PREFIX + len(row)]) for row in rows]
+
+    def _decoded(self, decoder: Decoder, gaps: bool) -> list[LogProbPair]:
+        """Two decoding steps, in which both texts get their last token."""
+        ends = np.array([SHORT, len(self._ids)])
+        texts = Ragged.of([self._ids[: end - 1] for end in ends])
+        held = decoder.hold(Ragged.of([self._ids[: PREFIX * gaps]]))
+        passes = decoder.passes(texts, held, np.zeros(2, np.int64))
+        first, second = next(passes), passes.send(self._targets[ends - 1])
+        steps = (first, ends - 2), (second, ends - 1)
+        return [(self._log_probs(logits), self._plain[positions]) for logits, positions in steps]
+
+    def _both_texts(self, start: int) -> torch.Tensor:
+        """Token ids of the short and the whole text from position `start` on, padded on the right."""
+        rows = Ragged.of([self._ids[start:SHORT], self._ids[start:]])
+        return torch.from_numpy(padded(rows, len(self._ids) - start, self._pad)[0]).to(self._model.device)

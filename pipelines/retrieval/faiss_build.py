@@ -1,0 +1,198 @@
+"""Building a FAISS index over a corpus's embeddings (REPLUG §3.1): inverted lists, or a graph of neighbours (HNSW).
+
+A killed build continues from its last whole shard and ends with the same bytes. So lists are not filled by FAISS, which
+adds one document after another; they are built in shards that processes make at the same time.
+"""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache, partial
+from pathlib import Path
+
+import faiss
+import numpy as np
+from tqdm import tqdm
+
+from pipelines import draws, params, shards
+from pipelines.pool import processes
+from pipelines.retrieval.embeddings import Embeddings
+from pipelines.retrieval.index_meta import fingerprint
+from pipelines.retrieval.index_plan import BITS, BLOCK, NEIGHBOURS, Plan
+
+SHARD = 131_072  # documents encoded between two points that a killed run can continue from
+GROUP = 256 << 20  # bytes of codes put into their lists at once
+ITERATIONS = 10  # of k-means for the lists
+GRAPH_PARTS = 16  # a growing graph is saved this often: eight times its final size is written in all
+LEAST_PART = 8 * BLOCK  # documents between two such saves
+
+
+def build_lists(plan: Plan, folder: Path, seed: int, compute: params.Compute, most: int, name: str) -> None:
+    """Write faiss.index with inverted lists over folder/embeddings to `folder`; with plan.sq8 also sq8.npy, scale.npy.
+
+    At most `most` processes make the shards, which are kept under `name` until everything is written.
+    """
+    key = shards.key_of(plan, seed, compute.threads, fingerprint(folder / "embeddings"))
+    faiss.omp_set_num_threads(compute.threads)
+    learnt = _learn(folder / "embeddings", plan, seed, f"{name}.learn", key)
+    ranges = [(start, min(start + SHARD, plan.count)) for start in range(0, plan.count, SHARD)]
+    with processes(compute, min(most, len(ranges))) as executor:
+        encode = partial(_encode, folder / "embeddings", learnt, plan)
+        encoded = shards.map_shards(f"{name}.encode", key, encode, ranges, executor)
+    faiss.write_index(_assemble(plan, learnt, encoded), str(folder / "faiss.index"))
+    if plan.sq8:
+        _write_sq8(plan, learnt, ranges, encoded, folder)
+    for part in ("learn", "encode"):
+        shards.forget(f"{name}.{part}", key)
+
+
+def build_graph(plan: Plan, folder: Path, seed: int, name: str) -> None:
+    """Write faiss.index with an HNSW graph over folder/embeddings to `folder`; unfinished graphs are kept under `name`.
+
+    One thread builds it: a document's neighbours are among those added before it, and the order in which several
+    threads add documents is left to chance.
+    """
+    faiss.omp_set_num_threads(1)
+    embeddings = Embeddings(folder / "embeddings")
+    key = shards.key_of(plan, seed, fingerprint(folder / "embeddings"))
+    saved = shards.SCRATCH / "shards" / f"{name}.graph-{key}" / "faiss.index"
+    if saved.exists():
+        index = faiss.read_index(str(saved))
+    else:
+        index = faiss.IndexHNSWSQ(plan.dim, faiss.ScalarQuantizer.QT_fp16, NEIGHBOURS, faiss.METRIC_INNER_PRODUCT)
+    part = max(LEAST_PART, plan.count // GRAPH_PARTS // BLOCK * BLOCK)
+    with tqdm(total=plan.count, initial=index.ntotal, desc=f"{name}.graph", unit="document", mininterval=2) as bar:
+        while (start := index.ntotal) < plan.count:
+            # draws each document's levels; seeded for each block, as a saved index does not hold the generator's state
+            draw = draws.generator(seed, "index graph", str(start))
+            index.hnsw.rng = faiss.RandomGenerator(int(draw.integers(1 << 31)))
+            index.add(embeddings.rows(start, start + BLOCK))
+            bar.update(index.ntotal - start)
+            if index.ntotal % part == 0:
+                with shards.atomic(saved) as temporary:
+                    faiss.write_index(index, str(temporary))
+    faiss.write_index(index, str(folder / "faiss.index"))
+    shards.forget(f"{name}.graph", key)
+
+
+def _learn(embeddings: Path, plan: Plan, seed: int, name: str, key: str) -> Path:
+    """Learn centroids and codes from a sample, and each dimension's scale, into a folder; returns the folder.
+
+    Each iteration of k-means is a shard of its own, as together they can take hours.
+    """
+    folder = shards.SCRATCH / "shards" / f"{name}-{key}"
+
+    @cache
+    def sample() -> np.ndarray:
+        drawn = draws.generator(seed, "index sample").choice(plan.count, plan.sample, replace=False, shuffle=False)
+        return Embeddings(embeddings).take(np.sort(drawn))
+
+    def step(number: int, path: Path) -> None:
+        index, centroids = _untrained(plan), None
+        if number:
+            centroids = np.fromfile(folder / f"{number - 1:06d}", np.float32)
+        if number < ITERATIONS:
+            _iterate(sample(), index, centroids).tofile(path)
+        else:
+            _write_learnt(sample(), index, centroids, path)
+
+    return shards.map_shards(name, key, step, range(ITERATIONS + 1))[-1]
+
+
+def _untrained(plan: Plan) -> faiss.IndexIVF:
+    quantizer = faiss.IndexFlatIP(plan.dim)
+    if plan.codes:
+        shape = (plan.dim, plan.nlist, plan.codes, BITS[plan.kind])
+        index = faiss.IndexIVFPQ(quantizer, *shape, faiss.METRIC_INNER_PRODUCT)
+        index.pq.cp.min_points_per_centroid = 1
+    else:
+        fp16 = faiss.ScalarQuantizer.QT_fp16
+        index = faiss.IndexIVFScalarQuantizer(quantizer, plan.dim, plan.nlist, fp16, faiss.METRIC_INNER_PRODUCT)
+    index.by_residual = False  # one table of partial scores serves all lists of a query; the recall is the same
+    index.cp.min_points_per_centroid = 1  # no warning about lists learnt from few documents
+    index.cp.niter = 1
+    return index
+
+
+def _iterate(sample: np.ndarray, index: faiss.IndexIVF, centroids: np.ndarray | None) -> np.ndarray:
+    """The lists' centroids (nlist * dim,) after one more iteration of k-means; `centroids` is None before the first."""
+    clustering = faiss.Clustering(index.d, index.nlist, index.cp)
+    if centroids is not None:
+        faiss.copy_array_to_vector(centroids, clustering.centroids)
+    clustering.train(sample, faiss.IndexFlatIP(index.d))
+    return faiss.vector_to_array(clustering.centroids)
+
+
+def _write_learnt(sample: np.ndarray, index: faiss.IndexIVF, centroids: np.ndarray, path: Path) -> None:
+    index.quantizer.add(centroids.reshape(index.nlist, index.d))
+    index.train(sample)  # learns the codes only: the lists have their centroids
+    path.mkdir()
+    faiss.write_index(index, str(path / "faiss.index"))
+    least, most = sample.min(0), sample.max(0)
+    np.save(path / "scale.npy", np.stack([least, np.maximum(most - least, 1e-12) / 255]))
+
+
+def _encode(embeddings: Path, learnt: Path, plan: Plan, positions: tuple[int, int], path: Path) -> None:
+    """Write the codes and positions of a range of documents, sorted by list, and where each list begins in them."""
+    faiss.omp_set_num_threads(1)
+    index, stored = _open_once(learnt), Embeddings(embeddings)
+    least, step = np.load(learnt / "scale.npy")
+    (start, stop), width = positions, index.coarse_code_size()
+    codes = np.empty((stop - start, index.sa_code_size()), np.uint8)
+    path.mkdir()
+    with (path / "sq8").open("wb") as file:
+        for first in range(start, stop, BLOCK):
+            vectors = stored.rows(first, min(first + BLOCK, stop))
+            codes[first - start : first - start + len(vectors)] = index.sa_encode(vectors)
+            if plan.sq8:
+                file.write(np.clip(np.rint((vectors - least) / step), 0, 255).astype(np.uint8))
+    list_bytes = np.zeros((len(codes), 4), np.uint8)  # the number of a document's list, the low byte first
+    list_bytes[:, :width] = codes[:, :width]
+    list_numbers = list_bytes.view("<u4")[:, 0]
+    order = np.argsort(list_numbers, kind="stable")
+    np.save(path / "bounds.npy", np.searchsorted(list_numbers[order], np.arange(plan.nlist + 1)))
+    np.save(path / "positions.npy", order + start)
+    np.save(path / "codes.npy", codes[order, width:])
+
+
+@lru_cache(maxsize=1)
+def _open_once(learnt: Path) -> faiss.Index:
+    """The index without documents, read once by a worker that encodes many shards."""
+    return faiss.read_index(str(learnt / "faiss.index"))
+
+
+def _assemble(plan: Plan, learnt: Path, encoded: list[Path]) -> faiss.Index:
+    """The index with the lists of all shards; a document's id is its position. Groups of lists are filled together."""
+    arrays = ("bounds", "positions", "codes")
+    parts = [[np.load(folder / f"{array}.npy", mmap_mode="r") for array in arrays] for folder in encoded]
+    sizes = np.sum([np.diff(bounds) for bounds, _, _ in parts], axis=0)
+    group = np.cumsum(sizes * parts[0][2].shape[1]) // GROUP
+    starts = np.flatnonzero(np.diff(group, prepend=-1))
+    filled = faiss.read_index(str(learnt / "faiss.index"))
+    whole = faiss.IndexIVFPQFastScan(filled) if plan.kind == "ivf" else filled
+    for first, last in zip(starts, np.append(starts[1:], plan.nlist), strict=True):
+        rows = [slice(bounds[first], bounds[last]) for bounds, _, _ in parts]
+        numbers = [np.repeat(np.arange(first, last), np.diff(bounds[first : last + 1])) for bounds, _, _ in parts]
+        order = np.argsort(np.concatenate(numbers), kind="stable")
+        positions, codes = (
+            np.concatenate([part[array][of_group] for part, of_group in zip(parts, rows, strict=True)])[order]
+            for array in (1, 2)
+        )
+        ends = np.cumsum(sizes[first:last])
+        for number, end, size in zip(range(first, last), ends.tolist(), sizes[first:last].tolist(), strict=True):
+            if size:
+                ids, entries = positions[end - size : end], codes[end - size : end]
+                filled.invlists.add_entries(number, size, faiss.swig_ptr(ids), faiss.swig_ptr(entries))
+        if whole is not filled:  # FAISS packs codes for fast scans in whole blocks; zeros fill the last of a list
+            whole.merge_from(faiss.IndexIVFPQFastScan(filled), 0)
+            filled.reset()
+    whole.ntotal = plan.count
+    return whole
+
+
+def _write_sq8(plan: Plan, learnt: Path, ranges: list[tuple[int, int]], encoded: list[Path], folder: Path) -> None:
+    """Write one byte per dimension of all documents to sq8.npy, a row each, and their scale to scale.npy."""
+    np.save(folder / "scale.npy", np.load(learnt / "scale.npy"))
+    joined = np.lib.format.open_memmap(folder / "sq8.npy", "w+", np.uint8, (plan.count, plan.dim))
+    for (start, stop), shard in zip(ranges, encoded, strict=True):
+        joined[start:stop] = np.fromfile(shard / "sq8", np.uint8).reshape(-1, plan.dim)
+    joined.flush()

@@ -1,0 +1,106 @@
+"""Choosing the kind of vector index for a corpus and a machine (REPLUG §3.1), by the memory that each kind takes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pipelines import params
+from pipelines.errors import LongtailError
+
+FLAT_UP_TO = 200_000  # documents; below this, `auto` compares a query with every document
+GIB = 2**30
+BASE = GIB  # the interpreter, its libraries and an encoder
+BLOCK = 16_384  # embeddings held in fp32 at once
+SUBS = (2, 4, 8, 16)  # dimensions that share a code of the product quantizer, the finest first
+BITS = {"ivf": 4, "ivf_pq": 8}  # bits of such a code
+NEIGHBOURS = 32  # of a document in the graph; twice as many on its lowest level
+MOST_LISTS = 65_536  # with more lists, finding the right ones takes longer than searching them
+PER_LIST = 64  # documents of the training sample
+
+
+class Plan(NamedTuple):
+    kind: str
+    count: int  # documents
+    dim: int
+    nlist: int  # inverted lists; 0: none
+    sample: int  # documents that centroids and codes are learnt from
+    codes: int  # product quantizer codes of a document; 0: the embedding itself is stored
+    sq8: bool  # candidates are first compared by one byte per dimension, then by embeddings
+    memory: int  # bytes that building or searching takes, at most
+    reason: str
+
+
+def choose(count: int, dim: int, settings: params.Index) -> Plan:
+    """Plan an index of the kind that `settings` name; for `auto`, of one that fits. Null settings are calculated.
+
+    Raises LongtailError if the index does not fit `index.memory_gb`, or the kind needs more documents.
+    """
+    limit = int(settings.memory_gb * GIB)
+    auto = settings.kind == "auto"
+    kind = ("flat" if count < FLAT_UP_TO else "ivf") if auto else settings.kind
+    least = 2 ** BITS.get(kind, 0)
+    if count < least:
+        raise LongtailError(
+            f"params.yaml: index.kind {kind} learns {least} codes, expected as many documents, found {count:,}; "
+            "use flat, or auto"
+        )
+    plans = [_plan(kind, count, dim, codes, settings) for codes in _code_counts(kind, dim)]
+    plan = next((plan for plan in plans if plan.memory <= limit), plans[-1])
+    if plan.memory > limit:
+        raise LongtailError(
+            f"params.yaml: index.kind {settings.kind} over {count:,} documents of {dim} dimensions takes "
+            f"{plan.memory / GIB:.1f} GiB, expected at most index.memory_gb, {settings.memory_gb:g}; "
+            f"raise it, or use {'a smaller encoder' if auto else 'auto'}"
+        )
+    embeddings = 2 * count * dim
+    sq8 = bool(plan.codes) and plan.memory + embeddings > limit >= plan.memory + count * dim
+    plan = plan._replace(sq8=sq8, memory=plan.memory + count * dim * sq8)
+    return plan._replace(reason=_reason(plan, settings))
+
+
+def encoding_processes(plan: Plan, settings: params.Index) -> int:
+    """How many processes can encode documents at the same time within `index.memory_gb`."""
+    each = BASE // 2 + 4 * plan.nlist * plan.dim + 16 * BLOCK * plan.dim
+    return max(1, int(settings.memory_gb * GIB) // each)
+
+
+def _code_counts(kind: str, dim: int) -> list[int]:
+    """How many codes a document may have, the most first; each is a divisor of `dim`."""
+    if kind not in BITS:
+        return [0]
+    limits = [max(1, dim // sub * 4 // BITS[kind]) for sub in SUBS]
+    return sorted({max(n for n in range(1, limit + 1) if dim % n == 0) for limit in limits}, reverse=True)
+
+
+def _plan(kind: str, count: int, dim: int, codes: int, settings: params.Index) -> Plan:
+    nlist = sample = 0
+    if kind.startswith("ivf"):
+        nlist = min(settings.nlist or min(int(4 * count**0.5), MOST_LISTS, count // 39), count) or 1
+        room = (settings.memory_gb * GIB - BASE - 4 * nlist * dim) / (8 * dim)
+        wanted = settings.training_sample or min(max(PER_LIST * nlist, 10_000), int(room))
+        sample = min(max(wanted, nlist, 2 ** BITS.get(kind, 0)), count)
+    bytes_per_document = {
+        "flat": 0,
+        "ivf": (codes + 1) // 2 + 8,  # the codes, and a position
+        "ivf_pq": codes + 8,
+        "ivf_flat": 2 * dim + 8,
+        "hnsw": 2 * dim + 8 * NEIGHBOURS + 16,
+    }[kind]
+    centroids, block = 4 * nlist * dim, 4 * BLOCK * dim
+    learning = 8 * sample * dim + centroids  # the sample twice, as it is read and as it is used; no lists yet
+    searching = bytes_per_document * count + centroids + 4 * block
+    return Plan(kind, count, dim, nlist, sample, codes, False, BASE + max(learning, searching), "")
+
+
+def _reason(plan: Plan, settings: params.Index) -> str:
+    """The plan in one line, for the log and meta.json."""
+    line = f"{plan.kind}: {plan.count:,} documents of {plan.dim} dimensions"
+    if plan.kind == "flat":
+        return f"{line}, {f'fewer than {FLAT_UP_TO:,}' if settings.kind == 'auto' else 'as asked'}: all are compared"
+    line += f", {plan.memory / GIB:.1f} GiB of index.memory_gb {settings.memory_gb:g}"
+    if plan.nlist:
+        line += f", {plan.nlist:,} lists"
+    if plan.codes:
+        line += f", {plan.codes} codes of {BITS[plan.kind]} bits"
+        line += f", refined by {'bytes and then by ' if plan.sq8 else ''}embeddings"
+    return line

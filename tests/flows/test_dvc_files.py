@@ -1,0 +1,198 @@
+"""A DVC killed while it writes dvc.lock or its rwlock does not stop the next one."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from flows import dvc_files
+from pipelines import shards
+
+DVC_YAML = {"stages": {name: {"cmd": f"echo {name} > {name}", "deps": ["in"], "outs": [name]} for name in "abc"}}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> Path:
+    """A DVC project in which every stage has run."""
+    folder = tmp_path_factory.mktemp("built")
+    (folder / "dvc.yaml").write_text(yaml.safe_dump(DVC_YAML))
+    (folder / "in").touch()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert dvc("init", "-q", "--no-scm").returncode == 0
+        assert dvc("repro", "-q").returncode == 0
+    return folder
+
+
+@pytest.fixture
+def project(built, tmp_path, monkeypatch) -> Path:
+    """A copy of it, as the working folder."""
+    folder = shutil.copytree(built, tmp_path / "project")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def dvc(*words: str) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-m", "dvc", *words], capture_output=True, text=True)
+
+
+def git(*words: str) -> None:
+    subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@example.org", *words], check=True)
+
+
+def killed_half_way(*words: str, function: str) -> None:
+    """Run DVC, which is killed when `function`, a dumper of data to a stream, has written half."""
+    script = (
+        "import io, os, signal, sys\nimport dvc.cli, dvc.rwlock\nfrom dvc.utils.serialize import _yaml\n"
+        f"whole = {function}\n"
+        "def half(data, stream):\n"
+        "    text = io.StringIO()\n"
+        "    whole(data, text)\n"
+        "    stream.write(text.getvalue()[: len(text.getvalue()) // 2])\n"
+        "    stream.flush()\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"{function} = half\ndvc.cli.main(sys.argv[1:])\n"
+    )
+    assert subprocess.run([sys.executable, "-c", script, *words]).returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("function", ["_yaml._dump", "dvc.rwlock.json.dump"])
+def test_a_dvc_killed_while_it_writes_stops_the_next_one_until_its_file_is_mended(project, function):
+    dvc_files.keep(project)
+    before = Path("dvc.lock").read_text()
+    killed_half_way("repro", "--force", "--single-item", "b", function=function)
+    assert dvc("status", "-q").returncode != 0
+    dvc_files.mend(project)
+    assert Path("dvc.lock").read_text() == before
+    again = dvc("repro")
+    assert again.returncode == 0, again.stderr
+    assert "Running stage" not in again.stdout
+
+
+def test_the_first_dvc_lock_cut_goes_away_and_the_results_come_from_the_run_cache(project):
+    whole = Path("dvc.lock").read_text()
+    Path("dvc.lock").write_text(whole[:-40])
+    dvc_files.mend(project)
+    again = dvc("repro")
+    assert again.returncode == 0, again.stderr
+    assert "Running stage" not in again.stdout
+    assert Path("dvc.lock").read_text() == whole
+
+
+def test_wherever_dvc_lock_is_cut_its_copy_is_put_back(project):
+    whole = Path("dvc.lock").read_text()
+    dvc_files.keep(project)
+    for length in range(len(whole)):
+        assert dvc_files._is_cut(whole[:length], whole, project), whole[:length]
+    Path("dvc.lock").write_text("")
+    dvc_files.mend(project)
+    assert Path("dvc.lock").read_text() == whole
+
+
+def test_without_a_copy_the_committed_dvc_lock_is_put_back(project):
+    git("init", "-q")
+    git("add", "dvc.lock")
+    git("commit", "-qm", "ran")
+    whole = Path("dvc.lock").read_text()
+    Path("dvc.lock").write_text(whole[:-3])
+    dvc_files.mend(project)
+    assert Path("dvc.lock").read_text() == whole
+
+
+def test_an_earlier_commits_dvc_lock_with_fewer_stages_stays(project):
+    whole = yaml.safe_load(Path("dvc.lock").read_text())
+    dvc_files.keep(project)
+    del whole["stages"]["c"]
+    shorter = yaml.safe_dump(whole, sort_keys=False)
+    Path("dvc.lock").write_text(shorter)
+    git("init", "-q")
+    git("add", "dvc.lock")
+    git("commit", "-qm", "two stages")
+    dvc_files.mend(project)
+    assert Path("dvc.lock").read_text() == shorter
+    assert list(dvc_files.kept(project)) == ["a", "b"]
+
+
+def test_a_dvc_lock_with_gits_conflict_marks_is_left_to_a_person(project):
+    dvc_files.keep(project)
+    conflict = "schema: '2.0'\n<<<<<<< HEAD\nstages:\n=======\n>>>>>>> other\n"
+    Path("dvc.lock").write_text(conflict)
+    dvc_files.mend(project)
+    assert Path("dvc.lock").read_text() == conflict
+
+
+def test_a_cut_dvc_lock_is_not_kept(project):
+    stages = dvc_files.keep(project)
+    Path("dvc.lock").write_text(Path("dvc.lock").read_text()[:-3])
+    assert dvc_files.keep(project) == stages
+
+
+def rwlock(*pids: int) -> Path:
+    entries = {f"/data/{pid}": {"pid": pid, "cmd": "dvc repro"} for pid in pids}
+    dvc_files.RWLOCK.write_text(json.dumps({"write": entries, "read": {"/in": list(entries.values())}}))
+    return dvc_files.RWLOCK
+
+
+def test_a_rwlock_goes_when_no_process_that_it_names_is_alive(project):
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    lock = rwlock(ended.pid, os.getpid())
+    dvc_files.mend(project)
+    assert lock.exists()
+    rwlock(ended.pid)
+    dvc_files.mend(project)
+    assert not lock.exists()
+
+
+def test_a_process_that_got_the_number_of_a_dead_one_does_not_keep_a_rwlock(project):
+    lock = rwlock(os.getpid())
+    os.utime(lock, (1, 1))
+    dvc_files.mend(project)
+    assert not lock.exists()
+
+
+@pytest.mark.parametrize("text", ["", '{"write": ', "[]", '{"read": {"/in": [{}]}}'])
+def test_a_rwlock_that_dvc_can_not_read_goes(project, text):
+    dvc_files.RWLOCK.write_text(text)
+    dvc_files.mend(project)
+    assert not dvc_files.RWLOCK.exists()
+
+
+def test_nothing_is_mended_while_dvc_holds_its_lock(project, monkeypatch):
+    from dvc.repo import Repo
+
+    dvc_files.RWLOCK.write_text("half")
+    Path("dvc.lock").write_text("half")
+    script = "from pathlib import Path\nfrom flows import dvc_files\ndvc_files.mend(Path.cwd())"
+    monkeypatch.setenv("PYTHONPATH", str(Path(dvc_files.__file__).parents[1]))
+    with Repo(str(project)) as repo:
+        with repo.lock:
+            child = subprocess.Popen([sys.executable, "-c", script])
+            with pytest.raises(subprocess.TimeoutExpired):
+                child.wait(4)
+            assert Path("dvc.lock").read_text() == dvc_files.RWLOCK.read_text() == "half"
+        assert child.wait(60) == 0
+    assert not dvc_files.RWLOCK.exists()
+
+
+def test_a_reader_of_params_is_told_whether_their_values_are_those_of_its_last_run(tmp_path):
+    code = Path("data/code.json")
+    shards.write_json(tmp_path / code, {"stage": {"fetch": "1", "chunk": "2"}})
+    locked = {"params": {str(code): {"stage.fetch": "1"}}, "deps": [{"path": "data/raw/dumps"}]}
+    (tmp_path / dvc_files.COPY).parent.mkdir()
+    (tmp_path / dvc_files.COPY).write_text(yaml.safe_dump({"stages": {"fetch": locked}}))
+    assert dvc_files.reads_same_params(tmp_path, "fetch", [code, Path("data/other")])
+    assert not dvc_files.reads_same_params(tmp_path, "fetch", [code, Path("data/raw")]), (
+        "it reads a file in that folder"
+    )
+    for values in ({"stage": {"fetch": "3"}}, {"stage": "none"}):
+        shards.write_json(tmp_path / code, values)
+        assert not dvc_files.reads_same_params(tmp_path, "fetch", [code])

@@ -1,0 +1,169 @@
+"""Requests to a language model's server: the right answer after every fault, in order, and each paid for once."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_models
+from completions_server import LATE, NOTHING, Completions, settings
+from wikimedia_server import Fault, busy
+
+from pipelines import web
+from pipelines.errors import LongtailError
+from pipelines.lm import http_client
+from pipelines.lm.http_model import HttpModel
+from pipelines.lm.language_model import Prompt
+from pipelines.lm.local import LocalModel
+
+SHORT = [Prompt(text) for text in tiny_models.words(30, 5, at_most=12)]
+CONTINUATIONS = [f" {text}" for text in tiny_models.words(30, 6, at_most=10)]
+CUT = b'{"choices": [{"index": 0, "text": '
+
+Open = Callable[..., HttpModel]
+
+
+def test_many_requests_go_at_once_and_come_in_order(opened: Open, local: LocalModel, server: Completions) -> None:
+    lm = opened(batch_size=2, concurrency=5)
+    server.hold = 0.01
+    prompts = [SHORT[i % 20] for i in range(30)]
+    generations = lm.generate(prompts, 2)
+    assert [made.text for made in generations] == [made.text for made in local.generate(prompts, 2)]
+    assert server.most == 5
+    assert max(server.paid.values()) == 1, "the same prompt twice is asked once"
+
+
+@pytest.mark.parametrize(
+    ("fault", "paid"),
+    [
+        (busy(), False),
+        (Fault(500, b"oops"), False),
+        (Fault(503, b"busy"), False),
+        (Fault(sent=NOTHING), True),
+        (Fault(sent=0), True),
+        (Fault(sent=40), True),
+        (Fault(length=10**6), True),
+        (Fault(body=CUT), True),
+    ],
+    ids=str,
+)
+def test_after_a_fault_the_right_answer_comes_and_the_cost_counts(
+    opened: Open, local: LocalModel, server: Completions, cost: Callable[[], float], fault: Fault, paid: bool
+) -> None:
+    lm = opened(prompt_price=1.0, completion_price=2.0, batch_size=30)
+    before = cost()
+    server.faults = [fault]
+    log_probs = lm.score(SHORT, CONTINUATIONS).log_probs
+    for mine, theirs in zip(local.score(SHORT, CONTINUATIONS).log_probs, log_probs, strict=True):
+        np.testing.assert_allclose(theirs, mine, atol=1e-4)
+    once = sum(len(prompt) for prompt in server.requests[-1]["prompt"]) / 1000
+    assert cost() - before == pytest.approx(once * (2 if paid else 1))  # a lost answer counts at its most
+    assert lm.usage["lm_cost"] == pytest.approx(cost())
+
+
+def test_an_answer_that_does_not_come_is_asked_for_again(
+    opened: Open, server: Completions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_client, "TIMEOUT", (5, 0.5))
+    lm = opened()
+    server.faults = [Fault(sent=LATE)]
+    assert len(lm.generate(SHORT[:1], 1)) == 1
+    assert server.requests[-1] == server.requests[-2]
+
+
+def test_the_time_a_server_names_is_waited(opened: Open, server: Completions, monkeypatch: pytest.MonkeyPatch) -> None:
+    lm, pauses = opened(), []
+    monkeypatch.setattr(web.Client, "pause", lambda _, seconds: pauses.append(round(seconds)))
+    server.faults = [busy("40")]
+    lm.generate(SHORT[:1], 2)
+    assert pauses == [40]
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (Fault(body=b"<html>welcome</html>"), "not the answer of a completions server"),
+        (Fault(body=b'{"error": "no"}'), "not the answer of a completions server"),
+        (Fault(404, b"no such model"), "404 Not Found: no such model"),
+        (Fault(503, b"starting"), "503 Service Unavailable: starting; gave up after 3"),
+    ],
+    ids=str,
+)
+def test_what_is_no_completions_server_is_named(opened: Open, server: Completions, fault: Fault, message: str) -> None:
+    server.faults = [fault] * 3
+    with pytest.raises(LongtailError, match=rf"http://127\.0\.0\.1:\d+/v1/completions: .*{message}"):
+        opened()
+
+
+def test_a_server_that_is_not_there_costs_nothing(tiny: Path, tmp_path: Path, cost: Callable[[], float]) -> None:
+    nowhere = settings("http://127.0.0.1:9/v1", tiny, prompt_price=1.0, max_cost=1.0)
+    with pytest.raises(LongtailError, match="no connection"):
+        HttpModel(tiny, nowhere, None, tmp_path / "cache")
+    assert cost() == 0
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from pipelines import params
+from pipelines.lm.http_model import HttpModel
+from pipelines.lm.language_model import Prompt
+lm = HttpModel(Path("served"), params.LM.model_validate_json(sys.argv[1]), None, Path(sys.argv[2]))
+generations = lm.generate([Prompt(text) for text in sys.argv[3:]], 3)
+sys.stdout.write("|".join(made.text for made in generations))
+"""
+
+
+def test_killed_and_restarted_twice_at_once_no_request_is_paid_twice(
+    server: Completions, local: LocalModel, tmp_path: Path, root: Path
+) -> None:
+    texts = [p.context for p in SHORT]
+    served = settings(server.url, batch_size=2, concurrency=3).model_dump_json()
+    command = [sys.executable, "-c", SCRIPT, served, str(tmp_path / "cache"), *texts]
+    probes = 2  # of prompts, two of them, and of scoring
+    server.stalls_after = probes + 7  # then so many batches
+    with subprocess.Popen(command, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while len(server.requests) < probes + 7 + 3:  # once all three wait, the answers before are kept
+            assert process.poll() is None
+            time.sleep(0.01)
+        os.kill(process.pid, signal.SIGKILL)
+    server.stalls_after = None
+    assert len(server.paid) == 3 + 14
+    server.hold = 0.2  # so that both ask at once
+    both = [subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    for process in both:
+        said, _ = process.communicate()
+        assert said.split("|") == [made.text for made in local.generate(SHORT, 3)]
+    assert len(server.paid) == 3 + len(set(texts))
+    assert set(server.paid.values()) == {1}
+
+
+def test_the_key_goes_to_the_server_and_nowhere_else(opened: Open, server: Completions, tmp_path: Path) -> None:
+    lm = opened(key="s3cret-key")
+    assert server.keys == {"Bearer s3cret-key"}
+    server.faults = [Fault(401, b"who is s3cret-key?")]
+    with pytest.raises(LongtailError, match=r"401 .*who is \.\.\.\?; set LONGTAIL_API_KEY$") as refusal:
+        lm.generate(SHORT, 2)
+    assert "s3cret" not in str(refusal.value)
+    lm.generate(SHORT, 2)
+    assert not any(b"s3cret" in file.read_bytes() for file in (tmp_path / "cache").iterdir())
+    opened(key="another").generate(SHORT, 2)
+    assert server.keys == {"Bearer s3cret-key"}, "the key is no part of what an answer is kept by"
+
+
+def test_the_good_answers_beside_a_bad_one_are_kept(opened: Open, server: Completions) -> None:
+    def read(i: int, choice) -> str:
+        if i == 2:
+            raise LongtailError("bad")
+        return choice.text
+
+    client, prompts = opened()._client, [p.context for p in SHORT[:4]]
+    with pytest.raises(LongtailError, match="bad"):
+        client.ask(prompts, read, max_tokens=1, logprobs=1)
+    client.ask(prompts, lambda _, choice: choice.text, max_tokens=1, logprobs=1)
+    assert server.requests[-1]["prompt"] == prompts[2:]

@@ -1,0 +1,33 @@
+"""Opening the language model that the params name: a folder of weights, or a server."""
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import tiny_models
+from completions_server import Completions, settings
+
+from pipelines import shards
+from pipelines.errors import LongtailError
+from pipelines.lm.open_lm import open_lm
+
+
+def test_a_local_model_opens_without_the_modules_for_servers(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_model", "http_client"):
+        monkeypatch.setitem(sys.modules, f"pipelines.lm.{name}", None)  # importing it fails
+    lm = tiny_models.trained_lm()
+    assert open_lm(tiny, lm, SimpleNamespace(device="cpu", threads=1), scoring=True).scores
+
+
+def test_a_stage_that_scores_learns_so_when_it_opens_the_server(
+    server: Completions, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "SCRATCH", tmp_path)
+    monkeypatch.setenv("LONGTAIL_API_KEY", "k")
+    server.echo = False
+    assert open_lm(tiny, settings(server.url), None).name == "tiny"
+    with pytest.raises(LongtailError, match="can't score"):
+        open_lm(tiny, settings(server.url), None, scoring=True)
+    assert server.keys == {"Bearer k"}
+    assert (tmp_path / "completions/answers.sqlite").is_file()

@@ -1,0 +1,108 @@
+"""Prompts as tokens: how a text begins, how a continuation is tokenised, and what is left of a prompt that is cut."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_models
+from completions_server import settings
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerFast
+
+from pipelines.lm.http_model import HttpModel
+from pipelines.lm.language_model import Prompt
+from pipelines.lm.token_prompts import PromptTokenizer
+
+
+@pytest.mark.parametrize(
+    ("like", "template", "bos", "eos", "first", "empty"),
+    [
+        ("GPT-2", "$A", "</s>", "</s>", [], [1]),
+        ("OPT", "</s> $A", "</s>", "</s>", [1], [1]),
+        ("BLOOM", "$A", "<s>", "</s>", [], [0]),
+        ("LLaMA", "<s> $A", "<s>", "</s>", [0], [0]),
+        ("T5", "$A </s>", None, "</s>", [], [1]),  # what it puts after a text is no part of a prompt
+    ],
+)
+def test_a_text_begins_as_the_tokenizer_begins_it(like, template, bos, eos, first, empty):
+    tokenizer = tiny_models.tokenizer()
+    specials = [("<s>", 0), ("</s>", 1)]
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(template, special_tokens=specials)
+    tokenizer.bos_token, tokenizer.eos_token = bos, eos
+    texts = PromptTokenizer(tokenizer, Path(like), like, 128)
+    plain = tokenizer("Mira Tosh", add_special_tokens=False)["input_ids"]
+    tokens = texts.prompts([Prompt("Mira Tosh"), Prompt("")], np.ones(2, np.int64))
+    assert tokens.tolist() == [first + plain, empty]
+
+
+@pytest.mark.parametrize("continuation", [" was born in Velm", "anna", ""])
+def test_a_continuation_has_no_space_but_its_own(continuation):
+    """SentencePiece, as LLaMA 1 and 2 have it, puts one before every text by itself."""
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer, bpe.decoder = pre_tokenizers.Metaspace(prepend_scheme="always"), decoders.Metaspace()
+    trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=["<s>", "</s>", "<pad>"])
+    bpe.train_from_iterator([*tiny_models.TEXT * 3, *["a\n\nb c\n\nd e\n\nf"] * 9], trainer)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, bos_token="<s>", eos_token="</s>", pad_token="<pad>")
+    texts = PromptTokenizer(tokenizer, Path("llama"), "llama", 128)
+    prompt = texts.prompts([Prompt("Mira Tosh")], np.ones(1, np.int64)).values.tolist()
+    merged = "\n\nA"  # one token with the line break that stands before the others
+    tokens, counts = (rows.tolist() for rows in texts.continuations([continuation, merged]))
+    assert prompt + tokens[0] == tokenizer("Mira Tosh" + continuation, add_special_tokens=False)["input_ids"]
+    assert tokens[1] == tokenizer(merged, add_special_tokens=False)["input_ids"]
+    assert [sum(row) for row in counts] == [len(continuation.encode()), len(merged.encode())]
+    assert tokenizer.convert_ids_to_tokens(texts.token_id(" Velm")) == "▁Velm"
+
+
+def prompts(n: int) -> list[Prompt]:
+    texts = [text.encode("ascii", "ignore").decode() for text in tiny_models.words(2 * n, seed=5, at_most=90)]
+    return [
+        Prompt(context, f"{document}\n\n" if i % 3 else "")
+        for i, (context, document) in enumerate(zip(texts[:n], texts[n:], strict=True))
+    ]
+
+
+def test_seen_text_is_that_of_the_tokens_that_are_left(local):
+    whole = prompts(60)
+    for max_tokens in (1, 40, 100):
+        seen = local.seen(whole, max_tokens)
+        tokens = local._texts.prompts(whole, [max_tokens] * len(whole))
+        decoded = [local.tokenizer.decode(ids[1:]) for ids in tokens.tolist()]
+        assert [prompt.document + prompt.context for prompt in seen] == decoded
+        cut = [seen_prompt != prompt for seen_prompt, prompt in zip(seen, whole, strict=True)]
+        assert any(cut)
+        assert not all(cut)
+        for seen_prompt, prompt in zip(seen, whole, strict=True):
+            assert prompt.document.startswith(seen_prompt.document)
+            assert prompt.context.endswith(seen_prompt.context)
+
+
+def test_a_cut_prompt_is_answered_as_the_text_that_is_left_of_it(local):
+    whole = prompts(40)
+    from_whole, from_seen = local.generate(whole, 20), local.generate(local.seen(whole, 20), 20)
+    agree = [a.text == b.text for a, b in zip(from_whole, from_seen, strict=True)]
+    assert sum(agree) >= 36  # tokens at a cut may be others than within the text
+
+
+def test_a_server_that_takes_texts_sees_all_and_one_that_takes_tokens_what_the_local_model_does(
+    tiny, server, local, tmp_path
+):
+    whole = prompts(20)
+    with_tokenizer = HttpModel(tiny, settings(server.url, tiny), None, tmp_path / "a")
+    assert with_tokenizer.seen(whole, 30) == local.seen(whole, 30) != whole
+    assert HttpModel(tiny, settings(server.url), None, tmp_path / "b").seen(whole, 30) == whole
+
+
+def test_new_tokens_are_counted_for_every_prompt_that_is_read(local, tiny, server, tmp_path):
+    """The stop string's included, the end token's not."""
+
+    whole = prompts(12)
+    for stop in ("\n", " "):
+        alone = local.generate(whole, 9, stop)
+        there = HttpModel(tiny, settings(server.url, tiny), None, tmp_path / f"c{len(stop)}{ord(stop)}").generate(
+            whole, 9, stop
+        )
+        assert [made.new_tokens for made in alone] == [made.new_tokens for made in there]
+        assert all(1 <= made.new_tokens <= 9 for made in alone)
+        same = local.generate_mixture([whole[0]] * 3, np.log([[0.5, 0.25, 0.25]]), 9, stop)[0]
+        assert same.new_tokens == 3 * alone[0].new_tokens
+    assert any(made.new_tokens < 9 for made in alone)

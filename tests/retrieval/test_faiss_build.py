@@ -1,0 +1,185 @@
+"""Lists built in shards are what FAISS builds at once; a killed build of lists or a graph ends with the same bytes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import faiss
+import numpy as np
+import pytest
+import vectors
+
+from pipelines.retrieval import faiss_build, index_plan
+
+COUNT = 3000
+DOCUMENTS = vectors.clustered(COUNT)
+BLOCK = 200  # documents added to a graph at once
+RUN = """
+import sys, time
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import vectors
+from pipelines.retrieval import faiss_build, index_plan
+if __name__ == "__main__":
+    faiss_build.SHARD = 100
+    real = faiss_build._encode
+    def slow(*args):
+        real(*args)
+        time.sleep(0.02)
+    faiss_build._encode = slow
+    plan = index_plan.choose(3000, vectors.DIM, vectors.settings("ivf", nlist=16))
+    faiss_build.build_lists(plan, Path("."), 0, vectors.compute(), 1, "index")
+"""
+
+
+@pytest.fixture(autouse=True)
+def work_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def build(folder, kind, workers=1, nlist=16, **changes):
+    plan = index_plan.choose(COUNT, vectors.DIM, vectors.settings(kind, nlist=nlist))._replace(**changes)
+    faiss_build.build_lists(plan, folder, 0, vectors.compute(workers), workers, "index")
+    return (folder / "faiss.index").read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["ivf", "ivf_pq", "ivf_flat"])
+def test_lists_are_those_that_faiss_builds_at_once(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(faiss_build, "SHARD", 999)
+    monkeypatch.setattr(faiss_build, "GROUP", 20_000)  # several groups of lists
+    folder = vectors.write(tmp_path / "index", DOCUMENTS)
+    learn, learnt = faiss_build._learn, []
+
+    def keep(*args):
+        path = learn(*args)
+        learnt.append(faiss.read_index(str(path / "faiss.index")))
+        return path
+
+    monkeypatch.setattr(faiss_build, "_learn", keep)
+    build(folder, kind, nlist=300)  # a list's number takes more than a byte
+    built = faiss.read_index(str(folder / "faiss.index"))
+    (expected,) = learnt
+    expected.add(DOCUMENTS.astype(np.float16).astype(np.float32))
+    if kind == "ivf":
+        expected = faiss.IndexIVFPQFastScan(expected)
+    for index in (built, expected):
+        index.nprobe = 16
+    assert built.ntotal == COUNT
+    assert type(built) is type(expected)
+    for ours, theirs in zip(built.search(DOCUMENTS[:50], 30), expected.search(DOCUMENTS[:50], 30), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_neither_shards_nor_processes_nor_groups_change_a_byte(tmp_path, monkeypatch):
+    whole = build(vectors.write(tmp_path / "a", DOCUMENTS), "ivf")
+    monkeypatch.setattr(faiss_build, "SHARD", 1000)
+    assert whole == build(vectors.write(tmp_path / "b", DOCUMENTS, shard=128), "ivf", workers=2)
+    monkeypatch.setattr(faiss_build, "SHARD", 77)
+    monkeypatch.setattr(faiss_build, "GROUP", 10_000)
+    assert whole == build(vectors.write(tmp_path / "c", DOCUMENTS), "ivf")
+    assert not list(Path(".longtail/shards").glob("*"))
+
+
+def test_a_killed_build_of_lists_goes_on_and_ends_with_the_same_bytes(tmp_path):
+    whole = build(vectors.write(tmp_path / "whole", DOCUMENTS), "ivf")
+    vectors.write(tmp_path / "killed", DOCUMENTS)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", RUN, str(Path(__file__).parent)]
+    process = subprocess.Popen(command, cwd=tmp_path / "killed", env=environment, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while len(_encoded(tmp_path / "killed")) < 3:
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert 3 <= len(_encoded(tmp_path / "killed")) < 30
+    assert subprocess.run(command, cwd=tmp_path / "killed", env=environment, capture_output=True).returncode == 0
+    assert (tmp_path / "killed/faiss.index").read_bytes() == whole
+
+
+def test_learning_that_is_killed_goes_on_from_its_last_iteration(tmp_path, monkeypatch):
+    whole = build(vectors.write(tmp_path / "whole", DOCUMENTS), "ivf")
+    folder = vectors.write(tmp_path / "killed", DOCUMENTS)
+    iterations = []
+
+    class Dying(faiss.Clustering):
+        def train(self, *args):
+            iterations.append(faiss.vector_to_array(self.centroids).any())
+            if len(iterations) == 4:
+                raise KeyboardInterrupt
+            super().train(*args)
+
+    monkeypatch.setattr(faiss_build.faiss, "Clustering", Dying)
+    with pytest.raises(KeyboardInterrupt):
+        build(folder, "ivf")
+    assert build(folder, "ivf") == whole
+    assert iterations == [
+        False,
+        *[True] * 10,
+    ]  # ten, of which the fourth twice; only the first starts without centroids
+    assert not list(Path(".longtail/shards").glob("*"))
+
+
+def _encoded(folder):
+    return [path for path in folder.glob(".longtail/shards/index.encode-*/*") if path.is_dir()]
+
+
+def test_bytes_stand_for_dimensions(tmp_path, monkeypatch):
+    monkeypatch.setattr(faiss_build, "SHARD", 999)
+    folder = vectors.write(tmp_path / "index", DOCUMENTS)
+    build(folder, "ivf", sq8=True, sample=200)  # some documents lie beyond the sample's extremes
+    least, step = np.load(folder / "scale.npy")
+    decoded = np.load(folder / "sq8.npy") * step + least
+    assert np.abs(decoded - np.clip(DOCUMENTS, least, least + 255 * step)).max() <= step.max()
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """A graph that grows by 200 documents, and is saved after every second time."""
+    monkeypatch.setattr(faiss_build, "BLOCK", BLOCK)
+    monkeypatch.setattr(faiss_build, "LEAST_PART", 2 * BLOCK)
+
+
+def build_graph(folder: Path, seed: int = 0) -> bytes:
+    plan = index_plan.choose(COUNT, vectors.DIM, vectors.settings("hnsw"))
+    faiss_build.build_graph(plan, folder, seed, "index")
+    return (folder / "faiss.index").read_bytes()
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_killed_build_of_a_graph_goes_on_and_ends_with_the_same_bytes(tmp_path, monkeypatch):
+    whole = build_graph(vectors.write(tmp_path / "whole", DOCUMENTS))
+    folder = vectors.write(tmp_path / "killed", DOCUMENTS, shard=900)
+    read, starts, dies_at = faiss_build.Embeddings.rows, [], [5 * BLOCK, 12 * BLOCK]
+
+    def dying(self, start, stop):
+        starts.append(start)
+        if dies_at and start == dies_at[0]:
+            raise KeyboardInterrupt(dies_at.pop(0))
+        return read(self, start, stop)
+
+    monkeypatch.setattr(faiss_build.Embeddings, "rows", dying)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            build_graph(folder)
+        assert not (folder / "faiss.index").exists()
+    assert build_graph(folder) == whole
+    again = [4, 5, 6, 7, 8, 9, 10, 11, 12, 12, 13, 14]  # from the last save, not from the beginning
+    assert starts == [BLOCK * n for n in (0, 1, 2, 3, 4, 5, *again)]
+    assert not list(Path(".longtail/shards").glob("*"))
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_levels_differ_from_block_to_block_and_with_the_seed(tmp_path):
+    folder = vectors.write(tmp_path / "index", DOCUMENTS)
+    whole = build_graph(folder)
+    assert build_graph(folder) == whole
+    levels = faiss.vector_to_array(faiss.read_index(str(folder / "faiss.index")).hnsw.levels)
+    blocks = levels.reshape(-1, BLOCK)
+    assert len({bytes(block) for block in blocks}) == len(blocks)
+    assert np.mean(levels > 1) == pytest.approx(1 / index_plan.NEIGHBOURS, rel=0.5)
+    assert build_graph(folder, seed=1) != whole
