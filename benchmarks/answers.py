@@ -1,13 +1,13 @@
-"""What an answer takes by each method, and what adaptive retrieval saves of it: seconds, tokens and cost a question.
+"""Seconds, tokens and cost of an answer by each method, and what adaptive retrieval saves of them.
 
     .venv/bin/python -m benchmarks.answers
     .venv/bin/python -m benchmarks.answers --dataset entityquestions --questions 200 --price 0.02
 
 Every model of `lms` answers the same questions of the finished run in data/ by every method, in one process, one method
-after another; opening models and indexes is not counted. "always" is retrieving for every question, "adaptive" only
-below the thresholds of data/adaptive/popularity/thresholds.json, else closed-book; its seconds are both methods' own, by the share
-of questions that each answers. A local model costs nothing: its cost is what a server would take for the same tokens
-at --price for 1,000 of them.
+after another. Opening models and indexes is not counted. The first columns are of retrieving for every question. The
+columns "adaptive" are of retrieving only below the thresholds of data/adaptive/popularity/thresholds.json, and answering
+closed-book otherwise; the seconds of both methods are weighed by the share of questions that each answers. A local
+model costs nothing, so its cost is what a server would take for the same tokens at --price for 1,000 of them.
 """
 
 from __future__ import annotations
@@ -35,24 +35,15 @@ DATA = Path("data").absolute()
 def answered(chosen, name: str, method: str, dataset: str, questions: pa.Table) -> tuple[pa.Table, float]:
     """The answers, ordered by question_id, and the seconds that they took after everything was opened."""
     from pipelines.lm.open_lm import open_lm
-    from pipelines.retrieval.retriever import open_retriever
 
-    docs = DATA / "corpus/wikipedia/docs.parquet"
-    settings, kind, source = chosen.lm[name], answer.INDEXES.get(method), None
+    settings = chosen.lm[name]
     lm = open_lm(DATA / "models/lm" / name, settings, chosen.compute)
-    if kind:
-        encoder = DATA.parent / answer.ENCODERS[kind] if kind in answer.ENCODERS else None
-        retriever = open_retriever(DATA / "index" / kind / "wikipedia", docs, encoder, chosen.retriever, chosen.compute)
-        source = passages.retrieved(retriever, docs, chosen.answer.replug_k if method in answer.ENSEMBLES else 1)
-    elif method == "genread":
-        source = passages.written(lm, chosen.answer.passage_tokens)
+    source = passages.open_source(method, lm, chosen, DATA)
     few = questions.filter(pa.array(np.array(questions["split"].to_pylist()) == "test")).slice(0, 8)
     for asked, key in ((few, "warm-up"), (questions, "measured")):
         start = time.perf_counter()
-        table = answer.answer(
-            asked, dataset, method, lm, source, chosen.answer, chosen.seed, key,
-            temperature=chosen.replug.temperature, server=settings.http,
-        )  # fmt: skip
+        setup = answer.Setup(dataset, method, lm, source, chosen.answer, chosen.replug, chosen.seed, key, settings.http)
+        table = answer.answer(asked, setup)
     return table, time.perf_counter() - start
 
 
@@ -86,7 +77,7 @@ def compare(chosen, name: str, dataset: str, price: float) -> list[str]:
 
 
 def _figures(table: pa.Table, price: float) -> dict[str, np.ndarray]:
-    """Of each question; tokens that a server does not show are nan."""
+    """Tokens, cost and correctness of each question; NaN if a server does not show its tokens."""
     prompt, new = (table[name].to_numpy().astype(float) for name in ("prompt_tokens", "new_tokens"))
     cost = table["cost"].to_numpy().astype(float)
     tokens = prompt + new
@@ -95,7 +86,7 @@ def _figures(table: pa.Table, price: float) -> dict[str, np.ndarray]:
 
 
 def _retrieves(cuts: dict[str, float | None], relation: str, popularity: int | None) -> bool:
-    """No threshold (null) means always, no popularity likewise: such a subject is anything but popular."""
+    """Whether a question retrieves: always if there is no threshold (null), or if the popularity is not known."""
     cut = cuts.get(relation)
     return cut is None or popularity is None or popularity < cut
 
@@ -106,7 +97,7 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=300)
     parser.add_argument("--price", type=float, default=0.02, help="of 1,000 tokens, for a local model's tokens")
     given = parser.parse_args()
-    chosen = params_file.load("seed", "compute", "lm", "lms", "retriever", "replug", "answer")
+    chosen = params_file.load("seed", "compute", "lm", "lms", "retriever", "replug", "answer", "parts")
     chosen.answer = chosen.answer.model_copy(update={"max_questions": given.questions})
     os.environ["OMP_NUM_THREADS"] = str(chosen.compute.threads)
     folder = Path(tempfile.mkdtemp())
@@ -118,7 +109,7 @@ def main() -> None:
     for name, lines in tables.items():
         print(
             f"\n{name}, {given.questions} questions of {given.dataset}, {chosen.answer.n_shots}-shot, ensembles of "
-            f"{chosen.answer.replug_k}, {chosen.compute.threads} thread(s); all a question\n"
+            f"{chosen.replug.top_k}, {chosen.compute.threads} thread(s); all a question\n"
         )
         print("\n".join(lines))
     print(

@@ -184,7 +184,7 @@ def ask(
     from pipelines.adaptive import ask
 
     question = question.encode(errors="replace").decode()  # no tokenizer takes an argument that is no UTF-8
-    params = params_file.load("seed", "lm", "lms", "compute", "retriever", "answer")
+    params = params_file.load("seed", "lm", "lms", "compute", "retriever", "answer", "parts")
     asked = ask.ask(question, lm or params.lms[0], retriever.value, params, subject=subject, data=Path("data"))
     if as_json:
         print(json.dumps(asdict(asked), ensure_ascii=False, indent=1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -79,3 +79,11 @@ def row_group_writer(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Tab
         yield add
         if held:
             file.write_table(pa.concat_tables(held))
+
+
+def mapped(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.Table:
+    """Record batches as a table in the file `path`; only the rows that are looked at come into memory."""
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return pa.ipc.open_file(pa.memory_map(str(path))).read_all()

@@ -318,17 +318,20 @@ class Logprobs(Section):
 
 
 class Replug(Section):
-    top_k: PositiveInt  # at most logprobs.top_k
+    """REPLUG's ensemble, for scored texts and for answers alike."""
+
+    top_k: PositiveInt  # documents in an ensemble; at most logprobs.top_k
     temperature: PositiveFloat  # of lambda, the softmax of the documents' similarities
-    mixture: Literal["token_mixture", "sequence_mixture"]  # of probabilities at each token, or of continuations
+    mixture: Literal["token_mixture", "sequence_mixture"]  # mixes probabilities of each next token, or of whole texts
+    vote: bool  # answers: true generates one with each document and elects one of them, the way for models on servers
 
 
 class Answer(Section):
     max_questions: PositiveInt  # per data set, drawn by hash
     n_shots: Annotated[int, Field(ge=0)]  # demonstrations before the question
     new_tokens: PositiveInt  # at most, of an answer
+    passages: PositiveInt  # bm25, dense, lsr: passages in a prompt, the best first
     passage_tokens: PositiveInt  # genread: of the passage that the language model writes itself, at most
-    replug_k: PositiveInt  # replug, replug_lsr: documents in the ensemble
 
 
 class Thresholds(Section):

@@ -1,6 +1,6 @@
-"""Deciding otherwise: where retrieving has its price, and by the language model's own doubt (REPLUG, limitations).
+"""Other ways to decide: if retrieving has a price, and by the language model's own doubt (REPLUG, limitations).
 
-Both on the very splits that the thresholds on popularity are judged on.
+Both are judged on the same splits as the thresholds on popularity.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from pipelines import params
 from pipelines.adaptive import held_out
 from pipelines.adaptive.pairs import Pairs
 
-PRICES = (0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)  # accuracy that retrieving once must earn
+PRICES = (0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)  # accuracy that one retrieval must earn
 
 
 def cost_curve(pairs: Pairs, train: np.ndarray, chosen: params.Thresholds, seed: int, resamples: int) -> list[dict]:
-    """Rows of costs.parquet: held-out accuracy, share retrieving and cost per question, as retrieving grows dearer.
+    """Rows of costs.parquet: held-out accuracy, share that retrieves and cost per question for each price.
 
-    The objective is accuracy - cost_weight x cost; the weights tried are PRICES over what retrieving costs more on
-    average. Empty where that is not known, or nothing.
+    The objective is accuracy - cost_weight x cost. Each weight is one of PRICES divided by the mean extra cost of
+    retrieving. There are no rows if that cost is not known or not positive.
     """
     extra = np.mean(pairs.augmented_cost - pairs.closed_cost)
     if not extra > 0:
@@ -39,11 +39,11 @@ def cost_curve(pairs: Pairs, train: np.ndarray, chosen: params.Thresholds, seed:
 
 
 def uncertainty(pairs: Pairs, train: np.ndarray, chosen: params.Thresholds, seed: int, resamples: int) -> dict:
-    """{"uncertainty": figures}: held-out accuracy where the popularity, the closed-book answer's probability or both
-    decide, by the search in use; empty where too few questions have such a probability.
+    """{"uncertainty": figures}: held-out accuracy if popularity, the closed-book answer's probability or both decide.
 
-    `difference` is uncertainty less popularity, `both_difference` both less the better of the two; `cost_…` the cost
-    per question: who asks the model first pays for its answer even where it then retrieves.
+    Thresholds are fitted by the search in use. The result is empty if too few questions have such a probability.
+    `difference` is uncertainty - popularity, `both_difference` is both - the better of the two, and `cost_...` is the
+    cost per question. Deciding by the answer's probability costs a closed-book answer even if it then retrieves.
     """
     known = np.isfinite(pairs.confidence)
     pairs, train = pairs.take(known), train[known]
@@ -53,7 +53,7 @@ def uncertainty(pairs: Pairs, train: np.ndarray, chosen: params.Thresholds, seed
     signals = {"popularity": pairs.popularity, "uncertainty": pairs.confidence, "both": both(pairs)}
     for name, signal in signals.items():
         order = np.lexsort((signal, pairs.relations))
-        # where the model was asked first, what its answer cost is spent either way
+        # If the model is asked first, its closed-book answer is paid for either way.
         spared = pairs.closed_cost if name == "popularity" else np.zeros_like(pairs.closed_cost)
         ordered = replace(pairs, signal=signal, closed_cost=spared).take(order)
         judged = held_out.judge(ordered, train[order], held_out.fit(ordered, train[order], chosen.search, chosen))
@@ -74,13 +74,11 @@ def uncertainty(pairs: Pairs, train: np.ndarray, chosen: params.Thresholds, seed
 
 
 def both(pairs: Pairs) -> np.ndarray:
-    """Popularity and confidence in one signal: their logarithms, each in standard deviations within the relation,
-    added; (n,).
-    """
+    """Popularity and confidence in one signal, (n,): the sum of their logarithms, each standardised by relation."""
     together = np.zeros(len(pairs.signal))
     for values in (pairs.popularity, pairs.confidence):
         logs = np.log(np.maximum(values, np.min(values[values > 0], initial=1.0)))
         for rows in pairs.members().values():
-            own = logs[rows] - logs[rows].mean()
-            together[rows] += own / max(own.std(), 1e-9)
+            centred = logs[rows] - logs[rows].mean()
+            together[rows] += centred / max(centred.std(), 1e-9)
     return np.exp(together)

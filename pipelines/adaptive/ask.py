@@ -14,13 +14,12 @@ import numpy as np
 
 from pipelines.adaptive import subjects
 from pipelines.adaptive.subjects import Reading
-from pipelines.answering import prompts
+from pipelines.answering import passages, prompts
 from pipelines.errors import LongtailError
 
 if TYPE_CHECKING:
     from pipelines.lm.language_model import LanguageModel, Prompt
 
-ENCODERS = {"bm25": None, "dense": "models/retriever", "lsr": "models/lsr"}  # below data/
 PLAIN = "popqa"  # whose demonstrations a question without a template gets
 LISTED = 10  # namesakes, on the terminal
 
@@ -34,6 +33,8 @@ class Decision:
 
 @dataclass(frozen=True)
 class Passage:
+    """What was read. Of several documents together it has the text of all, the rest is the best one's."""
+
     id: str
     title: str
     text: str
@@ -81,7 +82,7 @@ def ask(
 ) -> Asked:
     """Answer a question by the threshold of its relation, tuned for this language model and retriever.
 
-    `chosen` are params with the sections seed, lm, lms, compute, retriever and answer; `subject` is a Wikidata id, to
+    `chosen` are params with the sections seed, lm, lms, compute, retriever, answer and parts; `subject` is a Wikidata id, to
     choose among namesakes. Without relation, subject, popularity or threshold the passage is retrieved. Raises
     LongtailError for an empty question, an unknown language model or subject, and where a file is not there.
     """
@@ -98,30 +99,30 @@ def ask(
         name = reading.subject.name if reading.subject else reading.name
         asked = reading.template.asked.replace("{}", name)
     shots = _shots(asked, reading, chosen, data)
-    passages: list[Passage] = []
+    retrieved: list[Passage] = []
     if decision.retrieve:
-        passages = _search([asked, *(text for text, _ in shots)], retriever, chosen, data)
-    texts = [passage.text for passage in passages] or [None] * (1 + len(shots))
+        retrieved = _search([asked, *(text for text, _ in shots)], retriever, chosen, data)
+    texts = [passage.text for passage in retrieved] or [None] * (1 + len(shots))
     prompt = prompts.question_prompt(
         asked, texts[0], [(*shot, text) for shot, text in zip(shots, texts[1:], strict=True)]
     )
     model = open_lm(data / "models/lm" / lm, chosen.lm[lm], chosen.compute)
-    (made,) = model.generate([prompt], chosen.answer.new_tokens)
-    found = None
-    if passages and made.text and model.scores:
+    (generation,) = model.generate([prompt], chosen.answer.new_tokens)
+    attribution = None
+    if retrieved and generation.text and model.scores:
         closed_book = prompts.question_prompt(asked, None, [(*shot, None) for shot in shots])
-        found = attribute(model, closed_book, prompt, made.text)
+        attribution = attribute(model, closed_book, prompt, generation.text)
     return Asked(
         question=asked,
         lm=lm,
         retriever=retriever,
         reading=reading,
         decision=decision,
-        passage=passages[0] if passages else None,
-        answer=made.text.strip(),
-        mean_log_prob=made.mean_log_prob if math.isfinite(made.mean_log_prob) else None,
+        passage=retrieved[0] if retrieved else None,
+        answer=generation.text.strip(),
+        mean_log_prob=generation.mean_log_prob if math.isfinite(generation.mean_log_prob) else None,
         prompt_hash=prompts.prompt_hash(prompt),
-        attribution=found,
+        attribution=attribution,
     )
 
 
@@ -257,16 +258,10 @@ def _shots(asked: str, reading: Reading | None, chosen: SimpleNamespace, data: P
 
 
 def _search(texts: list[str], retriever: str, chosen: SimpleNamespace, data: Path) -> list[Passage]:
-    """The top passage of each text."""
-    from pipelines.retrieval import documents
-    from pipelines.retrieval.retriever import open_retriever
-
-    index, docs = data / "index" / retriever / "wikipedia", data / "corpus/wikipedia/docs.parquet"
+    """The passage of each text, as the evaluation reads it."""
+    index = data / "index" / retriever / chosen.parts.datastore
     if not index.is_dir():
         raise LongtailError(f"{index}: no such index; `longtail run` makes it")
-    encoder = ENCODERS[retriever] and data / ENCODERS[retriever]
-    opened = open_retriever(index, docs, encoder, chosen.retriever, chosen.compute)
-    positions, similarities = opened.search(texts, 1)
-    found = documents.read(docs, positions[:, 0])
-    columns = (*(values.tolist() for values in found), similarities[:, 0].tolist())
-    return [Passage(*one) for one in zip(*columns, strict=True)]
+    found = passages.open_source(retriever, None, chosen, data).find(texts)
+    columns = [found[name].to_pylist() for name in ("doc_ids", "titles", "texts", "similarities")]
+    return [Passage(*(values[0] for values in row)) for row in zip(*columns, strict=True)]

@@ -1,7 +1,7 @@
 """Thresholds fitted on one side of many splits and judged on the other (PopQA, section 6).
 
-A subject's questions all fall on the same side of a split. They share a popularity, a page and whatever the model knows
-of their subject, so that a subject on both sides would let a threshold be judged on what it was fitted to.
+A subject's questions all fall on the same side of a split. They share a popularity, a page and what the model knows
+about the subject, so a threshold with a subject on both sides would be judged on what it was fitted to.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class HeldOut:
     cuts: dict[str, np.ndarray]  # relation -> (splits,) thresholds
     table: dict[str, np.ndarray]  # column of splits.parquet -> (splits,)
     relations: dict[str, dict[str, np.ndarray]]  # relation -> accuracy of `adaptive` and share `retrieved`, (splits,)
-    retrieved: np.ndarray  # (n,) share of the splits holding the question out in which it retrieves; NaN if none does
+    retrieved: np.ndarray  # (n,) in which share of the splits that hold a question out it retrieves; NaN if none does
 
 
 def split_train(seed: int, subjects: np.ndarray, splits: int, train_share: float) -> np.ndarray:
@@ -40,20 +40,20 @@ def fit(pairs: Pairs, train: np.ndarray, search: str, chosen: params.Thresholds)
     """Each relation's threshold, fitted on each column of `train` (n, splits): relation -> (splits,)."""
     gains, members = pairs.gains(chosen.cost_weight), pairs.members()
     few = {relation for relation, rows in members.items() if rows.stop - rows.start < chosen.min_questions}
-    own = [(pairs.signal[rows], gains[rows], train[rows]) for rows in members.values()]
+    by_relation = [(pairs.signal[rows], gains[rows], train[rows]) for rows in members.values()]
     together = np.argsort(pairs.signal, kind="stable") if few or search == "shrunk" else []
     everything = pairs.signal[together], gains[together], train[together]
     if search == "shrunk":
         candidates = searches.quantile_cuts(everything[0], everything[2], chosen.quantiles)
-        best, pooled = searches.shrunk(own, candidates, chosen.pseudo_questions)
+        best, pooled = searches.shrunk(by_relation, candidates, chosen.pseudo_questions)
     else:
         find = {"exact": searches.exact, "bins": searches.bins}[search]
-        best, pooled = [find(*one) for one in own], find(*everything)
-    return {relation: pooled if relation in few else one for relation, one in zip(members, best, strict=True)}
+        best, pooled = [find(*questions) for questions in by_relation], find(*everything)
+    return {relation: pooled if relation in few else cuts for relation, cuts in zip(members, best, strict=True)}
 
 
 def judge(pairs: Pairs, train: np.ndarray, cuts: dict[str, np.ndarray]) -> HeldOut:
-    """Every policy on every split's held-out questions, given the thresholds fitted on its training side."""
+    """Every policy on the questions that each split holds out; its thresholds `cuts` were fitted on the others."""
     splits = train.shape[1]
     gains = pairs.gains(0.0)
     answers = np.stack([np.ones(len(gains)), pairs.closed, pairs.augmented, pairs.closed | pairs.augmented])
@@ -62,7 +62,7 @@ def judge(pairs: Pairs, train: np.ndarray, cuts: dict[str, np.ndarray]) -> HeldO
     for relation, rows in pairs.members().items():
         test = ~train[rows]
         below = pairs.signal[rows, None] < cuts[relation]
-        # float32 holds these counts exactly, and multiplies them fastest
+        # float32 holds these counts exactly and is the fastest to multiply
         retrieves = (below & test).astype(np.float32)
         held = test.astype(np.float32)
         asked, closed, augmented, either = answers[:, rows] @ held
@@ -81,14 +81,16 @@ def judge(pairs: Pairs, train: np.ndarray, cuts: dict[str, np.ndarray]) -> HeldO
         table = dict(zip(names, summed[:5] / summed[5], strict=True))
         table["train_adaptive"] = summed[6] / (len(gains) - summed[5])
         relations = {
-            relation: {"adaptive": own[0] / own[5], "retrieved": own[4] / own[5]} for relation, own in totals.items()
+            relation: {"adaptive": total[0] / total[5], "retrieved": total[4] / total[5]}
+            for relation, total in totals.items()
         }
     return HeldOut(cuts, table | {"test_questions": summed[5].astype(np.int64)}, relations, retrieved)
 
 
 def scores(pairs: Pairs, retrieved: np.ndarray) -> dict[str, np.ndarray]:
-    """Each question's mean rightness under every policy over the splits that hold it out, and `retrieved` itself; NaN
-    where none does.
+    """Each question's mean correctness under every policy over the splits that hold it out, and `retrieved` itself.
+
+    Values are NaN for a question that no split holds out.
     """
     return {
         "adaptive": pairs.closed + retrieved * pairs.gains(0.0),
@@ -102,9 +104,9 @@ def scores(pairs: Pairs, retrieved: np.ndarray) -> dict[str, np.ndarray]:
 def means(
     values: dict[Key, np.ndarray], subjects: np.ndarray, seed: int, resamples: int
 ) -> dict[Key, intervals.Interval]:
-    """The mean of each column (n,) over the questions known in all of them, with an interval over subjects.
+    """The mean of each column (n,) over the questions known in all columns, with an interval over subjects.
 
-    All columns, and all calls on the same questions, see the same resamples: they compare like with like.
+    All columns, and all calls on the same questions, use the same resamples, so they can be compared.
     """
     columns = np.stack([*values.values(), np.ones(len(subjects))], axis=1)
     held = np.isfinite(columns).all(axis=1)
@@ -117,11 +119,11 @@ def means(
 
 
 def summary(pairs: Pairs, judged: HeldOut, seed: int, resamples: int) -> dict[str, dict[str, float | None]]:
-    """One search's figures for the metrics file: means with intervals over questions, and over splits.
+    """One search's figures for the metrics file: means with intervals over questions and over splits.
 
-    `low` and `high` are a bootstrap over subjects (what other questions would have given, thresholds as fitted);
-    `splits_low`, `splits_high` and `sd` say how much the figure moves from split to split. `gain` is adaptive minus the
-    better of always and never, whichever that is over all held-out questions.
+    `low` and `high` are a bootstrap over subjects: what other questions would have given with the thresholds as fitted.
+    `splits_low`, `splits_high` and `sd` say how much the figure moves from split to split. `gain` is adaptive - the
+    better of always and never over all held-out questions.
     """
     better = "always" if np.nanmean(judged.table["always"] - judged.table["never"]) >= 0 else "never"
     columns, per_split = scores(pairs, judged.retrieved), dict(judged.table)

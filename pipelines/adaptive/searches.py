@@ -1,12 +1,13 @@
 """The three searches for a threshold per relation, over all splits at once (PopQA, section 6).
 
 A question whose signal (its subject's popularity, or how sure the language model is) lies below the threshold takes the
-retrieval-augmented answer, any other the closed-book one. So a threshold's gain over never retrieving is the sum of
-(augmented - closed-book) over the questions below it: a cumulative sum over questions in order of the signal. 0 stands
-for never retrieving, infinity for always. Of equally good cuts the lowest wins, which retrieves least.
+retrieval-augmented answer; any other question takes the closed-book answer. So a threshold's gain over never retrieving
+is the sum of (augmented - closed-book) over the questions below it: a cumulative sum over questions in order of the
+signal. The threshold 0 never retrieves, infinity always does. Of equally good cuts the lowest wins, which retrieves
+least.
 
-In all of them `signal` is (n,) ascending and not negative; `gains` (n,) is what retrieving gains each question; `train`
-(n, splits) says how often each split trains on it: bool for splits, counts for resamples.
+In all functions `signal` is (n,) ascending and not negative; `gains` (n,) is what retrieving gains each question;
+`train` (n, splits) says how often each split trains on it: bool for splits, counts for resamples.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 
 SEARCHES = ("exact", "bins", "shrunk")
-BINS = 10  # of the authors' notebook
+BINS = 10  # as in the authors' notebook
 
 
 def exact(signal: np.ndarray, gains: np.ndarray, train: np.ndarray) -> np.ndarray:
@@ -28,7 +29,7 @@ def exact(signal: np.ndarray, gains: np.ndarray, train: np.ndarray) -> np.ndarra
     gained = np.zeros((len(first) + 1, splits), dtype=gains.dtype)
     np.cumsum(np.add.reduceat(train * gains[:, None], first, axis=0), axis=0, out=gained[1:])
     best = np.argmax(gained, axis=0)
-    # a value that only held-out questions have is no cut: it stands for the next one that training questions have
+    # the cut is the next value that training questions have; a value that only held-out questions have is no cut
     above = (train > 0) & (np.arange(n)[:, None] >= np.append(first, n)[best])
     lowest = np.argmax(above, axis=0)
     cuts = np.where(above[lowest, np.arange(splits)], signal[lowest], np.inf)
@@ -36,8 +37,9 @@ def exact(signal: np.ndarray, gains: np.ndarray, train: np.ndarray) -> np.ndarra
 
 
 def bins(signal: np.ndarray, gains: np.ndarray, train: np.ndarray) -> np.ndarray:
-    """The best edge of 10 equal-width bins of the signal's logarithm, over train and test together, as in the authors'
-    notebook; (splits,) float64.
+    """The best edge of 10 equal-width bins of the signal's logarithm, (splits,) float64.
+
+    The bins are over training and held-out questions together, as in the authors' notebook.
     """
     n, splits = train.shape
     if not n:
@@ -46,55 +48,54 @@ def bins(signal: np.ndarray, gains: np.ndarray, train: np.ndarray) -> np.ndarray
     edges = np.histogram_bin_edges(logs, BINS)
     below = np.append(np.searchsorted(logs, edges[:-1]), n)  # questions below each edge; the last bin has its upper end
     gained = ((np.arange(n) < below[:, None]) * gains).astype(float) @ train.astype(float)
-    # rounding must not carry a question over the edge: the cut has on each side what the edge has in logarithms
+    # Rounding must not carry a question over an edge, so cuts are kept between the questions on both sides of it.
     least = np.nextafter(signal[below[1:-1] - 1], np.inf)
     inner = np.clip(np.exp(edges[1:-1]), least, np.append(signal, np.inf)[below[1:-1]])
     return np.concatenate([[0.0], inner, [np.inf]])[np.argmax(gained, axis=0)]
 
 
 def quantile_cuts(signal: np.ndarray, train: np.ndarray, quantiles: int) -> np.ndarray:
-    """Candidate cuts for `shrunk`: 0, the quantiles of the training questions' signals, infinity; (quantiles + 1,
-    splits).
+    """Candidate cuts for `shrunk`, (quantiles + 1, splits): 0, the quantiles of the training signals, infinity.
 
-    Here `signal` and `train` are those of all relations together.
+    `signal` and `train` are those of all relations together.
     """
     cuts = np.zeros((quantiles + 1, train.shape[1]))
     cuts[-1] = np.inf
     if len(signal):
         counts = np.ascontiguousarray(np.cumsum(train, axis=0, dtype=np.int32).T)
         steps = np.arange(1, quantiles) / quantiles
-        for split, counted in enumerate(counts):
-            cuts[1:-1, split] = signal[np.searchsorted(counted, counted[-1] * steps)]
+        for split, counts_of_split in enumerate(counts):
+            cuts[1:-1, split] = signal[np.searchsorted(counts_of_split, counts_of_split[-1] * steps)]
     return cuts
 
 
 def shrunk(
     relations: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], cuts: np.ndarray, pseudo_questions: float | None
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """The best cut on each relation's accuracy curve, shrunk towards the pooled one (empirical Bayes), and the best on
-    the pooled one; (splits,) float64 each.
+    """The best cut of each relation's shrunk accuracy curve, and of the pooled curve; (splits,) float64 each.
 
-    `relations` are (signal, gains, train) of each. The curve over `cuts` (candidates, splits) is (n * relation's +
-    pseudo_questions * pooled) / (n + pseudo_questions), of which the gain is what depends on the cut. None: as many
-    pseudo questions as the training questions themselves speak for (`prior_weight`).
+    `relations` are (signal, gains, train) of each relation. A relation's curve over `cuts` (candidates, splits) is
+    shrunk towards the pooled curve by empirical Bayes: (n * relation's + pseudo_questions * pooled) / (n +
+    pseudo_questions). Without `pseudo_questions` `prior_weight` estimates them from the training questions.
     """
-    gained = np.stack([gains_at(*own, cuts) for own in relations])
-    counts = np.stack([own[2].sum(axis=0) for own in relations]).astype(float)
+    gained = np.stack([gains_at(signal, gains, train, cuts) for signal, gains, train in relations])
+    counts = np.stack([train.sum(axis=0) for _, _, train in relations]).astype(float)
     pooled = gained.sum(axis=0) / np.maximum(counts.sum(axis=0), 1)
     if pseudo_questions is None:
         squared = np.stack([gains_at(signal, gains * gains, train, cuts) for signal, gains, train in relations])
         pseudo_questions = prior_weight(gained, squared, counts)
     best = np.argmax(gained + pseudo_questions * pooled, axis=1)
     together = np.argmax(pooled, axis=0)
-    return [_pick(cuts, own) for own in best], _pick(cuts, together)
+    return [_pick(cuts, candidates) for candidates in best], _pick(cuts, together)
 
 
 def prior_weight(gained: np.ndarray, squared: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """How many questions the pooled curve is worth beside a relation's own, (splits,): the variance of the gain within
-    relations over that of the relations' mean gains, by the method of moments, both summed over the candidates.
+    """How many questions of a relation the pooled curve is worth, (splits,).
 
-    `gained` and `squared` (relations, candidates, splits) are sums of the training questions' gains, and of the gains'
-    squares, below each cut; `counts` (relations, splits) the training questions.
+    This is the variance of the gain within relations, divided by the variance of the relations' mean gains. Both are
+    estimated by the method of moments and summed over the candidate cuts. `gained` and `squared` (relations,
+    candidates, splits) are the sums of the training questions' gains and squared gains below each cut; `counts`
+    (relations, splits) are the numbers of training questions.
     """
     n = counts[:, None]
     mean = gained / np.maximum(n, 1)
@@ -102,12 +103,12 @@ def prior_weight(gained: np.ndarray, squared: np.ndarray, counts: np.ndarray) ->
     within = (squared - n * mean**2).sum(axis=0) / np.maximum(np.maximum(n - 1, 0).sum(axis=0), 1)
     spread = (n * (mean - pooled) ** 2).sum(axis=0) - ((n > 0).sum(axis=0) - 1) * within
     between = spread / np.maximum(n.sum(axis=0) - (n**2).sum(axis=0) / np.maximum(n.sum(axis=0), 1), 1)
-    # relations that differ no more than by chance leave nothing but the pooled curve
+    # If relations differ no more than by chance, only the pooled curve is left.
     return np.minimum(within.sum(axis=0) / np.maximum(between.sum(axis=0), 1e-9), 1e6)
 
 
 def gains_at(signal: np.ndarray, gains: np.ndarray, train: np.ndarray, cuts: np.ndarray) -> np.ndarray:
-    """The sum of the training questions' gains below each cut: like `cuts`, (candidates, splits)."""
+    """The sum of the training questions' gains below each of `cuts`, (candidates, splits)."""
     below = np.zeros((len(signal) + 1, train.shape[1]), dtype=gains.dtype)
     np.cumsum(train * gains[:, None], axis=0, out=below[1:])
     return np.take_along_axis(below, np.searchsorted(signal, cuts), axis=0)

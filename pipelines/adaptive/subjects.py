@@ -108,7 +108,7 @@ def candidates(name: str, template: Template, data: Path, qid: str | None = None
     files = {
         "entities": data / "knowledge/triples/entities.parquet",
         "claims": data / "knowledge/wikidata/claims.parquet",
-        "questions": data / template.dataset / f"{template.dataset}.parquet",
+        "questions": data / "questions" / template.dataset / f"{template.dataset}.parquet",
     }
     for file in files.values():
         if not file.is_file():

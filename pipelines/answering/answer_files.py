@@ -1,22 +1,93 @@
-"""Which answers there are: files of predictions by language model and method, made here or brought in."""
+"""Files of answers, made here or brought in: which there are, and joined with the questions that they answer."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import duckdb
+import numpy as np
+
+from pipelines.errors import LongtailError
+
 METHODS = ("closed_book", "bm25", "dense", "lsr", "genread", "replug", "replug_lsr")
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Questions and their answers; arrays (n,), ordered by question id."""
+
+    ids: np.ndarray
+    relations: np.ndarray
+    subjects: np.ndarray
+    popularity: np.ndarray  # float64, NaN if not known
+    answers: dict[str, dict[str, np.ndarray]]  # method -> column -> float64, NaN if not known
 
 
 def sets(dataset: str, lms: Sequence[str], root: Path = Path("data")) -> dict[str, dict[str, Path]]:
     """Language model -> method -> its file of answers (answer.SCHEMA) to the questions of `dataset`.
 
-    First `lms` in their order (params.lms: the main one first), then the imported models by name; methods in the order
-    of METHODS. What has no file is left out.
+    First come `lms` in their order (params.lms: the main one first), then the imported models by name. Methods are in
+    the order of METHODS. What has no file is left out.
     """
     imported = root / "imported" / dataset
     elsewhere = sorted({file.parent.name for file in imported.glob("*/*.parquet")} - set(lms))
     folders = [(lm, root / "predictions" / dataset / lm) for lm in lms] + [(lm, imported / lm) for lm in elsewhere]
-    found = {lm: {method: folder / f"{method}.parquet" for method in METHODS} for lm, folder in folders}
-    there = {lm: {method: file for method, file in files.items() if file.is_file()} for lm, files in found.items()}
-    return {lm: files for lm, files in there.items() if files}
+    files = {lm: {method: folder / f"{method}.parquet" for method in METHODS} for lm, folder in folders}
+    existing = {lm: {method: file for method, file in own.items() if file.is_file()} for lm, own in files.items()}
+    return {lm: own for lm, own in existing.items() if own}
+
+
+def join(questions: Path, files: Mapping[str, Path], columns: Mapping[str, str]) -> Joined:
+    """Join a question set with the answers of each method by question id. Texts are no key: some occur twice.
+
+    `columns` are names and SQL expressions over the columns of answer.SCHEMA. Raises LongtailError naming a file and an
+    id that the file has twice, that it lacks although another file has it, or whose answer it does not judge.
+    """
+    chosen = ", ".join(f"CAST({expression} AS DOUBLE) AS {name}" for name, expression in columns.items())
+    answers = {
+        method: _read(f"SELECT question_id, correct IS NULL AS unjudged, {chosen} FROM read_parquet(?)", file)
+        for method, file in files.items()
+    }
+    asked = _read(
+        """SELECT question_id, relation, CAST(s_pop AS DOUBLE) AS popularity,
+                  coalesce(CAST(s_uri AS VARCHAR), subj, question_id) AS subject FROM read_parquet(?)""",
+        questions,
+    )
+    ids_of = {method: columns_of_method.pop("question_id") for method, columns_of_method in answers.items()}
+    first, ids = next(zip(files.values(), ids_of.values(), strict=True))
+    for method, file in files.items():
+        own = ids_of[method]
+        _refuse(set(ids) - set(own), f"{file}: lacks the id {{}} of {first}, expected the same questions")
+        _refuse(set(own) - set(ids), f"{first}: lacks the id {{}} of {file}, expected the same questions")
+        unjudged = own[answers[method].pop("unjudged")]
+        _refuse(unjudged, f"{file}: does not say whether the answer to the id {{}} is right, expected it of all")
+    _refuse(set(ids) - set(asked["question_id"]), f"{questions}: lacks the id {{}} of {first}, expected every question")
+    rows = np.searchsorted(asked["question_id"], ids)
+    relations, subjects, popularity = (asked[name][rows] for name in ("relation", "subject", "popularity"))
+    return Joined(ids, relations, subjects, popularity, answers)
+
+
+def _read(query: str, file: Path) -> dict[str, np.ndarray]:
+    """The columns of a query on a file, ordered by question id; numbers as floats with NaN for null, text as objects.
+
+    Raises LongtailError naming an id that the file has twice.
+    """
+    rows = duckdb.execute(f"{query} ORDER BY question_id", [str(file)]).fetchnumpy()
+    columns = {
+        name: np.ma.filled(values, np.nan) if values.dtype.kind == "f" else np.ma.getdata(values)
+        for name, values in rows.items()
+    }
+    ids = columns["question_id"]
+    _refuse(ids[1:][ids[1:] == ids[:-1]], f"{file}: has the id {{}} more than once, expected every id once")
+    return columns
+
+
+def _refuse(ids: Iterable[str], message: str) -> None:
+    """Raise LongtailError if there are ids, naming the first in the place of {} in the message."""
+    if len(distinct := sorted(set(ids))):
+        more = f" (and {len(distinct) - 1:,} more)" if len(distinct) > 1 else ""
+        raise LongtailError(
+            f"{message.format(f'{distinct[0]}{more}')}; run the stage `answer` or the import again, or repair the file"
+        )

@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
+from pipelines import shards
 from pipelines.answering import prompts
 
 if TYPE_CHECKING:
     from pipelines.lm.language_model import LanguageModel
     from pipelines.retrieval.retriever import Retriever
 
-# A row for each question; lists of k, the best passage first.
+INDEXES = {"bm25": "bm25", "dense": "dense", "lsr": "lsr", "replug": "dense", "replug_lsr": "lsr"}  # of each method
+ENCODERS = {"dense": Path("models/retriever"), "lsr": Path("models/lsr")}  # below data/
+ENSEMBLES = ("replug", "replug_lsr")
+# A row for each question; lists of k, the best passage first, each in a prompt of its own.
 SCHEMA = pa.schema(
     {
         "texts": pa.list_(pa.string()),
-        "doc_ids": pa.list_(pa.string()),  # this and the next two hold nulls where the LM wrote the passage
+        "doc_ids": pa.list_(pa.string()),  # null if the LM wrote the passage, as are titles and similarities
         "titles": pa.list_(pa.string()),
         "similarities": pa.list_(pa.float32()),
-        "prompt_tokens": pa.int32(),  # this and the next: what the LM was sent for the passage, and what it wrote
-        "new_tokens": pa.int32(),
+        "prompt_tokens": pa.int32(),  # that the LM was sent to write the passage
+        "new_tokens": pa.int32(),  # that the LM wrote for the passage
     }
 )
+CLOSED_BOOK = {"texts": [None], "prompt_tokens": 0, "new_tokens": 0}  # the row of a question without passages
 
 
 @dataclass(frozen=True)
@@ -37,16 +45,50 @@ class Source:
     written: bool  # by the LM: one prompt more a question
 
 
-def retrieved(retriever: Retriever, docs: Path, k: int) -> Source:
-    """The k best documents each; many questions at once, since reading documents passes over the whole of `docs`."""
+def open_source(method: str, lm: LanguageModel | None, chosen: SimpleNamespace, data: Path) -> Source | None:
+    """What finds the passages of a method; None for closed_book. `lm` is needed for genread only.
+
+    `chosen` are params with the sections compute, retriever, answer and parts, and replug for ensembles.
+    """
+    if method == "genread":
+        return written(lm, chosen.answer.passage_tokens)
+    if method not in INDEXES:
+        return None
+    from pipelines.retrieval.retriever import open_retriever
+
+    meta, docs = inputs(method, chosen, data)
+    encoder = data / ENCODERS[INDEXES[method]] if INDEXES[method] in ENCODERS else None
+    retriever = open_retriever(meta.parent, docs, encoder, chosen.retriever, chosen.compute)
+    if method in ENSEMBLES:
+        return retrieved(retriever, docs, chosen.replug.top_k, together=False)
+    return retrieved(retriever, docs, chosen.answer.passages, together=True)
+
+
+def inputs(method: str, chosen: SimpleNamespace, data: Path) -> list[Path]:
+    """The index's description and the documents that a method retrieves from; none for a method without a retriever."""
+    if method not in INDEXES:
+        return []
+    corpus = chosen.parts.datastore
+    return [data / f"index/{INDEXES[method]}/{corpus}/meta.json", data / f"corpus/{corpus}/docs.parquet"]
+
+
+def retrieved(retriever: Retriever, docs: Path, k: int, *, together: bool) -> Source:
+    """The k best documents of each question, each a passage of its own, or all `together` as one passage.
+
+    One passage has its documents best first, a blank line between, and the id, title and similarity of the best.
+    Questions are many at once, because reading documents passes over the whole of `docs`.
+    """
     from pipelines.retrieval import documents
 
     def find(texts: list[str]) -> pa.Table:
         positions, similarities = retriever.search(texts, k)
         found = documents.read(docs, positions)
+        columns = [found.texts, found.ids, found.titles, similarities]
+        if together:  # fewer than k documents leave empty places
+            joined = ["\n\n".join(row[places]) for row, places in zip(found.texts, positions >= 0, strict=True)]
+            columns = [np.array(joined, object)[:, None], *(values[:, :1] for values in columns[1:])]
         nothing = [0] * len(texts)
-        lists = [found.texts, found.ids, found.titles, similarities]
-        return pa.table([*(values.tolist() for values in lists), nothing, nothing], schema=SCHEMA)
+        return pa.table([*(values.tolist() for values in columns), nothing, nothing], schema=SCHEMA)
 
     return Source(find, at_once=4096, written=False)
 
@@ -55,9 +97,37 @@ def written(lm: LanguageModel, max_tokens: int) -> Source:
     """A passage of at most `max_tokens`, which ends with its first line, as published."""
 
     def find(texts: list[str]) -> pa.Table:
-        made = lm.generate([prompts.passage_prompt(text) for text in texts], max_tokens)
+        generations = lm.generate([prompts.passage_prompt(text) for text in texts], max_tokens)
+        passages = [[generation.text.strip()] for generation in generations]
         unknown = [[None]] * len(texts)
-        tokens = [[one.prompt_tokens for one in made], [one.new_tokens for one in made]]
-        return pa.table([[[one.text.strip()] for one in made], unknown, unknown, unknown, *tokens], schema=SCHEMA)
+        tokens = [[one.prompt_tokens for one in generations], [one.new_tokens for one in generations]]
+        return pa.table([passages, unknown, unknown, unknown, *tokens], schema=SCHEMA)
 
     return Source(find, at_once=256, written=True)
+
+
+class Lookup:
+    """The passages of all questions asked or shown. Many questions share a demonstration, so each is searched once.
+
+    Finished shards of the search stay under `name` and `key` until the caller forgets them.
+    """
+
+    def __init__(self, source: Source | None, texts: dict[int, str], name: str, key: str) -> None:
+        """`texts` are those of the questions, by their positions in the question set."""
+        self._questions, self._table = np.array(sorted(texts), np.int64), None
+        if source is None:
+            return
+
+        def work(questions: np.ndarray, path: Path) -> None:
+            pq.write_table(source.find([texts[question] for question in questions.tolist()]), path)
+
+        n = len(self._questions)
+        parts = [self._questions[start : start + source.at_once] for start in range(0, n, source.at_once)]
+        tables = [pq.read_table(file, schema=SCHEMA) for file in shards.map_shards(name, key, work, parts)]
+        self._table = pa.concat_tables([SCHEMA.empty_table(), *tables])
+
+    def rows(self, questions: Sequence[int]) -> list[dict]:
+        """Each question's row of SCHEMA, or CLOSED_BOOK."""
+        if self._table is None:
+            return [CLOSED_BOOK] * len(questions)
+        return self._table.take(np.searchsorted(self._questions, questions)).to_pylist()

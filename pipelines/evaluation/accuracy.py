@@ -13,11 +13,10 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 
 from pipelines import draws, intervals
-from pipelines.errors import LongtailError
+from pipelines.answering import answer_files
 from pipelines.intervals import NOTHING, Interval
 
 TAIL, HEAD = 0.60, 0.15  # shares of the questions, least and most popular
@@ -110,57 +109,10 @@ def mean_columns(values: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:
 
 
 def read(questions: Path, files: dict[str, Path]) -> Answers:
-    """Join the question set with the answers of each method, a file each, on the question id.
-
-    Raises LongtailError naming the id that occurs twice, is no question of the set, or is answered by one method only.
-    """
-    columns = ", ".join(f"CAST({column} AS DOUBLE) AS {name}" for name, column in _COLUMNS.items())
-    found: dict[str, dict[str, np.ndarray]] = {}
-    first: Path | None = None
-    for method, file in files.items():
-        query = f"SELECT question_id, {columns} FROM read_parquet(?) ORDER BY question_id"
-        rows = _filled(duckdb.execute(query, [str(file)]).fetchnumpy())
-        _check_ids(file, rows["question_id"], first, found[next(iter(found))]["question_id"] if found else None)
-        found[method], first = rows, first or file
-    ids = next(iter(found.values()))["question_id"] if found else np.array([], object)
-    asked = _filled(
-        duckdb.execute(
-            """SELECT question_id, relation, CAST(s_pop AS DOUBLE) AS popularity,
-                      coalesce(CAST(s_uri AS VARCHAR), subj, question_id) AS subject
-               FROM read_parquet(?) WHERE question_id IN (SELECT unnest(?::VARCHAR[])) ORDER BY question_id""",
-            [str(questions), list(ids)],
-        ).fetchnumpy()
-    )
-    _check_ids(questions, asked["question_id"], first, ids)
-    return Answers(
-        ids=ids,
-        relations=asked["relation"],
-        subjects=asked["subject"],
-        popularity=asked["popularity"],
-        of={method: Method(**{name: rows[name] for name in _COLUMNS}) for method, rows in found.items()},
-    )
-
-
-def _filled(rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Numbers as floats with NaN for null, text as objects."""
-    return {
-        name: np.ma.filled(values.astype(float), np.nan) if values.dtype.kind == "f" else np.ma.getdata(values)
-        for name, values in rows.items()
-    }
-
-
-def _check_ids(file: Path, ids: np.ndarray, first: Path | None, expected: np.ndarray | None) -> None:
-    """Raise LongtailError where sorted `ids` hold one twice, or are not those `expected` from the file `first`."""
-    twice = ids[1:][ids[1:] == ids[:-1]]
-    if len(twice):
-        raise LongtailError(f"{file}: question_id {twice[0]} occurs twice, expected each once; make the file again")
-    if expected is not None and not np.array_equal(ids, expected):
-        odd = min(set(ids) ^ set(expected))
-        lacks, has = (file, first) if odd in set(expected) else (first, file)
-        raise LongtailError(
-            f"{lacks}: question_id {odd} is missing, which {has} has, expected the same questions in both; run the "
-            "stage `answer` or the import again"
-        )
+    """The question set with the answers of each method, a file each. Raises LongtailError as `answer_files.join`."""
+    joined = answer_files.join(questions, files, _COLUMNS)
+    methods = {method: Method(**columns) for method, columns in joined.answers.items()}
+    return Answers(joined.ids, joined.relations, joined.subjects, joined.popularity, methods)
 
 
 def accuracy(answers: Answers, seed: int, resamples: int) -> list[dict]:

@@ -1,39 +1,41 @@
-"""Stage evaluate_tasks: MMLU, Natural Questions, TriviaQA, closed-book and with REPLUG (REPLUG, sections 6.2-6.3).
+"""Stage evaluate_tasks: a benchmark's questions, closed-book and with REPLUG (REPLUG, sections 6.2-6.3).
 
-Writes data/tasks/predictions.parquet (task, method, question_id, subject, category, prediction, answers, correct;
-ordered by the first three) and rejects.parquet.
+It writes predictions.parquet (SCHEMA; ordered by method and question_id) and rejects.parquet in data/tasks/<benchmark>,
+and figures by method in data/metrics/tasks_<benchmark>.json.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import argparse
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines import draws, intervals, params, shards, stage
-from pipelines.evaluation import mmlu, open_qa, task_items
-from pipelines.evaluation.task_items import Found, Item, Search
+from pipelines import catalogue, draws, intervals, params, shards, stage
+from pipelines.answering import passages
+from pipelines.evaluation import mmlu, task_items
+from pipelines.evaluation.task_items import Found, Item, Search, Task
 from pipelines.questions import matching
+from pipelines.replug import ensemble, ensemble_answers
 from pipelines.sources.rejects import Rejects
 
 if TYPE_CHECKING:
-    from pipelines.lm.language_model import LanguageModel
+    from pipelines.lm.language_model import LanguageModel, Prompt
 
-TASKS = ("mmlu", "nq", "triviaqa")
-METHODS = {"closed_book": None, "replug": "dense", "replug_lsr": "lsr"}  # the index each retrieves from
-ENCODERS = {"dense": Path("data/models/retriever"), "lsr": Path("data/models/lsr")}
-SHARD = 64  # questions; part of no result, but of what a killed run keeps
+METHODS = ("closed_book", "replug", "replug_lsr")
+SHARD = 64  # questions that a killed run loses at most; the result does not depend on it
 SCHEMA = pa.schema(
     [
         ("task", pa.string()),
         ("method", pa.string()),
         ("question_id", pa.string()),
-        ("subject", pa.string()),  # this and category: MMLU's, null elsewhere
+        ("subject", pa.string()),  # MMLU's, as is the category; null elsewhere
         ("category", pa.string()),
         ("prediction", pa.string()),
         ("answers", pa.list_(pa.string())),
@@ -43,199 +45,165 @@ SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True)
-class Task:
-    name: str
-    items: list[Item]  # asked, ordered by id
-    shots: dict[str, list[Item]]  # subject ("" where there are none) -> its demonstrations, in the order shown
-    param: str  # of the number of demonstrations
+class Setup:
+    """What one method's answers to all tasks have in common."""
+
+    method: str
+    lm: LanguageModel
+    search: Search | None  # finds the documents; None: closed-book
+    count: Callable[[str], int]  # of a text's tokens
+    new_tokens: int
+    replug: params.Replug
+    key: str  # of the finished shards
 
 
-def read_tasks(raw: Path, chosen: params.Tasks, seed: int, rejects: Rejects) -> list[Task]:
-    """The tasks whose data the profile has, at most `max_questions` items each, drawn by hash.
+def evaluate(task: Task, setup: Setup) -> pa.Table:
+    """Answers (SCHEMA) to the items of a task.
 
-    MMLU's demonstrations are the first of each subject's dev split; the others' are drawn from the questions. What is
-    shown is not asked.
+    Raises LongtailError if the demonstrations leave too little room. Finished shards stay until they are forgotten.
     """
-    tasks = []
-    asked = mmlu.read(raw / "mmlu", "test", rejects)
-    if asked:
-        solved: dict[str, list[Item]] = {item.subject: [] for item in asked}
-        for item in mmlu.read(raw / "mmlu", "dev", rejects):
-            solved.setdefault(item.subject, []).append(item)
-        shots = {subject: items[: chosen.mmlu_shots] for subject, items in solved.items()}
-        known = {(item.subject, item.body) for shown in shots.values() for item in shown}
-        rest = [item for item in asked if (item.subject, item.body) not in known]
-        tasks.append(Task("mmlu", _drawn(rest, seed, "mmlu", chosen.max_questions), shots, "tasks.mmlu_shots"))
-    for name in TASKS[1:]:
-        items = open_qa.read(raw / name, rejects)
-        if items:
-            shown = _drawn(items, seed, f"{name} shots", min(chosen.qa_shots, len(items) - 1))
-            known = {item.query.casefold() for item in shown}
-            rest = [item for item in items if item.query.casefold() not in known]
-            tasks.append(Task(name, _drawn(rest, seed, name, chosen.max_questions), {"": shown}, "tasks.qa_shots"))
-    rejects.check()
-    return tasks
-
-
-def _drawn(items: list[Item], seed: int, purpose: str, n: int) -> list[Item]:
-    items = sorted(items, key=lambda item: item.id)
-    return [items[i] for i in draws.sample(seed, f"tasks {purpose}", [item.id for item in items], n)]
-
-
-def evaluate(
-    of: Task,
-    method: str,
-    lm: LanguageModel,
-    search: Search | None,
-    count: Callable[[str], int],
-    chosen: params.Tasks,
-    temperature: float,
-    key: str,
-) -> pa.Table:
-    """One task by one method (SCHEMA). `search` finds k documents a query, None closed-book; `count` counts tokens.
-
-    Raises LongtailError where the demonstrations leave too little room. Finished shards lie under `key` until
-    forgotten.
-    """
-    shown = {subject: _demonstrations(items, search) for subject, items in of.shots.items()}
-    task_items.check_room(shown, of.param, max(map(len, shown.values())), lm, count)
+    shown = {subject: _demonstrations(items, setup.search) for subject, items in task.shots.items()}
+    task_items.check_room(shown, task.param, max(map(len, shown.values())), setup.lm, setup.count)
 
     def work(items: list[Item], path: Path) -> None:
-        found = search([item.query for item in items]) if search else None
+        found = setup.search([item.query for item in items]) if setup.search else None
         prompts = task_items.prompts(items, [shown[item.subject] for item in items], found)
-        weights = task_items.log_weights(items, found, temperature)
-        if of.name == "mmlu":
-            predictions = mmlu.answer(lm, prompts, weights)
-        else:
-            predictions = open_qa.answer(lm, prompts, weights, chosen.new_tokens)
-        rows = [
-            {
-                "task": of.name,
-                "method": method,
-                "question_id": item.id,
-                "subject": item.subject or None,
-                "category": mmlu.CATEGORIES.get(item.subject),
-                "prediction": prediction,
-                "answers": item.answers,
-                "correct": prediction in item.answers
-                if of.name == "mmlu"
-                else matching.exact(prediction, item.answers),
-            }
-            for item, prediction in zip(items, predictions, strict=True)
-        ]
+        predictions = _predict(task, setup, prompts, found.similarities if found else None)
+        rows = [_row(task, setup, item, text) for item, text in zip(items, predictions, strict=True)]
         pq.write_table(pa.Table.from_pylist(rows, SCHEMA), path)
 
-    parts = [of.items[start : start + SHARD] for start in range(0, len(of.items), SHARD)]
-    files = shards.map_shards(_name(of, method), key, work, parts)
+    parts = [task.items[start : start + SHARD] for start in range(0, len(task.items), SHARD)]
+    files = shards.map_shards(_name(task, setup.method), setup.key, work, parts)
     return pa.concat_tables([SCHEMA.empty_table(), *(pq.read_table(file, schema=SCHEMA) for file in files)])
 
 
 def _demonstrations(items: list[Item], search: Search | None) -> list[str]:
-    """Each with its own top document, where there is a search."""
+    """The items as they are shown, each with its own top document if there is a search."""
     documents = search([item.query for item in items]).texts[:, 0] if search and items else [None] * len(items)
     return [task_items.demonstration(item, document) for item, document in zip(items, documents, strict=True)]
+
+
+def _predict(task: Task, setup: Setup, prompts: list[Prompt], similarities: np.ndarray | None) -> list[str]:
+    """The answer to each item; similarities (items, k) weigh its k prompts, None stands for one prompt per item."""
+    if task.options:
+        weighed = np.zeros((len(prompts), 1)) if similarities is None else similarities
+        return mmlu.answer(setup.lm, prompts, ensemble.log_weights(weighed, setup.replug.temperature))
+    generations = ensemble_answers.generate(setup.lm, prompts, similarities, setup.new_tokens, setup.replug)
+    return [generation.text.strip() for generation in generations]
+
+
+def _row(task: Task, setup: Setup, item: Item, prediction: str) -> dict:
+    """A row of SCHEMA."""
+    right = prediction in item.answers if task.options else matching.exact(prediction, item.answers)
+    return {
+        "task": task.name,
+        "method": setup.method,
+        "question_id": item.id,
+        "subject": item.subject or None,
+        "category": mmlu.CATEGORIES.get(item.subject),
+        "prediction": prediction,
+        "answers": item.answers,
+        "correct": right,
+    }
 
 
 def summarise(table: pa.Table, seed: int, resamples: int) -> dict:
     """By task and method: accuracy (Wilson), gain over closed-book (bootstrap over questions), MMLU's by category."""
     columns = {name: np.array(table[name].to_pylist(), dtype=object) for name in SCHEMA.names if name != "answers"}
-    right = columns["correct"].astype(bool)
+    correct = columns["correct"].astype(bool)
 
-    def figure(of: np.ndarray, method: str) -> dict:
-        """The questions `of` (rows,) bool by a method: {"value", "low", "high", "questions"}, and their "gain"."""
-        own, closed = (of & (columns["method"] == name) for name in (method, "closed_book"))
-        found = intervals.share(right[own]).as_json() | {"questions": int(own.sum())}
+    def figure(rows: np.ndarray, method: str) -> dict:
+        """A method's {"value", "low", "high", "questions", "gain"} over the questions of some rows, (rows,) bool."""
+        of_method, closed_book = (rows & (columns["method"] == name) for name in (method, "closed_book"))
+        accuracy = intervals.share(correct[of_method]).as_json() | {"questions": int(of_method.sum())}
         if method != "closed_book":
-            gain = right[own].astype(float) - right[closed]  # both ordered by question id
+            gain = correct[of_method].astype(float) - correct[closed_book]  # both ordered by question id
             generator = draws.generator(seed, "tasks bootstrap")
-            found["gain"] = intervals.mean(gain, generator, resamples).as_json()
-        return found
+            accuracy["gain"] = intervals.mean(gain, generator, resamples).as_json()
+        return accuracy
 
     figures: dict = {}
     for name in np.unique(columns["task"].astype(str)):
-        of = columns["task"] == name
-        for method in METHODS:
-            whole = figure(of, method)
-            accuracy = {key: whole.pop(key) for key in ("value", "low", "high")}
-            own = {"accuracy": accuracy} | whole
-            if name == "mmlu":
-                categories = np.unique(columns["category"][of].astype(str))
-                own["categories"] = {c: figure(of & (columns["category"] == c), method) for c in categories}
-                own["mean_of_categories"] = float(np.mean([one["value"] for one in own["categories"].values()]))
-            figures.setdefault(name, {})[method] = own
+        of_task = columns["task"] == name
+        for method in (method for method in METHODS if method in columns["method"]):
+            whole = figure(of_task, method)
+            figures_of_method = {"accuracy": {key: whole.pop(key) for key in ("value", "low", "high")}} | whole
+            if any(columns["category"][of_task]):
+                names = np.unique(columns["category"][of_task].astype(str))
+                categories = {c: figure(of_task & (columns["category"] == c), method) for c in names}
+                mean = float(np.mean([category["value"] for category in categories.values()]))
+                figures_of_method |= {"categories": categories, "mean_of_categories": mean}
+            figures.setdefault(name, {})[method] = figures_of_method
     return figures
 
 
 def main() -> None:
-    out = Path("data/tasks")
+    parser = argparse.ArgumentParser(prog="python -m pipelines.evaluation.evaluate_tasks", description=__doc__)
+    parser.add_argument("task", choices=catalogue.names("benchmark"))
+    name = parser.parse_args().task
+    data, out = Path("data"), Path("data/tasks") / name
 
     def work(chosen) -> stage.Metrics:
         from tokenizers import Tokenizer
 
         from pipelines.lm.open_lm import main_lm, open_lm
 
-        raw, models, docs = Path("data/raw"), Path("data/models"), Path("data/corpus/wikipedia/docs.parquet")
         rejects = Rejects(chosen.ingest.max_reject_share)
-        tasks = read_tasks(raw, chosen.tasks, chosen.seed, rejects)
+        task = catalogue.function(name, "benchmark")(data / "raw" / name, chosen.tasks, chosen.seed, rejects)
+        rejects.check()
         lm_folder, lm_settings = main_lm(chosen)
         lm = open_lm(lm_folder, lm_settings, chosen.compute)
-        tokenizer = Tokenizer.from_file(str(models / "tokenizer/tokenizer.json"))
-        inputs = [lm_folder, *(raw / name for name in TASKS)]
-        key = shards.key_of(chosen.seed, chosen.tasks, lm_settings, chosen.replug, *inputs)
-        tables, keys = [SCHEMA.empty_table()], []
-        for method, kind in METHODS.items():
-            search, own_key = None, key
-            if kind is not None and tasks:
-                from pipelines.retrieval.retriever import open_retriever
-
-                index = Path(f"data/index/{kind}/wikipedia")
-                retriever = open_retriever(index, docs, ENCODERS[kind], chosen.retriever, chosen.compute)
-                search = top_documents(retriever, docs, chosen.replug.top_k)
-                own_key = shards.key_of(key, chosen.retriever, index / "meta.json", docs)
-            for of in tasks:
-                keys.append((_name(of, method), own_key))
-                tables.append(
-                    evaluate(
-                        of,
-                        method,
-                        lm,
-                        search,
-                        lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids),
-                        chosen.tasks,
-                        chosen.replug.temperature,
-                        own_key,
-                    )
-                )
-        order = [(name, "ascending") for name in ("task", "method", "question_id")]
-        table = pa.concat_tables(tables).sort_by(order)
+        if not task.options:
+            ensemble_answers.check_ability(lm, chosen.replug)
+        tokenizer = Tokenizer.from_file(str(data / "models/tokenizer/tokenizer.json"))
+        tables, keys = [SCHEMA.empty_table()], {}
+        methods = [method for method in METHODS if passages.INDEXES.get(method) in (None, "dense", *chosen.parts.tuned)]
+        for method in methods if task.items else ():
+            inputs = [lm_folder, data / "raw" / name, *passages.inputs(method, chosen, data)]
+            keys[method] = shards.key_of(
+                chosen.seed, chosen.tasks, chosen.replug, chosen.retriever, lm_settings, *inputs
+            )
+            setup = Setup(
+                method=method,
+                lm=lm,
+                search=_search(method, chosen, data),
+                count=lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids),
+                new_tokens=chosen.tasks.new_tokens,
+                replug=chosen.replug,
+                key=keys[method],
+            )
+            tables.append(evaluate(task, setup))
+        table = pa.concat_tables(tables).sort_by([("method", "ascending"), ("question_id", "ascending")])
         with shards.atomic(out) as folder:
             folder.mkdir()
             pq.write_table(table, folder / "predictions.parquet", compression="zstd")
             rejects.write(folder / "rejects.parquet")
-        figures = summarise(table, chosen.seed, chosen.report.bootstrap)
-        shards.write_json("data/metrics/tasks.json", figures | {"rejects": rejects.reasons()})
-        for name, own_key in keys:
-            shards.forget(name, own_key)
-        accuracies = {f"{t}.{m}.accuracy": figures[t][m]["accuracy"]["value"] for t in figures for m in figures[t]}
-        return accuracies | lm.usage
+        figures = summarise(table, chosen.seed, chosen.report.bootstrap).get(name, {})
+        shards.write_json(f"data/metrics/tasks_{name}.json", figures | {"rejects": rejects.reasons()})
+        for method, key in keys.items():
+            shards.forget(_name(task, method), key)
+        return {f"{method}.accuracy": figures[method]["accuracy"]["value"] for method in keys} | lm.usage
 
-    sections = ("seed", "compute", "ingest", "lm", "lms", "retriever", "replug", "tasks", "report")
-    stage.run("evaluate_tasks", sections, work, out=str(out))
+    sections = ("seed", "compute", "ingest", "lm", "lms", "retriever", "replug", "tasks", "report", "parts")
+    stage.run(f"evaluate_tasks@{name}", sections, work, out=str(out))
 
 
-def top_documents(retriever, docs: Path, k: int) -> Search:
-    """Queries -> the texts and similarities of their k best documents."""
-    from pipelines.retrieval import documents
+def _search(method: str, chosen: SimpleNamespace, data: Path) -> Search | None:
+    """Queries -> the texts and similarities of their documents; None for closed_book."""
+    source = passages.open_source(method, None, chosen, data)
+    if source is None:
+        return None
 
-    def search(queries) -> Found:
-        positions, similarities = retriever.search(list(queries), k)
-        return Found(documents.read(docs, positions).texts, similarities)
+    def search(queries: Sequence[str]) -> Found:
+        found = source.find(list(queries))
+        texts, similarities = (found[name].to_pylist() for name in ("texts", "similarities"))
+        return Found(np.array(texts, object), np.array(similarities, np.float32))
 
     return search
 
 
-def _name(of: Task, method: str) -> str:
-    return f"evaluate_tasks@{of.name}-{method}"
+def _name(task: Task, method: str) -> str:
+    return f"evaluate_tasks@{task.name}-{method}"
 
 
 if __name__ == "__main__":

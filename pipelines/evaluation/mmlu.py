@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import yaml
 
+from pipelines import params
 from pipelines.errors import LongtailError
-from pipelines.evaluation.task_items import Item
+from pipelines.evaluation.task_items import Item, Task, drawn
 from pipelines.replug import ensemble
 from pipelines.sources.question_files import SUFFIXES, read_records, record_files, shown
 from pipelines.sources.rejects import Rejects
@@ -30,13 +31,31 @@ CATEGORIES: dict[str, str] = {
 }
 
 
-def read(folder: Path, split: str, rejects: Rejects) -> list[Item]:
+def read(folder: Path, settings: params.Tasks, seed: int, rejects: Rejects) -> Task:
+    """The questions of the test split.
+
+    A subject's demonstrations are the first items of its dev split. An item that its subject shows is not asked.
+    """
+    asked = read_split(folder, "test", rejects)
+    solved: dict[str, list[Item]] = {item.subject: [] for item in asked}
+    for item in read_split(folder, "dev", rejects) if asked else []:
+        solved.setdefault(item.subject, []).append(item)
+    shots = {subject: items[: settings.mmlu_shots] for subject, items in solved.items()}
+    known = {(item.subject, item.body) for shown in shots.values() for item in shown}
+    rest = [item for item in asked if (item.subject, item.body) not in known]
+    return Task(
+        folder.name, drawn(rest, seed, folder.name, settings.max_questions), shots, "tasks.mmlu_shots", options=True
+    )
+
+
+def read_split(folder: Path, split: str, rejects: Rejects) -> list[Item]:
     """The questions below <folder>/<split>, in the benchmark's own layout or the Hub's.
 
-    Its own: <subject>_<split>.csv without a header, columns question, A, B, C, D, the right letter. The Hub's: Parquet
-    or JSON with question, subject, choices (four) and answer (0 to 3, or the letter). A question's id has its place
-    among its subject's, so that it is the same in both. Bad rows go to `rejects`. Raises LongtailError for a file of no
-    subject, and where both layouts are there, which would ask each question twice.
+    The benchmark's own layout is <subject>_<split>.csv without a header, with the columns question, A, B, C, D and the
+    right letter. The Hub's is Parquet or JSON with question, subject, choices (four) and answer (0 to 3, or the
+    letter). A question's id has its place among its subject's questions, so it is the same in both layouts. Bad rows go
+    to `rejects`. Raises LongtailError for a file of no subject, and if both layouts are there, which would ask each
+    question twice.
     """
     files = record_files(folder / split, (".csv", *SUFFIXES))
     if len({file.suffix == ".csv" for file in files}) > 1:
@@ -84,7 +103,7 @@ def _records(path: Path, rejects: Rejects) -> Iterator[_Row]:
     for number, record in read_records(path, ("question", "subject", "choices", "answer"), rejects):
         subject, question, answer = (record.get(name) for name in ("subject", "question", "answer"))
         choices = record.get("choices")
-        options = [_text(one) for one in choices] if isinstance(choices, list) else []
+        options = [_text(choice) for choice in choices] if isinstance(choices, list) else []
         if type(answer) is int and 0 <= answer < len(LETTERS):
             answer = LETTERS[answer]
         yield _Row(path, number, _text(subject), _text(question), options, str(answer).strip(), shown(record))
@@ -95,7 +114,7 @@ def _text(cell: object) -> str:
 
 
 def _fault(subject: str, question: str, options: list[str], answer: str) -> str:
-    """Why a row can't be used; "" where it can."""
+    """Why a row can't be used; "" if it can."""
     if subject not in CATEGORIES:
         return "no subject of MMLU"
     if len(options) != len(LETTERS):
@@ -108,8 +127,9 @@ def _fault(subject: str, question: str, options: list[str], answer: str) -> str:
 def answer(lm: LanguageModel, prompts: list[Prompt], log_weights: np.ndarray) -> list[str]:
     """The letter with the largest log sum_d lambda_d p(letter | d, x) per question.
 
-    `prompts` are k in a row for each question; log_weights (questions, k) are log lambda. The answer is "", and so
-    wrong, where a server shows none of the letters among the likeliest tokens after any of the prompts.
+    `prompts` are k in a row for each question; `log_weights` (questions, k) are log lambda. The answer is "", which is
+    wrong, if a server shows none of the letters among the likeliest tokens after any of the prompts. A letter is the
+    first token of an answer, so both of `replug.mixture` give the same.
     """
     log_probs = _letter_log_probs(lm, prompts).reshape(*log_weights.shape, len(LETTERS))
     mixed = ensemble.token_mixture(log_probs, log_weights)
@@ -117,7 +137,7 @@ def answer(lm: LanguageModel, prompts: list[Prompt], log_weights: np.ndarray) ->
 
 
 def _letter_log_probs(lm: LanguageModel, prompts: list[Prompt]) -> np.ndarray:
-    """log p of " A" to " D" after each prompt, (prompts, 4); -inf where it does not show, and can't be scored."""
+    """log p of " A" to " D" after each prompt, (prompts, 4); -inf if it is not shown and can't be scored."""
     log_probs = np.full((len(prompts), len(LETTERS)), -np.inf)
     ids = [_token_id(lm, f" {letter}") for letter in LETTERS]
     single = [i for i, id_ in enumerate(ids) if id_ is not None]
@@ -126,13 +146,14 @@ def _letter_log_probs(lm: LanguageModel, prompts: list[Prompt]) -> np.ndarray:
     hidden = np.argwhere(np.isneginf(log_probs))
     if len(hidden) and (len(single) < len(LETTERS) or lm.scores):
         scores = lm.score([prompts[row] for row, _ in hidden], [f" {LETTERS[i]}" for _, i in hidden])
-        log_probs[tuple(hidden.T)] = [one.sum() for one in scores.log_probs]
+        log_probs[tuple(hidden.T)] = [of_tokens.sum() for of_tokens in scores.log_probs]
     return log_probs
 
 
 def _token_id(lm: LanguageModel, text: str) -> int | None:
-    """None where the text is several tokens (a small vocabulary may lack a letter with its space), or a server shows no
-    next tokens."""
+    """The id of a text that is one token; None if it is several (a small vocabulary may lack a letter with its space),
+    or if a server shows no next tokens.
+    """
     try:
         return lm.token_id(text)
     except LongtailError:

@@ -1,29 +1,26 @@
-"""Natural Questions and TriviaQA: a vote over the answers that k documents lead to (REPLUG, section 6.3)."""
+"""Natural Questions and TriviaQA: questions with short answers and no options (REPLUG, section 6.3)."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pipelines.evaluation.task_items import Item
-from pipelines.replug.vote import vote
+from pipelines import params
+from pipelines.evaluation.task_items import Item, Task, drawn
 from pipelines.sources.question_files import read_questions
 from pipelines.sources.rejects import Rejects
 
-if TYPE_CHECKING:
-    import numpy as np
 
-    from pipelines.lm.language_model import LanguageModel, Prompt
+def read(folder: Path, settings: params.Tasks, seed: int, rejects: Rejects) -> Task:
+    """The questions of every file below `folder`; bad ones go to `rejects`.
 
-
-def read(folder: Path, rejects: Rejects) -> list[Item]:
-    """The questions of every file below `folder` as items; bad ones go to `rejects`."""
-    return [
+    Demonstrations are drawn from the questions. A question that is shown, in whatever case, is not asked.
+    """
+    items = [
         Item(question.id, "", question.text, f"Question: {question.text}\nAnswer:", question.answers)
         for question in read_questions(folder, rejects)
     ]
-
-
-def answer(lm: LanguageModel, prompts: list[Prompt], log_weights: np.ndarray, new_tokens: int) -> list[str]:
-    """The winner of the vote per question; `prompts` are k in a row for each, log_weights (questions, k) log lambda."""
-    return vote(lm.generate(prompts, new_tokens), log_weights)
+    name = folder.name
+    shown = drawn(items, seed, f"{name} shots", min(settings.qa_shots, max(0, len(items) - 1)))
+    known = {item.query.casefold() for item in shown}
+    rest = [item for item in items if item.query.casefold() not in known]
+    return Task(name, drawn(rest, seed, name, settings.max_questions), {"": shown}, "tasks.qa_shots", options=False)

@@ -1,4 +1,4 @@
-"""What the tasks share: an item, its prompts with one document each, and the room that demonstrations may take."""
+"""What the tasks share: items, their prompts with one document each, and the room that demonstrations may take."""
 
 from __future__ import annotations
 
@@ -7,19 +7,28 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pipelines import draws
 from pipelines.answering.prompts import compose
 from pipelines.errors import LongtailError
 from pipelines.lm.language_model import LanguageModel, Prompt
-from pipelines.replug import ensemble
 
 
 @dataclass(frozen=True)
 class Item:
     id: str  # unique within its task
-    subject: str  # "" where a task has none
+    subject: str  # "" if a task has none
     query: str  # what is searched for: the bare question
     body: str  # what the model sees after the knowledge: question, options, "Answer:"
     answers: list[str]
+
+
+@dataclass(frozen=True)
+class Task:
+    name: str
+    items: list[Item]  # asked, ordered by id
+    shots: dict[str, list[Item]]  # subject ("" if a task has none) -> its demonstrations, in the order shown
+    param: str  # that sets the number of demonstrations
+    options: bool  # whether an answer is one of the letters A to D
 
 
 @dataclass(frozen=True)
@@ -33,35 +42,33 @@ class Found:
 Search = Callable[[Sequence[str]], Found]
 
 
+def drawn(items: list[Item], seed: int, purpose: str, n: int) -> list[Item]:
+    """At most `n` of the items, drawn by hash, ordered by id."""
+    items = sorted(items, key=lambda item: item.id)
+    return [items[i] for i in draws.sample(seed, f"tasks {purpose}", [item.id for item in items], n)]
+
+
 def demonstration(item: Item, document: str | None) -> str:
     """A solved item as it is shown before the question, a blank line after it."""
     return f"{_knowledge(document)}{item.body} {item.answers[0]}\n\n"
 
 
 def prompts(items: Sequence[Item], shots: Sequence[Sequence[str]], found: Found | None) -> list[Prompt]:
-    """A prompt for each item and each of its k documents, k in a row; one an item without documents."""
+    """One prompt for each document of each item, an item's k prompts in a row; without documents one per item."""
     documents = found.texts if found else np.full((len(items), 1), None)
     return [
-        compose(shown, _knowledge(document), item.body)
-        for item, shown, own in zip(items, shots, documents, strict=True)
-        for document in own
+        compose(shots_of_item, _knowledge(document), item.body)
+        for item, shots_of_item, documents_of_item in zip(items, shots, documents, strict=True)
+        for document in documents_of_item
     ]
-
-
-def log_weights(items: Sequence[Item], found: Found | None, temperature: float) -> np.ndarray:
-    """log lambda = log softmax over each item's documents of similarity/temperature, (items, k); zeros closed-book."""
-    if found is None:
-        return np.zeros((len(items), 1))
-    return ensemble.log_weights(found.similarities, temperature)
 
 
 def check_room(
     shots: dict[str, list[str]], param: str, n_shots: int, lm: LanguageModel, count: Callable[[str], int]
 ) -> None:
-    """Raise LongtailError naming `param` where some subject's demonstrations take more than half of what the model
-    reads.
+    """Raise LongtailError naming `param` if a subject's demonstrations take more than half of what the model reads.
 
-    The model would else lose their beginning, or the options, without a word.
+    Too long a prompt would lose its first demonstrations, or the options, without a word.
     """
     room = lm.max_tokens // 2
     taken = {subject: np.cumsum([count(text) for text in texts]) for subject, texts in shots.items() if texts}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -14,13 +15,24 @@ from pipelines.lm import prefixes
 from pipelines.lm.ragged import Ragged, joined, padded
 
 
+@dataclass(frozen=True)
+class Batch:
+    """Prompts of some questions. All prompts of a question go on with the same text."""
+
+    prompts: Ragged
+    questions: np.ndarray  # (prompts,) the question that each prompt is for, numbered 0, 1, ...
+    log_weights: np.ndarray  # (prompts,) log of the prompt's weight in its question's mixture
+    held: prefixes.Held  # beginnings of prompts, already read
+    beginnings: np.ndarray  # (prompts,) number of the prompt's beginning in `held`
+
+
 class Decoder:
     """What `model` says after a batch of prompts, token by token, until the stop string, its end token or the limit.
 
-    `after` gives the logits after a batch of whole texts: the way for models that don't go on from their cache alike.
+    `after` gives the logits after a batch of whole texts, for models whose cache does not give the same numbers.
     """
 
-    cached = True  # whether they do
+    cached = True  # whether the model's cache gives the same numbers
 
     def __init__(self, model, tokenizer, after: Callable[[Ragged], torch.Tensor]) -> None:
         self.model, self.tokenizer, self._after = model, tokenizer, after
@@ -31,62 +43,61 @@ class Decoder:
 
     @torch.inference_mode()
     def greedy(
-        self,
-        prompts: Ragged,
-        owners: np.ndarray,
-        weights: np.ndarray,
-        max_tokens: int,
-        stop: str,
-        held: prefixes.Held,
-        own: np.ndarray,
+        self, batch: Batch, max_tokens: int, stop: str, *, sequence_mixture: bool = False
     ) -> list[tuple[str, float, int]]:
-        """The texts 0, 1, ... max(owners), up to `stop`, the mean log-prob of their tokens (nats; -inf if none), and
-        how many tokens were made, the stop string's included.
+        """For each question the text up to `stop`, the mean log-prob of its tokens (nats; -inf if there are none), and
+        how many tokens were generated, those of the stop string included.
 
-        Each next token of text i is the largest in the sum of weights (prompts,) * p(token | prompt, text so far) over
-        the prompts whose `owners` (prompts,) is i: they all go on with the same text. Each prompt begins with that of
-        the prefixes `held`, read before, whose number is in `own` (prompts,).
+        The next token is the one with the largest sum over the question's prompts of weight * p(token | prompt, text so
+        far). With `sequence_mixture` the weights follow the text: see `_Weights`.
         """
-        passes = self.passes(prompts, held, own) if self.cached else self._anew(prompts)
-        mixed = np.zeros((n := owners.max() + 1, len(owners)), np.float32)
-        mixed[owners, np.arange(len(owners))] = weights
-        mixed, owner = (torch.from_numpy(array).to(self.model.device) for array in (mixed, owners))
-        holds = self._holding(stop[-1])
-        lengths = np.full(n, max_tokens)  # tokens made up to the end token (left out) or the one completing `stop`
-        going = np.ones(n, bool)
-        made, log_probs = np.zeros((n, max_tokens), np.int64), np.zeros((n, max_tokens), np.float32)
+        n, device = batch.questions.max() + 1, self.model.device
+        if self.cached:
+            passes = self.passes(batch.prompts, batch.held, batch.beginnings)
+        else:
+            passes = self._passes_without_cache(batch.prompts)
+        weights = _Weights(batch, device, moving=sequence_mixture)
+        questions = torch.from_numpy(batch.questions).to(device)
+        completes_stop = self._holding(stop[-1])
+        lengths = np.full(n, max_tokens)  # tokens up to the end token (left out) or the one that completes `stop`
+        unfinished = np.ones(n, bool)
+        tokens, log_probs = np.zeros((n, max_tokens), np.int64), np.zeros((n, max_tokens), np.float32)
         logits = next(passes)
         for step in range(max_tokens):
             # Probabilities, not their logs: the largest of a mixture is never small enough to underflow.
-            likely, token = (mixed @ torch.softmax(logits.float(), dim=-1)).max(1)
-            made[:, step], log_probs[:, step] = token.cpu().numpy(), likely.log().cpu().numpy()
-            ended = going & np.isin(made[:, step], self._ends)
-            lengths[ended], going[ended] = step, False
-            for text in np.flatnonzero(going & holds[made[:, step]]):
-                if stop in self._decode(made[text, : step + 1]):
-                    lengths[text], going[text] = step + 1, False
-            if step + 1 == max_tokens or not going.any():
+            likely, token = (weights.matrix @ torch.softmax(logits.float(), dim=-1)).max(1)
+            tokens[:, step], log_probs[:, step] = token.cpu().numpy(), likely.log().cpu().numpy()
+            ended = unfinished & np.isin(tokens[:, step], self._ends)
+            lengths[ended], unfinished[ended] = step, False
+            for text in np.flatnonzero(unfinished & completes_stop[tokens[:, step]]):
+                if stop in self._decode(tokens[text, : step + 1]):
+                    lengths[text], unfinished[text] = step + 1, False
+            if step + 1 == max_tokens or not unfinished.any():
                 break
-            logits = passes.send(token[owner])
-        return [(*self._answer(made[i, :m], log_probs[i, :m], stop), int(m)) for i, m in enumerate(lengths)]
+            weights.follow(logits, token[questions])
+            logits = passes.send(token[questions])
+        return [(*self._answer(tokens[i, :m], log_probs[i, :m], stop), int(m)) for i, m in enumerate(lengths)]
 
     @torch.inference_mode()
     def hold(self, beginnings: Ragged) -> prefixes.Held:
-        """What several prompts begin with, each read once for all batches of them."""
+        """Read the beginnings that several prompts share, each once for all batches of these prompts."""
         return prefixes.Held(self.model, beginnings)
 
     def passes(
         self, prompts: Ragged, held: prefixes.Held, own: np.ndarray
     ) -> Generator[torch.Tensor, torch.Tensor, None]:
-        """Logits (prompts, vocabulary) after each prompt and after each token (prompts,) that is sent; see `greedy`."""
+        """Yield logits (prompts, vocabulary) after each prompt, then after each token (prompts,) that is sent.
+
+        Prompt i begins with the beginning number own[i] of `held`.
+        """
         ids, mask, past = self._rest(prompts, held, own)
         while True:
             logits, past = self._step(ids, mask, past)
             ids = (yield logits)[:, None]
             mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
 
-    def _anew(self, prompts: Ragged) -> Generator[torch.Tensor, torch.Tensor, None]:
-        """The same, all read again at every step."""
+    def _passes_without_cache(self, prompts: Ragged) -> Generator[torch.Tensor, torch.Tensor, None]:
+        """Yield what `passes` does, but read the whole texts again at every step."""
         while True:
             token = yield self._after(prompts)
             prompts = joined([prompts, Ragged.of(token[:, None].tolist())])
@@ -94,9 +105,9 @@ class Decoder:
     def _rest(
         self, prompts: Ragged, held: prefixes.Held, own: np.ndarray
     ) -> tuple[torch.Tensor, torch.Tensor, Cache | None]:
-        """Token ids to read, which of all columns are real, and the cache of what was read before.
+        """Token ids still to read, which of all columns are no padding, and the cache of the beginnings.
 
-        Padding is on the left, so that every row's new tokens stand in one column.
+        Padding is on the left, so that the next tokens of all rows stand in one column.
         """
         past, before = held.copies(own)
         shared = before.sum(1)
@@ -114,9 +125,10 @@ class Decoder:
         return outputs.logits[:, -1], outputs.past_key_values
 
     def _answer(self, tokens: np.ndarray, log_probs: np.ndarray, stop: str) -> tuple[str, float]:
+        """The text before `stop`, and the mean log-prob of its tokens."""
         text, found, _ = self._decode(tokens).partition(stop)
         count = len(tokens)
-        # Tokens that are only the stop string's do not count.
+        # Tokens that belong to the stop string only do not count.
         while found and count and len(self._decode(tokens[: count - 1])) >= len(text):
             count -= 1
         return text, float(log_probs[:count].mean()) if count else float("-inf")
@@ -125,10 +137,34 @@ class Decoder:
         return self.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
     def _tokens_holding(self, character: str) -> np.ndarray:
-        """Which tokens have `character` in their text, (vocabulary,) bool: only those can complete a stop string."""
+        """Which tokens have `character` in their text, (vocabulary,) bool. Only these can complete a stop string."""
         size = self.model.config.get_text_config().vocab_size
         texts = self.tokenizer.batch_decode(np.arange(size)[:, None], clean_up_tokenization_spaces=False)
         return np.fromiter((character in text for text in texts), bool, size)
+
+
+class _Weights:
+    """The weights of a batch's prompts, `matrix` (questions, prompts) float32; 0 for the prompts of other questions.
+
+    They stay as they are, or, if `moving`, follow the text as the sequence mixture wants it: a prompt's weight is its
+    first weight times the probability that it gave to the text so far, divided by the sum over the question's prompts.
+    """
+
+    def __init__(self, batch: Batch, device: torch.device, *, moving: bool) -> None:
+        n, prompts = batch.questions.max() + 1, np.arange(len(batch.questions))
+        matrix = np.zeros((n, len(prompts)), np.float32)
+        matrix[batch.questions, prompts] = np.exp(batch.log_weights)
+        self.matrix, self._moving = torch.from_numpy(matrix).to(device), moving
+        if moving:
+            logs = np.full(matrix.shape, -np.inf)  # log of first weight * probability of the text so far
+            logs[batch.questions, prompts] = batch.log_weights
+            self._logs = torch.from_numpy(logs).to(device)
+
+    def follow(self, logits: torch.Tensor, token: torch.Tensor) -> None:
+        """Move on to the place after `token` (prompts,), of which the model said `logits` (prompts, vocabulary)."""
+        if self._moving:
+            self._logs += torch.log_softmax(logits.double(), dim=-1).gather(1, token[:, None])[:, 0]
+            self.matrix = torch.softmax(self._logs, dim=1).float()
 
 
 def _end_tokens(model, tokenizer) -> list[int]:

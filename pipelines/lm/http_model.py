@@ -143,7 +143,13 @@ class HttpModel:
         return self._client.ask(sent, read, max_tokens=max_tokens, stop=[stop], logprobs=1)
 
     def generate_mixture(
-        self, prompts: Sequence[Prompt], log_weights: np.ndarray, max_tokens: int, stop: str = "\n"
+        self,
+        prompts: Sequence[Prompt],
+        log_weights: np.ndarray,
+        max_tokens: int,
+        stop: str = "\n",
+        *,
+        sequence_mixture: bool = False,
     ) -> list[Generation]:
         """Always raises LongtailError: the interface shows only a few of the most likely tokens."""
         raise LongtailError(

@@ -64,10 +64,18 @@ class LanguageModel(Protocol):
         """The greedy continuation of each prompt, up to `stop`, the model's end token, or `max_tokens` tokens."""
 
     def generate_mixture(
-        self, prompts: Sequence[Prompt], log_weights: np.ndarray, max_tokens: int, stop: str = "\n"
+        self,
+        prompts: Sequence[Prompt],
+        log_weights: np.ndarray,
+        max_tokens: int,
+        stop: str = "\n",
+        *,
+        sequence_mixture: bool = False,
     ) -> list[Generation]:
-        """The same under REPLUG's mixture, token by token: the greedy text over log sum_d lambda_d p(token | d, x).
+        """The greedy text of each question under a mixture of its prompts: sum_d w_d p(token | prompt d, text so far).
 
-        `prompts` are k in a row for each question, log_weights (questions, k) are log lambda; a prompt of weight 0
-        (-inf) is not read. LongtailError where the backend does not show whole distributions: it can still `vote`.
+        `prompts` are k in a row for each question, `log_weights` (questions, k) the logarithms of the prompts' weights.
+        A prompt of weight 0 (-inf) is not read. With `sequence_mixture` a prompt's weight at each token is its first
+        weight times the probability that it gave to the text so far, divided by the sum over the k prompts. Raises
+        LongtailError if the backend does not show the probabilities of all tokens.
         """

@@ -13,7 +13,7 @@ from transformers.utils import logging
 
 from pipelines.errors import LongtailError
 from pipelines.lm import prefixes
-from pipelines.lm.decode import Decoder
+from pipelines.lm.decode import Batch, Decoder
 from pipelines.lm.fast_layers import Head
 from pipelines.lm.language_model import Generation, Prompt, Scores
 from pipelines.lm.ragged import Ragged, joined, padded, spans
@@ -104,13 +104,19 @@ class LocalModel:
         return self._texts.seen(prompts, np.full(len(prompts), max_tokens))
 
     def generate(self, prompts: Sequence[Prompt], max_tokens: int, stop: str = "\n") -> list[Generation]:
-        """See LanguageModel. Raises LongtailError where `max_tokens` leaves no room for a prompt."""
+        """See LanguageModel. Raises LongtailError if `max_tokens` leaves no room for a prompt."""
         return self.generate_mixture(prompts, np.zeros((len(prompts), 1)), max_tokens, stop)
 
     def generate_mixture(
-        self, prompts: Sequence[Prompt], log_weights: np.ndarray, max_tokens: int, stop: str = "\n"
+        self,
+        prompts: Sequence[Prompt],
+        log_weights: np.ndarray,
+        max_tokens: int,
+        stop: str = "\n",
+        *,
+        sequence_mixture: bool = False,
     ) -> list[Generation]:
-        """See LanguageModel. Raises LongtailError where `max_tokens` leaves no room for a prompt."""
+        """See LanguageModel. Raises LongtailError if `max_tokens` leaves no room for a prompt."""
         if max_tokens >= self.max_tokens:
             raise LongtailError(f"{max_tokens} new tokens asked of {self.name}, which reads {self.max_tokens} at once")
         tokens = self._texts.prompts(prompts, np.full(len(prompts), max_tokens))
@@ -126,16 +132,20 @@ class LocalModel:
             numbers, first = np.unique(group[window], return_index=True)
             begun = tokens.slice(places[window].ravel()[first], 0 * first, shared[window].ravel()[first])
             held = self._decoder.hold(begun)
-            for some in self._batches((lengths[window].max(1, initial=0) + max_tokens) * read[window].sum(1)):
-                batch = window[some]
-                asked = read[batch]
-                owners, _ = np.nonzero(asked)
-                own = np.searchsorted(numbers, group[batch][asked])
-                rows, weights = tokens.take(places[batch][asked]), np.exp(log_weights[batch][asked])
-                found = self._decoder.greedy(rows, owners, weights, max_tokens, stop, held, own)
-                for question, (text, mean, made) in zip(batch.tolist(), found, strict=True):
-                    prompt_tokens, prompts_read = int(lengths[question].sum()), int(read[question].sum())
-                    results[question] = Generation(text, mean, prompt_tokens, made * prompts_read)
+            for rows in self._batches((lengths[window].max(1, initial=0) + max_tokens) * read[window].sum(1)):
+                batch = window[rows]
+                prompts_read = read[batch]
+                together = Batch(
+                    prompts=tokens.take(places[batch][prompts_read]),
+                    questions=np.nonzero(prompts_read)[0],
+                    log_weights=log_weights[batch][prompts_read],
+                    held=held,
+                    beginnings=np.searchsorted(numbers, group[batch][prompts_read]),
+                )
+                texts = self._decoder.greedy(together, max_tokens, stop, sequence_mixture=sequence_mixture)
+                for question, (text, mean, made) in zip(batch.tolist(), texts, strict=True):
+                    new_tokens = made * int(read[question].sum())
+                    results[question] = Generation(text, mean, int(lengths[question].sum()), new_tokens)
         return [results[question] for question in range(len(log_weights))]
 
     # ------------------------------------------------------------------ forward passes

@@ -1,20 +1,19 @@
 """Stage `attribute`: what each token and text of the test queries owes to memory and to each document (REPLUG §9, B).
 
-data/attribution/<corpus>/, by the main language model, with the ensemble that the section `replug` sets:
-  tokens.parquet  lm, retriever, query_id, token (from 0), text, frequency (its word's in the corpus; null: no word),
+It writes data/attribution/<corpus>/, by the main language model with the ensemble of the params' section `replug`:
+  tokens.parquet  lm, retriever, query_id, token (from 0), text, frequency (of its word in the corpus; null: no word),
                   log_prob_none and log_prob (without documents and under the ensemble, nats), memory (share of the
-                  probability), documents and responsibilities (a list entry per rank; see attribution.Attribution)
+                  probability), documents and responsibilities (an entry per rank; see responsibility.Attribution)
   texts.parquet   lm, retriever, query_id, tokens, nats_none, nats, memory and documents (mean shares over the tokens),
-                  weights (lambda) and doc_ids, by rank ("" where there was none)
-data/metrics/attribution_<corpus>.json, by retriever: memory, the mean share over all tokens; by_frequency, a row per power of
-ten of the word's frequency: tokens, bits a token without documents, bits saved, memory; 95 % bootstrap intervals over
-source documents.
+                  weights (lambda) and doc_ids, by rank ("" if there was no document)
+and data/metrics/attribution_<corpus>.json, by retriever: memory, the mean share over all tokens; by_frequency, a row
+per power of ten of the word's frequency: tokens, bits per token without documents, bits saved, memory. Intervals are
+95 % bootstrap intervals over source documents.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -33,18 +32,17 @@ LOGPROBS = Path("data/logprobs")
 OUT = Path("data/attribution")
 METRICS = Path("data/metrics")
 SECTIONS = ("seed", "compute", "ingest", "lms", "replug", "report")
-BLOCK = 512  # texts shared out at once
-UNKNOWN = -1  # frequency of a token without a word
+BLOCK = 512  # texts in memory at once
 
 
 def attribute(params: SimpleNamespace, corpus: str) -> stage.Metrics:
-    """Share out every scored continuation of a corpus, for every retriever; write the tables and the metrics."""
+    """Attribute every scored continuation of a corpus, for every retriever; write the tables and the metrics."""
     import numpy as np
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     from pipelines import database
-    from pipelines.replug import responsibility
+    from pipelines.replug import rarity, responsibility
 
     lm, tables, replug = params.lms[0], LOGPROBS / corpus / params.lms[0], params.replug
     figures = {}
@@ -53,29 +51,29 @@ def attribute(params: SimpleNamespace, corpus: str) -> stage.Metrics:
         with database.connect(params.ingest.memory_gb, params.compute.threads) as db:
             retrievers = db.sql(
                 f"""SELECT DISTINCT retriever FROM '{tables}/retrieved.parquet'
-                WHERE retriever NOT LIKE '%@%' ORDER BY 1"""  # not those over a share of the documents
+                WHERE retriever NOT LIKE '%@%' ORDER BY 1"""  # without those over a share of the documents
             ).fetchall()
             queries = _queries(db, tables, CORPORA / corpus, folder.parent)
             bounds = np.append(0, np.cumsum(pc.list_value_length(queries["bytes"]).to_numpy(), dtype=np.int64))
-            frequency = _frequency(db, queries, CORPORA / corpus, folder.parent)
+            frequency = rarity.token_frequencies(db, CORPORA / corpus / "docs.parquet", queries, BLOCK, folder.parent)
         clusters = np.unique(queries["source_document"].to_numpy().astype(object), return_inverse=True)[1]
         with (
-            pq.ParquetWriter(folder / "tokens.parquet", _tokens_schema(), compression="zstd") as of_tokens,
-            database.row_group_writer(folder / "texts.parquet", _texts_schema()) as add_texts,
+            pq.ParquetWriter(folder / "tokens.parquet", _tokens_schema(), compression="zstd") as token_rows,
+            database.row_group_writer(folder / "texts.parquet", _texts_schema()) as add_text_rows,
         ):
             for (name,) in retrievers:
                 sums, start = _Sums(clusters.max(initial=-1) + 1), 0
                 for block in responsibility.read(tables, name, replug.top_k, BLOCK):
                     stop = start + len(block.ids)
                     assert queries["query_id"][start:stop].to_pylist() == list(block.ids), "data/logprobs is of others"
-                    found = responsibility.attribute(block, replug.temperature, replug.mixture)
+                    shares = responsibility.attribute(block, replug.temperature, replug.mixture)
                     continuations = queries["continuation"][start:stop].to_numpy()
-                    own = frequency[bounds[start] : bounds[stop]].to_numpy()
-                    of_tokens.write_table(_tokens(lm, name, block, found, continuations, own))
-                    add_texts(_texts(lm, name, block, found))
+                    frequencies = frequency[bounds[start] : bounds[stop]].to_numpy()
+                    token_rows.write_table(_tokens(lm, name, block, shares, continuations, frequencies))
+                    add_text_rows(_texts(lm, name, block, shares))
                     real = block.real
-                    none, nats = -block.closed[real], -found.mixed[real]
-                    sums.add(none, nats, found.memory[real], own, np.repeat(clusters[start:stop], block.lengths))
+                    none, nats, memory = -block.closed[real], -shares.mixed[real], shares.memory[real]
+                    sums.add(none, nats, memory, frequencies, np.repeat(clusters[start:stop], block.lengths))
                     start = stop
                 figures[name] = sums.figures(params)
     shards.write_json(METRICS / f"attribution_{corpus}.json", figures)
@@ -83,51 +81,15 @@ def attribute(params: SimpleNamespace, corpus: str) -> stage.Metrics:
 
 
 def _queries(db: duckdb.DuckDBPyConnection, tables: Path, corpus: Path, scratch: Path) -> pa.Table:
-    """The scored queries, ordered by id."""
+    """The scored queries, ordered by id, in a file in the folder `scratch`."""
+    from pipelines import database
+
     rows = db.sql(
         f"""SELECT query_id, context, continuation, source_document, bytes
-        FROM '{tables}/logprobs.parquet' JOIN '{corpus}/queries.parquet' AS asked ON query_id = asked.id
+        FROM '{tables}/logprobs.parquet' JOIN '{corpus}/queries.parquet' AS queries ON query_id = queries.id
         WHERE doc_id = '' ORDER BY query_id"""
     ).to_arrow_reader(BLOCK)
-    return _mapped(scratch / "queries", rows.schema, rows)
-
-
-def _frequency(db: duckdb.DuckDBPyConnection, queries: pa.Table, corpus: Path, scratch: Path) -> pa.ChunkedArray:
-    """How often the corpus has each token's word, (tokens,) int64, UNKNOWN where it has none."""
-    import numpy as np
-    import pyarrow as pa
-
-    from pipelines.replug import rarity
-
-    def words() -> Iterator[pa.RecordBatch]:
-        place = 0
-        for start in range(0, len(queries), BLOCK):
-            some = queries.slice(start, BLOCK)
-            n_bytes = some["bytes"].combine_chunks()
-            texts = (some[name].to_pylist() for name in ("context", "continuation"))
-            found, own = rarity.words(*texts, n_bytes.flatten().to_numpy(), np.diff(n_bytes.offsets.to_numpy()))
-            places = np.arange(place, place + len(own))
-            yield pa.record_batch([places, found.take(pa.array(own, mask=own < 0))], schema=schema)
-            place += len(own)
-
-    schema = pa.schema([("place", pa.int64()), ("word", pa.large_string())])
-    db.register("token", _mapped(scratch / "words", schema, words()))
-    distinct = db.sql("SELECT DISTINCT word FROM token WHERE word IS NOT NULL").to_arrow_table()["word"]
-    db.register("counted", pa.table({"word": distinct, "n": rarity.frequencies(db, corpus / "docs.parquet", distinct)}))
-    rows = db.sql(
-        f"SELECT coalesce(n, {UNKNOWN}) AS n FROM token LEFT JOIN counted USING (word) ORDER BY place"
-    ).to_arrow_reader()
-    return _mapped(scratch / "frequency", rows.schema, rows)["n"]
-
-
-def _mapped(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.Table:
-    """Batches as a table on disk, of which only what is looked at is in memory."""
-    import pyarrow as pa
-
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+    return database.mapped(scratch / "queries", rows.schema, rows)
 
 
 def _tokens_schema() -> pa.Schema:
@@ -147,26 +109,27 @@ def _tokens_schema() -> pa.Schema:
 
 
 def _tokens(
-    lm: str, retriever: str, texts: Texts, found: Attribution, continuations: np.ndarray, frequency: np.ndarray
+    lm: str, retriever: str, texts: Texts, shares: Attribution, continuations: np.ndarray, frequency: np.ndarray
 ) -> pa.Table:
-    """The block's rows of tokens.parquet; frequency (tokens,)."""
+    """The rows of tokens.parquet for a block; `frequency` (tokens,) is that of each token's word."""
     import numpy as np
     import pyarrow as pa
 
-    from pipelines.replug import responsibility
+    from pipelines.replug.rarity import UNKNOWN
+    from pipelines.replug.responsibility import token_texts
 
     real = texts.real
-    pairs = zip(continuations, texts.bytes, texts.lengths.tolist(), strict=True)
-    words = [text for whole, own, n in pairs for text in responsibility.token_texts(whole, own[:n])]
+    rows = zip(continuations, texts.bytes, texts.lengths.tolist(), strict=True)
+    tokens = [token for continuation, n_bytes, n in rows for token in token_texts(continuation, n_bytes[:n])]
     columns = [
-        [lm] * len(words),
-        [retriever] * len(words),
+        [lm] * len(tokens),
+        [retriever] * len(tokens),
         np.repeat(texts.ids, texts.lengths),
         np.broadcast_to(np.arange(real.shape[1], dtype=np.int32), real.shape)[real],
-        words,
+        tokens,
         pa.array(frequency, pa.int64(), mask=frequency == UNKNOWN),
-        *(array[real].astype(np.float32) for array in (texts.closed, found.mixed, found.memory)),
-        *(_lists(np.moveaxis(array, 1, 2)[real]) for array in (found.documents, found.responsibilities)),
+        *(array[real].astype(np.float32) for array in (texts.closed, shares.mixed, shares.memory)),
+        *(_lists(np.moveaxis(array, 1, 2)[real]) for array in (shares.documents, shares.responsibilities)),
     ]
     return pa.table(columns, schema=_tokens_schema())
 
@@ -174,21 +137,21 @@ def _tokens(
 def _texts_schema() -> pa.Schema:
     import pyarrow as pa
 
-    shares = pa.list_(pa.float32())
+    list_of_shares = pa.list_(pa.float32())
     return pa.schema(
         [
             *((name, pa.string()) for name in ("lm", "retriever", "query_id")),
             ("tokens", pa.int32()),
             *((name, pa.float64()) for name in ("nats_none", "nats")),
             ("memory", pa.float32()),
-            *((name, shares) for name in ("documents", "weights")),
+            *((name, list_of_shares) for name in ("documents", "weights")),
             ("doc_ids", pa.list_(pa.string())),
         ]
     )
 
 
-def _texts(lm: str, retriever: str, texts: Texts, found: Attribution) -> pa.Table:
-    """The block's rows of texts.parquet."""
+def _texts(lm: str, retriever: str, texts: Texts, shares: Attribution) -> pa.Table:
+    """The rows of texts.parquet for a block."""
     import numpy as np
     import pyarrow as pa
 
@@ -201,17 +164,17 @@ def _texts(lm: str, retriever: str, texts: Texts, found: Attribution) -> pa.Tabl
         texts.ids,
         texts.lengths.astype(np.int32),
         -texts.closed.sum(1),
-        -np.where(texts.real, found.mixed, 0.0).sum(1),
-        of_texts(found.memory, texts).astype(np.float32),
-        _lists(of_texts(found.documents, texts)),
-        _lists(found.weights),
+        -np.where(texts.real, shares.mixed, 0.0).sum(1),
+        of_texts(shares.memory, texts).astype(np.float32),
+        _lists(of_texts(shares.documents, texts)),
+        _lists(shares.weights),
         pa.ListArray.from_arrays(np.arange(0, n * k + 1, k, np.int32), pa.array(texts.doc_ids.ravel())),
     ]
     return pa.table(columns, schema=_texts_schema())
 
 
 def _lists(shares: np.ndarray) -> pa.ListArray:
-    """(rows, k) as a column of lists."""
+    """Shares (rows, k) as a column of lists."""
     import numpy as np
     import pyarrow as pa
 
@@ -220,7 +183,7 @@ def _lists(shares: np.ndarray) -> pa.ListArray:
 
 
 class _Sums:
-    """What the figures of one retriever are made of: sums by source document, and by power of ten of the frequency."""
+    """Sums for the figures of one retriever: by source document, and by power of ten of the words' frequency too."""
 
     def __init__(self, clusters: int) -> None:
         import numpy as np
@@ -233,11 +196,16 @@ class _Sums:
     def add(
         self, none: np.ndarray, nats: np.ndarray, memory: np.ndarray, frequency: np.ndarray, clusters: np.ndarray
     ) -> None:
-        """Add tokens (n,): nats without documents and with, memory's share, their words' frequency, their source."""
+        """Add tokens: nats without documents and with them, memory's share, frequency of the word, source document.
+
+        All arrays are (tokens,).
+        """
         import numpy as np
 
+        from pipelines.replug.rarity import UNKNOWN
+
         def add(sums: np.ndarray, places: np.ndarray, values: np.ndarray) -> None:
-            np.add.at(sums.ravel(), places, values)  # one after the other: the sums are the same whatever the blocks
+            np.add.at(sums.ravel(), places, values)  # token after token, so that blocks don't change the sums
 
         values = {"tokens": np.ones(len(none)), "none": none / np.log(2), "gain": (none - nats) / np.log(2)}
         values |= {"memory": memory}
@@ -250,14 +218,15 @@ class _Sums:
             add(sums, places, values[name][known])
 
     def figures(self, params: SimpleNamespace) -> dict:
+        """The retriever's part of the metrics."""
         import numpy as np
 
         from pipelines import draws, intervals
 
         def mean(sums: np.ndarray, tokens: np.ndarray) -> dict:
-            generator = draws.generator(params.seed, "attribution")  # the same resamples for all: comparable
-            own = np.stack([sums, tokens], axis=1)[tokens > 0]
-            return intervals.bootstrap(own, intervals.ratio, generator, params.report.bootstrap).as_json()
+            generator = draws.generator(params.seed, "attribution")  # all means have the same resamples: comparable
+            columns = np.stack([sums, tokens], axis=1)[tokens > 0]
+            return intervals.bootstrap(columns, intervals.ratio, generator, params.report.bootstrap).as_json()
 
         rows = []
         for i, tokens in enumerate(self._by_place["tokens"]):

@@ -1,4 +1,4 @@
-"""From the log-probability table to nats per query: ensembles of every k, of other temperatures, of smaller corpora."""
+"""Nats per query from the log-probability table: ensembles of every k, temperature and share of the corpus."""
 
 from __future__ import annotations
 
@@ -17,15 +17,12 @@ from pipelines.replug import ensemble
 from pipelines.scoring.logprobs import padded
 
 TEMPERATURES = (1.0, 0.3, 0.1)
-Setting = tuple[str, int, float]  # retriever, k, temperature; "none" has k 0
+Setting = tuple[str, int, float]  # retriever, k, temperature; without documents "none" and k = 0
 
 
 @dataclass(frozen=True)
 class Bits:
-    """Nats of each query's continuation by setting, NaN where a query was not asked of it.
-
-    Arrays are (queries,), in the order of `ids`.
-    """
+    """Nats of each query's continuation by setting, NaN if a query was not scored in it; arrays (queries,)."""
 
     ids: np.ndarray
     nats: dict[Setting, np.ndarray]
@@ -34,63 +31,63 @@ class Bits:
 
 
 def measure(tables: Path, replug: params.Replug) -> Bits:
-    """Every ensemble out of a folder's tables (see logprobs.py): none, and each retriever's first 1, 2 ... k documents.
+    """The queries' nats without documents and under each retriever's ensembles of its first 1, 2 ... k documents.
 
-    A share of the corpus (dense@0.1), and every temperature of TEMPERATURES, is measured at `replug.top_k` only. One
-    row group of the tables is in memory at a time.
+    `tables` is a folder with the tables of scoring.logprobs. A share of the corpus (dense@0.1), and every
+    temperature of TEMPERATURES, is measured at `replug.top_k` only. One row group is in memory at a time.
     """
     queries: list[tuple[np.ndarray, ...]] = []
-    nats: dict[Setting, list[tuple[np.ndarray, np.ndarray]]] = defaultdict(list)  # rows of the queries, and theirs
+    nats: dict[Setting, list[tuple[np.ndarray, np.ndarray]]] = defaultdict(list)  # numbers of queries, their nats
     count = 0
-    for alone, found in _parts(tables):
+    for alone, candidates in _parts(tables):
         ids, lengths = alone["query_id"].to_numpy(), pa.compute.list_value_length(alone["log_probs"]).to_numpy()
         queries.append((ids, padded(alone["bytes"], np.int64).sum(1), lengths.astype(np.int64)))
-        own = -padded(alone["log_probs"], np.float64).sum(1)
-        nats["none", 0, replug.temperature].append((np.arange(count, count + len(ids)), own))
-        for name in found["retriever"].unique().to_pylist():
-            of_retriever = found.filter(pa.compute.equal(found["retriever"], name))
-            for setting, rows, own in _ensembles(name, of_retriever, ids, count, replug):
-                nats[setting].append((rows, own))
+        nats_alone = -padded(alone["log_probs"], np.float64).sum(1)
+        nats["none", 0, replug.temperature].append((np.arange(count, count + len(ids)), nats_alone))
+        for name in candidates["retriever"].unique().to_pylist():
+            of_retriever = candidates.filter(pa.compute.equal(candidates["retriever"], name))
+            for setting, rows, nats_of_rows in _ensembles(name, of_retriever, ids, count, replug):
+                nats[setting].append((rows, nats_of_rows))
         count += len(ids)
     whole = {}
     for setting in list(nats):
-        rows, own = (np.concatenate(column) for column in zip(*nats.pop(setting), strict=True))
+        rows, values = (np.concatenate(column) for column in zip(*nats.pop(setting), strict=True))
         whole[setting] = np.full(count, np.nan)
-        whole[setting][rows] = own
+        whole[setting][rows] = values
     ids, n_bytes, tokens = (np.concatenate(column) for column in zip(*queries, strict=True))
     return Bits(ids.astype(object), whole, n_bytes, tokens)
 
 
 def _parts(tables: Path) -> Iterator[tuple[pa.Table, pa.Table]]:
-    """Row group by row group, of some queries each: what was said without a document, and with each candidate."""
+    """Yield for each row group its queries' log-probs without a document, and those with each candidate document."""
     logprobs, retrieved = (pq.ParquetFile(tables / f"{name}.parquet") for name in ("logprobs", "retrieved"))
     with logprobs, retrieved, duckdb.connect() as db:
         for group in range(logprobs.num_row_groups):
             db.register("scored", logprobs.read_row_group(group))
             db.register("candidates", retrieved.read_row_group(group))
             alone = db.sql("SELECT query_id, log_probs, bytes FROM scored WHERE doc_id = '' ORDER BY query_id")
-            found = db.sql(
+            with_documents = db.sql(
                 """SELECT retriever, query_id, rank, similarity, log_probs FROM candidates
                    JOIN scored USING (query_id, doc_id) ORDER BY retriever, query_id, rank"""
             )
-            yield alone.to_arrow_table(), found.to_arrow_table()
+            yield alone.to_arrow_table(), with_documents.to_arrow_table()
 
 
 def _ensembles(
-    name: str, found: pa.Table, ids: np.ndarray, first: int, replug: params.Replug
+    name: str, scored: pa.Table, ids: np.ndarray, first: int, replug: params.Replug
 ) -> Iterator[tuple[Setting, np.ndarray, np.ndarray]]:
-    """Each setting of a retriever, the rows of the queries asked of it, and their nats; `ids` are of rows from `first`.
+    """Yield each setting of a retriever, the numbers of the queries scored in it, and their nats.
 
-    `found` is in order.
+    `scored` is in the order of query and rank. The query ids[i] has the number first + i.
     """
-    k = pa.compute.max(found["rank"]).as_py()
-    rows = first + np.searchsorted(ids, found["query_id"].to_numpy()[::k])
-    log_probs = padded(found["log_probs"], np.float64).reshape(len(rows), k, -1)
-    similarities = found["similarity"].to_numpy().reshape(len(rows), k)
-    top, heat = (name, min(k, replug.top_k)), replug.temperature
-    settings = {(*top, heat)}
+    most = pa.compute.max(scored["rank"]).as_py()
+    rows = first + np.searchsorted(ids, scored["query_id"].to_numpy()[::most])
+    log_probs = padded(scored["log_probs"], np.float64).reshape(len(rows), most, -1)
+    similarities = scored["similarity"].to_numpy().reshape(len(rows), most)
+    top_k, temperature = min(most, replug.top_k), replug.temperature
+    settings = {(name, top_k, temperature)}
     if "@" not in name:
-        settings |= {(name, few, heat) for few in range(1, k + 1)} | {(*top, other) for other in TEMPERATURES}
-    for name, few, heat in sorted(settings):
-        weights = ensemble.log_weights(similarities[:, :few], heat)
-        yield (name, few, heat), rows, -ensemble.MIXTURES[replug.mixture](log_probs[:, :few], weights).sum(1)
+        settings |= {(name, k, temperature) for k in range(1, most + 1)} | {(name, top_k, t) for t in TEMPERATURES}
+    for name, k, temperature in sorted(settings):
+        weights = ensemble.log_weights(similarities[:, :k], temperature)
+        yield (name, k, temperature), rows, -ensemble.MIXTURES[replug.mixture](log_probs[:, :k], weights).sum(1)

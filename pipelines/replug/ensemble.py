@@ -1,9 +1,9 @@
 """REPLUG's ensemble in log space (REPLUG §3.2): p(y | x, D') = sum over documents of lambda(d, x) p(y | d, x).
 
 Arrays are (queries, documents, tokens), documents best first, so that any smaller k is a slice of the first k. Tokens
-beyond a continuation's end hold a log-probability of 0 and add nothing to a sum. Where fewer than k documents were
-found, the empty places have similarity -inf, so weight 0, and hold what the model says without a document. A query
-with none at all weighs its k copies of that alike: its ensemble is the model without documents.
+beyond a continuation's end hold a log-probability of 0 and add nothing to a sum. If fewer than k documents were found,
+the empty places have similarity -inf, which is weight 0, and hold log-probabilities without a document. If no document
+was found, the k empty places have equal weights, so the ensemble is the model without documents.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ def log_weights(similarities: np.ndarray, temperature: float) -> np.ndarray:
 
 
 def token_weights(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """log lambda in force at each token, (queries, k, 1): the documents are mixed anew at every token."""
+    """log of the documents' weights at each token, (queries, k, 1): lambda at every token."""
     return weights[:, :, None]
 
 
 def sequence_weights(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The same where whole sequences are mixed, (queries, k, tokens): lambda given the tokens said so far.
+    """log of the documents' weights at each token if whole sequences are mixed, (queries, k, tokens).
 
-    By the chain rule and Bayes' this is lambda_d p(y_<t | d, x), over its sum.
+    By the chain rule and Bayes' rule the weight is lambda_d p(y_<t | d, x), divided by its sum over the documents.
+    `lm.decode` does the same while it generates.
     """
-    said = np.zeros(log_probs.shape)  # log-probability of the tokens before each token
-    said[:, :, 1:] = np.cumsum(log_probs[:, :, :-1], axis=2, dtype=np.float64)
-    return log_softmax(said + weights[:, :, None], axis=1)
+    before = np.zeros(log_probs.shape)  # log-probability of the tokens before each token
+    before[:, :, 1:] = np.cumsum(log_probs[:, :, :-1], axis=2, dtype=np.float64)
+    return log_softmax(before + weights[:, :, None], axis=1)
 
 
 def token_mixture(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -41,7 +42,7 @@ def token_mixture(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def sequence_mixture(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The same of whole sequences, (queries, tokens): the tokens add up to log sum_d lambda_d p(y | d, x)."""
+    """log p of each token, (queries, tokens), that add up to log sum_d lambda_d p(y | d, x) over whole sequences."""
     return logsumexp(log_probs + sequence_weights(log_probs, weights), axis=1)
 
 
@@ -50,5 +51,5 @@ WEIGHTS = {"token_mixture": token_weights, "sequence_mixture": sequence_weights}
 
 
 def bits_per_byte(nats: np.ndarray | float, n_bytes: np.ndarray | int) -> np.ndarray | float:
-    """-sum log p / (ln 2 * bytes) of sums over a corpus, not a mean of the queries' own."""
+    """-sum log p / (ln 2 * bytes), both summed over a corpus: not the mean of the queries' bits per byte."""
     return nats / (math.log(2) * n_bytes)

@@ -1,58 +1,93 @@
-"""How often the datastore has the word that a token is part of: the axis of the rare-entity analysis (REPLUG, B)."""
+"""How often the corpus has the word that a token is part of: the axis of the rare-entity analysis (REPLUG, B)."""
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 
-WORD = r"[\pL\pN\pM]+"  # letters, digits and what is put on them
+from pipelines import database
+
+WORD = r"[\pL\pN\pM]+"  # letters, digits and marks on them
+UNKNOWN = -1  # frequency of a token without a word
+
+
+def token_frequencies(
+    db: duckdb.DuckDBPyConnection, docs: Path, queries: pa.Table, block: int, scratch: Path
+) -> pa.ChunkedArray:
+    """How often the corpus `docs` has each token's word, (tokens,) int64, UNKNOWN if the token has none.
+
+    `queries` have the columns context, continuation and bytes (of each token of the continuation). Words are looked for
+    in `block` queries at a time; tables of all tokens lie in the folder `scratch`.
+    """
+    schema = pa.schema([("place", pa.int64()), ("word", pa.large_string())])
+
+    def words_of_tokens() -> Iterator[pa.RecordBatch]:
+        place = 0
+        for start in range(0, len(queries), block):
+            part = queries.slice(start, block)
+            n_bytes = part["bytes"].combine_chunks()
+            texts = (part[name].to_pylist() for name in ("context", "continuation"))
+            distinct, number = words(*texts, n_bytes.flatten().to_numpy(), np.diff(n_bytes.offsets.to_numpy()))
+            places = np.arange(place, place + len(number))
+            yield pa.record_batch([places, distinct.take(pa.array(number, mask=number < 0))], schema=schema)
+            place += len(number)
+
+    db.register("token", database.mapped(scratch / "words", schema, words_of_tokens()))
+    distinct = db.sql("SELECT DISTINCT word FROM token WHERE word IS NOT NULL").to_arrow_table()["word"]
+    db.register("counted", pa.table({"word": distinct, "n": frequencies(db, docs, distinct)}))
+    rows = db.sql(
+        f"SELECT coalesce(n, {UNKNOWN}) AS n FROM token LEFT JOIN counted USING (word) ORDER BY place"
+    ).to_arrow_reader()
+    return database.mapped(scratch / "frequency", rows.schema, rows)["n"]
 
 
 def words(
     contexts: Sequence[str], continuations: Sequence[str], n_bytes: np.ndarray, lengths: np.ndarray
 ) -> tuple[pa.Array, np.ndarray]:
-    """The words of all context + continuation, (words,) str, and the one that each token is part of, (tokens,) int64.
+    """The words of all texts (context + continuation), (words,) str, and the number of each token's word, (tokens,).
 
-    `n_bytes` (tokens,) are the tokens' bytes, text after text, `lengths` (texts,) their numbers. A token's word is the
-    first that it has a character of, -1 if none. A word that a text ends in may go on behind it, so it does not count.
+    `n_bytes` (tokens,) are the bytes of the continuations' tokens, text after text; `lengths` (texts,) their numbers.
+    A token's word is the first word that it has a character of; the number is -1 if there is none. The last word of a
+    text does not count if the text ends inside it, because the word may go on.
     """
     context, continuation = ([len(text.encode()) for text in texts] for texts in (contexts, continuations))
     joined = "".join(part for pair in zip(contexts, continuations, strict=True) for part in (*pair, "\n"))
     points, place = np.unique(np.frombuffer(joined.encode("utf-32-le"), np.uint32), return_inverse=True)
     in_word = np.array([unicodedata.category(chr(point))[0] in "LNM" for point in points.tolist()], bool)
     sizes = 1 + (points >= 0x80) + (points >= 0x800) + (points >= 0x10000)
-    inside = np.repeat(in_word[place], sizes[place])  # of each byte, as all below
-    number = np.cumsum(inside & ~np.concatenate([[False], inside[:-1]])) - 1  # of the word, inside one
+    # Arrays over all bytes of the texts:
+    inside = np.repeat(in_word[place], sizes[place])  # whether the byte is in a word
+    number = np.cumsum(inside & ~np.concatenate([[False], inside[:-1]])) - 1  # of its word, if it is in one
     following = np.append(np.where(inside, np.arange(len(inside)), len(inside)), len(inside))
-    following = np.minimum.accumulate(following[::-1])[::-1]  # the next one inside a word
+    following = np.minimum.accumulate(following[::-1])[::-1]  # the first byte from here on that is in a word
 
-    ends = np.cumsum(np.array(context, np.int64) + np.array(continuation, np.int64) + 1) - 1  # of texts: line breaks
+    ends = np.cumsum(np.array(context, np.int64) + np.array(continuation, np.int64) + 1) - 1  # line breaks after texts
     stops = np.cumsum(n_bytes)
     before = np.concatenate([[0], stops])[np.cumsum(lengths) - lengths]  # bytes of earlier continuations
     shift = np.repeat(ends - np.array(continuation, np.int64) - before, lengths)
     first, stop = following[stops - n_bytes + shift], stops + shift
-    own = np.where(first < stop, number[np.minimum(first, len(inside) - 1)], -1)
-    last = np.where(inside[np.maximum(ends - 1, 0)], number[np.maximum(ends - 1, 0)], -1)  # what a text ends in
+    of_token = np.where(first < stop, number[np.minimum(first, len(inside) - 1)], -1)
+    last_of_text = np.where(inside[np.maximum(ends - 1, 0)], number[np.maximum(ends - 1, 0)], -1)
 
     offsets = np.concatenate([[0], np.cumsum(np.bincount(number[inside]))]).astype(np.int64)
     data = np.frombuffer(joined.encode(), np.uint8)[inside]
-    found = pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data.tobytes()))
-    return found, np.where(own == np.repeat(last, lengths), -1, own)
+    texts = pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data.tobytes()))
+    return texts, np.where(of_token == np.repeat(last_of_text, lengths), -1, of_token)
 
 
-def frequencies(db: duckdb.DuckDBPyConnection, docs: Path, asked: pa.Array) -> np.ndarray:
-    """How often each of the words `asked` stands in the corpus `docs`, whatever the case, (words,) int64."""
-    db.register("given", pa.table({"place": np.arange(len(asked)), "given": asked}))
-    found = db.sql(
-        """WITH asked AS (SELECT place, lower(given) AS word FROM given),
+def frequencies(db: duckdb.DuckDBPyConnection, docs: Path, words: pa.Array) -> np.ndarray:
+    """How often each word stands in the corpus `docs`, whatever the case, (words,) int64."""
+    db.register("asked_words", pa.table({"place": np.arange(len(words)), "asked": words}))
+    counts = db.sql(
+        """WITH asked AS (SELECT place, lower(asked) AS word FROM asked_words),
         corpus AS (SELECT unnest(regexp_extract_all(lower(text), $word)) AS word FROM read_parquet($docs)),
         counted AS (SELECT word, count(*) AS n FROM corpus SEMI JOIN asked USING (word) GROUP BY word)
         SELECT coalesce(n, 0) AS n FROM asked LEFT JOIN counted USING (word) ORDER BY place""",
         params={"word": WORD, "docs": str(docs)},
     ).fetchnumpy()
-    return found["n"].astype(np.int64)
+    return counts["n"].astype(np.int64)

@@ -1,7 +1,7 @@
-"""Which knowledge a text came from: its probability, token by token, shared out to memory and documents (REPLUG §9).
+"""Which knowledge a text came from: its probability, token by token, attributed to memory and documents (REPLUG §9).
 
-REPLUG names it as open that a prediction can't be traced to the model's own knowledge or to what was retrieved. The
-ensemble holds the answer: p(y_t) = sum_d lambda_d p_d(y_t), and p_0(y_t), what the model says without documents.
+REPLUG names it as a limitation that a prediction can't be traced to the model's own knowledge or to what was retrieved.
+Two numbers per token trace it: p(y_t) = sum_d lambda_d p_d(y_t) of the ensemble, and p_0(y_t) without documents.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from pipelines.replug import ensemble
 
 @dataclass(frozen=True)
 class Texts:
-    """Continuations as the table has them, ordered by id; places beyond a continuation's end hold 0."""
+    """Scored continuations, ordered by id; places beyond a continuation's end hold 0."""
 
     ids: np.ndarray  # (n,) str
     bytes: np.ndarray  # (n, tokens) int64
     lengths: np.ndarray  # (n,) tokens
     closed: np.ndarray  # (n, tokens) log p without documents
-    log_probs: np.ndarray  # (n, k, tokens) log p with each document; without any in empty places
+    log_probs: np.ndarray  # (n, k, tokens) log p with each document; in empty places without documents
     similarities: np.ndarray  # (n, k); -inf in empty places
     doc_ids: np.ndarray  # (n, k) str; "" in empty places
 
@@ -40,37 +40,37 @@ class Texts:
 
 @dataclass(frozen=True)
 class Attribution:
-    """The documents' weights, each token's log-probability under the ensemble, and the shares of that probability."""
+    """The documents' weights, each token's log-probability under the ensemble, and shares of that probability."""
 
     weights: np.ndarray  # (n, k) lambda, before any token
     mixed: np.ndarray  # (n, tokens) log p
     responsibilities: np.ndarray  # (n, k, tokens) lambda_d p_d / p, the posterior of each document; adds up to 1
-    documents: np.ndarray  # (n, k, tokens) the part of it that the model would not have given the token anyway
-    memory: np.ndarray  # (n, tokens) what it would: with `documents` adds up to 1
+    documents: np.ndarray  # (n, k, tokens) part of the responsibility beyond what the model gives without documents
+    memory: np.ndarray  # (n, tokens) what the model gives without documents; adds up to 1 with `documents`
 
 
 def read(tables: Path, retriever: str, k: int, size: int) -> Iterator[Texts]:
-    """The texts and their best k documents, from `tables`/logprobs.parquet and retrieved.parquet, block by block.
+    """The texts with their best k documents, from `tables`/logprobs.parquet and retrieved.parquet, block by block.
 
-    A block is as many row groups as hold `size` texts; each is read once.
+    A block is as many row groups as hold `size` texts. Each row group is read once.
     """
     logprobs, retrieved = (pq.ParquetFile(tables / f"{name}.parquet") for name in ("logprobs", "retrieved"))
     with logprobs, retrieved, duckdb.connect() as db:
-        scored, found, n = [], [], 0
-        for group in range(logprobs.num_row_groups):  # those of the same number are of the same queries
+        scored, candidates, n = [], [], 0
+        for group in range(logprobs.num_row_groups):  # a row group has the same queries in both files
             scored.append(logprobs.read_row_group(group, columns=["query_id", "doc_id", "log_probs", "bytes"]))
-            found.append(retrieved.read_row_group(group))
+            candidates.append(retrieved.read_row_group(group))
             n += pc.sum(pc.equal(scored[-1]["doc_id"], "")).as_py()
             if n >= size or group == logprobs.num_row_groups - 1:
-                yield _texts(db, pa.concat_tables(scored), pa.concat_tables(found), retriever, k)
-                scored, found, n = [], [], 0
+                yield _texts(db, pa.concat_tables(scored), pa.concat_tables(candidates), retriever, k)
+                scored, candidates, n = [], [], 0
 
 
 def _texts(db: duckdb.DuckDBPyConnection, scored: pa.Table, candidates: pa.Table, retriever: str, k: int) -> Texts:
     db.register("scored", scored)
     db.register("candidates", candidates)
     alone = db.sql("SELECT query_id, log_probs, bytes FROM scored WHERE doc_id = '' ORDER BY query_id").to_arrow_table()
-    found = db.sql(
+    ranked = db.sql(
         """SELECT query_id, rank, doc_id, similarity, log_probs FROM candidates JOIN scored USING (query_id, doc_id)
         WHERE retriever = ? AND rank <= ? ORDER BY query_id, rank""",
         params=[retriever, k],
@@ -81,24 +81,24 @@ def _texts(db: duckdb.DuckDBPyConnection, scored: pa.Table, candidates: pa.Table
     closed, n_bytes = (np.zeros(real.shape, kind) for kind in (np.float64, np.int64))
     closed[real], n_bytes[real] = (alone[name].combine_chunks().flatten().to_numpy() for name in ("log_probs", "bytes"))
 
-    places = np.searchsorted(ids, found["query_id"].to_numpy().astype(object)), found["rank"].to_numpy() - 1
+    places = np.searchsorted(ids, ranked["query_id"].to_numpy().astype(object)), ranked["rank"].to_numpy() - 1
     similarities, doc_ids = np.full((len(ids), k), -np.inf), np.full((len(ids), k), "", object)
-    similarities[places], doc_ids[places] = found["similarity"].to_numpy(), found["doc_id"].to_numpy().astype(object)
+    similarities[places], doc_ids[places] = ranked["similarity"].to_numpy(), ranked["doc_id"].to_numpy().astype(object)
     log_probs = np.repeat(closed[:, None], k, axis=1)
-    own = np.zeros((found.num_rows, real.shape[1]))
-    own[real[places[0]]] = found["log_probs"].combine_chunks().flatten().to_numpy()
-    log_probs[places] = own
+    with_documents = np.zeros((ranked.num_rows, real.shape[1]))
+    with_documents[real[places[0]]] = ranked["log_probs"].combine_chunks().flatten().to_numpy()
+    log_probs[places] = with_documents
     return Texts(ids, n_bytes, lengths, closed, log_probs, similarities, doc_ids)
 
 
 def attribute(texts: Texts, temperature: float, mixture: str) -> Attribution:
-    """Share out each token's probability under the ensemble.
+    """Attribute each token's probability under the ensemble to memory and documents.
 
-    Each term of p = sum_d lambda_d p_d is split at p_0: lambda_d min(p_d, p_0) the model gives the token anyway and is
-    memory's, lambda_d max(0, p_d - p_0) is there for document d alone. Divided by p, none is negative and they add up
-    to 1. Where no document lowers the token, memory's share is min(1, p_0 / p); where all do, it is 1. A document
-    that repeats what the model knows gets nothing: shares say what changed, not where else it could be read. Under
-    `sequence_mixture` lambda_d is the one in force at the token, which the tokens before it have moved.
+    Each term of p = sum_d lambda_d p_d is split at p_0. The model gives lambda_d min(p_d, p_0) without documents too,
+    so this part belongs to memory. The rest, lambda_d max(0, p_d - p_0), belongs to document d. Divided by p, the parts
+    add up to 1 and none is negative. If no document lowers the token's probability, memory's share is min(1, p_0 / p);
+    if all documents do, it is 1. A document that repeats what the model knows gets nothing: shares say what changed,
+    not where else the knowledge stands. Under `sequence_mixture` lambda_d is the weight at the token (see ensemble).
     """
     weights = ensemble.log_weights(texts.similarities, temperature)
     joint = texts.log_probs + ensemble.WEIGHTS[mixture](texts.log_probs, weights)
@@ -111,12 +111,12 @@ def attribute(texts: Texts, temperature: float, mixture: str) -> Attribution:
 
 
 def of_texts(shares: np.ndarray, texts: Texts) -> np.ndarray:
-    """Shares (n, ..., tokens) of whole texts, (n, ...): the mean over a text's tokens, each as good as another."""
+    """The mean of shares (n, ..., tokens) over each text's tokens, (n, ...)."""
     inside = texts.real.reshape(len(shares), *[1] * (shares.ndim - 2), -1)
     return np.where(inside, shares, 0.0).sum(-1) / np.maximum(texts.lengths, 1).reshape(-1, *[1] * (shares.ndim - 2))
 
 
 def token_texts(continuation: str, n_bytes: np.ndarray) -> list[str]:
-    """The text of each token: `continuation` cut after each one's bytes. They never end inside a character."""
+    """The text of each token: `continuation` cut after each token's bytes, which never end inside a character."""
     whole, stops = continuation.encode(), np.cumsum(n_bytes).tolist()
     return [whole[a:b].decode() for a, b in zip([0, *stops], stops, strict=False)]

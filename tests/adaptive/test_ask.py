@@ -21,7 +21,6 @@ from pipelines.errors import LongtailError
 from pipelines.lm.language_model import Scores
 from pipelines.lm.local import LocalModel
 from pipelines.retrieval import bm25_build
-from pipelines.retrieval.retriever import open_retriever
 
 SHOTS = 3
 ENTITIES = [  # qid, label, aliases, wiki_title, popularity
@@ -59,7 +58,7 @@ def project(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
         "data/knowledge/wikidata",
         "data/questions/popqa",
         "data/questions/entityquestions",
-        "data/adaptive",
+        "data/adaptive/popularity",
     ):
         (folder / name).mkdir(parents=True)
     for name in ("dvc.yaml", "conf/config.yaml"):
@@ -106,7 +105,7 @@ def questions() -> pa.Table:
 @pytest.fixture
 def chosen(project, monkeypatch):
     monkeypatch.chdir(project)
-    return params_file.load("seed", "lm", "lms", "compute", "retriever", "answer")
+    return params_file.load("seed", "lm", "lms", "compute", "retriever", "answer", "parts")
 
 
 def read(project: Path, question: str, qid: str | None = None) -> subjects.Reading:
@@ -204,20 +203,23 @@ def test_a_language_model_without_thresholds_retrieves(project):
     assert "no threshold is tuned for other with bm25" in found.why
 
 
-@pytest.mark.parametrize("method", ["bm25", "closed_book"])
-def test_what_the_evaluation_asks_too_is_asked_with_the_same_prompt_and_answered_alike(project, chosen, method):
+@pytest.mark.parametrize(("method", "n_passages"), [("bm25", 1), ("bm25", 2), ("closed_book", 1)])
+def test_what_the_evaluation_asks_too_is_asked_with_the_same_prompt_and_answered_alike(
+    project, chosen, method, n_passages
+):
     data = project / "data"
     lm = LocalModel(data / "models/lm/tiny", name="tiny", dtype="fp32", batch_tokens=4096, device="cpu", threads=1)
-    docs, source = data / "corpus/wikipedia/docs.parquet", None
-    if method == "bm25":
-        opened = open_retriever(data / "index/bm25/wikipedia", docs, None, chosen.retriever, chosen.compute)
-        source = passages.retrieved(opened, docs, 1)
-    table = answer.answer(questions(), "popqa", method, lm, source, chosen.answer, chosen.seed, method).to_pylist()
+    chosen.answer = chosen.answer.model_copy(update={"passages": n_passages})
+    source = passages.open_source(method, lm, chosen, data)
+    key = f"{method} {n_passages}"
+    setup = answer.Setup("popqa", method, lm, source, chosen.answer, None, chosen.seed, key)
+    table = answer.answer(questions(), setup).to_pylist()
     evaluated = next(row for row in table if row["question_id"] == ("q1" if source else "q0"))
     found = ask.ask(QUESTIONS[1 if source else 0][4].lower(), "tiny", "bm25", chosen, data=data)
     assert (found.passage is not None) == (source is not None)
     assert (found.prompt_hash, found.answer) == (evaluated["prompt_hash"], evaluated["prediction"])
     assert found.mean_log_prob == pytest.approx(evaluated["mean_log_prob"], abs=1e-5)
+    assert not found.passage or sum(document in found.passage.text for document in DOCUMENTS) == n_passages
 
 
 def test_a_question_of_no_template_gets_a_passage_and_the_same_answer_every_time(project, chosen):

@@ -1,25 +1,29 @@
 """Stage answer: every method's prompts and table, and the same ones whatever the sharding, order or interruption."""
 
+import shutil
 from pathlib import Path
 
 import completions_server
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 import tiny_models
 
 from pipelines import params
 from pipelines.answering import answer, passages
+from pipelines.lm import open_lm
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Generation
 from pipelines.lm.local import LocalModel
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
-CHOSEN = params.Answer(max_questions=30, n_shots=3, new_tokens=5, passage_tokens=8, replug_k=2)
+CHOSEN = params.Answer(max_questions=30, n_shots=3, new_tokens=5, passages=1, passage_tokens=8)
 GOLDEN = Path(__file__).with_name("prompts.txt")
 K = 2
+REPLUG = params.Replug(top_k=K, temperature=1.0, mixture="token_mixture", vote=False)
 
 
 class EchoingLM:
@@ -38,7 +42,7 @@ class EchoingLM:
         words = [(own[-2] if len(own) > 1 and "Q:" not in own[-2] else own[-1]).split() for own in blocks]
         return [Generation(f" {own[-1]}", -0.5, len(own), 1) for own in words]
 
-    def generate_mixture(self, prompts, log_weights, max_tokens, stop="\n"):
+    def generate_mixture(self, prompts, log_weights, max_tokens, stop="\n", *, sequence_mixture=False):
         """The heaviest document's answer."""
         assert log_weights.shape == (len(prompts) / K, K)
         return self.generate(prompts, max_tokens, stop)[:: log_weights.shape[1]]
@@ -89,8 +93,8 @@ def source(method, lm, at_once=256):
 
 
 def ask(questions, method="dense", lm=None, chosen=CHOSEN, key="k", at_once=256, dataset="popqa", **more):
-    lm = lm or EchoingLM()
-    return answer.answer(questions, dataset, method, lm, source(method, lm, at_once), chosen, 0, key, **more)
+    setup = {"source": source(method, lm := lm or EchoingLM(), at_once), "replug": REPLUG} | more
+    return answer.answer(questions, answer.Setup(dataset, method, lm, answer=chosen, seed=0, key=key, **setup))
 
 
 def test_only_test_questions_are_asked_and_at_most_so_many(questions):
@@ -197,6 +201,22 @@ def test_the_stage_names_what_is_allowed(capsys, monkeypatch):
     assert not Path("data").exists()
 
 
+def test_a_model_that_can_not_mix_is_refused_an_ensemble_before_any_work(questions, capsys, monkeypatch, root):
+    Path("data/questions/popqa").mkdir(parents=True)
+    pq.write_table(questions, "data/questions/popqa/popqa.parquet")
+    shutil.copy(root / "params.yaml", "params.yaml")
+    lm = EchoingLM()
+    lm.mixes = False
+    monkeypatch.setattr(open_lm, "open_lm", lambda *_: lm)
+    monkeypatch.setattr("sys.argv", ["answer", "popqa", "tiny", "replug"])
+    with pytest.raises(SystemExit):
+        answer.main()
+    said = capsys.readouterr().err
+    assert said.startswith("error: answer@popqa-tiny-replug: echo shows only its likeliest next tokens")
+    assert said.endswith("set replug.vote: true in params.yaml\n")
+    assert not lm.asked
+
+
 # ---------------------------------------------------------------------- real models, here and behind HTTP
 
 
@@ -224,7 +244,8 @@ def test_a_server_answers_by_every_method_and_each_answer_has_its_cost(questions
     settings = completions_server.settings(server.url, folder, prompt_price=2.0, completion_price=6.0)
     lm = HttpModel(folder, settings, None, tmp_path / "kept")
     before = lm.usage
-    table = ask(questions, method, lm, FEW, server=settings.http)
+    vote = REPLUG.model_copy(update={"vote": True})
+    table = ask(questions, method, lm, FEW, server=settings.http, replug=vote)
     spent = {name: lm.usage[name] - value for name, value in before.items()}
     assert sum(table["cost"].to_pylist()) == pytest.approx(spent["lm_cost"]) != 0
     assert sum(table["prompt_tokens"].to_pylist()) == spent["lm_prompt_tokens"]
@@ -259,8 +280,7 @@ def test_a_passage_counts_only_as_far_as_the_model_saw_it(questions, folder):
 
     for n_shots in (0, 3):  # a document keeps its beginning; a context, of which it then is part, its end
         chosen = CHOSEN.model_copy(update={"n_shots": n_shots})
-        table = answer.answer(
-            questions, "popqa", "dense", lm, passages.Source(long, 99, False), chosen, 0, f"{n_shots} shots"
-        )
+        found = passages.Source(long, 99, written=False)
+        table = ask(questions, "dense", lm, chosen, f"{n_shots} shots", source=found)
         holds = {int(row["question_id"][1:]): row["doc_has_answer"] for row in table.to_pylist()}
         assert {holds[n] for n in holds if n % 2 == 0} == {n_shots == 0}

@@ -21,7 +21,7 @@ from pipelines.replug import ensemble
 PARAMS = SimpleNamespace(
     seed=0,
     lms=["tiny", "second"],
-    replug=params.Replug(top_k=3, temperature=1.0, mixture="token_mixture"),
+    replug=params.Replug(top_k=3, temperature=1.0, mixture="token_mixture", vote=False),
     report=SimpleNamespace(bootstrap=40),
 )
 TEXTS = [("The city", " of Velm is"), ("It ends mid", "dle of a word \n"), (" = Velm = \n", " \n <unk> , or\tnot\n")]

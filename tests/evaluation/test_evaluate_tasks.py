@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines import params
+from pipelines import catalogue, params
 from pipelines.errors import LongtailError
-from pipelines.evaluation import evaluate_tasks, mmlu, task_items
-from pipelines.evaluation.task_items import Found, Item
+from pipelines.evaluation import evaluate_tasks, mmlu
+from pipelines.evaluation.task_items import Found, Item, Task
 from pipelines.lm.language_model import Generation, Scores
 from pipelines.sources.rejects import Rejects
 
@@ -21,7 +21,7 @@ CHOSEN = params.Tasks(max_questions=40, mmlu_shots=2, qa_shots=3, new_tokens=5)
 class FakeLM:
     """Prefers the letter, or says the word, that stands last in the knowledge of a prompt."""
 
-    name, max_tokens = "fake", 400
+    name, max_tokens, mixes = "fake", 400, True
 
     def token_id(self, text):
         return "ABCD".index(text.strip())
@@ -57,24 +57,24 @@ def raw(tmp_path) -> Path:
     return folder
 
 
-def read(raw: Path, chosen=CHOSEN, share: float = 0.0) -> dict[str, evaluate_tasks.Task]:
-    return {one.name: one for one in evaluate_tasks.read_tasks(raw, chosen, 0, Rejects(share))}
+def read(raw: Path, name: str, settings=CHOSEN, rejects=None) -> Task:
+    return catalogue.function(name, "benchmark")(raw / name, settings, 0, rejects or Rejects(0.0))
 
 
 def test_mmlus_demonstrations_are_the_subjects_first_of_dev(raw):
-    of = read(raw)["mmlu"]
-    assert len(of.items) == 40
-    assert [item.query for item in of.shots["virology"]] == ["Which, virology dev 0?", "Which, virology dev 1?"]
+    task = read(raw, "mmlu")
+    assert len(task.items) == 40
+    assert [item.query for item in task.shots["virology"]] == ["Which, virology dev 0?", "Which, virology dev 1?"]
 
 
 def test_open_questions_shown_are_not_asked_in_any_spelling(raw):
     with (raw / "nq/test.jsonl").open("a") as out:
         out.write("".join(json.dumps({"question": f"WHO is {i}", "answer": "x"}) + "\n" for i in range(20)))
-    of = read(raw)["nq"]
-    shown = {item.query.lower() for item in of.shots[""]}
-    assert len(of.shots[""]) == 3
-    assert len(of.items) == 40 - 2 * len(shown)
-    assert not {item.query.lower() for item in of.items} & shown
+    task = read(raw, "nq")
+    shown = {item.query.lower() for item in task.shots[""]}
+    assert len(task.shots[""]) == 3
+    assert len(task.items) == 40 - 2 * len(shown)
+    assert not {item.query.lower() for item in task.items} & shown
 
 
 def test_a_question_of_mmlu_that_its_subject_shows_is_not_asked(raw):
@@ -82,13 +82,14 @@ def test_a_question_of_mmlu_that_its_subject_shows_is_not_asked(raw):
     for subject in ("virology", "formal_logic"):  # the latter shows others
         with (raw / f"mmlu/test/{subject}_test.csv").open("a") as out:
             out.write("".join(shown))
-    items = read(raw, params.Tasks(**CHOSEN.model_dump() | {"max_questions": 100}))["mmlu"].items
+    items = read(raw, "mmlu", CHOSEN.model_copy(update={"max_questions": 100})).items
     assert [item.id for item in items if "virology dev" in item.query] == ["formal_logic/test/31"]
     assert len(items) == 61
 
 
-def test_a_task_without_data_is_left_out(raw):
-    assert list(read(raw)) == ["mmlu", "nq"]
+def test_a_task_without_data_has_no_items(raw):
+    (raw / "mmlu/test").rename(raw / "elsewhere")
+    assert [read(raw, name).items for name in ("mmlu", "triviaqa")] == [[], []]
 
 
 def test_bad_rows_are_kept_with_their_reason_and_too_many_stop_the_stage(raw):
@@ -96,8 +97,9 @@ def test_bad_rows_are_kept_with_their_reason_and_too_many_stop_the_stage(raw):
         out.write("too,few,cells\nWhy?,a,b,c,d,E\n")
     with (raw / "nq/test.jsonl").open("a") as out:
         out.write('not json\n{"question": "why"}\n{"answer": ["x"]}\n{"question": "q", "golden_answers": [" "]}\n[]\n')
-    rejects = Rejects(0.5)
-    evaluate_tasks.read_tasks(raw, CHOSEN, 0, rejects)
+    rejects = Rejects(0.01)
+    for name in ("mmlu", "nq"):
+        read(raw, name, rejects=rejects)
     assert rejects.reasons() == {
         "answer is none of A to D": 1,
         "no answers": 2,
@@ -107,7 +109,7 @@ def test_bad_rows_are_kept_with_their_reason_and_too_many_stop_the_stage(raw):
         "not an object": 1,
     }
     with pytest.raises(LongtailError, match=r"max_reject_share"):
-        read(raw, share=0.01)
+        rejects.check()
 
 
 def test_mmlu_mixes_probabilities_over_documents():
@@ -137,12 +139,6 @@ def test_a_letter_of_two_tokens_is_scored_as_text():
     assert mmlu.answer(SmallVocabulary(), [None, None], np.zeros((2, 1))) == ["C", "B"]
 
 
-def test_lambda_is_a_softmax_over_the_documents():
-    found = Found(np.array([["a", "b"]]), np.array([[0.9, 0.5]], dtype=np.float32))
-    expected = np.exp([1.8, 1.0]) / np.exp([1.8, 1.0]).sum()
-    assert np.exp(task_items.log_weights([None], found, 0.5))[0] == pytest.approx(expected)
-
-
 def search(queries):
     """Three documents a query; the best two end in the letter or word that is right for 3 of 4 items."""
     hints = [q.split()[-1].rstrip("?") for q in queries]
@@ -152,20 +148,38 @@ def search(queries):
     )
 
 
-def count(text):
-    return len(text.split())
+REPLUG = params.Replug(top_k=3, temperature=1.0, mixture="token_mixture", vote=False)
+
+
+def evaluate(task, method, lm, search, key):
+    def count(text):
+        return len(text.split())
+
+    return evaluate_tasks.evaluate(task, evaluate_tasks.Setup(method, lm, search, count, 5, REPLUG, key))
 
 
 @pytest.mark.usefixtures("workplace")
 def test_documents_that_hold_the_answer_raise_accuracy_whatever_the_shards(raw, monkeypatch):
-    of = read(raw)["mmlu"]
-    closed = evaluate_tasks.evaluate(of, "closed_book", FakeLM(), None, count, CHOSEN, 1.0, "c")
-    whole = evaluate_tasks.evaluate(of, "replug", FakeLM(), search, count, CHOSEN, 1.0, "r")
+    task = read(raw, "mmlu")
+    closed = evaluate(task, "closed_book", FakeLM(), None, "c")
+    whole = evaluate(task, "replug", FakeLM(), search, "r")
     assert whole.schema == evaluate_tasks.SCHEMA
     assert whole["correct"].to_pylist() == [True] * 40
-    assert sum(closed["correct"].to_pylist()) == sum(item.answers == ["A"] for item in of.items)
+    assert sum(closed["correct"].to_pylist()) == sum(item.answers == ["A"] for item in task.items)
     monkeypatch.setattr(evaluate_tasks, "SHARD", 7)
-    assert evaluate_tasks.evaluate(of, "replug", FakeLM(), search, count, CHOSEN, 1.0, "again").equals(whole)
+    assert evaluate(task, "replug", FakeLM(), search, "again").equals(whole)
+
+
+@pytest.mark.usefixtures("workplace")
+def test_open_questions_are_answered_under_the_mixture_and_mmlus_letters_by_next_tokens(raw):
+    class Mixing(FakeLM):
+        def generate_mixture(self, prompts, log_weights, max_tokens, stop="\n", *, sequence_mixture=False):
+            np.testing.assert_allclose(np.exp(log_weights), 1 / 3)
+            return [Generation(f" {len(prompts)} prompts, {max_tokens} tokens", -0.1, 1)] * len(log_weights)
+
+    items = [Item(f"{i}", "", f"who is {i}", f"{i}:", ["x"]) for i in range(2)]
+    task = Task("nq", items, {"": []}, "", options=False)
+    assert evaluate(task, "replug", Mixing(), search, "k")["prediction"].to_pylist() == ["6 prompts, 5 tokens"] * 2
 
 
 @pytest.mark.usefixtures("workplace")
@@ -174,7 +188,7 @@ def test_demonstrations_without_room_are_an_error_that_says_how_many_fit(raw):
         max_tokens = 60
 
     with pytest.raises(LongtailError, match=r"tasks\.mmlu_shots is 2, .* at most half of the 60 .*set it to 1 or"):
-        evaluate_tasks.evaluate(read(raw)["mmlu"], "closed_book", Small(), None, count, CHOSEN, 1.0, "k")
+        evaluate(read(raw, "mmlu"), "closed_book", Small(), None, "k")
 
 
 def test_metrics_by_hand():
@@ -203,10 +217,9 @@ def test_metrics_by_hand():
 
 
 def test_items_hold_ids_that_are_unique(raw):
-    for of in read(raw).values():
-        ids = [item.id for item in of.items]
+    for name in ("mmlu", "nq"):
+        ids = [item.id for item in read(raw, name).items]
         assert ids == sorted(set(ids))
-        assert isinstance(of.items[0], Item)
 
 
 def test_tables_round_trip(tmp_path):

@@ -49,7 +49,7 @@ def test_mmlu_has_57_subjects_in_four_categories():
 @pytest.mark.parametrize("layout", ["csv", "parquet", "jsonl"])
 def test_rows_of_every_layout_become_the_same_prompts_and_the_query_leaves_the_options_out(tmp_path, layout):
     rejects = Rejects(0)
-    items = {item.id: item for item in mmlu.read(write(tmp_path, layout), "test", rejects)}
+    items = {item.id: item for item in mmlu.read_split(write(tmp_path, layout), "test", rejects)}
     assert sorted(items) == [f"{s}/test/{i}" for s in ("formal_logic", "virology") for i in range(1, 6)]
     third = items["virology/test/3"]
     assert (third.subject, third.query, third.answers) == ("virology", "Which, virology 2?", ["C"])
@@ -77,7 +77,7 @@ def test_a_bad_record_is_named_and_moves_no_other_question(tmp_path, change, rea
     rows = [ROWS[0] | change, ROWS[2]]
     (tmp_path / "test/all.json").write_text(json.dumps(rows))
     rejects = Rejects(1)
-    places = {item.query: item.id for item in mmlu.read(tmp_path, "test", rejects)}
+    places = {item.query: item.id for item in mmlu.read_split(tmp_path, "test", rejects)}
     assert rejects.reasons() == {reason: 1}
     assert rejects.rows[0][:2] == ("all.json", 1)
     assert places == {"Which, virology 1?": f"virology/test/{1 if 'subject' in change else 2}"}
@@ -95,7 +95,7 @@ def test_a_bad_record_is_named_and_moves_no_other_question(tmp_path, change, rea
 def test_a_file_that_does_not_fit_is_named(tmp_path, name, content, said):
     (write(tmp_path, "csv") / "test" / name).write_text(content)
     with pytest.raises(LongtailError, match=said):
-        mmlu.read(tmp_path, "test", Rejects(1))
+        mmlu.read_split(tmp_path, "test", Rejects(1))
 
 
 class Sure:
@@ -116,9 +116,10 @@ class Sure:
 @pytest.mark.parametrize(("said", "right"), [("A", True), ("B", False), (None, False)])
 def test_the_answer_a_is_a_letter_and_no_article(tmp_path, monkeypatch, said, right):
     monkeypatch.chdir(tmp_path)
-    items = [item for item in mmlu.read(write(tmp_path, "csv"), "test", Rejects(0)) if item.answers == ["A"]]
-    of = evaluate_tasks.Task("mmlu", items, {item.subject: [] for item in items}, "tasks.mmlu_shots")
-    chosen = params.Tasks(max_questions=9, mmlu_shots=1, qa_shots=1, new_tokens=1)
-    rows = evaluate_tasks.evaluate(of, "closed_book", Sure(said), None, len, chosen, 1.0, "k").to_pylist()
+    items = [item for item in mmlu.read_split(write(tmp_path, "csv"), "test", Rejects(0)) if item.answers == ["A"]]
+    task = task_items.Task("mmlu", items, {item.subject: [] for item in items}, "tasks.mmlu_shots", options=True)
+    replug = params.Replug(top_k=1, temperature=1.0, mixture="token_mixture", vote=False)
+    setup = evaluate_tasks.Setup("closed_book", Sure(said), None, len, 1, replug, "k")
+    rows = evaluate_tasks.evaluate(task, setup).to_pylist()
     assert len(rows) == 4
     assert {(row["prediction"], row["correct"]) for row in rows} == {(said or "", right)}

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 import tiny_models
 
-from pipelines import params, params_file
+from pipelines import catalogue, params, params_file
 from pipelines.answering import answer
 from pipelines.errors import LongtailError
 from pipelines.evaluation import evaluate_tasks, mmlu, open_qa
-from pipelines.evaluation.task_items import Found
+from pipelines.evaluation.task_items import Found, Task
 from pipelines.lm.local import LocalModel
 from pipelines.questions import matching
 from pipelines.questions.entityquestions import read_questions
@@ -24,6 +25,7 @@ from pipelines.sources.rejects import Rejects
 pytestmark = pytest.mark.usefixtures("workplace")
 
 CHOSEN = params.Tasks(max_questions=20_000, mmlu_shots=5, qa_shots=16, new_tokens=4)
+REPLUG = params.Replug(top_k=2, temperature=1.0, mixture="token_mixture", vote=False)
 LONG, SHORT = 8_192, 2_048  # tokens that the models read at once
 
 
@@ -41,14 +43,15 @@ def lms(tmp_path_factory: pytest.TempPathFactory) -> dict[int, LocalModel]:
 
 
 @pytest.fixture(scope="module")
-def read(real: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, evaluate_tasks.Task]:
+def read(real: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Task]:
     """The tasks of the real files, with the papers' demonstrations."""
     raw = tmp_path_factory.mktemp("raw")
     (raw / "mmlu").symlink_to(real / "mmlu")
     for name, file in (("nq", "NQ-open.dev.jsonl"), ("triviaqa", "flashrag_triviaqa_test_1000.jsonl")):
         (raw / name).mkdir()
         (raw / name / file).symlink_to(real / "qa" / file)
-    return {of.name: of for of in evaluate_tasks.read_tasks(raw, CHOSEN, 0, Rejects(0))}
+    names = ("mmlu", "nq", "triviaqa")
+    return {name: catalogue.function(name, "benchmark")(raw / name, CHOSEN, 0, Rejects(0)) for name in names}
 
 
 def search(queries):
@@ -57,10 +60,11 @@ def search(queries):
     return Found(texts, np.tile(np.float32([0.9, 0.1]), (len(queries), 1)))
 
 
-def evaluate(of: evaluate_tasks.Task, lm: LocalModel, method: str) -> list[dict]:
+def evaluate(of: Task, lm: LocalModel, method: str) -> list[dict]:
     found = search if method == "replug" else None
     count = lambda text: len(lm.tokenizer(text)["input_ids"])  # noqa: E731
-    return evaluate_tasks.evaluate(of, method, lm, found, count, CHOSEN, 1.0, f"{of.name}-{method}").to_pylist()
+    setup = evaluate_tasks.Setup(method, lm, found, count, CHOSEN.new_tokens, REPLUG, f"{of.name}-{method}")
+    return evaluate_tasks.evaluate(of, setup).to_pylist()
 
 
 class Prompted:
@@ -82,7 +86,8 @@ class Prompted:
 def test_all_questions_of_mmlu_are_asked_with_five_shots_of_their_subject(read):
     of, lm = read["mmlu"], Prompted()
     assert {subject: len(items) for subject, items in of.shots.items()} == dict.fromkeys(mmlu.CATEGORIES, 5)
-    table = evaluate_tasks.evaluate(of, "closed_book", lm, None, len, CHOSEN, 1.0, "k")
+    setup = evaluate_tasks.Setup("closed_book", lm, None, len, CHOSEN.new_tokens, REPLUG, "k")
+    table = evaluate_tasks.evaluate(of, setup)
     assert len(table) == len(lm.prompts) == 14_042
     right = pc.equal(pc.list_element(table["answers"], 0), "A")
     assert table["correct"].equals(right)
@@ -94,9 +99,8 @@ def test_all_questions_of_mmlu_are_asked_with_five_shots_of_their_subject(read):
 def test_all_subjects_of_mmlu_are_answered(read, lms, method):
     of = read["mmlu"]
     first = {item.subject: item for item in reversed(of.items)}
-    few = evaluate_tasks.Task(
-        "mmlu", sorted(first.values(), key=lambda item: item.id), {subject: [] for subject in first}, of.param
-    )
+    few = sorted(first.values(), key=lambda item: item.id)
+    few = replace(of, items=few, shots={subject: [] for subject in first})
     rows = evaluate(few, lms[LONG], method)
     assert [row["subject"] for row in rows] == sorted(mmlu.CATEGORIES)
     assert {row["prediction"] for row in rows} <= set("ABCD")
@@ -116,7 +120,7 @@ def test_open_questions_are_answered_with_sixteen_shots(read, lms, name, asked, 
     shown = {item.query.casefold() for item in of.shots[""]}
     assert (len(of.items), len(of.shots[""])) == (asked, 16)
     assert not shown & {item.query.casefold() for item in of.items}
-    rows = evaluate(evaluate_tasks.Task(name, of.items[::200], of.shots, of.param), lms[LONG], method)
+    rows = evaluate(replace(of, items=of.items[::200]), lms[LONG], method)
     assert len(rows) == len(of.items[::200])
     assert all(row["correct"] == matching.exact(row["prediction"], row["answers"]) for row in rows)
     assert all(
@@ -134,16 +138,17 @@ def test_the_hubs_layouts_hold_the_same_questions_under_the_same_ids(real, tmp_p
                 records.append({"question": question, "subject": subject, "choices": choices, "answer": answer})
     (tmp_path / "dev").mkdir()
     pq.write_table(pa.Table.from_pylist(records), tmp_path / "dev/dev-00000-of-00001.parquet")
-    assert mmlu.read(tmp_path, "dev", Rejects(0)) == mmlu.read(real / "mmlu", "dev", Rejects(0))
+    assert mmlu.read_split(tmp_path, "dev", Rejects(0)) == mmlu.read_split(real / "mmlu", "dev", Rejects(0))
 
     (tmp_path / "own").mkdir()
     (tmp_path / "own/NQ-open.dev.jsonl").symlink_to(real / "qa/NQ-open.dev.jsonl")
     lines = (real / "qa/NQ-open.dev.jsonl").read_text(encoding="utf-8").splitlines()
     (tmp_path / "hub").mkdir()
     pq.write_table(pa.Table.from_pylist([json.loads(line) for line in lines]), tmp_path / "hub/NQ-open.dev.parquet")
-    questions = open_qa.read(tmp_path / "hub", Rejects(0))
+    settings = CHOSEN.model_copy(update={"qa_shots": 0})
+    questions, same = (open_qa.read(tmp_path / name, settings, 0, Rejects(0)).items for name in ("hub", "own"))
     assert len(questions) == 3610
-    assert questions == open_qa.read(tmp_path / "own", Rejects(0))
+    assert sorted(questions, key=str) == sorted(same, key=str)
 
 
 def test_all_files_of_entityquestions_are_prompted_and_answered(real, lms, root, tmp_path):
@@ -159,7 +164,8 @@ def test_all_files_of_entityquestions_are_prompted_and_answered(real, lms, root,
     few = few.append_column("split", pa.array(["test"] * len(few)))
     chosen = params_file.load("answer", path=root / "params.yaml").answer
     chosen = chosen.model_copy(update={"n_shots": 15, "new_tokens": 4})
-    rows = answer.answer(few, "entityquestions", "closed_book", lms[SHORT], None, chosen, 0, "k").to_pylist()
+    setup = answer.Setup("entityquestions", "closed_book", lms[SHORT], None, chosen, REPLUG, 0, "k")
+    rows = answer.answer(few, setup).to_pylist()
     assert sorted(row["question_id"] for row in rows) == sorted(few["question_id"].to_pylist())
     assert min(row["prompt_tokens"] for row in rows) > 15 * 10
     right = dict(zip(few["question_id"].to_pylist(), few["possible_answers"].to_pylist(), strict=True))

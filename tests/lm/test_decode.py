@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
+from scipy.special import logsumexp
 from transformers import BloomConfig, BloomForCausalLM, GPT2Config, GPT2LMHeadModel, OPTConfig, OPTForCausalLM
 
 from pipelines.errors import LongtailError
@@ -66,33 +67,35 @@ def ids_of(lm, prompt):
     return [0, *lm.tokenizer(prompt.document + prompt.context, add_special_tokens=False)["input_ids"]]
 
 
-def naive(lm, prompts, log_weights, stop="\n"):
-    """One question: the text and its tokens' mean log-prob, by full forward passes and a mixture of probabilities."""
-    made, log_probs = [], []
-    for _ in range(STEPS):
-        mixture = 0.0
-        for prompt, weight in zip(prompts, np.exp(log_weights).tolist(), strict=True):
-            with torch.inference_mode():
-                row = lm.model(input_ids=torch.tensor([ids_of(lm, prompt) + made])).logits[0, -1]
-            mixture = mixture + weight * torch.softmax(row.double(), -1)
-        token = int(mixture.argmax())
+def naive(lm, prompts, log_weights, stop="\n", mixture="token_mixture"):
+    """One question: the text and its tokens' mean log-prob, by full forward passes and the formulas of `ensemble`."""
+    made, log_probs = [], np.zeros((1, len(prompts), 0))  # of the tokens made, by each prompt
+    for step in range(STEPS):
+        texts = [torch.tensor([ids_of(lm, prompt) + made]) for prompt in prompts]
+        with torch.inference_mode():
+            rows = [torch.log_softmax(lm.model(input_ids=text).logits[0, -1].double(), -1).numpy() for text in texts]
+        so_far = np.concatenate([log_probs, np.zeros((1, len(prompts), 1))], axis=2)
+        weights = ensemble.WEIGHTS[mixture](so_far, log_weights[None])
+        weights = np.broadcast_to(weights, so_far.shape)[0, :, step]
+        token = int(logsumexp(np.stack(rows) + weights[:, None], axis=0).argmax())
         if token == 1:
             break
         made.append(token)
-        log_probs.append(float(mixture[token].log()))
+        log_probs = np.concatenate([log_probs, np.array([row[token] for row in rows])[None, :, None]], axis=2)
         if stop in lm.tokenizer.decode(made, skip_special_tokens=True):
             break
     text, found, _ = lm.tokenizer.decode(made, skip_special_tokens=True).partition(stop)
     while found and made and len(lm.tokenizer.decode(made[:-1], skip_special_tokens=True)) >= len(text):
         made.pop()
-    return text, float(np.mean(log_probs[: len(made)])) if made else -np.inf
+    mixed = ensemble.MIXTURES[mixture](log_probs[:, :, : len(made)], log_weights[None])
+    return text, float(mixed.mean()) if made else -np.inf
 
 
-def check(lm, prompts, log_weights, found, stop="\n"):
+def check(lm, prompts, log_weights, found, stop="\n", mixture="token_mixture"):
     k, texts = log_weights.shape[1], []
     for i, one in enumerate(found):
         own = prompts[i * k : (i + 1) * k]
-        text, mean = naive(lm, own, log_weights[i], stop)
+        text, mean = naive(lm, own, log_weights[i], stop, mixture)
         assert one.text == text
         assert stop not in one.text
         np.testing.assert_allclose(one.mean_log_prob, mean, atol=1e-4)
@@ -111,10 +114,17 @@ def test_generation_equals_greedy_decoding_of_each_prompt_alone(lm, stop):
     assert stop == "\n" or any(ended), "no answer met the stop string: the test shows nothing"
 
 
+@pytest.mark.parametrize("cached", [True, False])
 @pytest.mark.parametrize("stop", ["\n", "e"])
-def test_the_mixture_is_the_papers_equation_at_every_token(lm, stop):
-    prompts, log_weights = asked(9, 4)
-    texts = check(lm, prompts, log_weights, lm.generate_mixture(prompts, log_weights, STEPS, stop), stop)
+@pytest.mark.parametrize("mixture", ensemble.MIXTURES)
+def test_an_answer_under_a_mixture_has_the_ensembles_numbers(folder, mixture, stop, cached):
+    lm, (prompts, log_weights) = open_model(folder), asked(9, 4)
+    lm._decoder.cached = cached
+    sequence = mixture == "sequence_mixture"
+    found = lm.generate_mixture(prompts, log_weights, STEPS, stop, sequence_mixture=sequence)
+    texts = check(lm, prompts, log_weights, found, stop, mixture)
+    other = lm.generate_mixture(prompts, log_weights, STEPS, stop, sequence_mixture=not sequence)
+    assert texts != [one.text for one in other], "both mixtures gave the same answers: the test shows nothing"
     best = [one.text for one in lm.generate([prompts[4 * i + w.argmax()] for i, w in enumerate(log_weights)], STEPS)]
     assert texts != best, "the heaviest document decided every answer: the test shows nothing"
 

@@ -11,7 +11,7 @@ import pytest
 from pipelines import params
 from pipelines.replug import bits
 
-SETTINGS = {"top_k": 3, "temperature": 0.5}
+SETTINGS = {"top_k": 3, "temperature": 0.5, "vote": False}
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_bytes_and_tokens_are_the_continuations(folder):
 
 
 def test_fewer_documents_than_scored_are_enough_for_what_is_measured_at_one_k(folder):
-    measured = bits.measure(folder, params.Replug(mixture="token_mixture", top_k=2, temperature=1.0))
+    measured = bits.measure(folder, params.Replug(mixture="token_mixture", top_k=2, temperature=1.0, vote=False))
     assert ("dense", 3, 1.0) in measured.nats
     assert ("dense", 2, 0.1) in measured.nats
     assert ("dense@1", 2, 1.0) in measured.nats
@@ -73,15 +73,11 @@ def test_fewer_documents_than_scored_are_enough_for_what_is_measured_at_one_k(fo
 def test_any_k_and_temperature_are_queries_over_the_table_where_no_language_model_can_be_asked(
     folder, monkeypatch, k, temperature, mixture
 ):
-    for name in (
-        "torch",
-        "transformers",
-        "requests",
-        *(f"pipelines.lm.{own}" for own in ("open_lm", "local", "http_model")),
-    ):
+    models = (f"pipelines.lm.{name}" for name in ("open_lm", "local", "http_model"))
+    for name in ("torch", "transformers", "requests", *models):
         monkeypatch.setitem(sys.modules, name, None)  # importing it fails
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
-    measured = bits.measure(folder, params.Replug(top_k=k, temperature=temperature, mixture=mixture))
+    measured = bits.measure(folder, params.Replug(top_k=k, temperature=temperature, mixture=mixture, vote=False))
     rows = {name: pq.read_table(folder / f"{name}.parquet").to_pylist() for name in ("logprobs", "retrieved")}
     for name in ("bm25", "dense", "lsr", "random"):
         found = measured.nats[name, k, temperature]

@@ -54,14 +54,31 @@ def _log(fraction):
     return math.log(fraction.numerator) - math.log(fraction.denominator)
 
 
-@pytest.mark.parametrize("name", MIXTURES)
-@settings(deadline=None)
-@given(table=tables())
-def test_mixtures_equal_the_papers_equation_in_exact_arithmetic(name, table):
+def check_mixture(name, table):
     log_probs, similarities, temperature = table
     for row, own, found in zip(log_probs, similarities, mixed(name, table), strict=True):
         own = own if np.isfinite(own).any() else np.zeros_like(own)
         np.testing.assert_allclose(found, directly(name, row, own.tolist(), temperature), atol=1e-6)
+
+
+@settings(deadline=None)
+@given(table=tables())
+def test_token_mixture_is_the_papers_equation_in_exact_arithmetic(table):
+    check_mixture("token_mixture", table)
+
+
+@settings(deadline=None)
+@given(table=tables())
+def test_sequence_mixture_is_the_equation_of_whole_sequences_in_exact_arithmetic(table):
+    check_mixture("sequence_mixture", table)
+
+
+@settings(deadline=None)
+@given(table=tables(st.floats(-2, 2)))
+def test_log_weights_are_the_logs_of_the_softmax_in_exact_arithmetic(table):
+    _, similarities, temperature = table
+    for own, found in zip(similarities, ensemble.log_weights(similarities, temperature), strict=True):
+        np.testing.assert_allclose(found, [_log(share) for share in lambdas(own.tolist(), temperature)], atol=1e-9)
 
 
 @pytest.mark.parametrize("name", MIXTURES)

@@ -18,6 +18,7 @@ from pipelines.replug import attribution, ensemble, rarity, responsibility
 from pipelines.replug.responsibility import Texts
 
 MIXTURES = list(ensemble.MIXTURES)
+METRICS = attribution.METRICS / "attribution_pile.json"
 SIMILARITY = st.one_of(st.floats(-1, 1), st.just(-math.inf))
 
 
@@ -55,7 +56,7 @@ def test_shares_add_up_to_the_whole(made, mixture, temperature):
 
 @settings(deadline=None)
 @given(made=texts(most=10.0), mixture=st.sampled_from(MIXTURES))
-def test_shares_are_their_definition_in_plain_probabilities(made, mixture):
+def test_responsibility_is_its_definition_in_plain_probabilities(made, mixture):
     found = responsibility.attribute(made, 1.0, mixture)
     for i in range(len(made.ids)):
         weights = np.exp(ensemble.log_weights(made.similarities[i : i + 1], 1.0))[0].tolist()
@@ -103,11 +104,11 @@ def project(tmp_path, monkeypatch):
         with pq.ParquetWriter(file, rows.schema) as writer:
             for query in scored_texts.CONTINUATIONS:
                 writer.write_table(rows.filter(pa.compute.equal(rows["query_id"], query)))
-    return SimpleNamespace(params=params, scored=scored, returned=attribution.attribute(params))
+    return SimpleNamespace(params=params, scored=scored, returned=attribution.attribute(params, "pile"))
 
 
 def table(name):
-    return pq.read_table(attribution.OUT / f"{name}.parquet").to_pylist()
+    return pq.read_table(attribution.OUT / f"pile/{name}.parquet").to_pylist()
 
 
 def test_every_token_of_every_retriever_is_written_with_its_shares(project):
@@ -143,7 +144,7 @@ def test_gains_are_told_by_how_rare_the_tokens_word_is(project):
         ("q1", " Oslo,"): 3, ("q1", " they"): 0, ("q1", " say"): None,
         ("q2", " the"): 6, ("q2", " "): None,
     }  # fmt: skip
-    found = json.loads(attribution.METRICS.read_text())
+    found = json.loads(METRICS.read_text())
     assert list(found) == ["dense", "lsr"]
     own = [r for r in table("tokens") if r["retriever"] == "lsr"]
     never, some = found["lsr"]["by_frequency"]
@@ -155,11 +156,11 @@ def test_gains_are_told_by_how_rare_the_tokens_word_is(project):
 
 
 def test_the_same_input_gives_the_same_bytes_whatever_the_blocks(project, monkeypatch):
-    before = {p.name: p.read_bytes() for p in (attribution.OUT / "texts.parquet", attribution.METRICS)}
+    before = {p.name: p.read_bytes() for p in (attribution.OUT / "pile/texts.parquet", METRICS)}
     rows = table("tokens")
     monkeypatch.setattr(attribution, "BLOCK", 1)
-    attribution.attribute(project.params)
-    assert {p.name: p.read_bytes() for p in (attribution.OUT / "texts.parquet", attribution.METRICS)} == before
+    attribution.attribute(project.params, "pile")
+    assert {p.name: p.read_bytes() for p in (attribution.OUT / "pile/texts.parquet", METRICS)} == before
     assert table("tokens") == rows
 
 
@@ -186,7 +187,7 @@ def test_a_block_of_texts_is_in_memory_and_a_retriever_reads_the_table_once(proj
         for seen_here in (read, looked_at, shared_out):
             seen_here.clear()
         monkeypatch.setattr(attribution, "BLOCK", size)
-        attribution.attribute(project.params)
+        attribution.attribute(project.params, "pile")
         assert shared_out == blocks * 2, "dense and lsr"
         assert looked_at == [len(block) for block in blocks]
         assert sorted(read) == sorted([(table, i) for table in (False, True) for i in range(3)] * 2)

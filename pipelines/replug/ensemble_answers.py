@@ -1,0 +1,81 @@
+"""REPLUG's answers: one from a question's k prompts, generated under the mixture or elected by a vote (§3.2, §6.3).
+
+`replug.mixture` and `replug.vote` decide which. The vote needs no more of a language model than its answers and their
+log-probabilities, so it is the way for models on servers, which show only the likeliest next tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from pipelines import params
+from pipelines.errors import LongtailError
+from pipelines.lm.language_model import Generation, LanguageModel, Prompt
+from pipelines.questions.matching import normalise
+from pipelines.replug import ensemble
+
+
+def check_ability(lm: LanguageModel, replug: params.Replug) -> None:
+    """Raise LongtailError if the language model can't generate under a mixture and the params set no vote."""
+    if not (replug.vote or lm.mixes):
+        raise LongtailError(
+            f"{lm.name} shows only its likeliest next tokens, so it can't answer by replug.mixture: {replug.mixture}; "
+            "set replug.vote: true in params.yaml"
+        )
+
+
+def generate(
+    lm: LanguageModel,
+    prompts: Sequence[Prompt],
+    similarities: np.ndarray | None,
+    new_tokens: int,
+    replug: params.Replug,
+) -> list[Generation]:
+    """The answer to each question; `prompts` are k in a row for each question, one per document.
+
+    `similarities` (questions, k) weigh the documents. None stands for one prompt per question and no ensemble.
+    Raises LongtailError as `check_ability` does.
+    """
+    if similarities is None:
+        return lm.generate(prompts, new_tokens)
+    check_ability(lm, replug)
+    log_weights = ensemble.log_weights(similarities, replug.temperature)
+    if replug.vote:
+        return vote(lm.generate(prompts, new_tokens), log_weights)
+    sequence = replug.mixture == "sequence_mixture"
+    return lm.generate_mixture(prompts, log_weights, new_tokens, sequence_mixture=sequence)
+
+
+def vote(generations: Sequence[Generation], log_weights: np.ndarray) -> list[Generation]:
+    """The elected answer of each question; `generations` are k in a row for each, `log_weights` (questions, k).
+
+    Answers that are equal after `normalise` count as one. An answer's weight is the sum of
+    lambda_d * exp(mean token log-prob) over the documents that led to it; an empty text weighs nothing. The heaviest
+    answer wins. Of equally heavy answers the one with the earliest document wins, and the winner's text is that of its
+    earliest document. The log of its weight takes the place of its mean log-prob; token counts are those of all k.
+    Raises LongtailError if a mean log-prob is not known.
+    """
+    k = log_weights.shape[1]
+    confidence = np.array([generation.mean_log_prob for generation in generations]).reshape(log_weights.shape)
+    if np.isnan(confidence).any():
+        raise LongtailError("the server shows no log-probabilities of its answers, which the vote needs; take another")
+    weights = np.exp(log_weights + confidence).tolist()
+    return [_winner(generations[i * k : (i + 1) * k], weights[i]) for i in range(len(weights))]
+
+
+def _winner(generations: Sequence[Generation], weights: Sequence[float]) -> Generation:
+    texts = [generation.text.strip() for generation in generations]
+    ranks: dict[str, list[int]] = {}  # answer -> ranks of the documents that led to it
+    for rank, text in enumerate(texts):
+        ranks.setdefault(normalise(text), []).append(rank)
+    # fsum rounds once, in whatever order: equal votes have equal sums
+    weight, minus_rank = max((math.fsum(weights[i] for i in led), -led[0]) for led in ranks.values())
+    return Generation(
+        texts[-minus_rank],
+        math.log(weight) if weight else -math.inf,
+        sum(generation.prompt_tokens for generation in generations),
+        sum(generation.new_tokens for generation in generations),
+    )

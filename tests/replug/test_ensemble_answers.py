@@ -1,0 +1,121 @@
+"""One answer from k prompts: the params say how, and the vote sums lambda_d * exp(mean token log-prob) by answer."""
+
+import math
+from collections import defaultdict
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines import params
+from pipelines.errors import LongtailError
+from pipelines.lm.language_model import Generation
+from pipelines.replug import ensemble
+from pipelines.replug.ensemble_answers import generate, vote
+
+ANSWERS = ["Paris", "paris!", " The Paris", "Rome", "rome", "Oslo", ""]
+MERGED = {"Paris": 0, "paris!": 0, " The Paris": 0, "Rome": 1, "rome": 1, "Oslo": 2, "": 3}
+ANSWER = st.tuples(st.sampled_from(ANSWERS), st.floats(-5, 0))
+
+
+def made(*answers):
+    return [Generation(text, mean if text else -math.inf, 1) for text, mean in answers]
+
+
+def texts_of(generations, log_weights):
+    return [elected.text for elected in vote(generations, log_weights)]
+
+
+def test_vote_by_hand():
+    answers = made(*((text, 0.0) for text in ("Paris", "the Rome", "rome!", "Oslo")))
+    # summed by normalised answer: Paris 0.35, Rome 0.2 + 0.2, Oslo 0.25
+    assert texts_of(answers, np.log([[0.35, 0.2, 0.2, 0.25]])) == ["the Rome"]
+    assert texts_of(answers, np.log([[0.5, 0.2, 0.2, 0.1]])) == ["Paris"]
+    unsure = made((" sure", -0.1), (" guess", -3.0))
+    assert texts_of(unsure, np.log([[0.4, 0.6]])) == ["sure"]  # 0.4 * 0.905 against 0.6 * 0.050
+    assert texts_of(unsure * 2, np.log([[0.02, 0.98], [0.4, 0.6]])) == ["guess", "sure"]
+    (elected,) = vote([Generation("a", -0.5, 3, 2), Generation("b", -0.5, 4, 5)], np.log([[0.4, 0.6]]))
+    assert elected == Generation("b", pytest.approx(math.log(0.6) - 0.5), 7, 7)
+
+
+def test_of_equal_votes_the_earliest_document_wins_however_they_add_up():
+    answers = made(*((text, 0.0) for text in ("b", "a", "b", "a", "b", "a")))
+    # floats added one by one differ in the last place: 0.1 + 0.2 + 0.3 is more than 0.3 + 0.2 + 0.1
+    assert texts_of(answers, np.log([[0.3, 0.1, 0.2, 0.2, 0.1, 0.3]])) == ["b"]
+
+
+def test_empty_places_and_empty_texts_have_no_vote():
+    answers = made(("", 0.0), ("Rome", -4.0), ("Oslo", 0.0))
+    assert texts_of(answers, ensemble.log_weights(np.array([[1e4, 1.0, -np.inf]]), 1000.0)) == ["Rome"]
+    assert texts_of(made(("", 0.0), ("", 0.0)), np.log([[0.5, 0.5]])) == [""]
+
+
+def test_a_backend_that_does_not_tell_log_probs_can_not_vote():
+    with pytest.raises(LongtailError, match="which the vote needs"):
+        vote(made(("Rome", -9.0), ("Oslo", math.nan)), np.log([[0.5, 0.5]]))
+
+
+@settings(deadline=None)
+@given(answers=st.lists(ANSWER, min_size=1, max_size=6), data=st.data())
+def test_vote_is_the_formula_in_plain_loops(answers, data):
+    similarities = data.draw(st.lists(st.floats(-1, 1), min_size=len(answers), max_size=len(answers)))
+    (elected,) = texts_of(made(*answers), ensemble.log_weights(np.array([similarities]), 0.1))
+    total, votes = sum(math.exp(10 * s) for s in similarities), defaultdict(float)
+    for (text, mean), similarity in zip(answers, similarities, strict=True):
+        votes[MERGED[text]] += math.exp(10 * similarity) / total * (math.exp(mean) if text else 0)
+    assert elected in {text.strip() for text, _ in answers}
+    winner = next(merged for text, merged in MERGED.items() if text.strip() == elected)
+    assert votes[winner] == pytest.approx(max(votes.values()), rel=1e-9)
+
+
+@settings(deadline=None)
+@given(answer=ANSWER, others=st.lists(st.floats(-1e4, 1e4), min_size=1, max_size=6))
+def test_one_answer_many_times_is_that_answer(answer, others):
+    weights = ensemble.log_weights(np.array([others]), 1.0)
+    assert texts_of(made(*[answer] * len(others)), weights) == [answer[0].strip()]
+
+
+class Recording:
+    """Says what it was asked to do."""
+
+    name = "recording"
+
+    def __init__(self, mixes=True):
+        self.mixes = mixes
+
+    def generate(self, prompts, max_tokens, stop="\n"):
+        return [Generation(prompt, -1.0, 1, 1) for prompt in prompts]
+
+    def generate_mixture(self, prompts, log_weights, max_tokens, stop="\n", *, sequence_mixture=False):
+        kind = "sequences" if sequence_mixture else "tokens"
+        return [Generation(f"{kind} {np.round(np.exp(own), 3).tolist()}", -1.0, 1, 1) for own in log_weights]
+
+
+REPLUG = params.Replug(top_k=2, temperature=0.5, mixture="token_mixture", vote=False)
+SIMILARITIES = np.array([[0.0, 0.5 * math.log(3)]])  # at a temperature of 0.5 one weight is thrice the other
+
+
+@pytest.mark.parametrize(
+    ("settings_changed", "text"),
+    [
+        ({}, "tokens [0.25, 0.75]"),
+        ({"mixture": "sequence_mixture"}, "sequences [0.25, 0.75]"),
+        ({"temperature": 1e9}, "tokens [0.5, 0.5]"),
+        ({"vote": True}, "second"),
+    ],
+)
+def test_the_params_say_how_an_answer_is_made(settings_changed, text):
+    replug = REPLUG.model_copy(update=settings_changed)
+    (answer,) = generate(Recording(), ["first", "second"], SIMILARITIES, 5, replug)
+    assert answer.text == text
+
+
+def test_a_model_that_can_not_mix_is_refused_unless_answers_are_elected():
+    lm = Recording(mixes=False)
+    for mixture in ensemble.MIXTURES:
+        with pytest.raises(LongtailError, match=f"recording .* replug.mixture: {mixture}; set replug.vote: true"):
+            generate(lm, ["first", "second"], SIMILARITIES, 5, REPLUG.model_copy(update={"mixture": mixture}))
+    (answer,) = generate(lm, ["first", "second"], SIMILARITIES, 5, REPLUG.model_copy(update={"vote": True}))
+    assert answer.text == "second"
+    assert [own.text for own in generate(lm, ["alone", "too"], None, 5, REPLUG)] == ["alone", "too"]
