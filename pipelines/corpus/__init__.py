@@ -8,7 +8,7 @@ from pipelines.errors import LongtailError
 
 
 def training_files(folder: Path, corpora: Sequence[str]) -> list[Path]:
-    """The documents of those `corpora` that models may learn from, by name. Raises LongtailError if a file is missing."""
+    """The documents of the `corpora` that models may learn from, sorted by name. LongtailError if one is missing."""
     files = [folder / name / "docs.parquet" for name in sorted(corpora) if catalogue.DATASETS[name].learn]
     for file in files:
         if not file.is_file():
