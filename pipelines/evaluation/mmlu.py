@@ -43,7 +43,9 @@ def read(folder: Path, settings: params.Tasks, seed: int, rejects: Rejects) -> T
     shots = {subject: items[: settings.mmlu_shots] for subject, items in solved.items()}
     known = {(item.subject, item.body) for shown in shots.values() for item in shown}
     rest = [item for item in asked if (item.subject, item.body) not in known]
-    return Task(folder.name, drawn(rest, seed, folder.name, settings.max_questions), shots, "tasks.mmlu_shots", options=True)
+    return Task(
+        folder.name, drawn(rest, seed, folder.name, settings.max_questions), shots, "tasks.mmlu_shots", options=True
+    )
 
 
 def read_split(folder: Path, split: str, rejects: Rejects) -> list[Item]:
