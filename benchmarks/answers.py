@@ -5,9 +5,9 @@
 
 Every model of `lms` answers the same questions of the finished run in data/ by every method, in one process, one method
 after another. Opening models and indexes is not counted. The first columns are of retrieving for every question. The
-columns "adaptive" are of retrieving only below the thresholds of data/adaptive/popularity/thresholds.json, and answering
-closed-book otherwise; the seconds of both methods are weighed by the share of questions that each answers. A local
-model costs nothing, so its cost is what a server would take for the same tokens at --price for 1,000 of them.
+columns "adaptive" are of retrieving only below the thresholds of data/adaptive/popularity/thresholds.json, and
+answering closed-book otherwise; the seconds of both methods are weighed by the share of questions that each answers. A
+local model costs nothing, so its cost is what a server would take for the same tokens at --price for 1,000 of them.
 """
 
 from __future__ import annotations

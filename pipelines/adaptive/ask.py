@@ -1,4 +1,4 @@
-"""One question answered the adaptive way, and why: popularity, threshold, passage, attribution (PopQA, section 6)."""
+"""One question answered by adaptive retrieval, and why: popularity, threshold, passage, attribution (PopQA, §6)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LISTED = 10  # namesakes, on the terminal
 @dataclass(frozen=True)
 class Decision:
     retrieve: bool
-    threshold: float | None  # page views; None: there is none, or retrieving was always worth it
+    threshold: float | None  # page views; None if there is no threshold, or retrieving was always worth it
     why: str
 
 
@@ -43,21 +43,21 @@ class Passage:
 
 @dataclass(frozen=True)
 class Token:
-    """A token of the answer; its probability without and with the passage, and where the latter is from."""
+    """A token of the answer, its probability without and with the passage, and which source explains the latter."""
 
     text: str
     closed_book: float
     augmented: float
-    memory: float  # share of `augmented` that the model gives the token anyway (replug/responsibility.py)
-    passage: float  # the rest
-    posterior: float  # of the passage, were either source as likely before: augmented / (augmented + closed_book)
+    memory: float  # share of `augmented` that the model gives the token without the passage (replug/responsibility.py)
+    passage: float  # rest of `augmented`: 1 - memory
+    posterior: float  # of the passage, if both sources are as likely before: augmented / (augmented + closed_book)
 
 
 @dataclass(frozen=True)
 class Attribution:
     tokens: list[Token]
     memory: float  # mean share over the tokens
-    passage: float
+    passage: float  # mean share over the tokens
     posterior: float  # by the probability of the whole answer
     log_prob_closed_book: float  # of the whole answer, nats
     log_prob_augmented: float
@@ -72,9 +72,9 @@ class Asked:
     decision: Decision
     passage: Passage | None
     answer: str
-    mean_log_prob: float | None  # of its tokens, nats; None for an empty answer, or where a server does not show it
-    prompt_hash: str  # that of the evaluation, where it asked the same
-    attribution: Attribution | None  # None without a passage, for an empty answer, and where a server can't score
+    mean_log_prob: float | None  # of the answer's tokens, nats; None if it is empty, or if a server does not show it
+    prompt_hash: str  # the same as the evaluation's if that asked the same
+    attribution: Attribution | None  # None without a passage, for an empty answer, and if a server can't score
 
 
 def ask(
@@ -82,9 +82,9 @@ def ask(
 ) -> Asked:
     """Answer a question by the threshold of its relation, tuned for this language model and retriever.
 
-    `chosen` are params with the sections seed, lm, lms, compute, retriever, answer and parts; `subject` is a Wikidata id, to
-    choose among namesakes. Without relation, subject, popularity or threshold the passage is retrieved. Raises
-    LongtailError for an empty question, an unknown language model or subject, and where a file is not there.
+    `chosen` are params with the sections seed, lm, lms, compute, retriever, answer and parts; `subject` is a Wikidata
+    id, to choose among namesakes. Without relation, subject, popularity or threshold the passage is retrieved. Raises
+    LongtailError for an empty question, an unknown language model or subject, and for a missing file.
     """
     from pipelines.lm.open_lm import open_lm
 
@@ -127,7 +127,7 @@ def ask(
 
 
 def decide(reading: Reading | None, thresholds: Path, lm: str, retriever: str) -> Decision:
-    """Retrieve where the subject has fewer page views than its relation's threshold, or one of the two is not known."""
+    """Retrieve if the subject has fewer page views than its relation's threshold, or if one of the two is not known."""
     if reading is None:
         return Decision(True, None, "no relation is recognised in the question: plain retrieval")
     if reading.subject is None:
@@ -151,19 +151,19 @@ def decide(reading: Reading | None, thresholds: Path, lm: str, retriever: str) -
 
 
 def attribute(lm: LanguageModel, closed_book: Prompt, augmented: Prompt, answer: str) -> Attribution:
-    """What the answer owes to the model's memory and to the passage, by its probability after both prompts."""
+    """What the answer owes to the model's memory and to the passage, from its probability after both prompts."""
     from scipy.special import expit
 
     from pipelines.replug import responsibility
 
     scores = lm.score([closed_book, augmented], [answer, answer])
     log_probs, n_bytes = scores.log_probs, scores.bytes[0]
-    if len(log_probs[0]) != len(log_probs[1]):  # a server may cut one text in two ways: then the answer is one token
-        log_probs, n_bytes = [one.sum(keepdims=True) for one in log_probs], n_bytes.sum(keepdims=True)
+    if len(log_probs[0]) != len(log_probs[1]):  # if a server cuts a text in two ways, the answer counts as one token
+        log_probs, n_bytes = [values.sum(keepdims=True) for values in log_probs], n_bytes.sum(keepdims=True)
     both = np.stack(log_probs).astype(np.float64)  # (2, tokens)
 
     def share(log_probs: np.ndarray) -> responsibility.Attribution:
-        """Of documents as likely as one another, log_probs (documents, tokens)."""
+        """Attribution to documents of equal weight with these log_probs (documents, tokens)."""
         alike, ids = np.zeros((1, len(log_probs))), np.full((1, len(log_probs)), "", object)
         lengths = np.array([len(n_bytes)])
         texts = responsibility.Texts(ids[:, 0], n_bytes[None], lengths, both[:1], log_probs[None], alike, ids)
@@ -190,16 +190,18 @@ def attribute(lm: LanguageModel, closed_book: Prompt, augmented: Prompt, answer:
 
 
 def lines(asked: Asked) -> Iterator[str]:
-    """What was asked, found and decided, a line each; the answer last."""
+    """What was asked, found and decided, in a line each. The answer comes last."""
     reading = asked.reading
     if reading:
         template = reading.template
         relation = template.relation if template.name == template.relation else f"{template.name} ({template.relation})"
         yield f"relation: {relation}, by the template {template.wording!r} of {template.dataset}"
         yield f"asked: {asked.question}"
-        if one := reading.subject:
+        if subject := reading.subject:
             others = len(reading.candidates) - 1
-            yield f"subject: {one.label} ({one.qid})" + f"; {others} more of that name (--subject QID)" * bool(others)
+            yield f"subject: {subject.label} ({subject.qid})" + f"; {others} more of that name (--subject QID)" * bool(
+                others
+            )
             for candidate in reading.candidates[:LISTED] if others else []:
                 views = "unknown" if candidate.popularity is None else f"{candidate.popularity:,}"
                 stated = f"{template.name} known" if candidate.states else f"no {template.name} known"
@@ -217,22 +219,22 @@ def lines(asked: Asked) -> Iterator[str]:
     yield f"answer: {asked.answer}"
 
 
-def _table(found: Attribution | None) -> Iterator[str]:
-    if found is None:
+def _table(attribution: Attribution | None) -> Iterator[str]:
+    if attribution is None:
         yield "attribution: not known, for an empty answer or a server that does not score texts"
         return
     yield f"{'closed-book':>12} {'augmented':>10} {'memory':>8} {'passage':>8} {'posterior':>10}  token"
-    for one in found.tokens:
-        shares = f"{one.memory:>8.1%} {one.passage:>8.1%} {one.posterior:>10.1%}"
-        yield f"{one.closed_book:>12.3g} {one.augmented:>10.3g} {shares}  {one.text!r}"
+    for token in attribution.tokens:
+        shares = f"{token.memory:>8.1%} {token.passage:>8.1%} {token.posterior:>10.1%}"
+        yield f"{token.closed_book:>12.3g} {token.augmented:>10.3g} {shares}  {token.text!r}"
     yield (
-        f"attribution: {found.passage:.0%} from the passage, {found.memory:.0%} from memory (means over tokens); "
-        f"posterior of the passage {found.posterior:.1%}"
+        f"attribution: {attribution.passage:.0%} from the passage, {attribution.memory:.0%} from memory (means over "
+        f"tokens); posterior of the passage {attribution.posterior:.1%}"
     )
 
 
 def _shots(asked: str, reading: Reading | None, chosen: SimpleNamespace, data: Path) -> list[tuple[str, str]]:
-    """Questions and answers shown before `asked`; the evaluation's own where it asked the same of the same subject."""
+    """Questions and answers shown before `asked`: the evaluation's, if it asked this question of this subject."""
     if not chosen.answer.n_shots:
         return []
     import pyarrow.parquet as pq

@@ -1,4 +1,4 @@
-"""What a question asks: the relation, by its template, and the subjects that it may be about (PopQA, section 3.3)."""
+"""What a question asks: its relation, found by a template, and the subjects it may be about (PopQA, section 3.3)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipelines.errors import LongtailError
 from pipelines.questions.published import ENTITY
 from pipelines.relations import RELATIONS
 
-# What makes no difference between names, as in questions (`_plain`, and case).
+# SQL that makes names comparable, as `_plain` and re.IGNORECASE do for questions.
 PLAIN = "lower(replace(replace(text, chr(8217), chr(39)), '  ', ' '))"
 
 
@@ -24,7 +24,7 @@ class Template:
     relation: str  # "P57"
     name: str  # "director"; the relation's id where it has no name
     wording: str  # one {} where the subject's name goes
-    asked: str  # the wording that was evaluated, of which `wording` may be a paraphrase
+    asked: str  # the wording that was evaluated; `wording` may be a paraphrase of it
 
 
 @dataclass(frozen=True)
@@ -42,68 +42,72 @@ class Reading:
     """What a question was taken to ask."""
 
     template: Template
-    name: str  # what stands in the subject's place
+    name: str  # the text in the subject's place
     candidates: list[Candidate]  # the likeliest first
-    subject: Candidate | None  # the first, or the one that was asked for
+    subject: Candidate | None  # the first candidate, or the one that was asked for
 
 
 def read(question: str, data: Path, qid: str | None = None) -> Reading | None:
-    """The relation and subject of a question; None where it follows no template.
+    """The relation and subject of a question; None if it follows no template.
 
-    Of several templates the first counts whose subject Wikidata states the relation of, then the first with a subject.
-    `qid` names the subject. Raises LongtailError where there is no such entity, or no table of them.
+    If it follows several templates, the first counts whose subject has the relation in Wikidata, then the first with a
+    subject. `qid` names the subject. Raises LongtailError if there is no such entity, or no table of entities.
     """
     readings = []
     for template, names in matches(question, templates(data / "raw/entityquestions/relation_query_templates.json")):
         for name in names:
-            found = candidates(name, template, data, qid)
-            subject = next((one for one in found if qid in (None, one.qid)), None)
-            readings.append(Reading(template, name, found, subject))
-            if found:
+            likeliest_first = candidates(name, template, data, qid)
+            subject = next((candidate for candidate in likeliest_first if qid in (None, candidate.qid)), None)
+            readings.append(Reading(template, name, likeliest_first, subject))
+            if likeliest_first:
                 break
     if qid and not any(reading.subject for reading in readings):
         lacks = "no such entity in the tables" if readings else "the question follows no template, which would name one"
         raise LongtailError(f"--subject {qid}: {lacks}; leave it out to see what there is")
-    known = [one for one in readings if one.subject]
-    stated = [one for one in known if one.subject.states]
+    known = [reading for reading in readings if reading.subject]
+    stated = [reading for reading in known if reading.subject.states]
     return next(iter(stated or known or readings), None)
 
 
 def templates(file: Path) -> list[Template]:
     """PopQA's templates, then those of EntityQuestions in `file`, if it is there."""
-    found = [Template("popqa", one.pid, one.name, one.template, one.template) for one in RELATIONS.values()]
+    known = [
+        Template("popqa", relation.pid, relation.name, relation.template, relation.template)
+        for relation in RELATIONS.values()
+    ]
     others = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     for key, wording in others.items():  # "P19", and a paraphrase of it: "P19_similar"
         if "[X]" not in wording:
             continue
         pid = key.partition("_")[0]
         texts = (text.replace("[X]", "{}") for text in (wording, others.get(pid, wording)))
-        found.append(Template("entityquestions", pid, RELATIONS[pid].name if pid in RELATIONS else pid, *texts))
-    return found
+        known.append(Template("entityquestions", pid, RELATIONS[pid].name if pid in RELATIONS else pid, *texts))
+    return known
 
 
 def matches(question: str, known: list[Template]) -> list[tuple[Template, list[str]]]:
-    """The templates that a question follows, the longest first, with what may be the subject's name, likeliest first.
+    """The templates that a question follows, longest first, each with possible names of the subject, likeliest first.
 
-    Case, spaces, the kind of apostrophe and a missing question mark make no difference; a name may end in one itself.
+    Case, spaces, the kind of apostrophe and a missing question mark make no difference. A name may end in a question
+    mark itself.
     """
     text = _plain(question)
     endings = (text.removesuffix("?").rstrip(), text.rstrip("? "), text)
-    found = []
+    matching = []
     for template in known:
         before, after = (re.escape(part) for part in _plain(template.wording).rstrip("?").split("{}"))
-        matched = (re.fullmatch(f"{before}(.+){after}", one, re.IGNORECASE) for one in endings)
+        matched = (re.fullmatch(f"{before}(.+){after}", ending, re.IGNORECASE) for ending in endings)
         if names := dict.fromkeys(name for match in matched if match and (name := match[1].strip())):
-            found.append((template, list(names)))
-    return sorted(found, key=lambda one: -len(one[0].wording))
+            matching.append((template, list(names)))
+    return sorted(matching, key=lambda pair: -len(pair[0].wording))
 
 
 def candidates(name: str, template: Template, data: Path, qid: str | None = None) -> list[Candidate]:
-    """The entities whose label or an alias is `name`, whatever the case, and the one called `qid`; the likeliest first.
+    """The entities whose label or alias is `name`, whatever the case, and the one called `qid`; the likeliest first.
 
-    First those that the relation is stated of, then by label before alias, then the most viewed. They are looked for
-    in the entity table and, as published questions may be about others, in the question set, whose popularities are
-    those that thresholds were tuned to.
+    Entities that have the relation come first, then labels before aliases, then the most viewed. They are searched in
+    the entity table and in the question set, because published questions may be about other entities. The popularities
+    are those of the question set, which thresholds were tuned to, if it has them.
     """
     files = {
         "entities": data / "knowledge/triples/entities.parquet",

@@ -1,10 +1,10 @@
 """Stage tune_thresholds: when retrieving is worth it, a popularity threshold per relation (PopQA, section 6).
 
-Writes under data/adaptive/popularity, for every language model and every method that brings passages (data/README.md has the
-columns):
+It writes in data/adaptive/popularity, for every language model and every method that brings passages (data/README.md
+has the columns):
 - thresholds.parquet: each relation's threshold by each search, and what it was worth on questions held out;
 - splits.parquet: each policy's held-out accuracy on each split;
-- costs.parquet: what dearer retrieving does to accuracy, share retrieving and cost;
+- costs.parquet: accuracy, share that retrieves and cost if retrieving has a price;
 - thresholds.json: the thresholds of `thresholds.search` for use: dataset -> lm -> method -> relation -> number, null
   for always.
 """
@@ -33,7 +33,7 @@ BLOCK = 100  # resamples fitted at a time: bounds memory
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What one method's answers come to; rows lack the key (dataset, lm, method)."""
+    """The results for one method's answers; rows lack the key (dataset, lm, method)."""
 
     figures: dict  # search or "uncertainty" -> figures of metrics/adaptive.json
     relations: list[dict]  # rows of thresholds.parquet
@@ -45,7 +45,7 @@ class Evaluated:
 def evaluate(pairs: Pairs, chosen: params.Thresholds, seed: int, resamples: int) -> Evaluated:
     """Every search judged on the same splits, and its thresholds by relation, fitted on all questions.
 
-    Raises LongtailError where the splits hold no question out.
+    Raises LongtailError if the splits hold no question out.
     """
     train = held_out.split_train(seed, pairs.subjects, chosen.splits, chosen.train_share)
     if train.all():
@@ -71,8 +71,9 @@ def evaluate(pairs: Pairs, chosen: params.Thresholds, seed: int, resamples: int)
 def resampled_thresholds(
     pairs: Pairs, chosen: params.Thresholds, seed: int, resamples: int
 ) -> dict[str, dict[str, np.ndarray]]:
-    """What other questions would have given: thresholds fitted on subjects drawn with replacement: search -> relation
-    -> (resamples,).
+    """search -> relation -> thresholds fitted on subjects drawn with replacement, (resamples,).
+
+    They show what other questions would have given.
     """
     names, subjects = np.unique(pairs.subjects, return_inverse=True)
     n, generator = len(names), draws.generator(seed, "threshold resamples")
@@ -126,7 +127,7 @@ def relation_rows(
 
 
 def read_all(datasets: list[str], lms: list[str], cost: str) -> dict[tuple[str, str, str], Pairs]:
-    """(dataset, lm, method) -> both answers of each question, wherever closed-book answers go with the method's."""
+    """(dataset, lm, method) -> both answers of each question, if there are closed-book answers beside the method's."""
     found = {}
     for dataset in datasets:
         questions = Path(f"data/questions/{dataset}/{dataset}.parquet")
@@ -226,7 +227,7 @@ COSTS = pa.schema(
 
 
 def _quantiles(name: str, values: np.ndarray) -> dict[str, float | None]:
-    """Between which 95 % of the values lie; one of them each, as infinity allows no interpolation."""
+    """The bounds of 95 % of the values. Both are values themselves, because infinity can't be interpolated."""
     low, high = np.quantile(values, [0.025, 0.975], method="nearest") if len(values) else (None, None)
     return {f"{name}_low": low, f"{name}_high": high}
 

@@ -1,4 +1,4 @@
-"""Answers that were made elsewhere, by models that nobody can run here, brought in from a table: id and answer."""
+"""Answers that were made elsewhere, by models that can't run here, imported from a table of ids and answers."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from pipelines.sources.streams import open_text
 
 PREDICTION = ("prediction", "pred")  # names that a column may have: ours, and that of PopQA's result files
 CORRECT = ("correct", "is_correct")
-IDS = (("question_id", "question_id"), ("id", "id"), ("id", "question_id"))  # in the file, and in the question set
-TELLING = ("s_uri", "o_uri", "relation", "prop", "subj", "obj")  # may tell questions of the same text apart
+IDS = (("question_id", "question_id"), ("id", "id"), ("id", "question_id"))  # id columns of file and question set
+TELLING = ("s_uri", "o_uri", "relation", "prop", "subj", "obj")  # columns that tell questions of the same text apart
 TRUTH = {
     "True": True,
     "true": True,
@@ -35,14 +35,14 @@ TRUTH = {
 }
 SHOWN = 5  # ids in a message
 
-Columns = dict[str, list[str]]  # a table as text, by column; "" where a row says nothing
+Columns = dict[str, list[str]]  # a table as text, by column; "" for an empty cell
 
 
 def _or_none(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     return lambda text: parse(text) if text else None
 
 
-# Columns of answer.SCHEMA that are taken over, and how they are read; tables with gaps write 12 as 12.0.
+# Columns of answer.SCHEMA that are taken over, with their parsers. Tables with empty cells may write 12 as 12.0.
 MEASURES = dict.fromkeys(("doc_id", "doc_title", "passage"), _or_none(str))
 MEASURES |= dict.fromkeys(("similarity", "mean_log_prob", "cost"), _or_none(float))
 MEASURES |= dict.fromkeys(("prompt_tokens", "new_tokens", "lm_calls"), _or_none(lambda text: int(float(text))))
@@ -52,20 +52,20 @@ WANTED = {*PREDICTION, *CORRECT, *MEASURES, *TELLING, "question_id", "id", "ques
 
 class Joined(NamedTuple):
     questions: list[int]  # rows of the question set
-    rows: list[int]  # those of the file that answer them
-    by: str  # the columns that say so
-    left_out: int  # rows of the file that no question has
-    unanswered: int  # test questions without a row
+    rows: list[int]  # rows of the file that answer these questions
+    by: str  # the columns that they are joined by
+    left_out: int  # number of rows of the file that answer no question
+    unanswered: int  # number of test questions without a row
 
 
 def import_answers(
     file: Path, dataset: str, lm: str, method: str, own_lms: Sequence[str], data: Path, *, partial: bool = False
 ) -> list[str]:
-    """Write data/imported/<dataset>/<lm>/<method>.parquet (answer.SCHEMA) from `file`, .csv, .tsv or .jsonl; returns
-    what to say of it.
+    """Write data/imported/<dataset>/<lm>/<method>.parquet (answer.SCHEMA) from a .csv, .tsv or .jsonl file.
 
-    A prediction is judged here, as all are; without one, the file's own judgement counts. Raises LongtailError for an
-    unknown method, an `lm` that the params have (`own_lms`), and for what `join` refuses.
+    Returns a report in lines. Predictions are judged here like all others; without predictions the file's own judgement
+    counts. Raises LongtailError for an unknown method, an `lm` that is one of the params' models (`own_lms`), and
+    whatever `join` refuses.
     """
     if method not in METHODS:
         raise LongtailError(f"--method {method}: expected one of {', '.join(METHODS)}")
@@ -88,26 +88,26 @@ def import_answers(
     joined = join(file, columns, questions, partial=partial)
     asked = questions.select(["question_id", "possible_answers"]).take(joined.questions).to_pydict()
     ids, answers = asked["question_id"], asked["possible_answers"]
-    given = {name: [values[row] for row in joined.rows] for name, values in columns.items()}
-    own = _parsed(file, given, correct, TRUTH.__getitem__, ids) if correct else None
-    made = {"question_id": ids, "method": [method] * len(ids), "correct": own}
+    answered = {name: [values[row] for row in joined.rows] for name, values in columns.items()}
+    judged_there = _parsed(file, answered, correct, TRUTH.__getitem__, ids) if correct else None
+    made = {"question_id": ids, "method": [method] * len(ids), "correct": judged_there}
     if prediction:
-        texts = [text.strip() for text in given[prediction]]
+        texts = [text.strip() for text in answered[prediction]]
         made |= {"prediction": texts, "correct": list(map(matching.substring, texts, answers))}
         made["correct_word"] = list(map(matching.word, texts, answers))
-    made |= {name: _parsed(file, given, name, parse, ids) for name, parse in MEASURES.items() if name in given}
+    made |= {name: _parsed(file, answered, name, parse, ids) for name, parse in MEASURES.items() if name in answered}
     nothing = [None] * len(ids)
     table = pa.table({name: made.get(name, nothing) for name in SCHEMA.names}, schema=SCHEMA).sort_by("question_id")
     out = data / "imported" / dataset / lm / f"{method}.parquet"
     with shards.atomic(out) as temporary:
         pq.write_table(table, temporary, compression="zstd")
-    return _said(out, joined, made["correct"], own if prediction else None)
+    return _report(out, joined, made["correct"], judged_there if prediction else None)
 
 
 def read(file: Path) -> Columns:
-    """The columns of WANTED that a table has, as text; raises LongtailError naming a line that is not like its first.
+    """The columns of WANTED that a table has, as text. The suffix says its format; .gz, .bz2 or .zst may follow.
 
-    The suffix says how it is written, another .gz, .bz2 or .zst after it how it is compressed.
+    Raises LongtailError naming a line that has other columns than the first.
     """
     kinds = {".csv": ",", ".tsv": "\t", ".jsonl": None}
     kind = next((suffix for suffix in reversed(file.suffixes) if suffix in kinds), None)
@@ -126,11 +126,11 @@ def read(file: Path) -> Columns:
 
 
 def join(file: Path, columns: Columns, questions: pa.Table, *, partial: bool = False) -> Joined:
-    """Which question each row of `file` answers, by id; where it has none, by the question's text and the first of
-    TELLING that tell the set's questions apart.
+    """Which question each row of `file` answers.
 
-    Raises LongtailError naming an id that two rows have; but with `partial`, one that no question of the set has, or
-    that of a test question without an answer; and a text that stands for several questions.
+    Rows are joined by id. Without ids they are joined by the question's text and as many columns of TELLING as tell the
+    set's questions apart. Raises LongtailError naming an id that two rows have, or a text that stands for several
+    questions; without `partial` also an id that no question of the set has, and a test question without an answer.
     """
     names, keys, known = _keys(file, columns, questions)
     rows: dict[tuple, int] = {}
@@ -154,19 +154,19 @@ def join(file: Path, columns: Columns, questions: pa.Table, *, partial: bool = F
 
 
 def _keys(file: Path, columns: Columns, questions: pa.Table) -> tuple[str, list[tuple], dict[tuple, int]]:
-    """What rows are joined by, in words; the key of each row of the file; the question set's row of each key."""
-    found = []
+    """The columns that rows are joined by, in words; each row's key in the file; key -> row of the question set."""
+    candidates = []
     for ours, theirs in IDS:
         if ours in columns and theirs in questions.column_names:
             known = {(text,): place for place, text in enumerate(_texts(questions, theirs))}
             keys = [(text,) for text in columns[ours]]
-            found.append((sum(key in known for key in keys), f"{ours} = {theirs}", keys, known))
-    if found:
-        return max(found, key=lambda one: one[0])[1:]
+            candidates.append((sum(key in known for key in keys), f"{ours} = {theirs}", keys, known))
+    if candidates:
+        return max(candidates, key=lambda candidate: candidate[0])[1:]
     if "question" not in columns:
         raise LongtailError(f"{file}: it has no column question_id, id or question, expected one of them; add it")
     names, n = ["question"], questions.num_rows
-    left = [name for name in TELLING if name in columns and name in questions.column_names]
+    more_names = [name for name in TELLING if name in columns and name in questions.column_names]
     while True:
         known, twice = {}, None
         for place, key in enumerate(zip(*(_texts(questions, name) for name in names), strict=True)):
@@ -174,12 +174,12 @@ def _keys(file: Path, columns: Columns, questions: pa.Table) -> tuple[str, list[
             known[key] = place
         if not twice:
             return ", ".join(names), list(zip(*(columns[name] for name in names), strict=True)), known
-        if not left:
+        if not more_names:
             raise LongtailError(
                 f"{file}: it has no ids, and {_shown([twice])} is several of the {n} questions ({', '.join(names)}), "
                 f"expected a column question_id or id, or such that tell them apart ({', '.join(TELLING)}); add one"
             )
-        names.append(left.pop(0))
+        names.append(more_names.pop(0))
 
 
 def _texts(table: pa.Table, name: str) -> list[str]:
@@ -216,9 +216,9 @@ def _objects(file: Path) -> Iterator[tuple[int, dict[str, str]]]:
         yield number, {name: "" if value is None else str(value) for name, value in record.items()}
 
 
-def _parsed(file: Path, given: Columns, name: str, parse, ids: list[str]) -> list:
+def _parsed(file: Path, answered: Columns, name: str, parse, ids: list[str]) -> list:
     values = []
-    for id_, text in zip(ids, given[name], strict=True):
+    for id_, text in zip(ids, answered[name], strict=True):
         try:
             values.append(parse(text))
         except (ValueError, KeyError):
@@ -227,10 +227,10 @@ def _parsed(file: Path, given: Columns, name: str, parse, ids: list[str]) -> lis
     return values
 
 
-def _said(out: Path, joined: Joined, correct: list[bool], own: list[bool] | None) -> list[str]:
+def _report(out: Path, joined: Joined, correct: list[bool], judged_there: list[bool] | None) -> list[str]:
     lines = [f"{len(correct)} answers, joined by {joined.by}; {100 * sum(correct) / max(1, len(correct)):.1f} % right"]
-    if own is not None and (differ := sum(a != b for a, b in zip(own, correct, strict=True))):
-        lines.append(f"{differ} of them are judged otherwise than in the file, whose predictions were judged anew")
+    if judged_there is not None and (differ := sum(a != b for a, b in zip(judged_there, correct, strict=True))):
+        lines.append(f"{differ} of them are judged differently than in the file: predictions are judged here")
     if joined.left_out or joined.unanswered:
         lines.append(
             f"{joined.left_out} rows that no question of the set has were left out; {joined.unanswered} test questions "

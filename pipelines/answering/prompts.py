@@ -1,4 +1,4 @@
-"""Question prompts, their demonstrations drawn by a hash of (seed, question id) (PopQA, section 4, appendix B)."""
+"""Question prompts and their demonstrations, drawn by a hash of (seed, question id) (PopQA, section 4, appendix B)."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def demonstrations(
 ) -> list[list[int]]:
     """Positions of each asked question's demonstrations among `questions`, in the order they are shown.
 
-    PopQA: one question of each other relation, at most `n_shots` of them; EntityQuestions: any `n_shots` of other
-    relations. Drawn by a hash of (seed, question id), so that neither resuming nor sharding changes a prompt; `common`
-    draws them once for all questions, where a demonstration costs a passage that the LM must write. A demonstration
-    never has the tested question's relation or its text.
+    PopQA shows one question of each other relation, at most `n_shots`; other sets show any `n_shots` questions of other
+    relations. They are drawn by a hash of (seed, question id), so neither resuming nor sharding changes a prompt. With
+    `common` they are drawn once for all questions, because the LM must write a passage for each demonstration. A
+    demonstration never has the tested question's relation or text.
     """
     if n_shots == 0:
         return [[] for _ in asked]
@@ -70,7 +70,7 @@ def _any(
 
 
 def question_prompt(question: str, passage: str | None, shots: Sequence[tuple[str, str, str | None]]) -> Prompt:
-    """`Q: <question> A:`, after the passage and a blank line where there is one, after the demonstrations.
+    """Demonstrations, then the passage and a blank line if there is a passage, then `Q: <question> A:`.
 
     `shots` are (question, answer, passage or None), each shown the same way and followed by a blank line.
     """
@@ -79,12 +79,12 @@ def question_prompt(question: str, passage: str | None, shots: Sequence[tuple[st
 
 
 def passage_prompt(question: str) -> Prompt:
-    """What the LM is asked to write a passage with (GenRead); the blank line lets the text begin at once."""
+    """The prompt for a passage that the LM writes (GenRead). After the blank line the text begins at once."""
     return Prompt(context=f"{INSTRUCTION} {question}\n\n")
 
 
 def passage_left(passage: str, question: str, prompt: Prompt, seen: Prompt) -> str:
-    """What is left of the passage in a `question_prompt` of which the LM has `seen` so much."""
+    """The part of the passage that the LM has `seen` of a `question_prompt`."""
     if prompt.document:
         return seen.document[: len(passage)]
     begins = len(prompt.context) - len(f"{passage}\n\nQ: {question} A:")
@@ -94,9 +94,9 @@ def passage_left(passage: str, question: str, prompt: Prompt, seen: Prompt) -> s
 def compose(shots: Sequence[str], document: str, question: str) -> Prompt:
     """Demonstrations, document and question as one prompt.
 
-    Without demonstrations the document is the prompt's document, which is never cut at its beginning. With them it
-    stands next to its question, so it is part of the context, whose far end (the demonstrations) goes first where room
-    is short.
+    Without demonstrations the document is the prompt's document, which is never cut at its beginning. With
+    demonstrations it stands next to its question in the context. If room is short, the context loses its far end first:
+    the demonstrations.
     """
     if shots:
         return Prompt(context="".join(shots) + document + question)

@@ -103,7 +103,7 @@ def test_measures_come_along_and_other_judgements_are_said(data, write):
     table, said = bring(write(rows), data)
     assert (table["cost"].to_pylist(), table["prompt_tokens"].to_pylist()) == ([0.25] * 4, [12] * 4)
     assert table["mean_log_prob"].null_count == 4
-    assert said[1].startswith("2 of them are judged otherwise")
+    assert said[1].startswith("2 of them are judged differently")
 
 
 def test_without_ids_questions_of_the_same_text_are_told_apart_by_other_columns_or_refused(data, write):
