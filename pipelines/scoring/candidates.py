@@ -35,7 +35,7 @@ def find(corpus: str, queries: Queries, sources: np.ndarray, params: SimpleNames
     from pipelines.retrieval.retriever import open_retriever
 
     docs, k, rows = Path("data/corpus", corpus, "docs.parquet"), params.logprobs.top_k, np.arange(len(queries))
-    excluded, candidates = documents.of_sources(docs, sources), []
+    excluded, candidates = documents.ranges_of_sources(docs, sources), []
     for name in ("bm25", *params.parts.encoders, *params.parts.tuned):
         encoder = RETRIEVERS[name]
         retriever = open_retriever(Path("data/index", name, corpus), docs, encoder, params.retriever, params.compute)
