@@ -43,6 +43,8 @@ $(VENV):
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' requirements.lock)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@test -x $(BIN)/dvc || $(BIN)/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps \
+	  "$$(grep '^dvc==' requirements.lock)"  # earlier versions of Longtail had a dvc command of their own
 	@{ pwd; cat requirements.lock pyproject.toml; } > $(STAMP)
 
 # Resolve pyproject.toml's ranges anew in this .venv and write what came out.
