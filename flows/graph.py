@@ -76,7 +76,7 @@ def part(stages: list[Stage], names: Collection[str]) -> list[Stage]:
     """
     if names and not set(names) & {stage.name.partition("@")[0] for stage in stages}:
         raise LongtailError(
-            f"params.yaml: this run has no stage {' or '.join(sorted(names))}; name what it needs under parts, or run all"
+            f"params.yaml: this run has no stage {' or '.join(sorted(names))}; name its data under parts, or run all"
         )
     wanted = {stage.name for stage in stages if not names or stage.name.partition("@")[0] in names}
     for stage in reversed(stages):

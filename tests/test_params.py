@@ -46,9 +46,9 @@ def changed(values: dict, key: str, value) -> dict:
         ("lm", {"gpt-2.5": {}}, ["gpt-2.5", "pattern"]),
         ("replug.top_k", 11, ["replug", "at most logprobs.top_k, 10"]),
         ("logprobs.datastore.shares", [1.0], ["logprobs.datastore.shares.0", "1.0", "less than 1"]),
-        ("lms", [], ["lms", "[]", "at least 1"]),
+        ("lms", [], ["parts", "need one of lms"]),
         ("lms", ["tiny", "tiny"], ["lms", "each once", "tiny"]),
-        ("lms", ["gpt2"], ["lms", "'gpt2'", "section lm"]),
+        ("lms", ["gpt2"], ["lms", "'gpt2'", "of: tiny"]),
     ],
 )
 def test_a_fault_names_key_value_and_what_is_allowed(values, key, value, says):
