@@ -126,7 +126,7 @@ class GradientCache:
             return list(pool.map(on_device, self._encoders, parts))
 
     def _embed(self, encoder: Encoder, texts: Sequence[Sequence[str]], part: Part, gradient: bool) -> torch.Tensor:
-        # each part has its own autocast, which caches weights cast to bf16: without gradient if made without
+        # one autocast for each part: it caches the bf16 weights, and those cached without gradient would stay without
         device = torch.device(encoder.documents.device).type
         with torch.set_grad_enabled(gradient), torch.autocast(device, torch.bfloat16, enabled=self._bf16):
             return encoder.embed_with_gradient([texts[part.is_query][i] for i in part.rows], part.is_query)

@@ -206,12 +206,14 @@ class Refresher:
         self.encoder = Encoder.open(model, params.retriever, params.compute, self.encoder.numerics)
         if not folder.exists():
             with shards.atomic(folder) as whole:
-                looks = {name: self._index(corpus, model, whole / name) for name, corpus in self._by_corpus.items()}
-                (whole / "looks.json").write_text(json.dumps(looks), encoding="utf-8")
+                depths = {name: self._index(corpus, model, whole / name) for name, corpus in self._by_corpus.items()}
+                (whole / "depths.json").write_text(json.dumps(depths), encoding="utf-8")
             for corpus in self.corpora:
                 forget_shards(f"{corpus.stage}-embeddings")
-        looks = json.loads((folder / "looks.json").read_text(encoding="utf-8"))
-        self.indexes = {name: dense.Index(folder / name, *look, params.compute.threads) for name, look in looks.items()}
+        depths = json.loads((folder / "depths.json").read_text(encoding="utf-8"))
+        self.indexes = {
+            name: dense.Index(folder / name, *depth, params.compute.threads) for name, depth in depths.items()
+        }
 
     def _index(self, corpus: CorpusQueries, model: Path, folder: Path) -> tuple[int, int]:
         """Embed and index a corpus; returns how far a search looks: probe and refine."""

@@ -44,7 +44,7 @@ CONTRIEVER, GPT2_XL = Shape(12, 768, 3072, 30_522), Shape(48, 1600, 6400, 50_257
 
 class Speed(NamedTuple):
     tokens: float  # per second
-    basis: str  # how it was found
+    basis: str  # measured, or computed from what
 
 
 def shape_of(folder: Path, section: LM | Retriever, otherwise: Shape) -> tuple[Shape, str | None]:

@@ -24,11 +24,11 @@ from pipelines.scoring import logprobs
 
 def kill(owner, name, when):
     real, calls = getattr(owner, name), []
-    def until(*given):
-        calls.append(given)
-        if when(given, len(calls)):
+    def until(*arguments):
+        calls.append(arguments)
+        if when(arguments, len(calls)):
             os.kill(os.getpid(), signal.SIGKILL)
-        return real(*given)
+        return real(*arguments)
     setattr(owner, name, until)
 
 logprobs.SHARD = 7
@@ -38,11 +38,11 @@ for kind in sys.argv[1:]:
     if child:
         assert os.waitpid(child, 0)[1] == signal.SIGKILL, kind
     elif kind == "scoring":
-        kill(LocalModel, "score", lambda given, calls: calls == 5)
+        kill(LocalModel, "score", lambda arguments, calls: calls == 5)
     elif kind == "embedding":
-        kill(refresh, "build_and_tune", lambda given, calls: calls == 2)
+        kill(refresh, "build_and_tune", lambda arguments, calls: calls == 2)
     elif kind == "step":
-        kill(rounds.Trainer, "step", lambda given, calls: given[1] == 5)
+        kill(rounds.Trainer, "step", lambda arguments, calls: arguments[1] == 5)
     if not child:
         train_lsr.train(chosen)
         os._exit(1)

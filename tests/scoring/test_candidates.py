@@ -32,9 +32,9 @@ def corpus(tmp_path, monkeypatch):
 
 
 def test_random_documents_depend_on_the_query_alone_and_are_never_its_own():
-    ids, own = np.array(["a", "b", "c"], object), np.array([[0, 0], [3, 45], [0, 0]])
-    every = candidates.random_documents(0, ids, own, 50, 5)
-    np.testing.assert_array_equal(candidates.random_documents(0, ids[1:], own[1:], 50, 5), every[1:])
+    ids, excluded = np.array(["a", "b", "c"], object), np.array([[0, 0], [3, 45], [0, 0]])
+    every = candidates.random_documents(0, ids, excluded, 50, 5)
+    np.testing.assert_array_equal(candidates.random_documents(0, ids[1:], excluded[1:], 50, 5), every[1:])
     assert all(len(set(row)) == 5 for row in every.tolist())
     assert not ((every[1] >= 3) & (every[1] < 45)).any()
     assert candidates.random_documents(0, ids, NOTHING, 3, 5).shape == (3, 3)
@@ -46,11 +46,11 @@ def test_random_documents_depend_on_the_query_alone_and_are_never_its_own():
 def test_the_best_of_a_share_are_those_of_all_its_documents_compared(corpus):
     docs, embeddings, vectors = corpus
     queries = np.random.default_rng(2).normal(size=(3, 8)).astype(np.float32)
-    own = np.array([[0, 0], [10, 30], [0, 60]])
-    found = candidates.best_of_shares(docs, embeddings, queries, own, [0.2, 0.6, 1.0], 7, 0)
+    excluded = np.array([[0, 0], [10, 30], [0, 60]])
+    best_of = candidates.best_of_shares(docs, embeddings, queries, excluded, [0.2, 0.6, 1.0], 7, 0)
     scores = np.round(queries @ vectors.T, 5)
     members = {}
-    for share, (positions, similarities) in found.items():
+    for share, (positions, similarities) in best_of.items():
         members[share] = set()
         for row in range(3):
             best = [p for p in positions[row].tolist() if p != NONE]
@@ -58,52 +58,56 @@ def test_the_best_of_a_share_are_those_of_all_its_documents_compared(corpus):
             assert positions[row].tolist() == best + [NONE] * (7 - len(best))
             assert similarities[row, len(best) :].tolist() == [-np.inf] * (7 - len(best))
             np.testing.assert_allclose(similarities[row, : len(best)], scores[row, best], atol=2e-5)
-            assert not [p for p in best if own[row, 0] <= p < own[row, 1]]
+            assert not [p for p in best if excluded[row, 0] <= p < excluded[row, 1]]
     for row in (0, 1):
-        best = [p for p in np.lexsort((np.arange(60), -scores[row])) if not own[row, 0] <= p < own[row, 1]]
-        assert found[1.0][0][row].tolist() == best[:7]
+        best = [p for p in np.lexsort((np.arange(60), -scores[row])) if not excluded[row, 0] <= p < excluded[row, 1]]
+        assert best_of[1.0][0][row].tolist() == best[:7]
     # whoever is best in a larger share and is in the smaller one is best there too
     drawn = draws.uniforms(0, "datastore", [f"d{i}" for i in range(60)])
     for small, large in ((0.2, 0.6), (0.6, 1.0)):
         for row in (0, 1):
-            kept = [p for p in found[large][0][row].tolist() if p != NONE and drawn[p] < small]
-            assert found[small][0][row].tolist()[: len(kept)] == kept
-            assert all(drawn[p] < small for p in found[small][0][row].tolist() if p != NONE)
+            kept = [p for p in best_of[large][0][row].tolist() if p != NONE and drawn[p] < small]
+            assert best_of[small][0][row].tolist()[: len(kept)] == kept
+            assert all(drawn[p] < small for p in best_of[small][0][row].tolist() if p != NONE)
 
 
 def test_a_shares_best_are_what_an_index_built_of_its_documents_alone_finds(project):
-    folder, encoder, given = Path("data/corpus/pile"), candidates.RETRIEVERS["dense"], project.params
-    curve = given.logprobs.datastore.model_copy(update={"shares": [0.1, 0.5]})
-    given.logprobs = given.logprobs.model_copy(update={"datastore": curve})
-    queries, sources, _ = read_language_modelling(folder, "test", given.seed, given.logprobs.max_queries)
-    docs, k = pq.read_table(folder / "docs.parquet"), given.logprobs.top_k
+    folder, encoder, params = Path("data/corpus/pile"), candidates.RETRIEVERS["dense"], project.params
+    curve = params.logprobs.datastore.model_copy(update={"shares": [0.1, 0.5]})
+    params.logprobs = params.logprobs.model_copy(update={"datastore": curve})
+    queries, sources, _ = read_language_modelling(folder, "test", params.seed, params.logprobs.max_queries)
+    docs, k = pq.read_table(folder / "docs.parquet"), params.logprobs.top_k
     every = np.array(docs["id"].to_pylist(), object)
-    inside = draws.uniforms(given.seed, "datastore", every.tolist())
-    found = {own.retriever: own for own in candidates.find("pile", queries, sources, given) if "@" in own.retriever}
-    assert list(found) == ["dense@0.1", "dense@0.5", "dense@1"]
-    for share, own in zip((0.1, 0.5, 1.0), found.values(), strict=True):
+    inside = draws.uniforms(params.seed, "datastore", every.tolist())
+    of_shares = {
+        retrieved.retriever: retrieved
+        for retrieved in candidates.find("pile", queries, sources, params)
+        if "@" in retrieved.retriever
+    }
+    assert list(of_shares) == ["dense@0.1", "dense@0.5", "dense@1"]
+    for share, retrieved in zip((0.1, 0.5, 1.0), of_shares.values(), strict=True):
         part, built = Path(f"part{share}.parquet"), Path(f"index{share}")
         pq.write_table(docs.filter(inside < share), part)
-        index.index_dense(part, encoder, built, given, "index@part")
-        retriever = open_retriever(built, part, encoder, given.retriever, given.compute)
-        texts, without = (column[own.queries].tolist() for column in (queries.texts, sources))
+        index.index_dense(part, encoder, built, params, "index@part")
+        retriever = open_retriever(built, part, encoder, params.retriever, params.compute)
+        texts, without = (column[retrieved.queries].tolist() for column in (queries.texts, sources))
         positions, scores = retriever.search(texts, k, without=without)
         few = positions.shape[1]  # the smallest share has fewer than k documents
         expected = np.where(positions < 0, "", every[inside < share][positions])
-        ids = np.where(own.positions == NONE, "", every[own.positions])
+        ids = np.where(retrieved.positions == NONE, "", every[retrieved.positions])
         assert ids[:, :few].tolist() == expected.tolist()
         assert (ids[:, few:] == "").all()
-        np.testing.assert_allclose(own.similarities[:, :few], scores, atol=2e-5)
+        np.testing.assert_allclose(retrieved.similarities[:, :few], scores, atol=2e-5)
     assert 0 < (inside < 0.1).sum() < k < (inside < 0.5).sum() < len(docs)
 
 
 def test_the_union_has_each_pair_once_and_every_query_alone():
-    found = [
+    of_retrievers = [
         Candidates("a", np.array([0, 1]), np.array([[4, 2], [2, -1]]), np.zeros((2, 2))),
         Candidates("b", np.array([1]), np.array([[2, 3]]), np.zeros((1, 2))),
     ]
     pairs = [[0, -1], [0, 2], [0, 4], [1, -1], [1, 2], [1, 3], [2, -1]]
-    assert candidates.union(3, found).tolist() == pairs
+    assert candidates.union(3, of_retrievers).tolist() == pairs
 
 
 def test_bm25_counts_as_a_share_of_the_best_score_and_empty_places_stay():

@@ -18,16 +18,16 @@ PAIRS = np.array([[0, logprobs.NONE], [0, 3], [0, 9], [1, 3], [2, 29]])
 
 @pytest.fixture
 def seen(monkeypatch):
-    """The pairs that the language model is really asked."""
-    real, asked = LocalModel.score, []
+    """The pairs that the language model has really scored."""
+    real, scored = LocalModel.score, []
 
     def counted(self, prompts, continuations):
         scores = real(self, prompts, continuations)
-        asked.extend(zip(prompts, continuations, strict=True))
+        scored.extend(zip(prompts, continuations, strict=True))
         return scores
 
     monkeypatch.setattr(LocalModel, "score", counted)
-    return asked
+    return scored
 
 
 def queries(names="abc"):
@@ -79,8 +79,8 @@ def test_killed_while_scoring_no_pair_is_scored_twice(project, seen, monkeypatch
 
 
 def test_kept_scores_are_found_by_what_they_are_of(project, seen):
-    asked = (*main_lm(project.params), project.params.compute)
-    key, lm = key_of_lm(*asked), open_lm(*asked)
+    model = (*main_lm(project.params), project.params.compute)
+    key, lm = key_of_lm(*model), open_lm(*model)
     first = Scores("stage", lm, key, queries(), DOCS, whole=2)
     first.score(PAIRS)
     assert (first.computed, len(seen)) == (5, 5)

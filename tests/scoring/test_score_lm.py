@@ -28,11 +28,11 @@ def test_a_tables_row_is_the_models_own_score(scored):
     lm = open_lm(*main_lm(scored.params), scored.params.compute)
     queries = {q["id"]: q for q in pq.read_table("data/corpus/pile/queries.parquet").to_pylist()}
     docs = {d["id"]: d["text"] for d in pq.read_table("data/corpus/pile/docs.parquet").to_pylist()}
-    found = rows("logprobs")
-    keys = [(r["lm"], r["query_id"], r["doc_id"]) for r in found]
+    scored = rows("logprobs")
+    keys = [(r["lm"], r["query_id"], r["doc_id"]) for r in scored]
     assert keys == sorted(set(keys))
     assert [q for _, q, d in keys if d == ""] == sorted(k for k, q in queries.items() if q["split"] == "test")
-    for row in found[::17]:
+    for row in scored[::17]:
         query = queries[row["query_id"]]
         document = docs[row["doc_id"]] + "\n" if row["doc_id"] else ""
         scores = lm.score([Prompt(query["context"], document)], [query["continuation"]])
@@ -46,11 +46,11 @@ def test_candidates_are_ranked_distinct_and_never_of_the_querys_own_source(score
         {row["id"]: row["source_document"] for row in pq.read_table(f"data/corpus/pile/{name}.parquet").to_pylist()}
         for name in ("queries", "docs")
     )
-    found, groups = rows("retrieved"), {}
-    for row in found:
+    retrieved, groups = rows("retrieved"), {}
+    for row in retrieved:
         groups.setdefault((row["retriever"], row["query_id"]), []).append(row)
-    assert [(r["query_id"], r["retriever"], r["rank"]) for r in found] == sorted(
-        (r["query_id"], r["retriever"], r["rank"]) for r in found
+    assert [(r["query_id"], r["retriever"], r["rank"]) for r in retrieved] == sorted(
+        (r["query_id"], r["retriever"], r["rank"]) for r in retrieved
     )
     sizes = {name: len({q for other, q in groups if other == name}) for name, _ in groups}
     assert sizes == {"bm25": 12, "dense": 12, "lsr": 12, "random": 12, "dense@0.05": 6, "dense@0.5": 6, "dense@1": 6}
@@ -67,12 +67,12 @@ def test_candidates_are_ranked_distinct_and_never_of_the_querys_own_source(score
 
 
 def test_the_whole_corpus_as_a_share_is_what_the_exact_index_finds(scored):
-    found = {(r["query_id"], r["retriever"], r["rank"]): (r["doc_id"], r["similarity"]) for r in rows("retrieved")}
-    curve = {key: value for key, value in found.items() if key[1] == "dense@1"}
+    retrieved = {(r["query_id"], r["retriever"], r["rank"]): (r["doc_id"], r["similarity"]) for r in rows("retrieved")}
+    curve = {key: value for key, value in retrieved.items() if key[1] == "dense@1"}
     assert len(curve) == 24
     for (query, _, rank), (doc_id, similarity) in curve.items():
-        assert found[query, "dense", rank][0] == doc_id
-        assert found[query, "dense", rank][1] == pytest.approx(similarity, abs=2e-5)
+        assert retrieved[query, "dense", rank][0] == doc_id
+        assert retrieved[query, "dense", rank][1] == pytest.approx(similarity, abs=2e-5)
 
 
 def test_each_pair_is_scored_once_and_a_killed_run_goes_on(project, monkeypatch):
@@ -118,7 +118,7 @@ def test_unfinished_work_is_known_by_its_pairs_without_spelling_them_out(project
 
     monkeypatch.setattr(shards, "key_of", short)
     for left_out in (0, 1, 1):
-        monkeypatch.setattr(candidates, "union", lambda n, found, less=left_out: union(n, found)[less:])
+        monkeypatch.setattr(candidates, "union", lambda n, retrieved, less=left_out: union(n, retrieved)[less:])
         monkeypatch.setattr(logprobs, "write", lambda *_: None)
         score_lm.score(project.params, "pile", "tiny")
     assert keys[0] != keys[1] == keys[2]

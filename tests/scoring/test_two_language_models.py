@@ -27,11 +27,11 @@ LMS = ["tiny", "small"]
 
 def write_small(folder, of):
     """Half of the other's width, a word piece of fewer letters, and no <s> before a text."""
-    own = tiny_models.tokenizer(bos=False).train_new_from_iterator(tiny_models.TEXT * 3, vocab_size=280)
+    tokenizer = tiny_models.tokenizer(bos=False).train_new_from_iterator(tiny_models.TEXT * 3, vocab_size=280)
     shape = LlamaConfig.from_pretrained(of).to_diff_dict()
-    shape |= {"hidden_size": 16, "head_dim": 4, "intermediate_size": 24, "vocab_size": len(own)}
+    shape |= {"hidden_size": 16, "head_dim": 4, "intermediate_size": 24, "vocab_size": len(tokenizer)}
     LlamaForCausalLM(LlamaConfig(**shape)).save_pretrained(folder)
-    own.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
 
 
 @pytest.fixture(scope="module")
@@ -58,21 +58,21 @@ def run(built, settings, tmp_path_factory):
 
 def test_each_is_measured_by_its_own_tokens_on_the_same_bytes_and_documents(run):
     per_query = {
-        lm: own.set_index(["retriever", "k", "query_id"])
-        for lm, own in pq.read_table(evaluate_lm.OUT / "pile/bpb.parquet").to_pandas().groupby("lm")
+        lm: rows.set_index(["retriever", "k", "query_id"])
+        for lm, rows in pq.read_table(evaluate_lm.OUT / "pile/bpb.parquet").to_pandas().groupby("lm")
     }
     tiny, small = (per_query[lm].sort_index() for lm in LMS)
     assert tiny.index.equals(small.index)
     assert (tiny.bytes == small.bytes).all()
     assert (tiny.tokens < small.tokens).all()
-    found = [pq.read_table(score_lm.OUT / f"pile/{lm}/retrieved.parquet") for lm in LMS]
-    assert found[0].equals(found[1])
+    retrieved = [pq.read_table(score_lm.OUT / f"pile/{lm}/retrieved.parquet") for lm in LMS]
+    assert retrieved[0].equals(retrieved[1])
 
     queries = pq.read_table("data/corpus/pile/queries.parquet").to_pandas().query("split == 'test'")
     for name in LMS:
         lm = open_lm(MODELS / name, run.params.lm[name], run.params.compute, scoring=True)
         said = lm.score([Prompt(text) for text in queries.context], list(queries.continuation))
-        nats = -sum(one.sum(dtype=np.float64) for one in said.log_probs)
+        nats = -sum(log_probs.sum(dtype=np.float64) for log_probs in said.log_probs)
         expected = nats / math.log(2) / sum(len(text.encode()) for text in queries.continuation)
         assert run.figures[name]["bpb_none"]["value"] == pytest.approx(expected, abs=1e-5)
 
