@@ -1,10 +1,10 @@
-"""Threshold search: all splits at once beside the published notebook's way, and which search chooses best.
+"""Threshold search: how fast all splits at once are, compared with the published notebook, and which search is best.
 
     .venv/bin/python -m benchmarks.thresholds_speed --popqa popQA.tsv
 
-Answers are simulated, on the popularities of the published question set where its file is given, on log-normal ones of
-as many questions and relations where not. First both ways judge the same splits on one core and must find the same
-numbers; the second table has each search's held-out accuracy on worlds whose relations differ much.
+Answers are simulated for the popularities of the published question set if its file is given, else for log-normal
+popularities of as many questions and relations. For the first table both ways judge the same splits on one core and
+must find the same numbers. The second table has each search's held-out accuracy on worlds whose relations differ much.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ CHOSEN = params.Thresholds(
 def read_questions(popqa: Path | None) -> pd.DataFrame:
     """Columns subject, relation and popularity."""
     if popqa:
-        found = pd.read_csv(popqa, sep="\t")
+        table = pd.read_csv(popqa, sep="\t")
         return pd.DataFrame(
-            {"subject": found["s_uri"], "relation": found["prop"], "popularity": found["s_pop"].astype(float)}
+            {"subject": table["s_uri"], "relation": table["prop"], "popularity": table["s_pop"].astype(float)}
         )
     rng = np.random.default_rng(0)
     sizes = rng.dirichlet(np.full(RELATIONS, 2.0))
@@ -55,8 +55,10 @@ def read_questions(popqa: Path | None) -> pd.DataFrame:
 
 
 def simulate(questions: pd.DataFrame, seed: int, n: int) -> Pairs:
-    """Both answers' rightness to `n` of the questions: logistic in log popularity, a level and slope for each relation,
-    some questions harder than others either way.
+    """Simulated closed-book and augmented answers to `n` of the questions.
+
+    Their correctness is logistic in log popularity, with a level and slope for each relation and a difficulty for each
+    question.
     """
     rng = np.random.default_rng(seed)
     drawn = questions.iloc[np.sort(rng.choice(len(questions), min(n, len(questions)), replace=False))]
@@ -64,7 +66,7 @@ def simulate(questions: pd.DataFrame, seed: int, n: int) -> Pairs:
     at, hard = np.log10(drawn["popularity"].to_numpy()) - 3, rng.normal(0, 0.7, len(drawn))
 
     def right(level: tuple[float, float], slope: tuple[float, float]) -> np.ndarray:
-        levels, slopes = (rng.normal(*own, len(names))[number] for own in (level, slope))
+        levels, slopes = (rng.normal(*moments, len(names))[number] for moments in (level, slope))
         return rng.random(len(drawn)) < 1 / (1 + np.exp(-(levels + slopes * at + hard)))
 
     popularity, nothing = drawn["popularity"].to_numpy(), np.zeros(len(drawn))
@@ -100,8 +102,8 @@ def speed(questions: pd.DataFrame) -> None:
         taken = []
         for _ in range(3):
             start = time.process_time()
-            own = CHOSEN.model_copy(update={"min_questions": 1})  # the notebook knows no fallback
-            judged = held_out.judge(pairs, train, held_out.fit(pairs, train, search, own))
+            settings = CHOSEN.model_copy(update={"min_questions": 1})  # the notebook pools no relations
+            judged = held_out.judge(pairs, train, held_out.fit(pairs, train, search, settings))
             taken.append(time.process_time() - start)
         best = min(taken)
         print(f"{f'all splits at once, {search}':34}{best:9.3f}{plain / best:8.0f}{plain / (best + drawing):14.0f}")
@@ -117,23 +119,23 @@ def choice(questions: pd.DataFrame) -> None:
     ways = {search: (search, CHOSEN) for search in SEARCHES} | {"shrunk, 60 pseudo questions": ("shrunk", shrunk_60)}
     print(f"{'questions':>10}{'always':>8}{'never':>8}" + "".join(f"{way:>30}" for way in ways))
     for n in (1_300, 4_000, QUESTIONS):
-        found = []
+        accuracies = []
         for seed in range(WORLDS):
             pairs = simulate(questions, seed, n)
             train = held_out.split_train(seed, pairs.subjects, SPLITS, TRAIN_SHARE)
             tables = [held_out.judge(pairs, train, held_out.fit(pairs, train, *way)).table for way in ways.values()]
-            found.append(
+            accuracies.append(
                 [tables[0][name].mean() for name in ("always", "never")] + [t["adaptive"].mean() for t in tables]
             )
-        found = 100 * np.array(found)
-        less = found[:, 2:] - found[:, 2:3]
+        accuracies = 100 * np.array(accuracies)
+        less = accuracies[:, 2:] - accuracies[:, 2:3]
         cells = [
             f"{mean:.2f} ({difference:+.3f}, {error:.3f})"
             for mean, difference, error in zip(
-                found[:, 2:].mean(axis=0), less.mean(axis=0), less.std(axis=0, ddof=1) / WORLDS**0.5, strict=True
+                accuracies[:, 2:].mean(axis=0), less.mean(axis=0), less.std(axis=0, ddof=1) / WORLDS**0.5, strict=True
             )
         ]
-        always, never = found[:, :2].mean(axis=0)
+        always, never = accuracies[:, :2].mean(axis=0)
         print(f"{n:10,}{always:8.2f}{never:8.2f}" + "".join(f"{cell:>30}" for cell in cells))
 
 

@@ -1,17 +1,21 @@
 """MMLU and open-domain QA: readers, prompts, the ensembles by hand, the room for demonstrations, the metrics."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import tiny_models
 
 from pipelines import catalogue, params
+from pipelines.answering import passages
 from pipelines.errors import LongtailError
 from pipelines.evaluation import evaluate_tasks, mmlu
 from pipelines.evaluation.task_items import Found, Item, Task
+from pipelines.lm import open_lm
 from pipelines.lm.language_model import Generation, Scores
 from pipelines.sources.rejects import Rejects
 
@@ -225,3 +229,43 @@ def test_items_hold_ids_that_are_unique(raw):
 def test_tables_round_trip(tmp_path):
     pq.write_table(evaluate_tasks.SCHEMA.empty_table(), tmp_path / "t.parquet")
     assert pq.read_schema(tmp_path / "t.parquet").equals(evaluate_tasks.SCHEMA)
+
+
+@pytest.mark.parametrize(("task", "methods"), [("mmlu", 3), ("nq", 3), ("triviaqa", 0)])
+def test_the_stage_leaves_a_benchmarks_answers_and_figures(raw, root, monkeypatch, task, methods):
+    """`find` stands for the index; TriviaQA has no data here."""
+    monkeypatch.chdir(raw.parent)
+    raw.rename("data")
+    Path("data/raw").mkdir()
+    for folder in ("mmlu", "nq", "triviaqa"):
+        (Path("data") / folder).rename(Path("data/raw") / folder)
+    shutil.copy(root / "params.yaml", "params.yaml")
+    tiny_models.tokenizer().save_pretrained("data/models/tokenizer")
+
+    class Mixing(FakeLM):
+        usage = {}  # noqa: RUF012
+
+        def generate_mixture(self, prompts, log_weights, max_tokens, stop="\n", *, sequence_mixture=False):
+            return self.generate(prompts[:: log_weights.shape[1]], max_tokens)
+
+    def find(texts):
+        found, n = search([text if text[:-1][-1:].isdigit() else f"{text} 1" for text in texts]), len(texts)
+        columns = [found.texts.tolist(), *[[[""] * 3] * n] * 2, found.similarities.tolist(), *[[0] * n] * 2]
+        return pa.table(columns, schema=passages.SCHEMA)
+
+    sources = {"replug": passages.Source(find, 9, written=False), "replug_lsr": passages.Source(find, 9, written=False)}
+    monkeypatch.setattr(passages, "open_source", lambda method, *_: sources.get(method))
+    monkeypatch.setattr(passages, "inputs", lambda *_: [])
+    monkeypatch.setattr(open_lm, "open_lm", lambda *_: Mixing())
+    monkeypatch.setattr("sys.argv", ["evaluate_tasks", task])
+    evaluate_tasks.main()
+    rows = pq.read_table(f"data/tasks/{task}/predictions.parquet", schema=evaluate_tasks.SCHEMA).to_pylist()
+    keys = [(row["method"], row["question_id"]) for row in rows]
+    assert keys == sorted(keys)
+    figures = json.loads(Path(f"data/metrics/tasks_{task}.json").read_text())
+    assert figures.pop("rejects") == {}
+    assert list(figures) == list(evaluate_tasks.METHODS)[:methods]
+    for method, figure in figures.items():
+        assert figure["questions"] == sum(row["method"] == method for row in rows) > 0
+        assert ("categories" in figure) == (task == "mmlu")
+    assert not list(Path(".longtail/shards").glob("*"))
