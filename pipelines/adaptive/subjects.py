@@ -22,8 +22,8 @@ PLAIN = "lower(replace(replace(text, chr(8217), chr(39)), '  ', ' '))"
 class Template:
     dataset: str  # popqa or entityquestions: whose thresholds and demonstrations go with it
     relation: str  # "P57"
-    name: str  # "director"; the relation's id where it has no name
-    wording: str  # one {} where the subject's name goes
+    name: str  # "director"; the relation's id if it has no name
+    wording: str  # with {} in the place of the subject's name
     asked: str  # the wording that was evaluated; `wording` may be a paraphrase of it
 
 

@@ -85,7 +85,7 @@ def resampled_thresholds(
         for search, blocks in found.items():
             blocks.append(held_out.fit(pairs, times, search, chosen))
     return {
-        search: {relation: np.concatenate([own[relation] for own in blocks]) for relation in blocks[0]}
+        search: {relation: np.concatenate([block[relation] for block in blocks]) for relation in blocks[0]}
         for search, blocks in found.items()
     }
 
@@ -102,16 +102,16 @@ def relation_rows(
     """The rows of thresholds.parquet for one search."""
     rows = []
     for relation, members in pairs.members().items():
-        own = pairs.take(members)
-        held = held_out.scores(own, judged.retrieved[members])
-        means = held_out.means({k: held[k] for k in ("adaptive", "retrieved")}, own.subjects, seed, resamples)
+        of_relation = pairs.take(members)
+        held = held_out.scores(of_relation, judged.retrieved[members])
+        means = held_out.means({k: held[k] for k in ("adaptive", "retrieved")}, of_relation.subjects, seed, resamples)
         row = {
             "relation": relation,
-            "questions": len(own.signal),
-            "pooled": len(own.signal) < min_questions,
+            "questions": len(of_relation.signal),
+            "pooled": len(of_relation.signal) < min_questions,
             "threshold": cuts[relation],
-            "closed_book": float(own.closed.mean()),
-            "augmented": float(own.augmented.mean()),
+            "closed_book": float(of_relation.closed.mean()),
+            "augmented": float(of_relation.augmented.mean()),
         }
         over_splits = judged.cuts[relation]
         row |= _quantiles("threshold", drawn[relation]) | _quantiles("threshold_splits", over_splits)
@@ -126,16 +126,25 @@ def relation_rows(
     return rows
 
 
-def read_all(datasets: list[str], lms: list[str], cost: str) -> dict[tuple[str, str, str], Pairs]:
-    """(dataset, lm, method) -> both answers of each question, if there are closed-book answers beside the method's."""
-    found = {}
+def read_all(datasets: list[str], lms: list[str], chosen: params.Thresholds) -> dict[tuple[str, str, str], Pairs]:
+    """(dataset, lm, method) -> both answers of each question, if there are closed-book answers beside the method's.
+
+    Raises LongtailError if costs count, but are not known of all answers.
+    """
+    pairs = {}
     for dataset in datasets:
         questions = Path(f"data/questions/{dataset}/{dataset}.parquet")
         for lm, files in answer_files.sets(dataset, lms).items():
             closed_book = files.pop("closed_book", None)
             for method, augmented in files.items() if closed_book else ():
-                found[dataset, lm, method] = read_pairs(questions, closed_book, augmented, cost)
-    return found
+                pairs[dataset, lm, method] = read_pairs(questions, closed_book, augmented, chosen.cost)
+    for key in pairs if chosen.cost_weight else ():
+        if not pairs[key].costs_known:
+            raise LongtailError(
+                f"{'/'.join(key)}: what an answer costs in {chosen.cost} is not known of all, expected it with "
+                "thresholds.cost_weight above 0; set thresholds.cost to retrievals"
+            )
+    return pairs
 
 
 def main() -> None:
@@ -143,32 +152,25 @@ def main() -> None:
 
     def work(chosen) -> stage.Metrics:
         settings = chosen.thresholds
-        everything = read_all(chosen.parts.answered, chosen.lms, settings.cost)
-        for key, pairs in everything.items():
-            if settings.cost_weight and not pairs.costs_known:
-                raise LongtailError(
-                    f"{'/'.join(key)}: what an answer costs in {settings.cost} is not known of all, expected it with "
-                    "thresholds.cost_weight above 0; set thresholds.cost to retrievals"
-                )
         relations, splits, curve = [], [SPLITS.empty_table()], []
         thresholds: dict = {}
         metrics: dict = {dataset: {} for dataset in chosen.parts.answered}
         logged: dict[str, float] = {}
-        for (dataset, lm, method), pairs in everything.items():
+        for (dataset, lm, method), pairs in read_all(chosen.parts.answered, chosen.lms, settings).items():
             figures = metrics[dataset].setdefault(lm, {})
             figures |= {"questions": len(pairs.signal), "excluded_without_popularity": pairs.excluded}
             if not pairs.usable(settings.min_questions):
                 continue
-            found = evaluate(pairs, settings, chosen.seed, chosen.report.bootstrap)
+            evaluated = evaluate(pairs, settings, chosen.seed, chosen.report.bootstrap)
             key = {"dataset": dataset, "lm": lm, "method": method}
-            relations += [key | row for row in found.relations]
-            splits += [_keyed(key, table) for table in found.splits]
-            curve += [key | row for row in found.curve]
-            cuts = {relation: cut if math.isfinite(cut) else None for relation, cut in found.cuts.items()}
+            relations += [key | row for row in evaluated.relations]
+            splits += [_keyed(key, table) for table in evaluated.splits]
+            curve += [key | row for row in evaluated.curve]
+            cuts = {relation: cut if math.isfinite(cut) else None for relation, cut in evaluated.cuts.items()}
             thresholds.setdefault(dataset, {}).setdefault(lm, {})[method] = cuts
-            figures[method] = found.figures
+            figures[method] = evaluated.figures
             logged |= {
-                f"{dataset}.{lm}.{method}.{search}.{name}": found.figures[search][name]["mean_over_splits"]
+                f"{dataset}.{lm}.{method}.{search}.{name}": evaluated.figures[search][name]["mean_over_splits"]
                 for search in SEARCHES
                 for name in (*POLICIES, "gain")
             }

@@ -109,8 +109,7 @@ def answer(questions: pa.Table, setup: Setup) -> pa.Table:
     lookup = Lookup(setup.source, texts, lookup_name, setup.key)
 
     def work(shard: slice, path: Path) -> None:
-        answered = _answer(setup, pool, lookup, asked[shard], shots[shard])
-        rows = [_row(setup, pool, one) for one in answered]
+        rows = [_row(setup, pool, answered) for answered in _answer(setup, pool, lookup, asked[shard], shots[shard])]
         pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), path)
 
     parts = [slice(start, start + SHARD) for start in range(0, len(asked), SHARD)]
@@ -214,32 +213,32 @@ def main() -> None:
     parser.add_argument("dataset", choices=catalogue.names("answered"))
     parser.add_argument("lm", help="one of params.yaml's lms")
     parser.add_argument("method", choices=METHODS)
-    given = parser.parse_args()
-    out = Path(f"data/predictions/{given.dataset}/{given.lm}/{given.method}.parquet")
-    name, _ = _names(given.dataset, given.lm, given.method)
+    args = parser.parse_args()
+    out = Path(f"data/predictions/{args.dataset}/{args.lm}/{args.method}.parquet")
+    name, _ = _names(args.dataset, args.lm, args.method)
 
     def work(chosen) -> stage.Metrics:
         from pipelines.lm.open_lm import MODELS, open_lm
 
-        questions = Path(f"data/questions/{given.dataset}/{given.dataset}.parquet")
+        questions = Path(f"data/questions/{args.dataset}/{args.dataset}.parquet")
         if not questions.is_file():
             raise LongtailError(f"{questions}: no such file, expected the question set; run its stage first")
-        folder, settings = MODELS / given.lm, chosen.lm[given.lm]
+        folder, settings = MODELS / args.lm, chosen.lm[args.lm]
         lm = open_lm(folder, settings, chosen.compute)
-        if given.method in ENSEMBLES:
+        if args.method in ENSEMBLES:
             ensemble_answers.check_ability(lm, chosen.replug)
-        source = passages.open_source(given.method, lm, chosen, Path("data"))
-        inputs = [questions, folder, *passages.inputs(given.method, chosen, Path("data"))]
+        source = passages.open_source(args.method, lm, chosen, Path("data"))
+        inputs = [questions, folder, *passages.inputs(args.method, chosen, Path("data"))]
         start = time.monotonic()
         key = shards.key_of(chosen.seed, chosen.answer, chosen.replug, chosen.retriever, settings, *inputs)
         setup = Setup(
-            given.dataset, given.method, lm, source, chosen.answer, chosen.replug, chosen.seed, key, settings.http
+            args.dataset, args.method, lm, source, chosen.answer, chosen.replug, chosen.seed, key, settings.http
         )
         table = answer(pq.read_table(questions), setup)
         seconds = time.monotonic() - start
         with shards.atomic(out) as temporary:
             pq.write_table(table, temporary, compression="zstd")
-        forget(given.dataset, given.lm, given.method, key)
+        forget(args.dataset, args.lm, args.method, key)
         return _metrics(table, seconds) | lm.usage
 
     sections = ("seed", "compute", "lm", "retriever", "replug", "answer", "parts")

@@ -34,9 +34,9 @@ def sets(dataset: str, lms: Sequence[str], root: Path = Path("data")) -> dict[st
     imported = root / "imported" / dataset
     elsewhere = sorted({file.parent.name for file in imported.glob("*/*.parquet")} - set(lms))
     folders = [(lm, root / "predictions" / dataset / lm) for lm in lms] + [(lm, imported / lm) for lm in elsewhere]
-    files = {lm: {method: folder / f"{method}.parquet" for method in METHODS} for lm, folder in folders}
-    existing = {lm: {method: file for method, file in own.items() if file.is_file()} for lm, own in files.items()}
-    return {lm: own for lm, own in existing.items() if own}
+    files = [(lm, {method: folder / f"{method}.parquet" for method in METHODS}) for lm, folder in folders]
+    existing = {lm: {method: file for method, file in by_method.items() if file.is_file()} for lm, by_method in files}
+    return {lm: by_method for lm, by_method in existing.items() if by_method}
 
 
 def join(questions: Path, files: Mapping[str, Path], columns: Mapping[str, str]) -> Joined:
@@ -58,10 +58,10 @@ def join(questions: Path, files: Mapping[str, Path], columns: Mapping[str, str])
     ids_of = {method: columns_of_method.pop("question_id") for method, columns_of_method in answers.items()}
     first, ids = next(zip(files.values(), ids_of.values(), strict=True))
     for method, file in files.items():
-        own = ids_of[method]
-        _refuse(set(ids) - set(own), f"{file}: lacks the id {{}} of {first}, expected the same questions")
-        _refuse(set(own) - set(ids), f"{first}: lacks the id {{}} of {file}, expected the same questions")
-        unjudged = own[answers[method].pop("unjudged")]
+        ids_of_file = ids_of[method]
+        _refuse(set(ids) - set(ids_of_file), f"{file}: lacks the id {{}} of {first}, expected the same questions")
+        _refuse(set(ids_of_file) - set(ids), f"{first}: lacks the id {{}} of {file}, expected the same questions")
+        unjudged = ids_of_file[answers[method].pop("unjudged")]
         _refuse(unjudged, f"{file}: does not say whether the answer to the id {{}} is right, expected it of all")
     _refuse(set(ids) - set(asked["question_id"]), f"{questions}: lacks the id {{}} of {first}, expected every question")
     rows = np.searchsorted(asked["question_id"], ids)

@@ -100,7 +100,7 @@ def written(lm: LanguageModel, max_tokens: int) -> Source:
         generations = lm.generate([prompts.passage_prompt(text) for text in texts], max_tokens)
         passages = [[generation.text.strip()] for generation in generations]
         unknown = [[None]] * len(texts)
-        tokens = [[one.prompt_tokens for one in generations], [one.new_tokens for one in generations]]
+        tokens = [[made.prompt_tokens for made in generations], [made.new_tokens for made in generations]]
         return pa.table([passages, unknown, unknown, unknown, *tokens], schema=SCHEMA)
 
     return Source(find, at_once=256, written=True)

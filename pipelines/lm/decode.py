@@ -84,13 +84,13 @@ class Decoder:
         return prefixes.Held(self.model, beginnings)
 
     def passes(
-        self, prompts: Ragged, held: prefixes.Held, own: np.ndarray
+        self, prompts: Ragged, held: prefixes.Held, beginnings: np.ndarray
     ) -> Generator[torch.Tensor, torch.Tensor, None]:
         """Yield logits (prompts, vocabulary) after each prompt, then after each token (prompts,) that is sent.
 
-        Prompt i begins with the beginning number own[i] of `held`.
+        Prompt i begins with the beginning number beginnings[i] of `held`.
         """
-        ids, mask, past = self._rest(prompts, held, own)
+        ids, mask, past = self._rest(prompts, held, beginnings)
         while True:
             logits, past = self._step(ids, mask, past)
             ids = (yield logits)[:, None]
@@ -103,15 +103,15 @@ class Decoder:
             prompts = joined([prompts, Ragged.of(token[:, None].tolist())])
 
     def _rest(
-        self, prompts: Ragged, held: prefixes.Held, own: np.ndarray
+        self, prompts: Ragged, held: prefixes.Held, beginnings: np.ndarray
     ) -> tuple[torch.Tensor, torch.Tensor, Cache | None]:
         """Token ids still to read, which of all columns are no padding, and the cache of the beginnings.
 
         Padding is on the left, so that the next tokens of all rows stand in one column.
         """
-        past, before = held.copies(own)
+        past, before = held.copies(beginnings)
         shared = before.sum(1)
-        rest = prompts.slice(np.arange(len(own)), shared, prompts.lengths - shared)
+        rest = prompts.slice(np.arange(len(beginnings)), shared, prompts.lengths - shared)
         ids, real = padded(rest, int(rest.lengths.max()), self._pad, left=True)
         mask = np.concatenate([before, real], axis=1).astype(np.int64)
         return *(torch.from_numpy(array).to(self.model.device) for array in (ids, mask)), past
