@@ -16,7 +16,7 @@ FOOTER = (
     "Made by Longtail from the tables under data/. The figures lie beside this page as SVG files, the tables under "
     "tables/ as CSV, the findings in findings.json."
 )
-SECTIONS = ("profile", "seed", "lms", "popularity", "answer", "replug", "thresholds", "report", "parts")
+SECTIONS = ("profile", "seed", "lms", "popularity", "answer", "replug", "thresholds", "report", "parts", "lm_text")
 
 
 def write_report(data: Path, out: Path, params: SimpleNamespace) -> stage.Metrics:
