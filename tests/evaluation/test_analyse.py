@@ -8,6 +8,7 @@ import answer_tables
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import small_results
 
 from pipelines import shards
 from pipelines.errors import LongtailError
@@ -21,6 +22,7 @@ PARAMS = SimpleNamespace(
     lms=["tiny", "big"],
     replug=SimpleNamespace(top_k=10),
     report=SimpleNamespace(bootstrap=50),
+    parts=small_results.PARTS,
 )
 
 
@@ -48,10 +50,10 @@ def write_data(data: Path) -> None:
     cuts = {"popqa": {"tiny": {"dense": {"P0": 31.0, "P1": None, "P2": 0.0}}}}
     shards.write_json(data / "adaptive/popularity/thresholds.json", {"search": "shrunk", "thresholds": cuts})
     bits = {"bpb_none": figure(1.0), "bpb_dense_k10": figure(0.8), "gain_dense_k10": figure(20.0), "queries": 3}
-    shards.write_json(data / "metrics/language_modelling.json", {"pile": {"tiny": bits, "big": bits}})
+    shards.write_json(data / "metrics/language_modelling_pile.json", {"tiny": bits, "big": bits})
     solved = {"accuracy": figure(0.5), "questions": 9, "gain": figure(0.1), "categories": {}}
     solved["categories"]["STEM"] = figure(0.4) | {"questions": 4, "gain": figure(0.2)}
-    shards.write_json(data / "metrics/tasks.json", {"mmlu": {"replug": solved}, "rejects": {}})
+    shards.write_json(data / "metrics/tasks_mmlu.json", {"replug": solved, "rejects": {}})
 
 
 @pytest.fixture(scope="module")

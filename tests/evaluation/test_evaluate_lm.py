@@ -31,7 +31,6 @@ WORDS = [3, 4, 6]  # of the continuations, with line ends
 @pytest.fixture
 def evaluated(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(evaluate_lm, "SCORED", ("pile",))
     n = logprob_tables.QUERIES
     for seed, lm in enumerate(PARAMS.lms):
         logprob_tables.write(tmp_path / "data/logprobs/pile" / lm, lm, seed)
@@ -41,9 +40,10 @@ def evaluated(tmp_path, monkeypatch):
     (tmp_path / "data/corpus/pile").mkdir(parents=True)
     file = tmp_path / "data/corpus/pile/queries.parquet"
     pq.write_table(pa.table(queries | {"context": contexts, "continuation": continuations}), file)
-    flat = evaluate_lm.evaluate(PARAMS)
-    table = pq.read_table(evaluate_lm.OUT / "bpb.parquet").to_pandas()
-    return SimpleNamespace(flat=flat, table=table, figures=json.loads(evaluate_lm.METRICS.read_text())["pile"])
+    flat = evaluate_lm.evaluate(PARAMS, "pile")
+    table = pq.read_table(evaluate_lm.OUT / "pile/bpb.parquet").to_pandas()
+    figures = json.loads((evaluate_lm.METRICS / "language_modelling_pile.json").read_text())
+    return SimpleNamespace(flat=flat, table=table, figures=figures)
 
 
 def rows(evaluated, lm: str, retriever: str, k: int, **where):
@@ -81,7 +81,7 @@ def test_the_figures_are_sums_over_the_corpus_for_every_language_model(evaluated
             "the sweep at the temperature in use is that figure"
         )
         assert figures["bpb_dense_k3_t0.1"] != figures["bpb_dense_k3"]
-        assert evaluated.flat[f"pile.{lm}.bpb_none"] == figures["bpb_none"]["value"]
+        assert evaluated.flat[f"{lm}.bpb_none"] == figures["bpb_none"]["value"]
     assert evaluated.figures["tiny"]["bpb_none"] != evaluated.figures["second"]["bpb_none"]
 
 
@@ -123,7 +123,7 @@ def test_a_column_that_many_figures_are_made_of_is_summed_once(evaluated, monkey
         return real(columns, clusters)
 
     monkeypatch.setattr(evaluate_lm.intervals, "cluster_sums", counted)
-    evaluate_lm.evaluate(PARAMS)
+    evaluate_lm.evaluate(PARAMS, "pile")
     ensembles = 4 * (3 + 2)  # each retriever's k, and two more temperatures
     assert max(columns.shape[1] for columns in seen) == 1 + ensembles + 3  # without documents; bytes, tokens, words
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import small_results
 import tiny_models
 import yaml
 
@@ -17,6 +18,8 @@ from pipelines.errors import LongtailError
 from pipelines.evaluation import recall
 from pipelines.report.retrieval_section import retrieval as section
 
+QUESTIONS, CORPUS = recall.RAW / "retrieval", recall.CORPORA / "wikipedia/docs.parquet"
+OUT, METRICS = recall.OUT / "retrieval", recall.METRICS / "retrieval.json"
 NAMES = ["Velm", "Tosh", "Ostra", "Hegg", "Ulm"]
 
 
@@ -44,15 +47,16 @@ def folder(tmp_path_factory):
 def settings(root, max_reject_share=0.3):
     values = params_file.parse(yaml.safe_load((root / "params.yaml").read_text()))
     ingest = values.ingest.model_copy(update={"max_reject_share": max_reject_share})
-    return SimpleNamespace(compute=values.compute, ingest=ingest, retriever=values.retriever, index=values.index)
+    models = {"retriever": values.retriever, "index": values.index, "parts": values.parts}
+    return SimpleNamespace(compute=values.compute, ingest=ingest, **models)
 
 
 @pytest.fixture(scope="module")
 def made(folder, root):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        metrics = recall.evaluate(settings(root))
-    return metrics, json.loads((folder / recall.METRICS).read_text())
+        metrics = recall.evaluate(settings(root), "retrieval")
+    return metrics, json.loads((folder / METRICS).read_text())
 
 
 def test_ranks_of_gold_passages_and_recall(made, folder):
@@ -63,7 +67,7 @@ def test_ranks_of_gold_passages_and_recall(made, folder):
         "passages": 5,
         "distractors": 29,
     }
-    rows = pq.read_table(folder / "data/retrieval/ranks.parquet").to_pylist()
+    rows = pq.read_table(folder / "data/recall/retrieval/ranks.parquet").to_pylist()
     assert [row["question_id"] for row in rows] == ["a/1", "a/2", "a/3"]
     assert [row["gold"] for row in rows] == [1, 1, 0]
     assert [row["bm25"] for row in rows] == [1, 1, None]
@@ -76,32 +80,32 @@ def test_ranks_of_gold_passages_and_recall(made, folder):
         for k in (1, 5, 10):
             share = np.mean([rank is not None and rank <= k for rank in ranks])
             assert metrics[f"{name}_recall_at_{k}"] == written["sets"]["all"][name][f"recall_at_{k}"]["value"] == share
-    (bad,) = pq.read_table(folder / "data/retrieval/rejects.parquet").to_pylist()
+    (bad,) = pq.read_table(folder / "data/recall/retrieval/rejects.parquet").to_pylist()
     assert (bad["row"], bad["reason"]) == (4, "not JSON")
 
 
 def test_the_same_bytes_again(made, folder, root, monkeypatch):
     monkeypatch.chdir(folder)
-    before = {file.name: file.read_bytes() for file in recall.OUT.iterdir()}
-    recall.evaluate(settings(root))
-    assert {file.name: file.read_bytes() for file in recall.OUT.iterdir()} == before
+    before = {file.name: file.read_bytes() for file in OUT.iterdir()}
+    recall.evaluate(settings(root), "retrieval")
+    assert {file.name: file.read_bytes() for file in OUT.iterdir()} == before
     assert sorted(before) == ["passages.parquet", "ranks.parquet", "rejects.parquet"]
 
 
 def test_too_many_bad_lines_stop_it(folder, root, monkeypatch):
     monkeypatch.chdir(folder)
     with pytest.raises(LongtailError, match=r"1 of 4 rows rejected"):
-        recall.evaluate(settings(root, 0.1))
+        recall.evaluate(settings(root, 0.1), "retrieval")
 
 
 def test_without_questions_the_result_is_empty(tmp_path, root, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    recall.QUESTIONS.mkdir(parents=True)
-    metrics = recall.evaluate(settings(root))
+    QUESTIONS.mkdir(parents=True)
+    metrics = recall.evaluate(settings(root), "retrieval")
     assert metrics == {"questions": 0, "answerable": 0, "passages": 0, "distractors": 0}
-    assert json.loads(recall.METRICS.read_text())["sets"] == {}
+    assert json.loads(METRICS.read_text())["sets"] == {}
     for name in ("passages", "ranks", "rejects"):
-        assert pq.read_table(recall.OUT / f"{name}.parquet").num_rows == 0
+        assert pq.read_table(OUT / f"{name}.parquet").num_rows == 0
 
 
 def test_nearest_is_an_exact_search_in_blocks(monkeypatch):
@@ -119,7 +123,7 @@ def test_the_rank_of_the_first_gold_passage():
 
 
 def test_the_reports_section_states_the_figures(made):
-    shown = section(SimpleNamespace(metrics={"retrieval": made[1]}))
+    shown = section(SimpleNamespace(metrics={"retrieval": made[1]}, parts=small_results.PARTS))
     table, figure = shown.blocks
     assert [row[:4] for row in table.rows] == [
         [name, retriever, 3, 2] for name in ("all", "PopQA") for retriever in ("BM25", "dense", "LSR")
@@ -131,10 +135,10 @@ def test_the_reports_section_states_the_figures(made):
 
 
 def test_the_reports_section_says_when_there_is_nothing():
-    shown = section(SimpleNamespace(metrics={}))
+    shown = section(SimpleNamespace(metrics={}, parts=small_results.PARTS))
     assert (shown.blocks, shown.missing) == (
         [],
-        "There were no questions with passages (data/raw/retrieval).",
+        "There were no questions with passages.",
     )
 
 
@@ -142,18 +146,18 @@ def test_the_reports_section_says_when_there_is_nothing():
 def real_questions(real, tmp_path, monkeypatch):
     """250 questions with their passages, as the working folder's; a corpus of one document that answers none."""
     monkeypatch.chdir(tmp_path)
-    recall.QUESTIONS.mkdir(parents=True)
-    (recall.QUESTIONS / "a.jsonl").symlink_to(real / "wikipedia/retrievalqa_gpt4_250_with_contexts.jsonl")
-    recall.CORPUS.parent.mkdir(parents=True)
+    QUESTIONS.mkdir(parents=True)
+    (QUESTIONS / "a.jsonl").symlink_to(real / "wikipedia/retrievalqa_gpt4_250_with_contexts.jsonl")
+    CORPUS.parent.mkdir(parents=True)
     columns = {"id": ["d"], "title": [""], "text": ["of another kind"]}
-    pq.write_table(pa.table(columns), recall.CORPUS)
+    pq.write_table(pa.table(columns), CORPUS)
 
 
 def test_bm25_finds_the_gold_passages_of_real_questions(real_questions, root, monkeypatch):
     monkeypatch.setattr(recall, "ENCODERS", {})
-    metrics = recall.evaluate(settings(root))
+    metrics = recall.evaluate(settings(root), "retrieval")
     assert (metrics["questions"], metrics["answerable"], metrics["distractors"]) == (250, 148, 1)
-    found = json.loads(recall.METRICS.read_text())["sets"]["all"]["bm25"]
+    found = json.loads(METRICS.read_text())["sets"]["all"]["bm25"]
     assert found["recall_at_1"]["value"] > 0.55
     assert found["recall_at_10"]["value"] > 0.95
 
@@ -166,7 +170,7 @@ def test_a_real_encoder_finds_them_too(real_questions, root, monkeypatch):
     monkeypatch.setattr(recall, "ENCODERS", {"dense": Path(package.origin).parent / "model"})
     chosen = settings(root)
     chosen.retriever = tiny_models.retriever(dtype="auto", batch_tokens=4096, max_tokens=256)
-    recall.evaluate(chosen)
-    found = json.loads(recall.METRICS.read_text())["sets"]["all"]
+    recall.evaluate(chosen, "retrieval")
+    found = json.loads(METRICS.read_text())["sets"]["all"]
     assert found["dense"]["recall_at_1"]["value"] > 0.45
     assert found["dense"]["recall_at_10"]["value"] > 0.93

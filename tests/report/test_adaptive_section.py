@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import small_results
 from adaptive_pairs import CHOSEN, made_pairs
 
 from pipelines.adaptive import tune_thresholds
@@ -42,12 +43,13 @@ def section(found, folder, models=("small", "large")):
         metrics.setdefault(lm, {"questions": 600})[method] = one.figures
         rows += [key | row for row in one.relations]
         curve += [key | row for row in one.curve]
-    (folder / "adaptive").mkdir(parents=True, exist_ok=True)
+    (folder / "adaptive/popularity").mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist(curve, tune_thresholds.COSTS), folder / "adaptive/popularity/costs.parquet")
     inputs = SimpleNamespace(
         data=folder,
         metrics={"adaptive": {"popqa": metrics}},
         models=list(models),
+        parts=small_results.PARTS,
         sizes={"small": 1_000_000, "large": 50_000_000, "elsewhere": None},
         thresholds=pa.Table.from_pylist(rows, tune_thresholds.THRESHOLDS).to_pylist(),
     )

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,11 +22,12 @@ DATA = Path("data")
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
+def project(root, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     params, _ = scored_texts.write(tmp_path)
-    attribution.attribute(params)
-    attribution_page.write(DATA, "tiny", tmp_path / "page.html")
+    shutil.copy(root / "params.yaml", tmp_path)
+    attribution.attribute(params, "pile")
+    attribution_page.write(DATA, "pile", "tiny", tmp_path / "page.html")
     return SimpleNamespace(html=(tmp_path / "page.html").read_text(), folder=tmp_path)
 
 
@@ -60,15 +62,15 @@ class Page(HTMLParser):
 
 def test_the_page_says_who_reads_how_many_texts_of_each_kind(project):
     said = re.search(r"Texts of the test set as tiny reads them: ([^.]*)\.", project.html)[1]
-    assert sum(map(int, re.findall(r"\d+", said))) == len(attribution_page.chosen(DATA)) > 0
+    assert sum(map(int, re.findall(r"\d+", said))) == len(attribution_page.chosen(DATA, "pile")) > 0
 
 
 def test_texts_are_those_helped_most_the_median_and_those_helped_least(tmp_path):
-    (tmp_path / "attribution").mkdir()
+    (tmp_path / "attribution/pile").mkdir(parents=True)
     rows = [{"retriever": "lsr", "query_id": f"q{i:02}", "nats_none": 50.0, "nats": 40.0 + i} for i in range(20)]
     rows += [{"retriever": "dense", "query_id": "other", "nats_none": 50.0, "nats": 0.0}]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "attribution/texts.parquet")
-    chosen = attribution_page.chosen(tmp_path)
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "attribution/pile/texts.parquet")
+    chosen = attribution_page.chosen(tmp_path, "pile")
     assert [query for query, _ in chosen] == ["q00", "q01", "q02", "q08", "q09", "q10", "q17", "q18", "q19"]
     assert [why.split()[-1] for _, why in chosen] == ["most"] * 3 + ["middle"] * 3 + ["least"] * 3
 
@@ -76,11 +78,11 @@ def test_texts_are_those_helped_most_the_median_and_those_helped_least(tmp_path)
 def test_the_page_holds_every_token_with_its_numbers(project):
     shown = Page(project.html)
     texts = {
-        t["query_id"]: t for t in pq.read_table("data/attribution/texts.parquet").to_pylist() if t["retriever"] == "lsr"
+        t["query_id"]: t for t in pq.read_table("data/attribution/pile/texts.parquet").to_pylist() if t["retriever"] == "lsr"
     }
     order = sorted(texts, key=lambda q: texts[q]["nats"] - texts[q]["nats_none"])
     assert ["".join(tokens) for tokens in shown.tokens[:-1]] == [scored_texts.CONTINUATIONS[q] for q in order]
-    rows = [r for r in pq.read_table("data/attribution/tokens.parquet").to_pylist() if r["retriever"] == "lsr"]
+    rows = [r for r in pq.read_table("data/attribution/pile/tokens.parquet").to_pylist() if r["retriever"] == "lsr"]
     for query, data in zip(order, shown.data, strict=True):
         own = [r for r in rows if r["query_id"] == query]
         assert len(data["names"]) == 1 + sum(bool(doc) for doc in texts[query]["doc_ids"])
@@ -124,7 +126,7 @@ def test_shares_of_any_size_are_readable(share, shown):
 
 def test_a_text_that_was_not_scored_is_named(project):
     with pytest.raises(LongtailError, match=r"no text 'q9' with documents by lsr.* as q0"):
-        attribution_page.one_text(DATA, "lsr", "q9", "The text")
+        attribution_page.one_text(DATA, "pile", "lsr", "q9", "The text")
 
 
 def test_the_command_tells_a_texts_tokens_and_shares_and_writes_its_page(project):
@@ -139,8 +141,9 @@ def test_the_command_tells_a_texts_tokens_and_shares_and_writes_its_page(project
 
 
 def test_the_section_shows_each_retriever_and_links_to_the_page(project):
-    metrics = {"attribution": json.loads(attribution.METRICS.read_text())}
-    section = attribution_page.rarity(SimpleNamespace(metrics=metrics))
+    figures = json.loads((attribution.METRICS / "attribution_pile.json").read_text())
+    inputs = SimpleNamespace(metrics={"attribution": {"pile": figures}}, main_corpus="pile")
+    section = attribution_page.rarity(inputs)
     (link,) = [block for block in section.blocks if isinstance(block, page.Link)]
     assert link.href == "attribution.html"
     (table,) = [block for block in section.blocks if isinstance(block, page.Table)]
@@ -148,4 +151,4 @@ def test_the_section_shows_each_retriever_and_links_to_the_page(project):
     assert table.head[3:-1] == ["saved, dense", "saved, LSR"]
     html = page.render("Report", "", [], [section], "")
     assert '<a href="attribution.html">' in html
-    assert attribution_page.rarity(SimpleNamespace(metrics={})).missing
+    assert attribution_page.rarity(SimpleNamespace(metrics={}, main_corpus="pile")).missing

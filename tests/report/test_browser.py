@@ -67,8 +67,8 @@ def files(root, tmp_path_factory):
         write_report.write_report(home / "data", home / "report", small_results.SETTINGS)
         patch.chdir(tmp_path_factory.mktemp("attribution"))
         params, _ = scored_texts.write(Path())
-        attribution.attribute(params)
-        attribution_page.write(Path("data"), "tiny", home / "attribution.html")
+        attribution.attribute(params, "pile")
+        attribution_page.write(Path("data"), "pile", "tiny", home / "attribution.html")
         popqa = {"old": releases.questions([(1, 20), (2, 21)], {1: 900, 2: 40})}
         popqa["new"] = releases.questions([(1, 20), (2, 21), (3, 20)], {1: 9, 2: 4000, 3: 5}, "2022-10")
         old, new = (releases.write_data(home / name, rows) / "popqa" for name, rows in popqa.items())

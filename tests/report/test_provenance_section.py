@@ -31,7 +31,7 @@ stages:
 def section(tmp_path):
     (tmp_path / "dvc.yaml").write_text(STAGES)
     (tmp_path / "dvc.lock").write_text(LOCK)
-    return provenance(tmp_path / "data", MANIFEST, ["tiny", "large"])
+    return provenance(tmp_path / "data", MANIFEST, {"lms": ["tiny", "large"]})
 
 
 def table(section, name):
@@ -61,7 +61,7 @@ def test_the_state_is_of_what_the_report_read_by_stages_there_are_and_never_its_
 
 
 def test_source_files_have_their_hashes_with_or_without_stages(section, tmp_path):
-    alone = provenance(tmp_path / "elsewhere/data", MANIFEST, ["tiny"])
+    alone = provenance(tmp_path / "elsewhere/data", MANIFEST, {"lms": ["tiny"]})
     assert alone.missing
     for own in (section, alone):
         assert table(own, "source-files").rows == [["pile/0.zst", 7, "f" * 12, "https://example.org/0.zst"]]
