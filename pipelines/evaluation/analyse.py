@@ -1,9 +1,9 @@
 """Stage `analyse`: the papers' tables and the data of their figures, from answers and from other stages' figures.
 
-data/analyses/<name>.parquet, a file for each of `tables.TABLES`, and accuracy_by_popularity.json, the main language
-model's on PopQA by the substring rule with a column for each method, for `dvc plots`.
-data/analyses.json: accuracy by data set, language model and method, by both rules, and the gain over
-closed-book answers.
+data/analyses/<name>.parquet: a file for each of `tables.TABLES`, empty where a run has nothing for it
+data/analyses/accuracy_by_popularity.json: for `dvc plots`, the main language model's accuracy (substring rule) on the
+first answered question set, a row for each decile of popularity and a column for each method
+data/analyses.json: by question set, language model and method: accuracy by both rules, gain over closed-book answers
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import duckdb
 
 from pipelines import shards, stage
 from pipelines.answering import answer_files
-from pipelines.evaluation import accuracy, costs, replug_tables, retrieval_effects, tables
+from pipelines.evaluation import accuracy, retrieval_effects, stage_metrics, tables
 from pipelines.lm.model_files import count_parameters, family
 
 OUT = Path("data/analyses")
@@ -27,82 +27,92 @@ EXAMPLE = "dense"  # the method whose answers are shown
 
 
 def analyse(data: Path, out: Path, metrics: Path, params: SimpleNamespace) -> stage.Metrics:
-    """Write every table, and the metrics. Raises LongtailError as `popqa.read` does."""
+    """Write every table, and the metrics. Raises LongtailError as `accuracy.read` does."""
+    parts = params.parts
+    files = {dataset: answer_files.sets(dataset, params.lms, data) for dataset in parts.answered}
+    main = next(iter([*params.lms, *(lm for by_lm in files.values() for lm in by_lm)]), "")
     found: dict[str, list[dict]] = {name: [] for name in tables.TABLES}
-    files = {dataset: answer_files.sets(dataset, params.lms, data) for dataset in params.parts.answered}
-    rules = data / "adaptive/popularity/thresholds.json"
-    cuts = json.loads(rules.read_text(encoding="utf-8"))["thresholds"] if files else {}
-    for dataset, of_lms in files.items():
-        for lm, of_methods in of_lms.items():
-            own = accuracy.read(data / "questions" / dataset / f"{dataset}.parquet", of_methods)
-            if len(own.ids):
-                rows = of_answers(own, cuts.get(dataset, {}).get(lm, {}), params.seed, params.report.bootstrap)
-                _append(found, rows, {"dataset": dataset, "lm": lm})
-                if dataset == "popqa" and params.fetch.source == "world" and lm in params.lms:
-                    halves = retrieval_effects.halves(own, params.seed, params.report.bootstrap)
-                    _append(found, {"halves": halves}, {"lm": lm})
-    main = next(iter([*params.lms, *(lm for lms in files.values() for lm in lms)]), "")
-    for dataset, of_lms in files.items():
-        of_methods = of_lms.get(main, {})
-        if {"closed_book", EXAMPLE} <= set(of_methods):
-            chosen = (of_methods[method] for method in ("closed_book", EXAMPLE))
-            rows = retrieval_effects.examples(data / "questions" / dataset / f"{dataset}.parquet", *chosen, params.seed)
+    _add_answers(found, files, data, params)
+    for dataset, by_lm in files.items():
+        answers = by_lm.get(main, {})
+        if {"closed_book", EXAMPLE} <= set(answers):
+            questions = data / "questions" / dataset / f"{dataset}.parquet"
+            rows = retrieval_effects.examples(questions, answers["closed_book"], answers[EXAMPLE], params.seed)
             _append(found, {"examples": rows}, {"dataset": dataset, "lm": main, "method": EXAMPLE})
-    found["popularity"] = popularity(data, params.parts.question_sets)
+    found["popularity"] = popularity(data, parts.question_sets)
     found["models"] = models(params.lms, files, data / "models/lm")
-    found |= of_metrics(tables.metrics(data), found, params, main)
+    found |= of_metrics(stage_metrics.read(data), found, params, main)
+    main_questions = next(iter(parts.answered), "")
     with shards.atomic(out) as folder:
         folder.mkdir()
         for name, rows in found.items():
             tables.write(folder, name, rows)
-        shards.write_json(folder / "accuracy_by_popularity.json", plotted(found["accuracy_by_popularity"], main))
+        plotted_rows = plotted(found["accuracy_by_popularity"], main_questions, main)
+        shards.write_json(folder / "accuracy_by_popularity.json", plotted_rows)
     figures = summary(found)
     shards.write_json(metrics, figures)
     return {
         f"{dataset}.{lm}.{method}.{name}": value
-        for dataset, of_lms in figures.items()
-        for lm, of_methods in of_lms.items()
-        for method, own in of_methods.items()
-        for name, value in own.items()
+        for dataset, by_lm in figures.items()
+        for lm, by_method in by_lm.items()
+        for method, by_name in by_method.items()
+        for name, value in by_name.items()
     }
 
 
-def of_answers(own: accuracy.Answers, cuts: dict, seed: int, resamples: int) -> dict[str, list[dict]]:
+def _add_answers(found: dict[str, list[dict]], files: dict[str, dict], data: Path, params: SimpleNamespace) -> None:
+    """Add the rows of all answers; `files` are question set -> language model -> method -> file."""
+    rules = data / "adaptive/popularity/thresholds.json"
+    cuts = json.loads(rules.read_text(encoding="utf-8"))["thresholds"] if rules.is_file() else {}
+    for dataset, by_lm in files.items():
+        for lm, by_method in by_lm.items():
+            answers = accuracy.read(data / "questions" / dataset / f"{dataset}.parquet", by_method)
+            if not len(answers.ids):
+                continue
+            rows = of_answers(answers, cuts.get(dataset, {}).get(lm, {}), params.seed, params.report.bootstrap)
+            _append(found, rows, {"dataset": dataset, "lm": lm})
+            if dataset == params.parts.answered[0] and params.fetch.source == "world" and lm in params.lms:
+                halves = retrieval_effects.halves(answers, params.seed, params.report.bootstrap)
+                _append(found, {"halves": halves}, {"lm": lm})
+
+
+def of_answers(answers: accuracy.Answers, cuts: dict, seed: int, resamples: int) -> dict[str, list[dict]]:
     """The tables of one language model's answers to one question set; `cuts` are its thresholds in use."""
     draw = seed, resamples
     return {
-        "accuracy": accuracy.accuracy(own, *draw),
-        "accuracy_by_relation": accuracy.by_relation(own, *draw),
-        "accuracy_by_popularity": accuracy.by_popularity(own, *draw),
-        "accuracy_by_relation_and_popularity": accuracy.by_relation_and_popularity(own, *draw),
-        "accuracy_by_relative_popularity": accuracy.by_relative_popularity(own),
-        "retrieval_effect": retrieval_effects.where_retrieval_helps(own, *draw),
-        "comparisons": retrieval_effects.comparisons(own, *draw),
-        "recall": retrieval_effects.recall(own),
-        "costs": costs.costs(own),
-        "savings": costs.savings(own, cuts, *draw),
+        "accuracy": accuracy.accuracy(answers, *draw),
+        "accuracy_by_relation": accuracy.by_relation(answers, *draw),
+        "accuracy_by_popularity": accuracy.by_popularity(answers, *draw),
+        "accuracy_by_relation_and_popularity": accuracy.by_relation_and_popularity(answers, *draw),
+        "accuracy_by_relative_popularity": accuracy.by_relative_popularity(answers),
+        "retrieval_effect": retrieval_effects.where_retrieval_helps(answers, *draw),
+        "comparisons": retrieval_effects.comparisons(answers, *draw),
+        "recall": retrieval_effects.recall(answers),
+        "costs": retrieval_effects.costs(answers),
+        "savings": retrieval_effects.savings(answers, cuts, *draw),
     }
 
 
 def of_metrics(
     metrics: dict[str, dict], found: dict[str, list[dict]], params: SimpleNamespace, main: str
 ) -> dict[str, list[dict]]:
-    """REPLUG's tables from other stages' figures; the retrievers are compared by the main language model."""
-    scored, top_k = params.parts.scored, params.replug.top_k
-    figures = metrics.get("language_modelling", {})
-    bits = replug_tables.bits_per_byte({corpus: figures[corpus] for corpus in scored if corpus in figures}, params.lms)
-    corpus = next(iter(scored), "")
-    by_dataset = {
-        name: {d: [r for r in found[name] if (r["dataset"], r["lm"]) == (d, main)] for d in params.parts.answered}
+    """The tables of other stages' figures, of this run's parts; retrievers are compared by the main language model."""
+    parts = params.parts
+    main_corpus, passages = next(iter(parts.scored), ""), next(iter(parts.passages), "")
+    bits = stage_metrics.bits_per_byte(metrics.get("language_modelling", {}), parts.scored, params.lms)
+    recalls, accuracies = (
+        {d: [row for row in found[name] if (row["dataset"], row["lm"]) == (d, main)] for d in parts.answered}
         for name in ("recall", "accuracy")
-    }
-    of_main = [row for row in bits if (row["lm"], row["corpus"]) == (main, corpus)]
-    compared = replug_tables.retrievers(of_main, *by_dataset.values(), metrics.get("retrieval", {}), top_k)
+    )
+    main_bits = [row for row in bits if (row["lm"], row["corpus"]) == (main, main_corpus)]
+    benchmarks = {name: figures for name, figures in metrics.get("tasks", {}).items() if name in parts.benchmarks}
     return {
         "bits_per_byte": bits,
-        "rare_words": replug_tables.rare_words(metrics.get("attribution", {}).get(corpus, {})),
-        "tasks": replug_tables.tasks(metrics.get("tasks", {})),
-        "retrievers": compared,
+        "rare_words": stage_metrics.rare_words(metrics.get("attribution", {}).get(main_corpus, {})),
+        "tasks": stage_metrics.tasks(benchmarks),
+        "retrievers": stage_metrics.retrievers(
+            main_bits, recalls, accuracies, metrics.get(passages, {}), params.replug.top_k
+        ),
     }
 
 
@@ -137,22 +147,22 @@ def models(lms: list[str], files: dict[str, dict], folder: Path) -> list[dict]:
     ]
 
 
-def plotted(rows: list[dict], lm: str) -> list[dict]:
-    """PopQA's accuracy by decile of popularity, a row a decile and a column a method."""
+def plotted(rows: list[dict], dataset: str, lm: str) -> list[dict]:
+    """Accuracy by decile of popularity, a row for each decile and a column for each method."""
     deciles: dict[int, dict] = {}
     for row in rows:
-        if (row["dataset"], row["lm"]) == ("popqa", lm):
-            own = deciles.setdefault(row["decile"], {"popularity": row["popularity"]})
-            own[row["method"]] = row["substring"].value
+        if (row["dataset"], row["lm"]) == (dataset, lm):
+            decile = deciles.setdefault(row["decile"], {"popularity": row["popularity"]})
+            decile[row["method"]] = row["substring"].value
     return list(deciles.values())
 
 
 def summary(found: dict[str, list[dict]]) -> dict:
-    """data set -> language model -> method -> figures."""
+    """question set -> language model -> method -> figures."""
     figures: dict = {}
     for row in found["accuracy"]:
-        own = figures.setdefault(row["dataset"], {}).setdefault(row["lm"], {}).setdefault(row["method"], {})
-        own |= {rule: row[rule].value for rule in ("substring", "word") if math.isfinite(row[rule].value)}
+        of_method = figures.setdefault(row["dataset"], {}).setdefault(row["lm"], {}).setdefault(row["method"], {})
+        of_method |= {rule: row[rule].value for rule in ("substring", "word") if math.isfinite(row[rule].value)}
     for row in found["comparisons"]:
         if row["against"] == "closed_book":
             figures[row["dataset"]][row["lm"]][row["method"]]["gain"] = row["gain"].value
@@ -160,8 +170,9 @@ def summary(found: dict[str, list[dict]]) -> dict:
 
 
 def _append(found: dict[str, list[dict]], rows: dict[str, list[dict]], key: dict[str, str]) -> None:
-    for name, own in rows.items():
-        found[name] += [key | row for row in own]
+    """Add rows, with the columns of `key`, to the tables of `found`."""
+    for name, rows_of_table in rows.items():
+        found[name] += [key | row for row in rows_of_table]
 
 
 def main() -> None:

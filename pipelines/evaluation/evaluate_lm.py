@@ -1,9 +1,11 @@
 """Stage `evaluate_lm`: bits per byte and perplexity by language model, retriever and k (REPLUG §6.1, Figure 5).
 
-data/language_modelling/<corpus>/bpb.parquet has a row for each corpus, lm, retriever ("none" with k 0; dense@0.1 over that share
-of the documents), k and query: source_document, source, nats, bytes, tokens, words of its continuation.
-data/metrics/language_modelling_<corpus>.json has, for each language model, how many queries and source_documents, and
-figures with 95 % bootstrap intervals over source documents; <label> is "none" or <retriever>_k<k>, `top` replug.top_k:
+data/language_modelling/<corpus>/bpb.parquet has a row for each corpus, lm, retriever, k and query, with source_document
+and source of the query, and nats, bytes, tokens and words of its continuation. The retriever is "none" with k 0;
+dense@0.1 searches that share of the documents.
+data/metrics/language_modelling_<corpus>.json has, for each language model, the number of queries and source_documents,
+and figures with 95 % bootstrap intervals over source documents. <label> is "none" or <retriever>_k<k>, `top` is
+replug.top_k:
   bpb_<label>                  bits per byte of all continuations together
   gain_<label>                 % fewer bits per byte than without documents, paired by query
   gain_over_random_<label>     % fewer than with as many random documents

@@ -1,8 +1,8 @@
 """Stage `evaluate_retrieval`: how often each retriever finds a passage with the answer, on real questions (recall@k).
 
-The questions of a data set that comes with passages, data/raw/<set>. All of these, each text once, and DISTRACTORS documents of the
-datastore are what is searched, all of it exactly. A question's gold passages are those of its own that hold an
-answer as whole words; a question without any is left out.
+The questions come with passages (data/raw/<set>). All their passages, each text once, and DISTRACTORS documents of the
+datastore are searched exactly. A question's gold passages are its own passages that hold an answer as whole words; a
+question without any is left out.
 
 data/recall/<set>/
   passages.parquet  id, title, text; a row's position is its number in the search

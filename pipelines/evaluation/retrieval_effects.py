@@ -1,7 +1,8 @@
-"""Where retrieving helps and where it hurts, recall, methods against each other, examples (PopQA, section 5, C.3)."""
+"""What retrieving changes: accuracy, recall and cost, with examples of where it helps and hurts (PopQA, 5-6, C.3)."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import duckdb
@@ -9,11 +10,11 @@ import numpy as np
 
 from pipelines import draws, intervals
 from pipelines.evaluation import accuracy
-from pipelines.evaluation.accuracy import HEAD, TAIL, Answers, gain, mean_columns, share
+from pipelines.evaluation.accuracy import HEAD, TAIL, Answers, Method, gain, mean_columns, share
 from pipelines.intervals import NOTHING
 
 TAIL_LESS_HEAD = "tail less head"
-AGAINST = (  # a method, and what it is held against beside closed-book answers
+AGAINST = (  # pairs of methods that are compared; each is also compared with closed-book answers
     ("lsr", "dense"),
     ("genread", "bm25"),
     ("genread", "dense"),
@@ -25,20 +26,20 @@ EXAMPLES = 4  # of each kind
 
 
 def where_retrieval_helps(answers: Answers, seed: int, resamples: int) -> list[dict]:
-    """Augmented against closed-book accuracy by method: all, tail, head, and by whose page the passage is from.
+    """Augmented and closed-book accuracy by method and group of questions: by popularity, by the passage's page.
 
-    The last group's gain is that of the tail less that of the head.
+    The gain in TAIL_LESS_HEAD is the gain in the tail less the gain at the head.
     """
     if "closed_book" not in answers.of:
         return []
     closed, asked, rows = answers.of["closed_book"], {}, []
     rules = {"": "correct", "_word": "word"}
     for method in _augmented(answers):
-        own, groups = answers.of[method], _groups(answers, method)
+        augmented, groups = answers.of[method], _groups(answers, method)
         rows += [
             {"method": method, "group": name, "questions": int(group.sum())}
             | {f"closed_book{rule}": share(getattr(closed, column), group) for rule, column in rules.items()}
-            | {f"augmented{rule}": share(getattr(own, column), group) for rule, column in rules.items()}
+            | {f"augmented{rule}": share(getattr(augmented, column), group) for rule, column in rules.items()}
             for name, group in groups.items()
         ]
         tail_and_head = int((groups["tail"] | groups["head"]).sum())
@@ -64,21 +65,21 @@ def _augmented(answers: Answers) -> list[str]:
 
 def _groups(answers: Answers, method: str) -> dict[str, np.ndarray]:
     """Groups of questions by popularity and by whose page the method's passage is from, (n,) bool each."""
-    ranks, own = answers.ranks, answers.of[method]
-    head, namesake = ranks >= 1 - HEAD, own.is_namesake == 1
+    ranks, answer = answers.ranks, answers.of[method]
+    head, namesake = ranks >= 1 - HEAD, answer.is_namesake == 1
     return {
         "all": np.ones(len(ranks), bool),
         "tail": ranks < TAIL,
         "head": head,
-        "subject's page": own.is_subject == 1,
+        "subject's page": answer.is_subject == 1,
         "namesake's page": namesake,
         "namesake's page, head": namesake & head,
-        "another page": (own.is_subject == 0) & (own.is_namesake == 0),
+        "another page": (answer.is_subject == 0) & (answer.is_namesake == 0),
     }
 
 
 def comparisons(answers: Answers, seed: int, resamples: int) -> list[dict]:
-    """Methods less what they are held against: accuracy by both rules, and how often what they read has an answer."""
+    """One method less another: accuracy by both rules, and how often what they read holds an answer."""
     pairs = [(method, "closed_book") for method in _augmented(answers)] + list(AGAINST)
     pairs = [pair for pair in pairs if set(pair) <= set(answers.of)]
     everyone = np.ones(len(answers.ids), bool)
@@ -97,11 +98,11 @@ def comparisons(answers: Answers, seed: int, resamples: int) -> list[dict]:
 
 
 def recall(answers: Answers) -> list[dict]:
-    """How often what a method read holds an answer: over all, and in the 2x2 of which answers are right (Table 2)."""
+    """How often what a method read holds an answer: over all questions, and by which answers are right (Table 2)."""
     rows = []
     for method in _augmented(answers):
-        own = answers.of[method]
-        known, right = np.isfinite(own.has_answer), own.correct == 1
+        answer = answers.of[method]
+        known, right = np.isfinite(answer.has_answer), answer.correct == 1
         if not known.any():
             continue
         cells = {"all": known}
@@ -113,16 +114,65 @@ def recall(answers: Answers) -> list[dict]:
             cells["both wrong"] = known & ~closed & ~right
         rows += [
             {"method": method, "answers": name, "share": float(cell.sum() / known.sum()), "questions": int(cell.sum())}
-            | {"recall": share(own.has_answer, cell)}
+            | {"recall": share(answer.has_answer, cell)}
             for name, cell in cells.items()
         ]
     return rows
 
 
-def halves(answers: Answers, seed: int, resamples: int) -> list[dict]:
-    """Closed-book accuracy by whether the offline world's language model was asked in the evaluation's own wording.
+def costs(answers: Answers) -> list[dict]:
+    """Prompts and tokens of a question and money of 1,000, by method: means, NaN where a file does not say."""
+    return [
+        {"method": method, "questions": len(answers.ids)}
+        | {name: _known_mean(getattr(answer, name)) for name in ("calls", "prompt_tokens", "new_tokens")}
+        | {"cost_per_1000": 1000 * _known_mean(answer.cost)}
+        for method, answer in answers.of.items()
+    ]
 
-    It was about half of the subjects, by the draw of `sources.world_facts.World.asked_as_evaluated`.
+
+def savings(answers: Answers, thresholds: dict[str, dict[str, float | None]], seed: int, resamples: int) -> list[dict]:
+    """What retrieving only below `thresholds` saves against always retrieving, in per cent (Figures 11 and 12).
+
+    `thresholds` are method -> relation -> popularity, None: always retrieve. Judged are the questions with a known
+    popularity and a relation that has a threshold; `retrieved` is the share of them that retrieve.
+    """
+    if "closed_book" not in answers.of:
+        return []
+    closed, rows, asked = answers.of["closed_book"], [], {}
+    for method in (method for method in answers.of if method in thresholds):
+        cuts = {relation: math.inf if cut is None else cut for relation, cut in thresholds[method].items()}
+        limits = np.array([cuts.get(relation, math.nan) for relation in answers.relations], float)  # of each question
+        judged = np.isfinite(answers.popularity) & ~np.isnan(limits)
+        retrieves = judged & (answers.popularity < limits)
+        rows.append({"method": method, "questions": int(judged.sum()), "retrieved": _known_mean(retrieves[judged])})
+        for name, always, never in _spent(answers.of[method], closed):
+            known = judged & np.isfinite(always) & np.isfinite(never)
+            adaptive = np.where(retrieves, always, never)
+            asked[method, name] = _saved, [np.where(known, column, 0.0) for column in (adaptive, always)]
+    found = answers.bootstraps(asked, seed, resamples)
+    return [row | {f"{name}_saved": found[row["method"], name] for name in ("calls", "tokens", "cost")} for row in rows]
+
+
+def _spent(augmented: Method, closed: Method) -> list[tuple[str, np.ndarray, np.ndarray]]:
+    """(what is spent, with retrieval (n,), without (n,))."""
+    tokens = [method.prompt_tokens + method.new_tokens for method in (augmented, closed)]
+    return [("calls", augmented.calls, closed.calls), ("tokens", *tokens), ("cost", augmented.cost, closed.cost)]
+
+
+def _saved(sums: np.ndarray) -> np.ndarray:
+    return 100 * (1 - sums[:, 0] / sums[:, 1])
+
+
+def _known_mean(values: np.ndarray) -> float:
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else math.nan
+
+
+def halves(answers: Answers, seed: int, resamples: int) -> list[dict]:
+    """Closed-book accuracy on two halves of the offline world's subjects, to tell knowledge from memorised questions.
+
+    The language model's training text asks about one half in the evaluation's wording, about the other never. The draw
+    is that of world.facts.World.asked_as_evaluated.
     """
     if not {"closed_book", "dense"} <= set(answers.of):
         return []
@@ -130,20 +180,20 @@ def halves(answers: Answers, seed: int, resamples: int) -> list[dict]:
     asked = draws.uniforms(seed, "world/wording", qids) < 0.5
     groups = {"asked there in the evaluation's wording": asked, "never asked in it": ~asked}
     correlation = accuracy.correlations(answers, "closed_book", groups, seed, resamples)
-    tail = {name: (gain(answers, "dense"), own & (answers.ranks < TAIL)) for name, own in groups.items()}
+    tail = {name: (gain(answers, "dense"), half & (answers.ranks < TAIL)) for name, half in groups.items()}
     gains = answers.means(tail, seed, resamples)
     return [
-        {"subjects": name, **accuracy.both(answers.of["closed_book"], own)}
+        {"subjects": name, **accuracy.both(answers.of["closed_book"], half)}
         | {"correlation": correlation[name], "tail_gain": gains[name]}
-        for name, own in groups.items()
+        for name, half in groups.items()
     ]
 
 
 def examples(questions: Path, closed_book: Path, augmented: Path, seed: int) -> list[dict]:
-    """Questions on which only one of the two answers is right, by both rules (Tables 3 and 4): EXAMPLES of each kind.
+    """Questions on which only one of two answers is right, by both rules: EXAMPLES of each kind (Tables 3 and 4).
 
-    The rule: the one with the smallest draw by hash (seed, question id) of each relation, and of these the EXAMPLES
-    with the smallest. A question must have a known popularity.
+    Each relation's question with the smallest draw by hash of (seed, question id) is a candidate; the EXAMPLES
+    candidates with the smallest draws are chosen. Questions of unknown popularity are left out.
     """
     rows = duckdb.sql(
         """SELECT question_id, q.relation, q.question, q.possible_answers[1] AS answer, q.s_pop AS popularity,

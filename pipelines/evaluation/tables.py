@@ -1,12 +1,11 @@
-"""The tables of the analyses: their columns in one place, how they become Parquet files and rows again.
+"""The tables that the stage `analyse` writes: the columns of each, and how rows (dicts) are written and read.
 
-A row is a dict. A column of `Interval`s takes three in the file: <name>, <name>_low and <name>_high, null where there
-was nothing to measure.
+A column of `Interval`s takes three in the Parquet file: <name>, <name>_low and <name>_high, null if there was nothing
+to measure.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,7 +16,6 @@ import pyarrow.parquet as pq
 from pipelines import catalogue
 from pipelines.intervals import NOTHING, Interval
 
-FAMILIES = ("language_modelling", "attribution", "tasks")  # metrics with a file for each corpus or benchmark
 _TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 _ANSWERS = {"dataset": str, "lm": str, "method": str}
 _BOTH = {"questions": int, "substring": Interval, "word": Interval}  # accuracy by both rules of being right
@@ -60,7 +58,7 @@ TABLES: dict[str, dict[str, type]] = {
 
 
 def write(folder: Path, name: str, rows: Iterable[dict]) -> None:
-    """Write `rows`, dicts with the columns of TABLES[name], to <folder>/<name>.parquet in their order."""
+    """Write rows, dicts with the columns of TABLES[name], to <folder>/<name>.parquet."""
     fields: list[tuple[str, pa.DataType]] = []
     for column, kind in TABLES[name].items():
         if kind is Interval:
@@ -72,7 +70,7 @@ def write(folder: Path, name: str, rows: Iterable[dict]) -> None:
 
 
 def read(folder: Path, name: str) -> list[dict]:
-    """The rows that `write` wrote; an Interval's NaN and every other column's null as they were given."""
+    """The rows that `write` wrote."""
     intervals = [column for column, kind in TABLES[name].items() if kind is Interval]
     rows = pq.read_table(folder / f"{name}.parquet").to_pylist()
     for row in rows:
@@ -94,21 +92,8 @@ def _flat(row: dict, name: str) -> dict:
     return flat
 
 
-def metrics(data: Path) -> dict[str, dict]:
-    """What the stages left under data/metrics, by file name; of FAMILIES one dict each, by corpus or benchmark."""
-    found: dict[str, dict] = {}
-    for path in sorted((data / "metrics").glob("*.json")):
-        content = json.loads(path.read_text(encoding="utf-8"))
-        family = next((name for name in FAMILIES if path.stem.startswith(f"{name}_")), None)
-        if family:
-            found.setdefault(family, {})[path.stem.removeprefix(f"{family}_")] = content
-        else:
-            found[path.stem] = content
-    return found
-
-
 def popularity_of(data: Path, name: str) -> tuple[Path, str]:
-    """The file and the column that hold the popularity of what a question set asks about."""
+    """The file and the column with the popularity of what a question set asks about."""
     folder = data / "questions" / name
     if catalogue.DATASETS[name].answered:
         return folder / f"{name}.parquet", "s_pop"

@@ -1,4 +1,4 @@
-"""The report's sections on accuracy by method, popularity and relation, and a check on memory (PopQA, section 4)."""
+"""The report's sections on accuracy by method, popularity and relation, and on memorised questions (PopQA, 4)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pipelines.report.by_popularity import RULES
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Percent, Section, Table, label, named
 
-ENOUGH = 100  # questions with a known popularity, to show anything by it
-RULES_SAID = (
-    "Substring is the published rule: a gold answer anywhere in the prediction; short aliases get credit by chance "
-    "there (“W” is in “New York”). Word asks for whole words."
+ENOUGH = 100  # questions with a known popularity; with fewer, nothing is shown by popularity
+RULES_EXPLAINED = (
+    "Substring is the published rule: an answer is right if it contains a gold answer, so that short aliases are right "
+    "by chance (“W” is in “New York”). Word is stricter: the gold answer must appear as whole words."
 )
 
 
@@ -20,14 +20,14 @@ def accuracy(inputs: Inputs) -> Section:
     """The main language model's accuracy by method and rule, by popularity and by relation."""
     title = "Accuracy and popularity"
     if not inputs.asked:
-        return Section("accuracy", title, missing="There were no questions to answer.")
+        return Section("accuracy", title)
     blocks: list = [
-        f"Answers of {inputs.main}, the main language model; those of all models, methods and question sets are "
-        "in data/analyses/*.parquet, with what is left out here for brevity.",
+        f"These are the answers of {inputs.main}, the main language model. data/analyses/*.parquet has those of all "
+        "language models, and everything that is left out here.",
         Table(
             "accuracy",
-            f"Accuracy in per cent, with Wilson's intervals. {RULES_SAID} Correlation: of being right (substring) "
-            "with log popularity.",
+            f"Accuracy in per cent, with Wilson's intervals. {RULES_EXPLAINED} The correlation is that of being right "
+            "(substring) with log popularity.",
             ["questions of", "answered", "questions", *RULES, "correlation"],
             [
                 [label(dataset), label(row["method"]), row["questions"], *_by_rules(row), row["correlation"]]
@@ -41,7 +41,7 @@ def accuracy(inputs: Inputs) -> Section:
         row = inputs.rows("accuracy", dataset=dataset)[0]
         if row["popularity_known"] >= ENOUGH:
             blocks += by_popularity.popularity(dataset, inputs)
-            blocks += by_popularity.relative_popularity(inputs) if dataset == "popqa" else []
+            blocks += by_popularity.relative_popularity(inputs) if dataset == inputs.main_questions else []
         else:
             missing.append(
                 f"The subject's popularity is known for {row['popularity_known']:,} of {row['questions']:,} questions "
@@ -54,7 +54,7 @@ def accuracy(inputs: Inputs) -> Section:
 def _by_relation(dataset: str, inputs: Inputs) -> list:
     """Accuracy and its correlation with log popularity by relation (Figure 4)."""
     rows, methods = inputs.rows("accuracy_by_relation", dataset=dataset), inputs.methods(dataset)
-    of = {(row["method"], row["relation"]): row for row in rows}
+    cells = {(row["method"], row["relation"]): row for row in rows}
     relations = [row for row in rows if row["method"] == methods[0]]
     blocks: list = [
         Table(
@@ -63,7 +63,7 @@ def _by_relation(dataset: str, inputs: Inputs) -> list:
             ["relation", "questions", "match", *map(label, methods)],
             [
                 [named(row["relation"]), row["questions"], rule]
-                + [Percent(of[m, row["relation"]][rule]) for m in methods]
+                + [Percent(cells[m, row["relation"]][rule]) for m in methods]
                 for row in relations
                 for rule in RULES
             ],
@@ -79,28 +79,30 @@ def _by_relation(dataset: str, inputs: Inputs) -> list:
                     [
                         named(row["relation"]),
                         row["questions"],
-                        *(of[m, row["relation"]]["correlation"] for m in methods),
+                        *(cells[m, row["relation"]]["correlation"] for m in methods),
                     ]
                     for row in relations
                 ],
             )
         )
-        blocks += by_popularity.relation_and_popularity(relations, inputs) if dataset == "popqa" else []
+        blocks += by_popularity.relation_and_popularity(relations, inputs) if dataset == inputs.main_questions else []
     return blocks
 
 
 def halves(inputs: Inputs) -> Section:
     """The offline world's check that closed-book answers are knowledge, not memorised questions."""
+    if not inputs.rows("halves"):
+        return Section("halves", "Knowledge or memorised questions?")
     return Section(
         "halves",
         "Knowledge or memorised questions?",
         [
-            "The sample's language model is trained on text that asks about half of the world's entities in the very "
-            "wording of the evaluation, and about the other half in other wordings only. Alike figures on both "
-            "halves mean that closed-book answers are recalled facts, not recalled questions.",
+            "The sample's language model was trained on text that asks about half of the world's entities in the "
+            "wording of the evaluation, and about the other half only in other wordings. If both halves have similar "
+            "figures, closed-book answers are recalled facts, not recalled questions.",
             Table(
                 "halves",
-                "PopQA by what the language model's training text asked about the subject.",
+                f"{label(inputs.main_questions)} by what the language model's training text asked about the subject.",
                 [
                     "subjects",
                     "questions",

@@ -1,4 +1,4 @@
-"""The report's section on adaptive retrieval: policies, and the thresholds themselves (PopQA, section 6)."""
+"""The report's section on adaptive retrieval: policies, thresholds, and what else can decide (PopQA, section 6)."""
 
 from __future__ import annotations
 
@@ -10,53 +10,56 @@ import pyarrow.parquet as pq
 from pipelines.adaptive.searches import SEARCHES
 from pipelines.answering.answer_files import METHODS
 from pipelines.intervals import Interval, interval
-from pipelines.report import deciding_section, figures
-from pipelines.report.inputs import Inputs
+from pipelines.report import costs_section, figures
+from pipelines.report.inputs import Inputs, bounded
 from pipelines.report.page import Figure, Percent, Section, Table, label, named
 
 POLICIES = ("never", "always", "adaptive", "oracle")
-DRAWN = ("bm25", "dense", "lsr")  # of the methods, in the figures of thresholds; the tables have all
-Tuned = dict[str, dict[str, dict]]  # language model -> method -> figures of metrics/adaptive.json
+SIGNALS = ("popularity", "uncertainty", "both")
+DRAWN = ("bm25", "dense", "lsr")  # methods in the figures of thresholds; the tables have all
+Tuned = dict[str, dict[str, dict]]  # language model -> method -> search, or "uncertainty" -> figures
 
 
 def adaptive(inputs: Inputs, search: str) -> Section:
     """Adaptive against always, never and the oracle, for every search, and the thresholds themselves."""
-    tuned = {dataset: found for dataset in inputs.parts.answered if (found := _tuned(inputs, dataset))}
-    lacking = [label(dataset) for dataset in inputs.parts.answered if dataset not in tuned]
+    title = "Adaptive retrieval"
+    answered = inputs.parts.answered if inputs.parts.rules else []
+    by_dataset = {dataset: tuned for dataset in answered if (tuned := _tuned(inputs, dataset))}
+    if not by_dataset:
+        return Section("adaptive", title)
     blocks: list = [
-        "Below a relation's popularity threshold the answer with retrieved text counts, from it on the closed-book "
-        "one. Thresholds are fitted on one part of the subjects and judged on the others, over many seeded splits.",
+        "Below a relation's popularity threshold, the answer with retrieved text counts; from the threshold on, the "
+        "closed-book answer. Thresholds are fitted on one part of the subjects and judged on the others, over many "
+        "seeded splits.",
     ]
-    costs = inputs.data / "adaptive/popularity/costs.parquet"
-    curve = pq.read_table(costs).to_pylist() if tuned else []
-    for dataset, models in tuned.items():
+    curve = pq.read_table(inputs.data / "adaptive/popularity/costs.parquet").to_pylist()
+    for dataset, models in by_dataset.items():
         lm = next(iter(models))
         thresholds = [row for row in inputs.thresholds if row["dataset"] == dataset and row["search"] == search]
         blocks += [_searches(dataset, models, search), _policies(dataset, lm, models[lm], search)]
         blocks += _thresholds(dataset, lm, thresholds)
-        blocks += deciding_section.costs(dataset, lm, [row for row in curve if row["dataset"] == dataset])
-        blocks += deciding_section.signals(dataset, lm, models)
+        blocks += costs_section.prices(dataset, lm, [row for row in curve if row["dataset"] == dataset])
+        blocks += _signals(dataset, lm, models)
         blocks += _by_size(dataset, models, thresholds, inputs.sizes, search)
-    missing = (
-        f"Too few questions of {' and '.join(lacking)} have a known popularity to tune thresholds." if lacking else ""
-    )
-    return Section("adaptive", "Adaptive retrieval", blocks if tuned else [], missing)
+    lacking = " and ".join(label(dataset) for dataset in answered if dataset not in by_dataset)
+    missing = f"Too few questions of {lacking} have a known popularity to tune thresholds." if lacking else ""
+    return Section("adaptive", title, blocks, missing)
 
 
 def _tuned(inputs: Inputs, dataset: str) -> Tuned:
     """The language models with thresholds, the main one first, and their methods in one order."""
-    found = inputs.metrics.get("adaptive", {}).get(dataset, {})
-    order = [lm for lm in inputs.models if lm in found] + sorted(set(found) - set(inputs.models))
-    methods = {lm: {m: found[lm][m] for m in METHODS if m in found[lm]} for lm in order}
-    return {lm: own for lm, own in methods.items() if own}
+    by_lm = inputs.metrics.get("adaptive", {}).get(dataset, {})
+    order = [lm for lm in inputs.models if lm in by_lm] + sorted(set(by_lm) - set(inputs.models))
+    tuned = {lm: {method: by_lm[lm][method] for method in METHODS if method in by_lm[lm]} for lm in order}
+    return {lm: methods for lm, methods in tuned.items() if methods}
 
 
 def _searches(dataset: str, models: Tuned, search: str) -> Table:
     return Table(
         f"adaptive-{dataset}",
-        f"{label(dataset)}: held-out accuracy in per cent, intervals over subjects; gain over the better of always and "
-        "never in points; adaptive's mean, middle 95 % and standard deviation over splits; share of the questions that "
-        f"retrieve and accuracy on the training side in per cent. In use: {search}.",
+        f"{label(dataset)}: held-out accuracy in per cent, with intervals over subjects; the gain over the better of "
+        "always and never in points; adaptive's mean, middle 95 % and standard deviation over splits; the share of "
+        f"questions that retrieve and the accuracy on training subjects in per cent. The search in use is {search}.",
         [
             *("language model", "retriever", "search", "adaptive", "always", "never", "oracle", "gain"),
             *("over splits", "sd", "retrieves", "training"),
@@ -68,34 +71,35 @@ def _searches(dataset: str, models: Tuned, search: str) -> Table:
             + [Percent(_over_splits(figure["adaptive"])), 100 * figure["adaptive"]["sd"]]
             + [Percent(interval(figure["retrieved"])), 100 * figure["train_adaptive"]["value"]]
             for lm, methods in models.items()
-            for method, found in methods.items()
-            for name, figure in ((one, found[one]) for one in SEARCHES)
+            for method, by_search in methods.items()
+            for name, figure in ((name, by_search[name]) for name in SEARCHES)
         ],
     )
 
 
 def _policies(dataset: str, lm: str, methods: dict[str, dict], search: str) -> Figure:
-    shown = {p: [interval(found[search][p]).times(100) for found in methods.values()] for p in POLICIES}
+    shown = {p: [interval(by_search[search][p]).times(100) for by_search in methods.values()] for p in POLICIES}
     return figures.bars(
         f"policies-{dataset}",
         [label(method) for method in methods],
         shown,
         y="held-out accuracy, %",
-        caption=f"{label(dataset)}, {lm}: adaptive against always and never retrieving, by where the text comes from; "
-        "the oracle knows which of the two answers is right.",
-        alt=f"Bar chart of held-out accuracy. {deciding_section.said(shown, methods)}.",
+        caption=f"{label(dataset)}, {lm}: adaptive against always and never retrieving, by where the text comes from. "
+        "The oracle knows which of the two answers is right.",
+        alt=f"Bar chart of held-out accuracy. {_in_words(shown, methods)}.",
     )
 
 
 def _thresholds(dataset: str, lm: str, rows: list[dict]) -> list[Figure | Table]:
-    of = {(row["lm"], row["method"], row["relation"]): row for row in rows}
+    cells = {(row["lm"], row["method"], row["relation"]): row for row in rows}
     relations = sorted({row["relation"] for row in rows if row["lm"] == lm})
-    methods = [m for m in METHODS if any((lm, m, r) in of for r in relations)]
+    methods = [m for m in METHODS if any((lm, m, r) in cells for r in relations)]
     drawn = [m for m in methods if m in DRAWN] or methods
     keys = ("threshold", "threshold_low", "threshold_high")
-    points = {m: [tuple(of[lm, m, r][key] for key in keys) for r in relations] for m in drawn}
-    finite = [value for own in points.values() for point in own for value in point if 0 < value < math.inf] or [1.0]
-    middle = {m: median(of[lm, m, r]["threshold"] for r in relations) for m in drawn}
+    points = {m: [tuple(cells[lm, m, r][key] for key in keys) for r in relations] for m in drawn}
+    values = [value for row in points.values() for point in row for value in point]
+    finite = [value for value in values if 0 < value < math.inf] or [1.0]
+    middle = {m: median(cells[lm, m, r]["threshold"] for r in relations) for m in drawn}
     return [
         figures.ranges(
             f"thresholds-{dataset}",
@@ -103,17 +107,17 @@ def _thresholds(dataset: str, lm: str, rows: list[dict]) -> list[Figure | Table]
             points,
             (min(finite), max(finite)),
             x="popularity threshold, monthly page views (left edge: never retrieve, right edge: always)",
-            caption=f"{label(dataset)}, {lm}: thresholds fitted on all questions; bars span the middle 95 % of what "
-            "other subjects would have given (a bootstrap).",
+            caption=f"{label(dataset)}, {lm}: thresholds fitted on all questions. Bars span the middle 95 % of the "
+            "thresholds over resampled subjects (a bootstrap).",
             alt=f"Thresholds of {len(relations)} relations. The median over relations is "
             + "; ".join(f"{label(m)}: {'always' if v == math.inf else f'{v:,.0f} views'}" for m, v in middle.items())
             + ". The numbers are in the table below.",
         ),
         Table(
             f"thresholds-{dataset}",
-            f"{label(dataset)}: thresholds in monthly page views (0: never retrieve, ∞: always), between which 95 % of "
-            "them lie over resampled subjects and over splits; accuracies in per cent, adaptive's and the share that "
-            "retrieves held out. Relations with few questions share the threshold of all together.",
+            f"{label(dataset)}: thresholds in monthly page views (0: never retrieve, ∞: always), with the middle 95 % "
+            "over resampled subjects and over splits; accuracies and the share that retrieves in per cent, adaptive's "
+            "and the share held out. Relations with few questions share the threshold of all relations together.",
             [
                 *("language model", "relation", "retriever", "questions", "own threshold", "threshold", "from", "to"),
                 *("splits from", "splits to", "closed-book", "augmented"),
@@ -124,7 +128,7 @@ def _thresholds(dataset: str, lm: str, rows: list[dict]) -> list[Figure | Table]
                 + [row[key] for key in (*keys, "threshold_splits_low", "threshold_splits_high")]
                 + [100 * row["closed_book"], 100 * row["augmented"]]
                 + [
-                    Percent(deciding_section.bounded(row, name))
+                    Percent(bounded(row, name))
                     for name in ("adaptive", "adaptive_splits", "retrieved", "retrieved_splits")
                 ]
                 for row in rows
@@ -133,10 +137,58 @@ def _thresholds(dataset: str, lm: str, rows: list[dict]) -> list[Figure | Table]
     ]
 
 
+def _signals(dataset: str, lm: str, models: dict[str, dict]) -> list[str | Figure | Table]:
+    """Deciding by popularity, by the model's own uncertainty or by both; nothing if probabilities are not known."""
+    compared = {
+        (name, method): by_search["uncertainty"]
+        for name, methods in models.items()
+        for method, by_search in methods.items()
+        if "uncertainty" in by_search
+    }
+    if not compared:
+        return []
+    of_lm = {method: policies for (name, method), policies in compared.items() if name == lm}
+    order = ("never", "always", *SIGNALS, "oracle")
+    shown = {name: [interval(policies[name]).times(100) for policies in of_lm.values()] for name in order}
+    figure = figures.bars(
+        f"deciding-{dataset}",
+        [label(method) for method in of_lm],
+        shown,
+        y="held-out accuracy, %",
+        caption=f"{label(dataset)}, {lm}: deciding by the subject's popularity, by the mean log-probability of the "
+        "closed-book answer's tokens, and by both.",
+        alt=f"Bar chart of held-out accuracy by what decides. {_in_words(shown, of_lm)}.",
+    )
+    costs = all(f"cost_{name}" in policies for name in SIGNALS for policies in compared.values())
+    return [
+        "The language model's uncertainty can decide as well: retrieve if it gave its closed-book answer a low "
+        "probability. Thresholds on this probability are fitted and judged on the same splits. Popularity is known "
+        "before the model is asked; uncertainty is known only after a closed-book answer.",
+        *([figure] if of_lm else []),
+        Table(
+            f"deciding-{dataset}",
+            f"{label(dataset)}: held-out accuracy in per cent by what decides, differences in points, and the share of "
+            "the questions that retrieve in per cent"
+            + (", and the cost of a question in the unit above." if costs else "."),
+            ["language model", "retriever", "questions", *SIGNALS, "uncertainty less popularity"]
+            + ["both less the better", *(f"retrieves, {name}" for name in SIGNALS)]
+            + [f"cost, {name}" for name in SIGNALS if costs],
+            [
+                [name, label(method), policies["questions"]]
+                + [Percent(interval(policies[signal])) for signal in SIGNALS]
+                + [Percent(interval(policies[key]), signed=True) for key in ("difference", "both_difference")]
+                + [Percent(interval(policies[f"retrieved_{signal}"])) for signal in SIGNALS]
+                + [interval(policies[f"cost_{signal}"]) for signal in SIGNALS if costs]
+                for (name, method), policies in compared.items()
+            ],
+        ),
+    ]
+
+
 def _by_size(
     dataset: str, models: Tuned, thresholds: list[dict], sizes: dict[str, int | None], search: str
 ) -> list[Figure | Table]:
-    """Share retrieving and thresholds by language model; the figure needs two of known size."""
+    """Share retrieving and thresholds by language model; the figure needs two models of known size."""
     if len(models) < 2:
         return []
     ordered = sorted(models, key=lambda lm: (sizes.get(lm) is None, sizes.get(lm) or 0))
@@ -149,7 +201,7 @@ def _by_size(
         )
         for m in methods
     }
-    said = "; ".join(f"{label(m)}: {y[0].value:.0f} % to {y[-1].value:.0f} %" for m, (_, y) in series.items())
+    in_words = "; ".join(f"{label(m)}: {y[0].value:.0f} % to {y[-1].value:.0f} %" for m, (_, y) in series.items())
     drawn = [
         figures.lines(
             f"retrieves-by-lm-{dataset}",
@@ -157,7 +209,7 @@ def _by_size(
             x="parameters",
             y="share of the questions that retrieve, %",
             caption=f"{label(dataset)}: how much language models retrieve by their size, held out.",
-            alt=f"Line chart of the share retrieving from the smallest language model to the largest. {said}.",
+            alt=f"Line chart of the share retrieving from the smallest language model to the largest. {in_words}.",
             log_x=True,
         )
     ]
@@ -171,15 +223,15 @@ def _by_size(
             f"adaptive-by-lm-{dataset}",
             f"{label(dataset)}: language models by size, adaptive and never retrieving held out in per cent, share of "
             "the questions that retrieve in per cent, and the median of the relations' thresholds in monthly page "
-            f"views. Search: {search}.",
+            f"views. The search is {search}.",
             ["language model", "parameters", "retriever", "never", "adaptive", "gain", "retrieves", "median threshold"],
             [
                 [lm, sizes.get(lm), label(m)]
-                + [Percent(interval(found[search][policy])) for policy in ("never", "adaptive")]
-                + [Percent(interval(found[search]["gain"]), signed=True)]
-                + [Percent(interval(found[search]["retrieved"])), float(median(cuts[lm, m]))]
+                + [Percent(interval(by_search[search][policy])) for policy in ("never", "adaptive")]
+                + [Percent(interval(by_search[search]["gain"]), signed=True)]
+                + [Percent(interval(by_search[search]["retrieved"])), float(median(cuts[lm, m]))]
                 for lm in ordered
-                for m, found in models[lm].items()
+                for m, by_search in models[lm].items()
             ],
         )
     ]
@@ -187,3 +239,11 @@ def _by_size(
 
 def _over_splits(figure: dict) -> Interval:
     return Interval(figure["mean_over_splits"], figure["splits_low"], figure["splits_high"])
+
+
+def _in_words(shown: dict[str, list[Interval]], methods: dict) -> str:
+    """A figure's numbers in words, method by method."""
+    return "; ".join(
+        f"{label(method)}: " + ", ".join(f"{name} {intervals[i].value:.1f} %" for name, intervals in shown.items())
+        for i, method in enumerate(methods)
+    )

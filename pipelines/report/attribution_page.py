@@ -1,4 +1,4 @@
-"""The page that shows texts by whose knowledge they are, token by token, and the rare-entity analysis (REPLUG, B)."""
+"""What texts owe to memory and to documents: a section on rare words, and a page of texts by token (REPLUG, B)."""
 
 from __future__ import annotations
 
@@ -11,67 +11,62 @@ import duckdb
 import numpy as np
 
 from pipelines.errors import LongtailError
+from pipelines.evaluation.stage_metrics import RETRIEVERS
 from pipelines.intervals import interval
 from pipelines.report import figures
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Link, Section, Table, environment, inline, label, show
 
-RETRIEVER = "lsr"  # whose documents the page shows
+SHOWN = ("lsr", "dense", "bm25")  # retrievers; the first of them that a run has is shown on the page
 EACH = 3  # texts of each kind
 FULL = 3.0  # bits that shade a token fully
-CLEAR = 0.1  # bits from which on a token is underlined
+CLEAR = 0.1  # a token that gains or loses at least so many bits is underlined
 NAME = "attribution.html"
 TITLE = "Whose knowledge: memory or documents"
 FOOTER = (
-    "Made by Longtail from data/attribution, which has the same of all scored texts and all retrievers. The texts were "
-    "chosen by rule, not by hand."
+    "Made by Longtail from data/attribution, which covers all scored texts and all retrievers. The texts were chosen "
+    "by rule, not by hand."
 )
 
 
 def rarity(inputs: Inputs) -> Section:
-    """The section of the report: bits saved by how rare a word is, memory's share, and where the page is."""
-    found, title = (
-        inputs.metrics.get("attribution", {}).get(inputs.main_corpus, {}),
-        "Whose knowledge, and which words gain",
-    )
-    retrievers = [name for name in ("random", "bm25", "dense", "lsr") if name in found]
-    if RETRIEVER not in retrievers or not found[RETRIEVER]["by_frequency"]:
-        return Section("attribution", title, missing="No text was attributed to memory and documents.")
-    rows = found[RETRIEVER]["by_frequency"]
-    groups = [_range(row) for row in rows]
-    gains = {name: [interval(row["gain"]) for row in found[name]["by_frequency"]] for name in retrievers}
-    rarest, commonest = gains[RETRIEVER][0].value, gains[RETRIEVER][-1].value
+    """The report's section: bits saved by how rare a word is, memory's share, and a link to the page."""
+    title = "Whose knowledge, and which words gain"
+    by_retriever = inputs.metrics.get("attribution", {}).get(inputs.main_corpus, {})
+    by_retriever = {name: by_retriever[name] for name in RETRIEVERS if name in by_retriever}
+    retriever = next((name for name in SHOWN if name in by_retriever), "")
+    if not retriever or not by_retriever[retriever]["by_frequency"]:
+        return Section("attribution", title)
+    rows = by_retriever[retriever]["by_frequency"]
+    gains = {name: [interval(row["gain"]) for row in figure["by_frequency"]] for name, figure in by_retriever.items()}
+    rarest, commonest = gains[retriever][0].value, gains[retriever][-1].value
     blocks = [
-        "A token's probability with documents is shared out: what the model gives it without them is memory's, what a "
-        "document gives beyond that is the document's. The corpus says how rare the token's word is: the paper's "
-        "example is a rare name, which the documents spell out and the model does not know.",
+        "A token's probability with documents is shared out. Memory has the share that the model gives the token "
+        "without documents; a document has what it adds to that. The corpus says how rare the token's word is. The "
+        "paper's example is a rare name, which the documents spell out and the model does not know.",
         Link(f"Texts of the test set, token by token, with each document's share ({NAME})", NAME),
         figures.bars(
             "gain-by-frequency",
-            groups,
+            [_range(row) for row in rows],
             gains,
             y="bits saved per token",
             caption="Bits that documents save per token, by how often the corpus has the token's word.",
-            alt=f"Bar chart of bits saved per token by the frequency of its word: with {label(RETRIEVER)} "
+            alt=f"Bar chart of bits saved per token by the frequency of its word: with {label(retriever)} "
             f"{rarest:.2f} on the rarest and {commonest:.2f} on the commonest words.",
         ),
         Table(
             "gain-by-frequency",
-            f"Tokens by how often the corpus has their word: bits without documents, bits saved, and memory's share "
-            f"of the probability with the documents of {label(RETRIEVER)}.",
+            "Tokens by how often the corpus has their word: bits without documents, bits saved, and memory's share of "
+            f"the probability with the documents of {label(retriever)}.",
             [
-                "word's frequency",
-                "tokens",
-                "bits without documents",
-                *(f"saved, {label(r)}" for r in retrievers),
+                *("word's frequency", "tokens", "bits without documents"),
+                *(f"saved, {label(name)}" for name in gains),
                 "memory",
             ],
             [
                 [
-                    _range(row),
-                    row["tokens"],
-                    interval(row["none"]),
-                    *(gains[name][i] for name in retrievers),
+                    *(_range(row), row["tokens"], interval(row["none"])),
+                    *(gains[name][i] for name in gains),
                     interval(row["memory"]),
                 ]
                 for i, row in enumerate(rows)
@@ -85,13 +80,20 @@ def _range(row: dict) -> str:
     return f"{row['least']:,} to {row['most']:,}" if row["most"] else "never"
 
 
-def chosen(data: Path, corpus: str) -> list[tuple[str, str]]:
+def shown_retriever(data: Path, corpus: str) -> str:
+    """The retriever whose documents the page shows: the first of SHOWN that a corpus's texts were attributed with."""
+    table = str(data / "attribution" / corpus / "texts.parquet")
+    names = duckdb.execute("SELECT DISTINCT retriever FROM read_parquet(?)", [table]).fetchall()
+    return next(name for name in SHOWN if (name,) in names)
+
+
+def chosen(data: Path, corpus: str, retriever: str) -> list[tuple[str, str]]:
     """(query_id, why) of the texts shown: where documents save most bits, the median, where they cost most."""
     ids = [
         query_id
         for (query_id,) in duckdb.execute(
             "SELECT query_id FROM read_parquet(?) WHERE retriever = ? ORDER BY nats_none - nats DESC, query_id",
-            [str(data / "attribution" / corpus / "texts.parquet"), RETRIEVER],
+            [str(data / "attribution" / corpus / "texts.parquet"), retriever],
         ).fetchall()
     ]
     n, middle = len(ids), max(0, (len(ids) - EACH) // 2)
@@ -104,17 +106,18 @@ def chosen(data: Path, corpus: str) -> list[tuple[str, str]]:
 
 
 def write(data: Path, corpus: str, lm: str, path: Path) -> None:
-    """The page on the texts of a corpus that `chosen` names, as the language model `lm` reads them."""
-    texts = chosen(data, corpus)
-    said = {
+    """Write the page on the texts of a corpus that `chosen` names, as the language model `lm` reads them."""
+    retriever = shown_retriever(data, corpus)
+    texts = chosen(data, corpus, retriever)
+    kinds = {
         "Helped most": "on which the retrieved documents save most bits",
         "In the middle": "in the middle",
         "Helped least": "on which they save least or cost most",
     }
     counts = Counter(why for _, why in texts)
-    parts = ", ".join(f"{counts[why]} {where}" for why, where in said.items() if counts[why])
-    intro = f"Texts of the test set as {lm} reads them: {parts}. Documents by {label(RETRIEVER)}."
-    path.write_text(render([one_text(data, corpus, RETRIEVER, *one) for one in texts], intro), encoding="utf-8")
+    parts = ", ".join(f"{counts[why]} {words}" for why, words in kinds.items() if counts[why])
+    intro = f"Texts of the test set as {lm} reads them: {parts}. Documents by {label(retriever)}."
+    path.write_text(render([one_text(data, corpus, retriever, *text) for text in texts], intro), encoding="utf-8")
 
 
 def render(texts: list[dict], intro: str) -> str:
@@ -127,20 +130,20 @@ def render(texts: list[dict], intro: str) -> str:
 
 
 def holds(data: Path, corpus: str, query_id: str) -> bool:
-    """Whether a text with this id was scored among a corpus's test queries."""
+    """Whether a text with this id is among a corpus's scored test queries."""
     table = data / "attribution" / corpus / "texts.parquet"
     query = "SELECT count(*) FROM read_parquet(?) WHERE query_id = ?"
     return table.is_file() and duckdb.execute(query, [str(table), query_id]).fetchone()[0] > 0
 
 
 def one_text(data: Path, corpus_name: str, retriever: str, query_id: str, why: str) -> dict:
-    """What the template shows of a text. Raises LongtailError where it was not scored."""
+    """What the template shows of a text. Raises LongtailError if the text was not scored."""
     folder, corpus = data / "attribution" / corpus_name, data / "corpus" / corpus_name
 
     def rows(query: str, *values: object) -> list[dict]:
-        found = duckdb.execute(query, values)
-        names = [column[0] for column in found.description]
-        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+        result = duckdb.execute(query, values)
+        names = [column[0] for column in result.description]
+        return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
     table = f"{folder}/texts.parquet"
     if not Path(table).is_file():
@@ -165,8 +168,8 @@ def one_text(data: Path, corpus_name: str, retriever: str, query_id: str, why: s
         )
     }
     ranks = [rank for rank, doc_id in enumerate(text["doc_ids"], start=1) if doc_id]
-    found = [documents[text["doc_ids"][rank - 1]] for rank in ranks]
-    beginnings = [shorten(document["title"] or document["text"], 40, placeholder=" …") for document in found]
+    retrieved = [documents[text["doc_ids"][rank - 1]] for rank in ranks]
+    beginnings = [shorten(document["title"] or document["text"], 40, placeholder=" …") for document in retrieved]
     saved, before = (text["nats_none"] - text["nats"]) / math.log(2), text["nats_none"] / math.log(2)
     change = "save {:.1f} of them" if saved >= 0 else "cost {:.1f} more"
     return {
@@ -186,7 +189,7 @@ def one_text(data: Path, corpus_name: str, retriever: str, query_id: str, why: s
                 "weight": _percent(text["weights"][rank - 1]),
                 "share": _percent(text["documents"][rank - 1]),
             }
-            for rank, words, document in zip(ranks, beginnings, found, strict=True)
+            for rank, words, document in zip(ranks, beginnings, retrieved, strict=True)
         ],
     }
 

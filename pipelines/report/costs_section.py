@@ -1,27 +1,30 @@
-"""The report's section on what answers cost, and what thresholds save of it (PopQA, section 6)."""
+"""The report on costs: what answers cost, what thresholds save, and thresholds that weigh costs (PopQA, section 6)."""
 
 from __future__ import annotations
 
-from pipelines.report.inputs import Inputs
-from pipelines.report.page import Section, Table, label
+from pipelines.answering.answer_files import METHODS
+from pipelines.report import figures
+from pipelines.report.inputs import Inputs, bounded
+from pipelines.report.page import Figure, Percent, Section, Table, label
 
 
 def costs(inputs: Inputs) -> Section:
     """Prompts, tokens and money by method, and what the thresholds in use save."""
     title = "What answers cost"
     if not inputs.asked:
-        return Section("costs", title, missing="There were no questions to answer.")
+        return Section("costs", title)
     blocks: list = [
-        "What a language model must read decides how long an answer takes and what it costs. Seconds are no part of "
-        "this page, whose bytes repeat: every run of the stage answer records its seconds_per_question in MLflow.",
+        "How much a language model must read decides how long an answer takes and what it costs. Seconds are not on "
+        "this page, because the same inputs must give the same page. MLflow has them: seconds_per_question of the "
+        "stage answer.",
     ]
     for dataset in inputs.asked:
         rows, saved = (inputs.rows(name, dataset=dataset) for name in ("costs", "savings"))
         blocks.append(
             Table(
                 f"cost-of-answers-{dataset}",
-                f"{label(dataset)}: a question's prompts, the tokens read and written for it in all of them, and the "
-                "price of 1,000 questions (0 where the model runs here).",
+                f"{label(dataset)}: prompts of a question, tokens read and written in all of them, and the price of "
+                "1,000 questions (0 if the model runs here).",
                 ["answered", "questions", "prompts", "tokens read", "tokens written", "cost of 1,000 questions"],
                 [
                     [label(row["method"]), row["questions"]]
@@ -35,7 +38,7 @@ def costs(inputs: Inputs) -> Section:
                 Table(
                     f"savings-{dataset}",
                     f"{label(dataset)}: what retrieving only below the thresholds in use saves against always "
-                    "retrieving, in per cent, over the questions whose popularity is known.",
+                    "retrieving, in per cent, over the questions of known popularity.",
                     ["answered", "questions", "retrieves, %", "prompts saved", "tokens saved", "cost saved"],
                     [
                         [label(row["method"]), row["questions"], 100 * row["retrieved"]]
@@ -45,3 +48,49 @@ def costs(inputs: Inputs) -> Section:
                 )
             )
     return Section("costs", title, blocks)
+
+
+def prices(dataset: str, lm: str, curve: list[dict]) -> list[Figure | Table]:
+    """Accuracy by the share that retrieves, as retrieving grows dearer; nothing if costs are not known.
+
+    `curve` are the question set's rows of adaptive/popularity/costs.parquet; the figure is of the language model `lm`.
+    """
+    if not curve:
+        return []
+    unit = {"retrievals": "retrievals", "tokens": "thousands of tokens", "money": "money"}[curve[0]["unit"]]
+    methods = [m for m in METHODS if any(row["lm"] == lm and row["method"] == m for row in curve)]
+    by_method = {m: [row for row in curve if (row["lm"], row["method"]) == (lm, m)] for m in methods}
+    series = {
+        m: ([100 * row["retrieved"] for row in rows], [bounded(row, "adaptive").times(100) for row in rows])
+        for m, rows in by_method.items()
+    }
+    ends = "; ".join(
+        f"{label(m)}: {y[0].value:.1f} % at {x[0]:.0f} % retrieving, {y[-1].value:.1f} % at {x[-1]:.0f} %"
+        for m, (x, y) in series.items()
+    )
+    drawn = [
+        figures.lines(
+            f"prices-{dataset}",
+            series,
+            x="share of the questions that retrieve, %",
+            y="held-out accuracy, %",
+            caption=f"{label(dataset)}, {lm}: thresholds fitted to accuracy less the cost of retrieving. On the right "
+            "retrieving costs nothing; on the left each retrieval must earn a whole right answer.",
+            alt=f"Line chart of accuracy by share retrieving. {ends}.",
+        )
+    ]
+    return (drawn if series else []) + [
+        Table(
+            f"prices-{dataset}",
+            f"{label(dataset)}: held-out accuracy and share retrieving in per cent, and the cost of a question in "
+            f"{unit}, by the points of accuracy that a retrieval must earn. The weight (thresholds.cost_weight) is "
+            "these points divided by the mean extra cost of a retrieval.",
+            ["language model", "retriever", "must earn", "weight", "accuracy", "retrieves", "cost"],
+            [
+                [row["lm"], label(row["method"]), 100 * row["price"], row["cost_weight"]]
+                + [Percent(bounded(row, name)) for name in ("adaptive", "retrieved")]
+                + [bounded(row, "cost")]
+                for row in curve
+            ],
+        )
+    ]

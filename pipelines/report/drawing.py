@@ -1,7 +1,7 @@
-"""What figures are made of: scales with round ticks, and a canvas that becomes SVG.
+"""What figures are made of: scales with round ticks, a canvas that becomes SVG, and axes.
 
-Drawn here, not by a plotting library, so that every mark says its own number (to a pointer, a keyboard, a screen
-reader), colours follow the page's theme, and a figure for wide and for narrow screens together take a few kilobytes.
+A plotting library is not used, so that each mark tells its number to a pointer, a keyboard and a screen reader, colours
+follow the page's theme, and a figure takes a few kilobytes for wide and narrow screens together.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from html import escape
 
 WIDE, NARROW = 760, 350  # pixels; the page shows one of the two, at its own size
 SIZE = {WIDE: 13.0, NARROW: 12.0}  # of the letters, pixels
+HEIGHT = {WIDE: 280, NARROW: 220}  # of a plot without legend and axes, pixels
 INK, SOFT, GRID = "var(--ink,#1d2430)", "var(--soft,#5a6473)", "var(--line,#dcdfe4)"
-PALETTE = (  # apart for the colour-blind and 3:1 or more against the ground; the page sets others on dark
+PALETTE = (  # distinct for the colour-blind, at least 3:1 against a light ground; the page has others for dark
     "var(--c0,#6b7480)",
     "var(--c1,#b8690a)",
     "var(--c2,#2475b8)",
@@ -60,7 +61,10 @@ class Scale:
 
 
 def linear(values: Sequence[float], start: float, end: float, *, zero: bool = False, tight: bool = False) -> Scale:
-    """A scale over all finite values, on round bounds (its own where `tight`); with zero where near it, or `zero`."""
+    """A scale over all finite values, between round bounds, or exactly over the values if `tight`.
+
+    It includes 0 if the values are near it, or if `zero`.
+    """
     known = [value for value in values if math.isfinite(value)] or [0.0]
     low, high = min(known), max(known)
     if zero or 0 < low <= 0.4 * high:
@@ -78,7 +82,7 @@ def linear(values: Sequence[float], start: float, end: float, *, zero: bool = Fa
 
 
 def logarithmic(values: Sequence[float], start: float, end: float) -> Scale:
-    """A scale over all positive values; ticks at powers of ten, or at 1, 2 and 5 times these on a short one."""
+    """A scale over all positive values, with ticks at powers of ten; a short scale has 2 and 5 times these as well."""
     known = [value for value in values if 0 < value < math.inf] or [1.0]
     low, high = min(known) / 1.15, max(known) * 1.15
     if high < 4 * low:
@@ -93,7 +97,7 @@ def logarithmic(values: Sequence[float], start: float, end: float) -> Scale:
 
 
 def number(value: float, step: float) -> str:
-    """A tick's text: as many digits as the step between ticks needs, thousands apart, millions as 1M."""
+    """A tick's text, with as many digits as the step between ticks needs; millions as 1M."""
     for unit, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
         if abs(value) >= unit:
             return number(value / unit, step / unit) + letter
@@ -107,14 +111,14 @@ def _step(least: float) -> float:
 
 
 class Canvas:
-    """SVG in the making, `width` pixels wide and as high as what is put on it."""
+    """A drawing `width` pixels wide, whose parts become SVG."""
 
     def __init__(self, width: int) -> None:
         self.width, self.size = width, SIZE[width]
         self.parts: list[str] = []
 
     def length(self, text: str) -> float:
-        """About how many pixels the text takes: fonts differ, so rather too many."""
+        """About how many pixels wide a text is; fonts differ, so this is an upper estimate."""
         return self.size * sum(0.38 if c in NARROWEST else 0.98 if c in WIDEST else 0.66 for c in text)
 
     def lines(self, text: str, width: float) -> list[str]:
@@ -127,7 +131,7 @@ class Canvas:
         )
 
     def tick(self, x: float, y: float, text: str) -> None:
-        """The text of a tick below a plot, moved where it would stand out of the drawing."""
+        """The text of a tick below a plot, moved inwards if it would leave the drawing."""
         half = self.length(text) / 2
         self.text(min(max(x, half), self.width - half), y, text, "middle", SOFT)
 
@@ -144,7 +148,7 @@ class Canvas:
         self.parts.append(f'<path d="{_d(points)}z" fill="{colour}" fill-opacity="{opacity:g}"/>')
 
     def marker(self, x: float, y: float, slot: int, said: Sequence[str] = ()) -> None:
-        """One of MARKERS; `said` are series, place and value, which the page shows on hover."""
+        """One of MARKERS; `said` are the series, place and value that the page shows on hover."""
         self._mark(f"M{_n(x)} {_n(y)}{MARKERS[slot]}", PALETTE[slot], said)
 
     def box(self, x: float, y: float, width: float, height: float, colour: str, said: Sequence[str] = ()) -> None:
@@ -184,6 +188,53 @@ class Canvas:
         head = f'<svg xmlns="http://www.w3.org/2000/svg" class="{kind}" {box} font-size="{self.size:g}" role="img"'
         said = f'aria-label="{escape(alt)}" data-x="{escape(x)}"'
         return f"{head} {said}>{''.join(self.parts)}</svg>"
+
+
+def y_axis(
+    canvas: Canvas, top: float, values: Sequence[float], y: str, height: float = 0
+) -> tuple[float, float, float, Scale]:
+    """The y axis with its name above: left, top and bottom of the plot, and the scale."""
+    if y:
+        for words in canvas.lines(y, canvas.width):
+            top += 1.35 * canvas.size
+            canvas.text(2, top, words, fill=SOFT)
+    top += 0.9 * canvas.size
+    bottom = top + (height or HEIGHT[canvas.width])
+    scale = linear(values, bottom, top)
+    return max(canvas.length(text) for _, text in scale.ticks) + 11, top, bottom, scale
+
+
+def grid(canvas: Canvas, across: Scale, up: Scale, left: float, zero: bool = False, rules: bool = True) -> None:
+    """Horizontal rules, and the ticks of both axes; `zero` draws the line of 0, `rules` the marks of the x ticks."""
+    for value, text in up.ticks:
+        canvas.line(left, up(value), canvas.width - 4, up(value))
+        canvas.text(left - 6, up(value) + 0.35 * canvas.size, text, "end", SOFT)
+    for value, text in across.ticks:
+        if rules:
+            canvas.line(across(value), up.start, across(value), up.start + 4, SOFT)
+        canvas.tick(across(value), up.start + 1.4 * canvas.size, text)
+    if zero and up.low <= 0 <= up.high:
+        canvas.line(left, up(0), canvas.width - 4, up(0), INK)
+
+
+def x_grid(canvas: Canvas, across: Scale, top: float, bottom: float) -> None:
+    """The grid of a figure that lies down: vertical rules, with their numbers below."""
+    for value, text in across.ticks:
+        canvas.line(across(value), top, across(value), bottom, INK if value == 0 else GRID)
+        canvas.tick(across(value), bottom + 1.25 * canvas.size, text)
+
+
+def x_name(canvas: Canvas, x: str, bottom: float, left: float) -> float:
+    """The x axis's name below its ticks; returns where it ends."""
+    y = bottom + 1.5 * canvas.size
+    for words in canvas.lines(x, canvas.width - left):
+        y += 1.35 * canvas.size
+        canvas.text((left + canvas.width - 4) / 2, y, words, "middle", SOFT)
+    return y + 6
+
+
+def error_bar(canvas: Canvas, low: tuple[float, float], high: tuple[float, float]) -> None:
+    canvas.line(*low, *high, INK, 1.2)
 
 
 def _n(value: float) -> str:

@@ -11,20 +11,20 @@ from pipelines.report import figures
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Percent, Section, Table, label, named, percent
 
-SHOWN = METHODS[1:5]  # methods of one passage, in tables by group of questions; data/analyses has all
+SHOWN = METHODS[1:5]  # methods that read one passage, in tables by group of questions; data/analyses has all
 
 
 def retrieval_effect(inputs: Inputs) -> Section:
-    """Where retrieval helps and where it hurts, methods against each other, recall in the 2x2, and examples."""
+    """By group of questions, methods against each other, recall by which answers are right, and examples."""
     blocks: list = []
     for dataset in inputs.asked:
         rows = [row for row in inputs.rows("retrieval_effect", dataset=dataset) if row["method"] in SHOWN]
         blocks.append(
             Table(
                 f"retrieval-effect-{dataset}",
-                f"{label(dataset)}: accuracy closed-book and with what the method reads in per cent, and the change in "
-                f"points, by both rules. Tail: the least popular {percent(TAIL)}; head: the most popular "
-                f"{percent(HEAD)}. A namesake's page is another page by the subject's name.",
+                f"{label(dataset)}: accuracy in per cent, closed-book and with what the method reads, and the change "
+                f"in points, by both rules. The tail is the least popular {percent(TAIL)} of the questions, the head "
+                f"the most popular {percent(HEAD)}. A namesake's page is another page by the subject's name.",
                 ["answered", "questions where", "questions"]
                 + [f"{name}{rule}" for rule in ("", ", word") for name in ("closed-book", "augmented", "change")],
                 [
@@ -44,7 +44,7 @@ def retrieval_effect(inputs: Inputs) -> Section:
             Table(
                 f"comparisons-{dataset}",
                 f"{label(dataset)}: one method less another, question by question, in points: accuracy by both rules, "
-                "and how often what was read holds an answer.",
+                "and recall (how often what was read holds an answer).",
                 ["answered", "less", "questions", "accuracy, substring", "accuracy, word", "recall"],
                 [
                     [label(row["method"]), label(row["against"]), row["questions"]]
@@ -56,9 +56,9 @@ def retrieval_effect(inputs: Inputs) -> Section:
         blocks.append(
             Table(
                 f"recall-{dataset}",
-                f"{label(dataset)}: recall, the share of questions for which what the method read holds an answer "
-                "(whole words), in per cent: over all questions, and by which of the two answers is right. Of one "
-                "passage it is recall@1; of REPLUG, any of its documents counts; of GenRead, the passage it wrote.",
+                f"{label(dataset)}: recall in per cent, over all questions and by which of the two answers is right. "
+                "Recall is the share of questions for which what the method read holds an answer as whole words: the "
+                "top passage, any of REPLUG's documents, or the passage that GenRead wrote.",
                 ["answered", "questions", "share, %", "recall"],
                 [
                     [label(row["method"]), row["answers"], 100 * row["share"], Percent(row["recall"])]
@@ -67,33 +67,32 @@ def retrieval_effect(inputs: Inputs) -> Section:
             )
         )
         blocks += _examples(dataset, inputs)
-    missing = "" if inputs.asked else "There were no questions to answer."
-    return Section("effect", "Where retrieval helps, and where it hurts", blocks, missing)
+    return Section("effect", "Where retrieval helps, and where it hurts", blocks)
 
 
 def _whose_page(dataset: str, rows: list[dict]) -> list:
-    """What retrieving changes by whose page the passage is from, where the data set's pages are known."""
+    """What retrieving changes by whose page the passage is from; nothing if the pages are not known."""
     kinds = ("subject's page", "namesake's page", "another page")
-    change = {(row["method"], row["group"]): row["gain"].times(100) for row in rows}
-    known = {
-        method: [change[method, kind] for kind in kinds]
-        for method in dict.fromkeys(method for method, _ in change)
-        if any(math.isfinite(change[method, kind].value) for kind in kinds)
+    gains = {(row["method"], row["group"]): row["gain"].times(100) for row in rows}
+    changes = {
+        method: [gains[method, kind] for kind in kinds]
+        for method in dict.fromkeys(method for method, _ in gains)
+        if any(math.isfinite(gains[method, kind].value) for kind in kinds)
     }
-    if not known:
+    if not changes:
         return []
-    said = "; ".join(
-        f"{label(method)} " + ", ".join(f"{kind} {one.value:+.0f}" for kind, one in zip(kinds, own, strict=True))
-        for method, own in known.items()
+    in_words = "; ".join(
+        f"{label(method)} " + ", ".join(f"{kind} {change.value:+.0f}" for kind, change in zip(kinds, row, strict=True))
+        for method, row in changes.items()
     )
     return [
         figures.bars(
             f"whose-page-{dataset}",
             kinds,
-            known,
+            changes,
             y="augmented minus closed-book, points",
             caption=f"{label(dataset)}: what retrieving changes, by whose page the top passage is from.",
-            alt=f"Bar chart of the change in accuracy by whose page came up, in points: {said}.",
+            alt=f"Bar chart of the change in accuracy by whose page came up, in points: {in_words}.",
         )
     ]
 
@@ -102,7 +101,7 @@ def _examples(dataset: str, inputs: Inputs) -> list:
     rows = inputs.rows("examples", dataset=dataset)
     if not rows:
         return []
-    said = {
+    columns = {
         "question": "question",
         "answer": "an answer",
         "popularity": "page views",
@@ -114,10 +113,10 @@ def _examples(dataset: str, inputs: Inputs) -> list:
     return [
         Table(
             f"examples-{dataset}",
-            f"{label(dataset)}: questions on which only one of the two answers is right, by both rules "
-            f"({label(rows[0]['method'])}). Chosen by rule: of each relation the question with the smallest draw by "
-            f"hash of the seed and its id, of these the {EXAMPLES} with the smallest.",
-            ["effect", "relation", *said.values()],
-            [[row["effect"], named(row["relation"]), *(row[key] for key in said)] for row in rows],
+            f"{label(dataset)}: questions on which only one of two answers, closed-book and "
+            f"{label(rows[0]['method'])}, is right by both rules. They were drawn by hash, {EXAMPLES} at most of each "
+            "kind and at most one of each relation, not chosen by hand.",
+            ["effect", "relation", *columns.values()],
+            [[row["effect"], named(row["relation"]), *(row[key] for key in columns)] for row in rows],
         )
     ]

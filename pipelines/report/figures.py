@@ -10,31 +10,32 @@ import numpy as np
 from pipelines.intervals import Interval
 from pipelines.report.drawing import (
     DASHES,
-    GRID,
-    INK,
     NARROW,
     PALETTE,
-    SOFT,
     WIDE,
     Canvas,
     Scale,
+    error_bar,
+    grid,
     linear,
     logarithmic,
+    x_grid,
+    x_name,
+    y_axis,
 )
 from pipelines.report.page import Figure, label, show
 
-SLOTS = {  # of PALETTE, DASHES and MARKERS: what is alike has the same in every figure; others take what is left
+SLOTS = {  # of PALETTE, DASHES and MARKERS, the same in every figure; other names take the remaining slots
     "closed_book": 0, "never": 0, "none": 0, "bm25": 1, "always": 1, "dense": 2, "lsr": 3, "adaptive": 3,
     "random": 4, "oracle": 4, "genread": 5, "replug": 6, "replug_lsr": 7,
 }  # fmt: skip
-OTHERS = (4, 6, 5, 7, 2, 1, 3, 0)  # the slots of names that are not in SLOTS, as language models'
-ORDER = (2, 1, 3, 4, 5, 6, 7, 0)  # of slots, for series that have none of their own
+OTHERS = (4, 6, 5, 7, 2, 1, 3, 0)  # slots of names that are not in SLOTS, such as language models
+ORDER = (2, 1, 3, 4, 5, 6, 7, 0)  # slots of histograms and curves
 OUTLINES = ("", "6 3", "2 2", "8 3 2 3", "4 4", "1 3", "10 2", "3 1")  # of histograms, in their order
-HEIGHT = {WIDE: 280, NARROW: 220}  # of the plot alone, pixels
 BINS = 30
 MARKS = 60  # of a curve at most: the points that say their numbers
-EDGE = 16  # pixels that half of a tick's text may take beside a plot
-LEAST = 7  # pixels of a bar; where they would be thinner, bars lie down
+EDGE = 16  # pixels beside a plot for half of a tick's text
+LEAST = 7  # pixels of an upright bar; thinner bars lie down
 
 
 def lines(
@@ -59,10 +60,10 @@ def lines(
 
     def draw(canvas: Canvas) -> float:
         top = canvas.legend([(label(key), slots[key]) for key in series], 0)
-        left, top, bottom, up = _upright(canvas, top, [*values, *([0.0] if zero else [])], y)
+        left, top, bottom, up = y_axis(canvas, top, [*values, *([0.0] if zero else [])], y)
         ends = left + 8, canvas.width - 10
         across = logarithmic(places, *ends) if log_x else linear(places, *ends, tight=True)
-        _grid(canvas, across, up, left, zero)
+        grid(canvas, across, up, left, zero)
         for key, points in known.items():
             band = [(across(place), up(f.low)) for place, f in points]
             band += [(across(place), up(f.high)) for place, f in reversed(points)]
@@ -70,12 +71,13 @@ def lines(
                 canvas.area(band, PALETTE[slots[key]], 0.13)
         for key, points in known.items():
             if len(points) > 1:
-                canvas.path([(across(place), up(f.value)) for place, f in points], *_line(slots[key]))
+                path = [(across(place), up(f.value)) for place, f in points]
+                canvas.path(path, PALETTE[slots[key]], DASHES[slots[key]])
             for place, f in points:
                 if len(points) == 1:
                     canvas.line(across(place), up(f.low), across(place), up(f.high), PALETTE[slots[key]], 1.5)
                 canvas.marker(across(place), up(f.value), slots[key], (label(key), show(place), show(f)))
-        return _below(canvas, x, bottom, left)
+        return x_name(canvas, x, bottom, left)
 
     return _figure(name, draw, x, caption, alt)
 
@@ -89,7 +91,7 @@ def bars(
     caption: str,
     alt: str,
 ) -> Figure:
-    """Groups of bars with error bars, one bar a series; they lie where they or the groups' names don't fit upright."""
+    """Groups of bars with error bars, one bar a series; they lie down if bars or group names don't fit upright."""
     slots = _slots(series)
     values = [value for figures in series.values() for f in figures for value in (f.value, f.low, f.high)]
 
@@ -100,9 +102,9 @@ def bars(
         return (upright if fits else lying)(canvas, top)
 
     def upright(canvas: Canvas, top: float) -> float:
-        left, top, bottom, up = _upright(canvas, top, [*values, 0.0], y)
+        left, top, bottom, up = y_axis(canvas, top, [*values, 0.0], y)
         across = Scale(0, len(groups), left, canvas.width - 4, [(i + 0.5, group) for i, group in enumerate(groups)])
-        _grid(canvas, across, up, left, True, rules=False)
+        grid(canvas, across, up, left, True, rules=False)
         width = min(46, 0.84 * (across(1) - across(0)) / len(series))
         for number, (key, figures) in enumerate(series.items()):
             for i, f in enumerate(figures):
@@ -110,7 +112,7 @@ def bars(
                     at = across(i + 0.5) + (number - len(series) / 2) * width
                     said = (label(key), groups[i], show(f))
                     canvas.box(at + 1, up(0), width - 2, up(f.value) - up(0), PALETTE[slots[key]], said)
-                    _whisker(canvas, (at + width / 2, up(f.low)), (at + width / 2, up(f.high)))
+                    error_bar(canvas, (at + width / 2, up(f.low)), (at + width / 2, up(f.high)))
         return bottom + 2 * canvas.size
 
     def lying(canvas: Canvas, top: float) -> float:
@@ -120,7 +122,7 @@ def bars(
         across = linear([*values, 0.0], left, canvas.width - 12, zero=True)
         head = 4 if beside else 1.6 * canvas.size
         bottom = top + 8 + len(groups) * (head + height * len(series) + 6)
-        _uprights(canvas, across, top + 6, bottom)
+        x_grid(canvas, across, top + 6, bottom)
         for i, group in enumerate(groups):
             start = top + 8 + i * (head + height * len(series) + 6) + head
             middle = start + height * len(series) / 2 + 4
@@ -129,8 +131,8 @@ def bars(
                 if math.isfinite((f := figures[i]).value):
                     at, said = start + number * height, (label(key), group, show(f))
                     canvas.box(across(0), at, across(f.value) - across(0), height - 2, PALETTE[slots[key]], said)
-                    _whisker(canvas, (across(f.low), at + 4.5), (across(f.high), at + 4.5))
-        return _below(canvas, y, bottom, left)
+                    error_bar(canvas, (across(f.low), at + 4.5), (across(f.high), at + 4.5))
+        return x_name(canvas, y, bottom, left)
 
     return _figure(name, draw, "", caption, alt)
 
@@ -145,7 +147,7 @@ def ranges(
     caption: str,
     alt: str,
 ) -> Figure:
-    """Thresholds: a point and a range per row and series on a log axis; 0 and infinity lie on its two edges."""
+    """A point and its range for each row and series, on a log axis; 0 and infinity lie on its two edges."""
     slots = _slots(series)
 
     def draw(canvas: Canvas) -> float:
@@ -157,7 +159,7 @@ def ranges(
         edges = limits[0] / 2, limits[1] * 2
         across = logarithmic(edges, left + 8, canvas.width - 12)
         bottom = top + 8 + step * len(rows)
-        _uprights(canvas, across, top + 6, bottom)
+        x_grid(canvas, across, top + 6, bottom)
         for i, row in enumerate(rows):
             start = top + 8 + i * step + head
             middle = start + height * len(series) / 2 + 4
@@ -170,37 +172,37 @@ def ranges(
                 canvas.line(low_x, at, high_x, at, PALETTE[slots[key]], 2)
                 said = (label(key), row, f"{show(value)} [{show(low)}, {show(high)}]")
                 canvas.marker(value_x, at, slots[key], said)
-        return _below(canvas, x, bottom, left)
+        return x_name(canvas, x, bottom, left)
 
     return _figure(name, draw, "", caption, alt)
 
 
 def histogram(name: str, values: dict[str, np.ndarray], *, x: str, caption: str, alt: str) -> Figure:
-    """Up to eight histograms over each other: shares over common log-spaced bins, so that unlike sizes compare."""
+    """Up to eight histograms over each other, as shares over common log-spaced bins, so that any sizes compare."""
     everything = np.maximum(np.concatenate(list(values.values())), 1)
     top_value = max(everything.max(), everything.min() * 10)
     edges = np.geomspace(everything.min(), top_value * 1.0001, BINS + 1)
-    shares = {key: 100 * np.histogram(np.maximum(own, 1), edges)[0] / len(own) for key, own in values.items()}
+    shares = {key: 100 * np.histogram(np.maximum(views, 1), edges)[0] / len(views) for key, views in values.items()}
     slots = dict(zip(values, ORDER, strict=False))
 
     def draw(canvas: Canvas) -> float:
         top = canvas.legend([(label(key), slots[key]) for key in values], 0, swatch=True)
         y = "share of the questions, %"
-        left, top, bottom, up = _upright(canvas, top, [0.0, *(s for own in shares.values() for s in own)], y)
+        left, top, bottom, up = y_axis(canvas, top, [0.0, *(share for row in shares.values() for share in row)], y)
         across = logarithmic(edges, left + 4, canvas.width - 10)
-        _grid(canvas, across, up, left)
-        for (key, own), dash in zip(shares.items(), OUTLINES, strict=False):
+        grid(canvas, across, up, left)
+        for (key, row), dash in zip(shares.items(), OUTLINES, strict=False):
             outline = [(across(edges[0]), up(0.0))]
-            for i, one in enumerate(own):
-                outline += [(across(edges[i]), up(one)), (across(edges[i + 1]), up(one))]
+            for i, share in enumerate(row):
+                outline += [(across(edges[i]), up(share)), (across(edges[i + 1]), up(share))]
             outline.append((across(edges[-1]), up(0.0)))
             canvas.area(outline, PALETTE[slots[key]], 0.15)
             canvas.path(outline, PALETTE[slots[key]], dash)
-        for key, own in shares.items():
-            for i in np.flatnonzero(own):
-                said = (label(key), f"{edges[i]:,.0f} to {edges[i + 1]:,.0f}", f"{own[i]:.1f} %")
-                canvas.box(across(edges[i]), up(own[i]) - 1.5, across(edges[i + 1]) - across(edges[i]), 3, "none", said)
-        return _below(canvas, x, bottom, left)
+        for key, row in shares.items():
+            for i in np.flatnonzero(row):
+                said = (label(key), f"{edges[i]:,.0f} to {edges[i + 1]:,.0f}", f"{row[i]:.1f} %")
+                canvas.box(across(edges[i]), up(row[i]) - 1.5, across(edges[i + 1]) - across(edges[i]), 3, "none", said)
+        return x_name(canvas, x, bottom, left)
 
     return _figure(name, draw, x, caption, alt)
 
@@ -213,7 +215,7 @@ def curves(
     caption: str,
     alt: str,
 ) -> Figure:
-    """Small panels, each (title, x values, named series), two beside each other where there is room."""
+    """Small panels, each (title, x values, named series), two beside each other if there is room."""
 
     def panel(title: str, places: Sequence[float], series: dict[str, Sequence[float]]) -> tuple[list[str], float]:
         canvas = Canvas(NARROW)
@@ -222,11 +224,11 @@ def curves(
         top = 1.5 * canvas.size
         if len(series) > 1:
             top = canvas.legend([(key, slots[key]) for key in series], top, swatch=True)
-        left, top, bottom, up = _upright(canvas, top, [v for own in series.values() for v in own], "", 170)
+        left, top, bottom, up = y_axis(canvas, top, [value for row in series.values() for value in row], "", 170)
         across = linear(places, left + 8, canvas.width - 12, tight=True)
-        _grid(canvas, across, up, left)
-        for key, own in series.items():
-            points = [(place, value) for place, value in zip(places, own, strict=True) if math.isfinite(value)]
+        grid(canvas, across, up, left)
+        for key, row in series.items():
+            points = [(place, value) for place, value in zip(places, row, strict=True) if math.isfinite(value)]
             dash = OUTLINES[list(series).index(key)]
             canvas.path([(across(place), up(value)) for place, value in points], PALETTE[slots[key]], dash)
             for place, value in points[:: max(1, math.ceil(len(points) / MARKS))]:
@@ -235,12 +237,12 @@ def curves(
                     canvas.box(across(place) - 1.5, up(value) - 1.5, 3, 3, "none", said)
                 else:
                     canvas.marker(across(place), up(value), slots[key], said)
-        end = _below(canvas, x, bottom, left)
+        end = x_name(canvas, x, bottom, left)
         return canvas.parts, end
 
     def draw(canvas: Canvas) -> float:
         columns, y = (1 if canvas.width == NARROW or len(panels) == 1 else 2), 0.0
-        drawn = [panel(*one) for one in panels]
+        drawn = [panel(*content) for content in panels]
         for start in range(0, len(drawn), columns):
             row = drawn[start : start + columns]
             for column, (parts, _) in enumerate(row):
@@ -252,7 +254,7 @@ def curves(
 
 
 def _slots(keys: Iterable[str]) -> dict[str, int]:
-    """A slot for every series: its own in SLOTS, or the next one that nobody in this figure has."""
+    """A slot for every series: that of SLOTS, or the next one that no series of this figure has."""
     keys = list(keys)
     taken = {SLOTS[key] for key in keys if key in SLOTS}
     free = [slot for slot in OTHERS if slot not in taken] or OTHERS
@@ -260,56 +262,6 @@ def _slots(keys: Iterable[str]) -> dict[str, int]:
     return {key: SLOTS[key] for key in keys if key in SLOTS} | {
         key: free[i % len(free)] for i, key in enumerate(others)
     }
-
-
-def _line(slot: int) -> tuple[str, str]:
-    return PALETTE[slot], DASHES[slot]
-
-
-def _upright(
-    canvas: Canvas, top: float, values: Sequence[float], y: str, height: float = 0
-) -> tuple[float, float, float, Scale]:
-    """The y axis with its name above: left, top and bottom of the plot, and the scale."""
-    if y:
-        for words in canvas.lines(y, canvas.width):
-            top += 1.35 * canvas.size
-            canvas.text(2, top, words, fill=SOFT)
-    top += 0.9 * canvas.size
-    bottom = top + (height or HEIGHT[canvas.width])
-    scale = linear(values, bottom, top)
-    return max(canvas.length(text) for _, text in scale.ticks) + 11, top, bottom, scale
-
-
-def _grid(canvas: Canvas, across: Scale, up: Scale, left: float, zero: bool = False, rules: bool = True) -> None:
-    for value, text in up.ticks:
-        canvas.line(left, up(value), canvas.width - 4, up(value))
-        canvas.text(left - 6, up(value) + 0.35 * canvas.size, text, "end", SOFT)
-    for value, text in across.ticks:
-        if rules:
-            canvas.line(across(value), up.start, across(value), up.start + 4, SOFT)
-        canvas.tick(across(value), up.start + 1.4 * canvas.size, text)
-    if zero and up.low <= 0 <= up.high:
-        canvas.line(left, up(0), canvas.width - 4, up(0), INK)
-
-
-def _uprights(canvas: Canvas, across: Scale, top: float, bottom: float) -> None:
-    """The grid of a figure that lies down: vertical rules, with their numbers below."""
-    for value, text in across.ticks:
-        canvas.line(across(value), top, across(value), bottom, INK if value == 0 else GRID)
-        canvas.tick(across(value), bottom + 1.25 * canvas.size, text)
-
-
-def _below(canvas: Canvas, x: str, bottom: float, left: float) -> float:
-    """The x axis's name below its ticks; returns where it ends."""
-    y = bottom + 1.5 * canvas.size
-    for words in canvas.lines(x, canvas.width - left):
-        y += 1.35 * canvas.size
-        canvas.text((left + canvas.width - 4) / 2, y, words, "middle", SOFT)
-    return y + 6
-
-
-def _whisker(canvas: Canvas, one: tuple[float, float], other: tuple[float, float]) -> None:
-    canvas.line(*one, *other, INK, 1.2)
 
 
 def _figure(name: str, draw: Callable[[Canvas], float], x: str, caption: str, alt: str) -> Figure:

@@ -1,10 +1,9 @@
-"""The papers' claims, each held against the figure that bears it out or does not."""
+"""The papers' claims, each held against the figure that supports or contradicts it."""
 
 from __future__ import annotations
 
 import math
 
-from pipelines import catalogue
 from pipelines.evaluation import accuracy, retrieval_effects
 from pipelines.intervals import Interval, interval
 from pipelines.report.inputs import Inputs
@@ -12,87 +11,93 @@ from pipelines.report.page import Finding, label, percent, show
 
 
 def findings(inputs: Inputs, search: str, top_k: int) -> list[Finding]:
-    """All findings, of the main language model, questions being PopQA's; `search` is the threshold search in use,
-    `top_k` REPLUG's documents."""
-    found = _popqa(inputs) + _adaptive(inputs, search) + _bits(inputs, top_k)
-    return found + _recall(inputs) + _tasks(inputs.metrics.get("tasks", {}))
+    """All findings that this run has figures for, of the main language model, question set and corpus.
+
+    `search` is the threshold search in use, `top_k` the number of REPLUG's documents.
+    """
+    of_questions = _memory(inputs) + _retrieval(inputs) + _adaptive(inputs, search)
+    return of_questions + _bits(inputs, top_k) + _recall(inputs) + _benchmarks(inputs)
 
 
-def _popqa(inputs: Inputs) -> list[Finding]:
-    correlation = {row["method"]: row for row in inputs.rows("accuracy", dataset="popqa")}
-    effect = {row["group"]: row for row in inputs.rows("retrieval_effect", dataset="popqa", method="dense")}
-    found = []
-    if "closed_book" in correlation:
-        rise = correlation["closed_book"]["correlation"]
-        found.append(
-            Finding(
-                "memory",
-                "Without retrieval, accuracy rises with the subject's popularity.",
-                f"The correlation of closed-book correctness with log popularity is {show(rise)}"
-                f"{_over(correlation['closed_book']['popularity_known'], 'question')}.",
-                rise,
-                1,
-            )
+def _memory(inputs: Inputs) -> list[Finding]:
+    """Whether answers from the model's memory are better for popular subjects."""
+    claims = {
+        "closed_book": ("memory", "Without retrieval, accuracy rises with the subject's popularity."),
+        "genread": (
+            "genread",
+            "GenRead, whose passages come from the model's memory, does worse on less popular subjects as well.",
+        ),
+    }
+    rows = {row["method"]: row for row in inputs.rows("accuracy", dataset=inputs.main_questions)}
+    return [
+        Finding(
+            id_,
+            claim,
+            f"The correlation of being right with log popularity is {show(rows[method]['correlation'])}"
+            f"{_over(rows[method]['popularity_known'], inputs)}.",
+            rows[method]["correlation"],
+            1,
         )
-    if "genread" in correlation:
-        rise = correlation["genread"]["correlation"]
-        found.append(
-            Finding(
-                "genread",
-                "GenRead, whose passages come from the model's memory, does worse on less popular subjects as well.",
-                f"The correlation of its correctness with log popularity is {show(rise)}"
-                f"{_over(correlation['genread']['popularity_known'], 'question')}.",
-                rise,
-                1,
-            )
-        )
-    if not effect:
-        return found
-    tail, head, named, apart = (
-        effect[group] for group in ("tail", "head", "namesake's page, head", retrieval_effects.TAIL_LESS_HEAD)
+        for method, (id_, claim) in claims.items()
+        if method in rows
+    ]
+
+
+def _retrieval(inputs: Inputs) -> list[Finding]:
+    """Where the untuned dense retriever helps and where it hurts."""
+    rows = inputs.rows("retrieval_effect", dataset=inputs.main_questions, method="dense")
+    groups = {row["group"]: row for row in rows}
+    if not groups:
+        return []
+    tail, head, namesake, difference = (
+        groups[group] for group in ("tail", "head", "namesake's page, head", retrieval_effects.TAIL_LESS_HEAD)
     )
     return [
-        *found,
         Finding(
             "tail",
             "Retrieval helps in the long tail.",
-            f"On the least popular {percent(accuracy.TAIL)} of the questions the passage of the dense retriever "
-            f"changes accuracy by {_points(tail['gain'])}{_over(tail['questions'], 'question')}.",
+            f"On the least popular {percent(accuracy.TAIL)} of the questions, the dense retriever's passage changes "
+            f"accuracy by {_points(tail['gain'])}{_over(tail['questions'], inputs)}.",
             tail["gain"],
             1,
         ),
         Finding(
             "tail-most",
-            "It helps more in the tail than at the head.",
+            "Retrieval helps more in the tail than at the head.",
             f"The gain in the tail less the gain on the most popular {percent(accuracy.HEAD)} "
-            f"({_points(head['gain'])}) is {_points(apart['gain'])}.",
-            apart["gain"],
+            f"({_points(head['gain'])}) is {_points(difference['gain'])}.",
+            difference["gain"],
             1,
         ),
         Finding(
             "namesakes",
-            "It hurts where a namesake's page is retrieved for a popular subject.",
-            f"Where the dense retriever brought another page by the same name, accuracy on the most popular "
-            f"{percent(accuracy.HEAD)} changes by {_points(named['gain'])}{_over(named['questions'], 'question')}.",
-            named["gain"],
+            "Retrieval hurts if a namesake's page is retrieved for a popular subject.",
+            "If the dense retriever found another page by the same name, accuracy on the most popular "
+            f"{percent(accuracy.HEAD)} changes by {_points(namesake['gain'])}{_over(namesake['questions'], inputs)}.",
+            namesake["gain"],
             -1,
         ),
     ]
 
 
 def _adaptive(inputs: Inputs, search: str) -> list[Finding]:
-    found = []
+    """Whether thresholds on popularity beat always and never retrieving."""
+    if not inputs.parts.rules:
+        return []
+    answered, found = inputs.methods(inputs.main_questions), []
+    by_method = inputs.metrics.get("adaptive", {}).get(inputs.main_questions, {}).get(inputs.main, {})
     for method, words in (("dense", "the untuned retriever"), ("lsr", "the tuned retriever (LSR)")):
-        of_lm = inputs.metrics.get("adaptive", {}).get("popqa", {}).get(inputs.main, {})
-        figures = of_lm.get(method, {}).get(search)
+        if method not in answered:
+            continue
+        figures = by_method.get(method, {}).get(search)
         gain = interval(figures and figures["gain"])
         measured = "There were too few questions with a known popularity."
         if figures:
             numbers = {name: 100 * figures[name]["value"] for name in ("adaptive", "always", "never", "oracle")}
             measured = (
                 f"Held out, adaptive retrieval is right on {numbers['adaptive']:.1f} % of the questions, always "
-                f"retrieving on {numbers['always']:.1f} %, never on {numbers['never']:.1f} %, an oracle on "
-                f"{numbers['oracle']:.1f} %; adaptive less the better of always and never: {_points(gain)}."
+                f"retrieving on {numbers['always']:.1f} %, never on {numbers['never']:.1f} %, and an oracle on "
+                f"{numbers['oracle']:.1f} %. Adaptive less the better of always and never is {_points(gain)}."
             )
         claim = f"With {words}, retrieving below a popularity threshold beats both always and never retrieving."
         found.append(Finding(f"adaptive-{method}", claim, measured, gain, 1))
@@ -100,36 +105,36 @@ def _adaptive(inputs: Inputs, search: str) -> list[Finding]:
 
 
 def _bits(inputs: Inputs, top_k: int) -> list[Finding]:
-    """Of the main language model on the Pile."""
-    figures = inputs.metrics.get("language_modelling", {}).get(inputs.main_corpus, {}).get(inputs.main, {})
+    """Whether REPLUG and LSR lower bits per byte of the main corpus."""
+    figures = inputs.scored(inputs.main_corpus).get(inputs.main, {})
+    if not figures:
+        return []
     replug, random = (interval(figures.get(f"gain_{name}_k{top_k}")) for name in ("dense", "random"))
-    lsr = interval(figures.get(f"lsr_gain_k{top_k}"))
-    apart = interval(figures.get(f"gain_over_random_dense_k{top_k}"))
+    against_random = interval(figures.get(f"gain_over_random_dense_k{top_k}"))
     control = {1: "so that part of the gain is the ensemble's own", 0: "which is no clear gain", -1: "which is a loss"}
-    return [
+    found = [
         Finding(
             "replug",
             "REPLUG lowers the language model's bits per byte.",
-            f"{top_k} documents of the dense retriever save {_percent(replug)} of them.",
+            f"On {label(inputs.main_corpus)}, {top_k} documents of the dense retriever save {_percent(replug)}.",
             replug,
             1,
         ),
         Finding(
             "random",
-            "What lowers them is what the documents say: random ones, ensembled the same way, do worse.",
-            f"{top_k} random documents save {_percent(random)}, {control[random.sign]}; retrieved documents save "
-            f"{_percent(apart)} against random ones.",
-            apart,
-            1,
-        ),
-        Finding(
-            "lsr",
-            "LSR lowers bits per byte further than the untuned retriever.",
-            f"LSR's {top_k} documents save {_percent(lsr)} against the untuned retriever's.",
-            lsr,
+            "It is what documents say that lowers bits per byte: random documents in the same ensemble do worse.",
+            f"{top_k} random documents save {_percent(random)}, {control[random.sign]}. Retrieved documents save "
+            f"{_percent(against_random)} against random ones.",
+            against_random,
             1,
         ),
     ]
+    if inputs.parts.tuned:
+        lsr = interval(figures.get(f"lsr_gain_k{top_k}"))
+        claim = "LSR lowers bits per byte further than the untuned retriever."
+        measured = f"LSR's {top_k} documents save {_percent(lsr)} against the untuned retriever's."
+        found.append(Finding("lsr", claim, measured, lsr, 1))
+    return found
 
 
 def _recall(inputs: Inputs) -> list[Finding]:
@@ -138,44 +143,35 @@ def _recall(inputs: Inputs) -> list[Finding]:
             "recall",
             "LSR finds an answer more often, on questions about subjects it was not trained on.",
             "The share of top passages that hold an answer changes by "
-            f"{_points(row['recall_gain'])}{_over(row['questions'], 'question')}.",
+            f"{_points(row['recall_gain'])}{_over(row['questions'], inputs)}.",
             row["recall_gain"],
             1,
         )
-        for row in inputs.rows("comparisons", dataset="popqa", method="lsr", against="dense")
+        for row in inputs.rows("comparisons", dataset=inputs.main_questions, method="lsr", against="dense")
     ]
 
 
-def _tasks(tasks: dict) -> list[Finding]:
-    found = []
-    for task in catalogue.names("benchmark"):
-        if task in tasks:
-            gain = interval(tasks[task]["replug"]["gain"])
-            lsr = interval(tasks[task]["replug_lsr"]["gain"])
-            found.append(
-                Finding(
-                    task,
-                    f"REPLUG raises accuracy on {label(task)}.",
-                    f"Against closed-book: {_points(gain)}, with LSR {_points(lsr)}"
-                    f"{_over(tasks[task]['replug']['questions'], 'question')}.",
-                    gain,
-                    1,
-                )
-            )
+def _benchmarks(inputs: Inputs) -> list[Finding]:
+    metrics, found = inputs.metrics.get("tasks", {}), []
+    for name in inputs.parts.benchmarks:
+        if "replug" in metrics.get(name, {}):
+            replug, lsr = metrics[name]["replug"], metrics[name].get("replug_lsr")
+            gain = interval(replug["gain"])
+            with_lsr = f", with LSR {_points(interval(lsr['gain']))}" if lsr else ""
+            measured = f"Against closed-book: {_points(gain)}{with_lsr} ({replug['questions']:,} questions)."
+            found.append(Finding(name, f"REPLUG raises accuracy on {label(name)}.", measured, gain, 1))
     return found
 
 
 def _points(change: Interval) -> str:
-    return (
-        f"{show(change.times(100), signed=True, digits=1)} points"
-        if math.isfinite(change.value)
-        else "an unknown amount"
-    )
+    if not math.isfinite(change.value):
+        return "an unknown amount"
+    return f"{show(change.times(100), signed=True, digits=1)} points"
 
 
 def _percent(change: Interval) -> str:
     return f"{show(change, digits=1)} %" if math.isfinite(change.value) else "an unknown amount"
 
 
-def _over(n: int, what: str) -> str:
-    return f" ({n:,} {what}{'' if n == 1 else 's'})"
+def _over(n: int, inputs: Inputs) -> str:
+    return f" ({n:,} question{'' if n == 1 else 's'} of {label(inputs.main_questions)})"

@@ -1,4 +1,4 @@
-"""Everything the report is made from, read once: tables under data/ and the metrics that the stages left."""
+"""Everything that the report shows, read once: tables and metrics under data/."""
 
 from __future__ import annotations
 
@@ -12,32 +12,33 @@ import pyarrow.parquet as pq
 
 from pipelines import params
 from pipelines.errors import LongtailError
-from pipelines.evaluation import tables
+from pipelines.evaluation import stage_metrics, tables
+from pipelines.intervals import Interval, interval
 
 
 @dataclass(frozen=True)
 class Inputs:
     data: Path
     manifest: list[dict]  # data/raw/manifest.json
-    metrics: dict[str, dict]  # name of the file under data/metrics -> its content
+    metrics: dict[str, dict]  # as stage_metrics.read returns them
     documents: dict[str, int]  # corpus -> documents
-    questions: list[dict]  # a row per data set: counts
+    questions: list[dict]  # a row for each answered question set: counts
     popularity: dict[str, np.ndarray]  # question set -> known popularities, (n,) int64; only sets with some
-    links: list[tuple[str, str, int]]  # EntityQuestions: relation, link, questions
-    rejects: list[dict]  # a row per (stage's folder, reason): rows
+    links: dict[str, list[tuple[str, str, int]]]  # question set with linked subjects -> (relation, link, questions)
+    rejects: list[dict]  # a row for each (stage's folder, reason): rows
     models: list[str]  # language models of this run, the main one first
     parts: params.Parts  # what the run is made of
-    thresholds: list[dict]  # the rows of adaptive/popularity/thresholds.parquet
+    thresholds: list[dict]  # rows of adaptive/popularity/thresholds.parquet
     tables: dict[str, list[dict]]  # name -> rows of analyses/<name>.parquet
 
     @property
     def sizes(self) -> dict[str, int | None]:
-        """Of every language model that answered, those imported last: its parameters, None where not known."""
+        """Language model -> parameters, None where not known; the imported models come last."""
         return {row["lm"]: row["parameters"] for row in self.tables["models"]}
 
     @property
     def families(self) -> dict[str, str | None]:
-        """Likewise its architecture, as gpt2."""
+        """Language model -> architecture, such as gpt2, None where not known."""
         return {row["lm"]: row["family"] for row in self.tables["models"]}
 
     @property
@@ -47,58 +48,74 @@ class Inputs:
 
     @property
     def main(self) -> str:
-        """The main language model; where none runs, the first one whose answers were imported; else no name."""
+        """The main language model, else the first imported one, else ""."""
         return next(iter([*self.models, *self.sizes]), "")
 
     @property
     def main_corpus(self) -> str:
-        """The corpus that language models are mainly scored on: the first of parts.scored; else no name."""
+        """The corpus that language models are mainly scored on: the first of parts.scored, else ""."""
         return next(iter(self.parts.scored), "")
 
+    @property
+    def main_questions(self) -> str:
+        """The question set that the findings are about: the first of parts.answered, else ""."""
+        return next(iter(self.parts.answered), "")
+
+    def scored(self, corpus: str) -> dict[str, dict]:
+        """Language model -> figures on a scored corpus, the main model first; only models with figures."""
+        figures = self.metrics.get("language_modelling", {}).get(corpus, {})
+        return {lm: figures[lm] for lm in self.models if "bpb_none" in figures.get(lm, {})}
+
     def rows(self, name: str, lm: str | None = None, **key) -> list[dict]:
-        """Rows of a table of answers: those of `lm`, the main language model where none is named, and of `key`."""
+        """Rows of a table with this language model (default: the main one) and these values."""
         wanted = {"lm": lm or self.main} | key
         return [row for row in self.tables[name] if all(row[column] == value for column, value in wanted.items())]
 
     def methods(self, dataset: str, lm: str | None = None) -> list[str]:
-        """By which methods a language model answered a question set, closed-book first."""
+        """The methods by which a language model answered a question set, closed-book first."""
         return [row["method"] for row in self.rows("accuracy", lm, dataset=dataset)]
 
 
 def read(data: Path, models: list[str], parts: params.Parts) -> Inputs:
-    """Read data/ of a run with these language models and parts; raises LongtailError naming a file that is missing."""
+    """Read data/ of a run with these language models and parts. Raises LongtailError naming a file that is missing."""
     for name in tables.TABLES:
         _file(data / f"analyses/{name}.parquet")
+    files = {name: _file(data / "questions" / name / f"{name}.parquet") for name in parts.answered}
+    thresholds = data / "adaptive/popularity/thresholds.parquet"
     return Inputs(
         data=data,
         manifest=json.loads(_file(data / "raw/manifest.json").read_text(encoding="utf-8")),
-        metrics=tables.metrics(data),
+        metrics=stage_metrics.read(data),
         documents={
             name: pq.read_metadata(_file(data / f"corpus/{name}/docs.parquet")).num_rows for name in parts.corpora
         },
-        questions=[_questions(data / "questions" / name / f"{name}.parquet", name) for name in parts.answered],
+        questions=[_questions(path, name) for name, path in files.items()],
         popularity=_popularity(data, parts),
-        links=_links(data) if "entityquestions" in parts.answered else [],
+        links={name: _links(path) for name, path in files.items() if "link" in pq.read_schema(path).names},
         rejects=_rejects(data),
         models=models,
         parts=parts,
-        thresholds=_thresholds(data) if parts.answered else [],
+        thresholds=pq.read_table(_file(thresholds)).to_pylist() if parts.rules else [],
         tables={name: tables.read(data / "analyses", name) for name in tables.TABLES},
     )
 
 
+def bounded(row: dict, name: str) -> Interval:
+    """A column of a table, with <name>_low and <name>_high; NOTHING where it is null."""
+    return interval({"value": row[name]} | {end: row[f"{name}_{end}"] for end in ("low", "high")})
+
+
 def _questions(path: Path, name: str) -> dict:
     counts = duckdb.execute(
-        """SELECT count(*), count(DISTINCT relation), count(*) FILTER (split = 'test'), count(*) FILTER (split =
-        'train'),
-                  count(s_pop) FROM read_parquet(?)""",
+        """SELECT count(*), count(DISTINCT relation), count(*) FILTER (split = 'test'),
+                  count(*) FILTER (split = 'train'), count(s_pop) FROM read_parquet(?)""",
         [str(path)],
     ).fetchone()
     return dict(zip(("dataset", "questions", "relations", "test", "train", "popularity"), (name, *counts), strict=True))
 
 
 def _popularity(data: Path, parts: params.Parts) -> dict[str, np.ndarray]:
-    """The known popularities of the questions' subjects; of Natural Questions, those of the least viewed entities."""
+    """The known popularities of what each question set asks about, sorted."""
     known = {}
     for name in parts.question_sets:
         path, column = tables.popularity_of(data, name)
@@ -107,21 +124,16 @@ def _popularity(data: Path, parts: params.Parts) -> dict[str, np.ndarray]:
     return {name: views for name, views in known.items() if len(views)}
 
 
-def _thresholds(data: Path) -> list[dict]:
-    return pq.read_table(_file(data / "adaptive/popularity/thresholds.parquet")).to_pylist()
-
-
-def _links(data: Path) -> list[tuple[str, str, int]]:
+def _links(path: Path) -> list[tuple[str, str, int]]:
     query = "SELECT relation, link, count(*) FROM read_parquet(?) GROUP BY ALL ORDER BY relation, link"
-    path = data / "questions/entityquestions/entityquestions.parquet"
-    return duckdb.execute(query, [str(_file(path))]).fetchall()
+    return duckdb.execute(query, [str(path)]).fetchall()
 
 
 def _rejects(data: Path) -> list[dict]:
-    """Rejected rows by the stage's folder and the reason, over every rejects.parquet below data/."""
+    """Rejected rows by the stage's folder and the reason, of every rejects.parquet below data/."""
     rows = []
     for path in sorted({*data.glob("*/rejects.parquet"), *data.glob("*/*/rejects.parquet")}):
-        found = duckdb.execute(
+        counts = duckdb.execute(
             """SELECT reason, count(*), min(file), arg_min(row, (file, row)) FROM read_parquet(?)
                GROUP BY reason ORDER BY reason""",
             [str(path)],
@@ -129,12 +141,12 @@ def _rejects(data: Path) -> list[dict]:
         folder = path.parent.relative_to(data).as_posix()
         rows += [
             {"folder": folder, "reason": reason, "rows": n, "first": f"{file}, row {row}"}
-            for reason, n, file, row in found
+            for reason, n, file, row in counts
         ]
     return rows
 
 
 def _file(path: Path) -> Path:
     if not path.is_file():
-        raise LongtailError(f"{path}: no such file, expected the output of an earlier stage; run `dvc repro`")
+        raise LongtailError(f"{path}: no such file, expected the output of an earlier stage; run `longtail run`")
     return path

@@ -1,4 +1,4 @@
-"""The report's section on how popular the questions' entities are, and how EntityQuestions' were found (PopQA, 3.3)."""
+"""The report's section on how popular the questions' subjects are, and how subjects were linked (PopQA, 3.3)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 
+from pipelines import catalogue
 from pipelines.report import figures
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Section, Table, label, named, percent, show
@@ -26,71 +27,74 @@ def popularity(inputs: Inputs) -> Section:
     lacking = " or ".join(label(name) for name in inputs.parts.question_sets if name not in inputs.popularity)
     missing = f"No entity of {lacking} has a known popularity here." if lacking else ""
     blocks = _distribution(inputs) if inputs.popularity else []
-    return Section("popularity", "How popular the entities are", blocks + _linking(inputs), missing)
+    for dataset, links in inputs.links.items():
+        blocks += _linking(dataset, links, inputs.metrics.get(dataset, {}))
+    return Section("popularity", "How popular the questions' subjects are", blocks, missing)
 
 
 def _distribution(inputs: Inputs) -> list:
-    quantiles = {name: np.quantile(own, (0.1, 0.5, 0.9)) for name, own in inputs.popularity.items()}
-    said = "; ".join(f"{label(name)}: median {show(float(own[1]))}" for name, own in quantiles.items())
+    quantiles = {name: np.quantile(views, (0.1, 0.5, 0.9)) for name, views in inputs.popularity.items()}
+    medians = "; ".join(f"{label(name)}: median {show(float(median))}" for name, (_, median, _) in quantiles.items())
+    without_subject = [label(name) for name in inputs.popularity if not catalogue.DATASETS[name].answered]
+    least_viewed = f" A question of {' or '.join(without_subject)} counts as its least viewed entity."
     blocks = [
         figures.histogram(
             "popularity",
             inputs.popularity,
             x="monthly page views of the entity's article (0 drawn as 1)",
-            caption="Popularity of the questions' subjects, all splits; of Natural Questions that of the least viewed "
-            "entity in a question.",
-            alt=f"Histograms of popularity on a log scale. Monthly page views: {said}.",
+            caption=f"Popularity of the questions' subjects, all splits.{least_viewed if without_subject else ''}",
+            alt=f"Histograms of popularity on a log scale. Monthly page views: {medians}.",
         ),
         Table(
             "popularity",
-            "Monthly page views: median, and the bounds of the least and the most viewed tenth.",
+            "Monthly page views: the median, and the bounds of the least and of the most viewed tenth.",
             ["questions of", "popularity known", "10 %", "median", "90 %"],
-            [[label(name), len(own), *map(float, quantiles[name])] for name, own in inputs.popularity.items()],
+            [[label(name), len(views), *map(float, quantiles[name])] for name, views in inputs.popularity.items()],
         ),
     ]
-    if "nq" in inputs.popularity:
-        found, asked = (inputs.metrics["nq"][name] for name in ("with_entity", "questions"))
-        blocks.append(
-            f"Natural Questions' entities are found by name, in {found:,} of {asked:,} questions "
-            f"({percent(found / asked)}). Names that are everyday words, such as “Friends”, and single words without a "
-            "capital are left out."
-        )
+    for name in inputs.popularity:
+        metrics = inputs.metrics.get(name, {})
+        if "with_entity" in metrics:
+            with_entity, questions = metrics["with_entity"], metrics["questions"]
+            blocks.append(
+                f"Entities of {label(name)} are found by name, in {with_entity:,} of {questions:,} questions "
+                f"({percent(with_entity / questions)}). Names that are everyday words, such as “Friends”, and single "
+                "words without a capital are left out."
+            )
     return blocks
 
 
-def _linking(inputs: Inputs) -> list:
-    relations = sorted({relation for relation, _, _ in inputs.links}, key=lambda relation: int(relation[1:]))
-    if not relations:
+def _linking(dataset: str, links: list[tuple[str, str, int]], metrics: dict) -> list:
+    """What became of subjects that a question set names in words only; `links` are (relation, link, questions)."""
+    if not links:
         return []
-    counts = {
-        relation: Counter({link: n for own, link, n in inputs.links if own == relation}) for relation in relations
-    }
-    everything = sum(counts.values(), Counter())
-    agreeing = inputs.metrics["entityquestions"]
+    relations = sorted({relation for relation, _, _ in links}, key=lambda relation: int(relation[1:]))
+    counts = {r: Counter({link: n for relation, link, n in links if relation == r}) for r in relations}
+    total = sum(counts.values(), Counter())
     checked = [
-        f"{percent(agreeing[key])} of those linked by {link}"
+        f"{percent(metrics[key])} of those linked by {link}"
         for link in LINKED
-        if (key := f"{link}.answer_agrees") in agreeing
+        if (key := f"{link}.answer_agrees") in metrics
     ]
     return [
-        "EntityQuestions names its subjects in words only. A candidate is an entity of the subject's name with a "
-        f"statement of the question's relation; {percent(_share(everything, *LINKED), 1)} of {everything.total():,} "
-        "questions have exactly one (the paper: 82 %), and "
-        f"{percent(_share(everything, 'not_found'), 1)} name nothing that was read. "
+        f"{label(dataset)} names its subjects in words only. A candidate is an entity that has the subject's name and "
+        f"a statement of the question's relation. {percent(_share(total, *LINKED), 1)} of {total.total():,} questions "
+        "have exactly one candidate (the PopQA paper: 82 %); "
+        f"{percent(_share(total, 'not_found'), 1)} name nothing that was read. "
         + (f"The question's answers name an object of that statement for {' and '.join(checked)}." if checked else ""),
         Table(
-            "linking",
-            "EntityQuestions: questions by what became of the subject's name. Labels are tried before aliases. "
-            "Ambiguous: several candidates. Another type: no entity of that name has such a statement. No article: "
-            "none of them has a Wikipedia article, and so no popularity.",
+            f"linking-{dataset}",
+            f"{label(dataset)}: questions by what became of the subject's name. Labels are tried before aliases. "
+            "Ambiguous: several candidates. Another type: no entity of that name has such a statement. No article: no "
+            "candidate has a Wikipedia article, so its popularity is not known.",
             ["relation", "questions", "linked, %", *HEADS.values()],
             [
-                [name, own.total(), round(100 * _share(own, *LINKED), 1), *(own[link] for link in HEADS)]
-                for name, own in [("all", everything), *((named(relation), own) for relation, own in counts.items())]
+                [name, count.total(), round(100 * _share(count, *LINKED), 1), *(count[link] for link in HEADS)]
+                for name, count in [("all", total), *((named(relation), count) for relation, count in counts.items())]
             ],
         ),
     ]
 
 
-def _share(links: Counter[str], *of: str) -> float:
-    return sum(links[link] for link in of) / links.total()
+def _share(links: Counter[str], *kinds: str) -> float:
+    return sum(links[kind] for kind in kinds) / links.total()

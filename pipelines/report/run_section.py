@@ -1,57 +1,126 @@
-"""The report's section on what was run: sources, sizes, settings, rejected rows."""
+"""The report's section on what was run: settings, sources, corpora, questions and rejected rows."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from pipelines.report import corpus_section
+import duckdb
+
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Section, Table, label
 
+READ = {  # metrics of the stage `chunk` -> column
+    "rows": "read",
+    "skipped_redirect": "redirects",
+    "skipped_other_namespace": "other namespaces",
+    "skipped_no_weight": "subsets without weight",
+    "rejected": "rejected",
+    "duplicates": "exact duplicates",
+}
+KEPT = {"source_documents": "source documents", "documents": "documents", "tokens": "tokens", "bytes": "bytes of text"}
+QUERIES = {
+    "near_duplicate_sources": "sources removed as near-duplicates",
+    "duplicate_queries": "exact duplicates removed",
+    "queries_train": "train",
+    "queries_validation": "validation",
+    "queries_test": "test",
+}
+
 
 def what_was_run(inputs: Inputs, settings: list[tuple[str, object]]) -> Section:
-    """Sources, sizes, settings and rejected rows."""
-    files = Counter(row["dataset"] for row in inputs.manifest)
-    sources = [
+    """Settings, source files, corpora, question sets and rejected rows."""
+    blocks: list = [
+        Table(
+            "settings",
+            "Settings that the figures depend on. All of them are in params.yaml.",
+            ["setting", "value"],
+            settings,
+        ),
+        _sources(inputs.manifest),
+        *(_corpora(inputs) if inputs.documents else []),
+    ]
+    if inputs.questions:
+        blocks.append(
+            Table(
+                "questions",
+                "Questions. Those with split train are set apart for training the retriever and never evaluated.",
+                ["data set", "questions", "relations", "test", "train", "popularity known"],
+                [
+                    [label(row["dataset"])]
+                    + [row[key] for key in ("questions", "relations", "test", "train", "popularity")]
+                    for row in inputs.questions
+                ],
+            )
+        )
+    return Section("run", "What was run", blocks + _rejected(inputs.rejects))
+
+
+def _sources(manifest: list[dict]) -> Table:
+    files = Counter(row["dataset"] for row in manifest)
+    rows = [
         [
             name,
             files[name],
-            sum(row["bytes"] for row in inputs.manifest if row["dataset"] == name),
-            ", ".join(sorted({str(row["licence"]) for row in inputs.manifest if row["dataset"] == name})),
+            sum(row["bytes"] for row in manifest if row["dataset"] == name),
+            ", ".join(sorted({str(row["licence"]) for row in manifest if row["dataset"] == name})),
         ]
         for name in sorted(files)
     ]
-    questions = [
-        [label(row["dataset"]), *(row[key] for key in ("questions", "relations", "test", "train", "popularity"))]
-        for row in inputs.questions
+    return Table("sources", "Source files.", ["data set", "files", "bytes", "licence"], rows)
+
+
+def _corpora(inputs: Inputs) -> list[Table]:
+    """Documents, language-modelling queries and subsets of each corpus (REPLUG, section 5)."""
+    subsets = [
+        [label(corpus), *row]
+        for corpus in inputs.documents
+        for row in duckdb.execute(
+            """SELECT source, count(DISTINCT source_document), count(*) FROM read_parquet(?)
+               GROUP BY source ORDER BY source""",
+            [str(inputs.data / f"corpus/{corpus}/docs.parquet")],
+        ).fetchall()
     ]
-    rejected = [[row["folder"], row["reason"], row["rows"], row["first"]] for row in inputs.rejects]
-    total = sum(row["rows"] for row in inputs.rejects)
-    return Section(
-        "run",
-        "What was run",
-        [
-            Table(
-                "settings",
-                "Settings that the figures depend on (all of them are in params.yaml).",
-                ["setting", "value"],
-                settings,
-            ),
-            Table("sources", "Source files.", ["data set", "files", "bytes", "licence"], sources),
-            *corpus_section.tables(inputs),
-            Table(
-                "questions",
-                "Questions. Those with split train are set apart for the retriever and never evaluated.",
-                ["data set", "questions", "relations", "test", "train", "popularity known"],
-                questions,
-            ),
-            f"{total:,} input rows were rejected, each kept with its file, row and reason in a rejects.parquet."
-            if total
-            else "No input row was rejected.",
-            *(
-                [Table("rejects", "Rejected rows by reason.", ["where", "reason", "rows", "first"], rejected)]
-                if total
-                else []
-            ),
-        ],
-    )
+    made = [
+        _of_corpora(
+            inputs,
+            "documents",
+            "Documents to retrieve from, cut from source documents. Rows, pages or articles that were read but are not "
+            "counted in a later column became queries, or were not drawn for a corpus of limited size.",
+            READ | KEPT,
+        )
+    ]
+    if any(inputs.metrics.get(f"corpus_{corpus}", {}).get(key) for corpus in inputs.documents for key in QUERIES):
+        made.append(
+            _of_corpora(
+                inputs,
+                "queries",
+                "Language-modelling queries. They come from source documents that the corpus does not contain. "
+                "Near-duplicates are source documents of queries that resemble one in the corpus, or one of a split "
+                "that models are judged on. If a corpus has test files of its own (corpus.*.query_files), each token "
+                "of them after a document's first context is in exactly one query.",
+                QUERIES,
+            )
+        )
+    if len(subsets) > len(inputs.documents):
+        head = ["corpus", "subset", "source documents", "documents"]
+        made.append(Table("subsets", "Documents by the subset that they are from.", head, subsets))
+    return made
+
+
+def _of_corpora(inputs: Inputs, name: str, caption: str, columns: dict[str, str]) -> Table:
+    """A row for each corpus, and those of the `columns` that any corpus has metrics for."""
+    metrics = {corpus: inputs.metrics.get(f"corpus_{corpus}", {}) for corpus in inputs.documents}
+    shown = [key for key in columns if any(key in counts for counts in metrics.values())]
+    rows = [[label(corpus), *(int(counts.get(key, 0)) for key in shown)] for corpus, counts in metrics.items()]
+    return Table(name, caption, ["corpus", *(columns[key] for key in shown)], rows)
+
+
+def _rejected(rejects: list[dict]) -> list[str | Table]:
+    total = sum(row["rows"] for row in rejects)
+    if not total:
+        return ["No input row was rejected."]
+    rows = [[row["folder"], row["reason"], row["rows"], row["first"]] for row in rejects]
+    return [
+        f"{total:,} input rows were rejected. Each is kept with its file, row and reason in a rejects.parquet.",
+        Table("rejects", "Rejected rows by reason.", ["where", "reason", "rows", "first"], rows),
+    ]

@@ -1,4 +1,4 @@
-"""The report's section on MMLU, Natural Questions and TriviaQA (REPLUG, section 6)."""
+"""The report's section on benchmarks: accuracy by method, and by category (REPLUG, section 6)."""
 
 from __future__ import annotations
 
@@ -10,54 +10,54 @@ METHODS = ("closed_book", "replug", "replug_lsr")
 
 
 def tasks(inputs: Inputs) -> Section:
-    """MMLU, Natural Questions and TriviaQA, and MMLU by category."""
-    found = {
-        name: own
-        for name, own in inputs.metrics.get("tasks", {}).items()
-        if isinstance(own, dict) and "closed_book" in own
+    """Accuracy on each benchmark, and by category on those that have categories."""
+    metrics, title = inputs.metrics.get("tasks", {}), "Benchmarks"
+    solved = {
+        name: {method: metrics[name][method] for method in METHODS if method in metrics[name]}
+        for name in inputs.parts.benchmarks
+        if "closed_book" in metrics.get(name, {})
     }
-    lacking = [label(name) for name in inputs.parts.benchmarks if name not in found]
-    missing = f"This profile has no questions of {' or '.join(lacking)}." if lacking else ""
-    if not found:
-        return Section("tasks", "Tasks", missing=missing)
-    rows = [
-        [
-            label(task),
-            label(method),
-            own[method]["questions"],
-            Percent(interval(own[method]["accuracy"])),
-            Percent(interval(own[method].get("gain")), signed=True),
-        ]
-        for task, own in found.items()
-        for method in METHODS
-    ]
+    if not solved:
+        return Section("tasks", title)
+    lacking = [label(name) for name in inputs.parts.benchmarks if name not in solved]
     blocks = [
-        "MMLU is answered by the likeliest of four letters (chance: 25 %), the others by generation and a vote over "
-        "documents, counted right on an exact match after normalisation.",
+        "A multiple-choice question is answered by the likeliest of its letters, so that chance is right on 25 % of "
+        "four. Other questions are answered by generation, and right if the answer equals a gold answer after "
+        "normalisation.",
         Table(
             "tasks",
-            "Accuracy in per cent (Wilson's intervals) and the change against closed-book in points (bootstrap over "
+            "Accuracy in per cent (Wilson's intervals), and the change against closed-book in points (bootstrap over "
             "questions).",
             ["task", "method", "questions", "accuracy", "change"],
-            rows,
+            [
+                [
+                    *(label(name), label(method), figures["questions"]),
+                    Percent(interval(figures["accuracy"])),
+                    Percent(interval(figures.get("gain")), signed=True),
+                ]
+                for name, by_method in solved.items()
+                for method, figures in by_method.items()
+            ],
         ),
     ]
-    if "mmlu" in found:
-        categories = list(found["mmlu"]["closed_book"]["categories"])
+    for name, by_method in solved.items():
+        if "categories" not in by_method["closed_book"]:
+            continue
+        categories = list(by_method["closed_book"]["categories"])
         blocks.append(
             Table(
-                "mmlu",
-                "MMLU by category, in per cent; the last column is the mean over the categories, as in the paper.",
+                name,
+                f"{label(name)} by category, in per cent. The last column is the mean over the categories, as in the "
+                "paper.",
                 ["method", *categories, "mean"],
                 [
                     [
                         label(method),
-                        *(Percent(interval(own["categories"][category])) for category in categories),
-                        100 * own["mean_of_categories"],
+                        *(Percent(interval(figures["categories"][category])) for category in categories),
+                        100 * figures["mean_of_categories"],
                     ]
-                    for method in METHODS
-                    for own in [found["mmlu"][method]]
+                    for method, figures in by_method.items()
                 ],
             )
         )
-    return Section("tasks", "Tasks", blocks, missing)
+    return Section("tasks", title, blocks, f"There were no questions of {' or '.join(lacking)}." if lacking else "")

@@ -1,7 +1,8 @@
-"""Stage report: the results as one self-contained page, its figures as SVG, its tables as CSV, its findings as JSON."""
+"""Stage `report`: the results as one self-contained page, with its figures as SVG, tables as CSV, findings as JSON."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -10,106 +11,129 @@ from pipelines import shards, stage
 
 if TYPE_CHECKING:
     from pipelines.report.inputs import Inputs
+    from pipelines.report.page import Section
 
 OUT = Path("data/report")
 FOOTER = (
-    "Made by Longtail from the tables under data/. The figures lie beside this page as SVG files, the tables under "
-    "tables/ as CSV, the findings in findings.json."
+    "Made by Longtail from the tables under data/. Beside this page lie the figures as SVG files (figures/), the "
+    "tables as CSV files (tables/) and the findings (findings.json)."
 )
 SECTIONS = ("profile", "seed", "lms", "popularity", "answer", "replug", "thresholds", "report", "parts", "lm_text")
 
 
 def write_report(data: Path, out: Path, params: SimpleNamespace) -> stage.Metrics:
     """Write index.html, figures/*.svg, tables/*.csv and findings.json below `out`; return each finding's figure."""
-    from pipelines.report import (
-        accuracy_section,
-        adaptive_section,
-        attribution_page,
-        compared_section,
-        costs_section,
-        effect_section,
-        findings,
-        inputs,
-        lm_section,
-        page,
-        popularity_section,
-        provenance_section,
-        retrieval_section,
-        run_section,
-        tasks_section,
-        training_section,
-    )
+    from pipelines.report import attribution_page, page
+    from pipelines.report.findings import findings
+    from pipelines.report.inputs import read
 
-    read = inputs.read(data, params.lms, params.parts)
-    found = findings.findings(read, params.thresholds.search, params.replug.top_k)
-    shown = [
-        run_section.what_was_run(read, _settings(params)),
-        popularity_section.popularity(read),
-        accuracy_section.accuracy(read),
-        *([accuracy_section.halves(read)] if read.rows("halves") else []),
-        effect_section.retrieval_effect(read),
-        retrieval_section.retrievers(read, params.replug.top_k),
-        adaptive_section.adaptive(read, params.thresholds.search),
-        costs_section.costs(read),
-        compared_section.language_models(read),
-        lm_section.language_modelling(read, params.replug.top_k),
-        attribution_page.rarity(read),
-        training_section.training(read),
-        tasks_section.tasks(read),
-        provenance_section.provenance(data, read.manifest, vars(params)),
-    ]
-    shown = [section for section in shown if section.blocks]  # of what this run has nothing for, nothing is said
-    blocks = [block for section in shown for block in section.blocks]
+    inputs = read(data, params.lms, params.parts)
+    found = findings(inputs, params.thresholds.search, params.replug.top_k)
+    sections = _sections(inputs, params)
     with shards.atomic(out) as folder:
         for name in ("figures", "tables"):
             (folder / name).mkdir(parents=True)
-        for block in blocks:
+        for block in (block for section in sections for block in section.blocks):
             if isinstance(block, page.Figure):
                 for figure in (block, *block.choices.values()):
                     (folder / f"figures/{figure.name}.svg").write_text(page.standalone(figure), encoding="utf-8")
             elif isinstance(block, page.Table):
                 (folder / f"tables/{block.name}.csv").write_text(page.to_csv(block), encoding="utf-8")
-        if any(section.id == "attribution" for section in shown):
-            attribution_page.write(data, read.main_corpus, read.main, folder / attribution_page.NAME)
+        if any(section.id == "attribution" for section in sections):
+            attribution_page.write(data, inputs.main_corpus, inputs.main, folder / attribution_page.NAME)
         shards.write_json(folder / "findings.json", [page.as_json(finding) for finding in found])
-        html = page.render(f"Longtail report: {params.profile}", _intro(read), found, shown, FOOTER)
+        html = page.render(f"Longtail report: {params.profile}", _intro(inputs), found, sections, FOOTER)
         (folder / "index.html").write_text(html, encoding="utf-8")
     return {finding.id: finding.figure.value for finding in found if finding.verdict != "not measured"}
 
 
-def _settings(params: SimpleNamespace) -> list[tuple[str, object]]:
-    return [
-        ("profile", params.profile),
-        ("seed", str(params.seed)),
-        ("language models, the main one first", ", ".join(params.lms)),
-        ("month of the page views", params.popularity.month),
-        ("demonstrations in a question's prompt", params.answer.n_shots),
-        ("documents in the ensemble (k)", params.replug.top_k),
-        ("temperature of lambda", params.replug.temperature),
-        ("mixture", params.replug.mixture),
-        ("threshold search in use", params.thresholds.search),
-        ("splits of the thresholds' evaluation", params.thresholds.splits),
-        ("bootstrap resamples", params.report.bootstrap),
+def _sections(inputs: Inputs, params: SimpleNamespace) -> list[Section]:
+    """The sections that this run has something to show for, without empty tables."""
+    from pipelines.report import (
+        accuracy_section,
+        adaptive_section,
+        attribution_page,
+        costs_section,
+        effect_section,
+        lm_section,
+        models_section,
+        page,
+        popularity_section,
+        provenance_section,
+        retrievers_section,
+        run_section,
+        tasks_section,
+    )
+
+    top_k, search = params.replug.top_k, params.thresholds.search
+    sections = [
+        run_section.what_was_run(inputs, _settings(inputs, params)),
+        popularity_section.popularity(inputs),
+        accuracy_section.accuracy(inputs),
+        accuracy_section.halves(inputs),
+        effect_section.retrieval_effect(inputs),
+        retrievers_section.retrievers(inputs, top_k),
+        adaptive_section.adaptive(inputs, search),
+        costs_section.costs(inputs),
+        models_section.language_models(inputs),
+        lm_section.language_modelling(inputs, top_k),
+        attribution_page.rarity(inputs),
+        retrievers_section.training(inputs),
+        tasks_section.tasks(inputs),
+        provenance_section.provenance(inputs.data, inputs.manifest, vars(params)),
     ]
+    full = [[block for block in s.blocks if not isinstance(block, page.Table) or block.rows] for s in sections]
+    with_blocks = (replace(section, blocks=blocks) for section, blocks in zip(sections, full, strict=True))
+    return [section for section in with_blocks if any(not isinstance(block, str) for block in section.blocks)]
 
 
-def _intro(read: Inputs) -> str:
+def _settings(inputs: Inputs, params: SimpleNamespace) -> list[tuple[str, object]]:
+    """(setting, value) of those that this run's figures depend on."""
+    parts, own_models = inputs.parts, bool(params.lms)
+    answers, ensembles = own_models and bool(parts.answered), own_models and bool(parts.corpora)
+    settings = [
+        (True, "profile", params.profile),
+        (True, "seed", str(params.seed)),
+        (own_models, "language models, the main one first", ", ".join(params.lms)),
+        (bool(parts.knowledge), "month of the page views", params.popularity.month),
+        (answers, "demonstrations in a question's prompt", params.answer.n_shots),
+        (ensembles, "documents in the ensemble (k)", params.replug.top_k),
+        (ensembles, "temperature of lambda", params.replug.temperature),
+        (ensembles, "mixture", params.replug.mixture),
+        (bool(parts.rules), "threshold search in use", params.thresholds.search),
+        (bool(parts.rules), "splits of the thresholds' evaluation", params.thresholds.splits),
+        (True, "bootstrap resamples", params.report.bootstrap),
+    ]
+    return [(name, value) for applies, name, value in settings if applies]
+
+
+def _intro(inputs: Inputs) -> str:
+    """What this run did, in a sentence, and whose figures the page shows."""
     from pipelines.report.page import label
 
-    sizes = [f"{n:,} {label(name)}" for name, n in read.documents.items()]
-    searched = f"searched {', '.join(sizes[:-1])}{' and ' * (len(sizes) > 1)}{sizes[-1]} documents, " if sizes else ""
-    asked = {dataset: read.rows("accuracy", dataset=dataset) for dataset in read.asked}
-    questions = sum(rows[0]["questions"] for rows in asked.values())
-    methods = list(dict.fromkeys(label(row["method"]) for rows in asked.values() for row in rows))
-    ways = f", each answered {len(methods)} ways ({', '.join(methods)})" if methods else ""
-    rejected = sum(row["rows"] for row in read.rejects)
-    several = len(read.models) > 1
-    main = f" Where none is named, figures are of {read.main}, the main language model." if several else ""
+    did = []
+    if inputs.documents:
+        did.append(f"searched {_and([f'{n:,} {label(name)}' for name, n in inputs.documents.items()])} documents")
+    asked = {dataset: inputs.rows("accuracy", dataset=dataset) for dataset in inputs.asked}
+    if asked:
+        questions = sum(rows[0]["questions"] for rows in asked.values())
+        methods = list(dict.fromkeys(label(row["method"]) for rows in asked.values() for row in rows))
+        several = f"{len(methods)} ways ({', '.join(methods)})" if len(methods) > 1 else f"by one method ({methods[0]})"
+        did.append(f"asked {questions:,} questions, each answered {several}")
+    for corpus in inputs.parts.scored:
+        if queries := inputs.scored(corpus).get(inputs.main, {}).get("queries"):
+            did.append(f"scored {queries:,} texts of {label(corpus)}")
+    rejected = sum(row["rows"] for row in inputs.rejects)
+    did.append(f"rejected {rejected:,} input row{'' if rejected == 1 else 's'}")
+    main = f" Figures are of {inputs.main}, the main language model, unless they name another."
     return (
-        "When does retrieving a passage help a language model answer, and when does it mislead? This run "
-        f"{searched}asked {questions:,} questions{ways}, and rejected {rejected:,} "
-        f"input row{'' if rejected == 1 else 's'}.{main}"
+        "When does retrieved text help a language model, and when does it mislead the model? "
+        f"This run {_and(did)}.{main if len(inputs.sizes) > 1 else ''}"
     )
+
+
+def _and(parts: list[str]) -> str:
+    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
 
 
 def main() -> None:

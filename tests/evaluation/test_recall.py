@@ -9,14 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import small_results
 import tiny_models
 import yaml
 
 from pipelines import params_file
 from pipelines.errors import LongtailError
 from pipelines.evaluation import recall
-from pipelines.report.retrieval_section import retrieval as section
+from pipelines.report import retrievers_section
 
 QUESTIONS, CORPUS = recall.RAW / "retrieval", recall.CORPORA / "wikipedia/docs.parquet"
 OUT, METRICS = recall.OUT / "retrieval", recall.METRICS / "retrieval.json"
@@ -123,23 +122,17 @@ def test_the_rank_of_the_first_gold_passage():
 
 
 def test_the_reports_section_states_the_figures(made):
-    shown = section(SimpleNamespace(metrics={"retrieval": made[1]}, parts=small_results.PARTS))
-    table, figure = shown.blocks
+    table, figure = retrievers_section.recall("retrieval", made[1], "Wikipedia")
     assert [row[:4] for row in table.rows] == [
         [name, retriever, 3, 2] for name in ("all", "PopQA") for retriever in ("BM25", "dense", "LSR")
     ]
     assert table.rows[0][4].of.value == 1.0
     assert "the 5 passages that came with the 3 questions and 29 documents" in table.caption
     assert "BM25 100, 100, 100; dense" in figure.alt
-    assert not shown.missing
 
 
-def test_the_reports_section_says_when_there_is_nothing():
-    shown = section(SimpleNamespace(metrics={}, parts=small_results.PARTS))
-    assert (shown.blocks, shown.missing) == (
-        [],
-        "There were no questions with passages.",
-    )
+def test_the_reports_section_has_nothing_without_questions():
+    assert retrievers_section.recall("retrieval", {"sets": {}}, "Wikipedia") == []
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from pipelines.evaluation import accuracy, retrieval_effects
 
 N = 20
 NUMBER = np.arange(N)
+ALL_RIGHT = np.ones(10, bool)
 
 
 @pytest.fixture
@@ -126,3 +127,43 @@ def test_halves_are_the_worlds_own(answers):
     assert 0 < drawn.sum() < N
     assert (asked["questions"], never["questions"]) == (drawn.sum(), (~drawn).sum())
     assert asked["substring"].value == pytest.approx((NUMBER >= 10)[drawn].mean())
+
+
+@pytest.fixture
+def priced(tmp_path) -> accuracy.Answers:
+    """Ten questions of two relations, popularity 1 to 9 and unknown; GenRead asks twice and costs ten times as much."""
+    relations = ["P1"] * 5 + ["P2"] * 5
+    answer_tables.write_questions(tmp_path / "questions.parquet", [*range(1, 10), None], relations)
+    files: dict[str, Path] = {m: tmp_path / f"{m}.parquet" for m in ("closed_book", "genread", "dense")}
+    spent = {"prompt_tokens": [8] * 10, "new_tokens": [2] * 10, "lm_calls": [1] * 10, "cost": [0.1] * 10}
+    answer_tables.write_answers(files["closed_book"], ALL_RIGHT, **spent)
+    more = {"prompt_tokens": [80] * 10, "new_tokens": [20] * 10, "lm_calls": [2] * 10, "cost": [1.0] * 10}
+    answer_tables.write_answers(files["genread"], ALL_RIGHT, **more)
+    answer_tables.write_answers(files["dense"], ALL_RIGHT)
+    return accuracy.read(tmp_path / "questions.parquet", files)
+
+
+def test_costs_are_means_of_a_question_and_unknown_where_not_said(priced):
+    closed, genread, dense = retrieval_effects.costs(priced)
+    assert [genread[name] for name in ("calls", "prompt_tokens", "new_tokens")] == [2.0, 80.0, 20.0]
+    assert (closed["cost_per_1000"], genread["cost_per_1000"]) == (pytest.approx(100), 1000)
+    assert math.isnan(dense["calls"])
+
+
+def test_what_thresholds_save(priced):
+    """P1 retrieves below 3 (2 of 5), P2 always (4, its fifth has no popularity): 6 of 9 retrieve."""
+    genread, dense = retrieval_effects.savings(
+        priced, {"lsr": {}, "dense": {"P1": 3.0}, "genread": {"P1": 3.0, "P2": None}}, 0, 100
+    )
+    assert (genread["questions"], genread["retrieved"]) == (9, pytest.approx(6 / 9))
+    assert genread["tokens_saved"].value == pytest.approx(100 * (1 - (6 * 100 + 3 * 10) / 900))
+    assert genread["calls_saved"].value == pytest.approx(100 * (1 - (6 * 2 + 3) / 18))
+    assert genread["cost_saved"].value == pytest.approx(30.0)
+    assert genread["tokens_saved"].low <= genread["tokens_saved"].value <= genread["tokens_saved"].high
+    assert (dense["questions"], dense["retrieved"]) == (5, 0.4)
+    assert math.isnan(dense["tokens_saved"].value)
+
+
+def test_a_threshold_of_zero_never_retrieves(priced):
+    (row,) = retrieval_effects.savings(priced, {"genread": {"P1": 0.0, "P2": 0.0}}, 0, 10)
+    assert (row["retrieved"], row["cost_saved"].value) == (0.0, pytest.approx(90.0))

@@ -62,7 +62,7 @@ class Page(HTMLParser):
 
 def test_the_page_says_who_reads_how_many_texts_of_each_kind(project):
     said = re.search(r"Texts of the test set as tiny reads them: ([^.]*)\.", project.html)[1]
-    assert sum(map(int, re.findall(r"\d+", said))) == len(attribution_page.chosen(DATA, "pile")) > 0
+    assert sum(map(int, re.findall(r"\d+", said))) == len(attribution_page.chosen(DATA, "pile", "lsr")) > 0
 
 
 def test_texts_are_those_helped_most_the_median_and_those_helped_least(tmp_path):
@@ -70,16 +70,15 @@ def test_texts_are_those_helped_most_the_median_and_those_helped_least(tmp_path)
     rows = [{"retriever": "lsr", "query_id": f"q{i:02}", "nats_none": 50.0, "nats": 40.0 + i} for i in range(20)]
     rows += [{"retriever": "dense", "query_id": "other", "nats_none": 50.0, "nats": 0.0}]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "attribution/pile/texts.parquet")
-    chosen = attribution_page.chosen(tmp_path, "pile")
+    chosen = attribution_page.chosen(tmp_path, "pile", "lsr")
     assert [query for query, _ in chosen] == ["q00", "q01", "q02", "q08", "q09", "q10", "q17", "q18", "q19"]
     assert [why.split()[-1] for _, why in chosen] == ["most"] * 3 + ["middle"] * 3 + ["least"] * 3
 
 
 def test_the_page_holds_every_token_with_its_numbers(project):
     shown = Page(project.html)
-    texts = {
-        t["query_id"]: t for t in pq.read_table("data/attribution/pile/texts.parquet").to_pylist() if t["retriever"] == "lsr"
-    }
+    rows = pq.read_table("data/attribution/pile/texts.parquet").to_pylist()
+    texts = {row["query_id"]: row for row in rows if row["retriever"] == "lsr"}
     order = sorted(texts, key=lambda q: texts[q]["nats"] - texts[q]["nats_none"])
     assert ["".join(tokens) for tokens in shown.tokens[:-1]] == [scored_texts.CONTINUATIONS[q] for q in order]
     rows = [r for r in pq.read_table("data/attribution/pile/tokens.parquet").to_pylist() if r["retriever"] == "lsr"]
@@ -151,4 +150,4 @@ def test_the_section_shows_each_retriever_and_links_to_the_page(project):
     assert table.head[3:-1] == ["saved, dense", "saved, LSR"]
     html = page.render("Report", "", [], [section], "")
     assert '<a href="attribution.html">' in html
-    assert attribution_page.rarity(SimpleNamespace(metrics={}, main_corpus="pile")).missing
+    assert not attribution_page.rarity(SimpleNamespace(metrics={}, main_corpus="pile")).blocks

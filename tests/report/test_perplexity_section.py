@@ -1,14 +1,14 @@
-"""WikiText's perplexity is drawn by size within a family of language models, as REPLUG's Figure 6 is."""
+"""Perplexity is drawn by size within a family of language models, as in REPLUG's Figure 5."""
 
 import small_results
 
-from pipelines.report import wikitext_section
+from pipelines.report import perplexity_section
 from pipelines.report.page import Figure
 
 
 def drawn(families, sizes):
     by_lm = {lm: small_results.language_modelling(1.0) for lm in families}
-    blocks = wikitext_section.perplexity(by_lm, sizes, families, 10)
+    blocks = perplexity_section.perplexity("wikitext", by_lm, sizes, families, 10)
     return {one.name: one for one in blocks if isinstance(one, Figure) and "by-size" in one.name}
 
 
@@ -19,8 +19,8 @@ def test_each_family_has_a_figure_of_its_own_with_the_smaller_ones_first():
     for family, order in (("gpt2", ("small", "xl")), ("opt", ("opt-125m", "opt-1b"))):
         figure = found[f"wikitext-perplexity-by-size-{family}"]
         assert f"{family} family" in figure.caption
-        said = [part.split()[0] for part in figure.alt.rpartition(": ")[2].split("; ")]
-        assert said == list(order)
+        in_words = [part.split()[0] for part in figure.alt.rpartition(": ")[2].split("; ")]
+        assert in_words == list(order)
 
 
 def test_one_family_is_not_named_and_one_size_is_no_curve():

@@ -11,28 +11,28 @@ from pipelines.report.page import Figure, Percent, Section, Table, label, percen
 
 def language_models(inputs: Inputs) -> Section:
     """Every language model by method; closed-book accuracy by popularity and model; correlation by model."""
-    title = "Language models compared"
     blocks: list = []
     for dataset in inputs.parts.answered:
         rows = [row for row in inputs.tables["accuracy"] if row["dataset"] == dataset]
         lms = [lm for lm in inputs.sizes if any(row["lm"] == lm for row in rows)]
         if len(lms) > 1:
             blocks += [*_by_method(dataset, lms, rows, inputs), *_by_popularity(dataset, lms, inputs)]
-    missing = "" if blocks else "Only one language model answered questions in this run."
-    return Section("models", title, blocks, missing)
+    return Section("models", "Language models compared", blocks)
 
 
 def _by_method(dataset: str, lms: list[str], rows: list[dict], inputs: Inputs) -> list[Figure | Table]:
-    of = {(row["lm"], row["method"]): row for row in rows}
-    methods = list(dict.fromkeys(row["method"] for row in rows))
-    drawn = {m: [of[lm, m]["substring"].times(100) for lm in lms] for m in methods if all((lm, m) in of for lm in lms)}
-    said = "; ".join(
-        f"{lm} " + ", ".join(f"{label(m)} {own[i].value:.0f} %" for m, own in drawn.items()) for i, lm in enumerate(lms)
+    cells = {(row["lm"], row["method"]): row for row in rows}
+    common = [m for m in dict.fromkeys(row["method"] for row in rows) if all((lm, m) in cells for lm in lms)]
+    accuracies = {method: [cells[lm, method]["substring"].times(100) for lm in lms] for method in common}
+    in_words = "; ".join(
+        f"{lm} " + ", ".join(f"{label(method)} {accuracy[i].value:.0f} %" for method, accuracy in accuracies.items())
+        for i, lm in enumerate(lms)
     )
     table = Table(
         f"models-{dataset}",
-        f"{label(dataset)}: accuracy in per cent by language model, smaller ones first where sizes are known, and its "
-        "correlation (substring) with log popularity. Each on the questions that it was asked.",
+        f"{label(dataset)}: accuracy in per cent by language model, and its correlation (substring) with log "
+        "popularity. Smaller models come first; those of unknown size come last. Each was asked its own number of "
+        "questions.",
         ["language model", "parameters", "answered", "questions", "substring", "word", "correlation"],
         [
             [
@@ -44,50 +44,50 @@ def _by_method(dataset: str, lms: list[str], rows: list[dict], inputs: Inputs) -
                 Percent(row["word"]),
                 row["correlation"],
             ]
-            for row in sorted(rows, key=lambda row: by_size(inputs, row["lm"]))
+            for row in sorted(rows, key=lambda row: _by_size(inputs, row["lm"]))
         ],
     )
-    if not drawn:
+    if not accuracies:
         return [table]
     figure = figures.bars(
         f"models-{dataset}",
         lms,
-        drawn,
+        accuracies,
         y="accuracy, %",
-        caption=f"{label(dataset)}: accuracy by language model, with the methods that all of them have.",
-        alt=f"Bar chart of {label(dataset)} accuracy by language model: {said}.",
+        caption=f"{label(dataset)}: accuracy by language model, by the methods that all of them have.",
+        alt=f"Bar chart of {label(dataset)} accuracy by language model: {in_words}.",
     )
     return [figure, table]
 
 
-def by_size(inputs: Inputs, lm: str) -> tuple:
-    """Sort key: language models by their parameters, those of unknown size last, in the order of the run."""
+def _by_size(inputs: Inputs, lm: str) -> tuple:
+    """A sort key: by parameters, models of unknown size last in the order of the run."""
     size = inputs.sizes[lm]
     return (math.inf if size is None else size, list(inputs.sizes).index(lm))
 
 
 def _by_popularity(dataset: str, lms: list[str], inputs: Inputs) -> list[Figure | Table]:
-    found = {lm: inputs.rows("accuracy_by_popularity", lm, dataset=dataset, method="closed_book") for lm in lms}
-    found = {lm: rows for lm, rows in found.items() if rows}
-    if len(found) < 2:
+    by_lm = {lm: inputs.rows("accuracy_by_popularity", lm, dataset=dataset, method="closed_book") for lm in lms}
+    by_lm = {lm: rows for lm, rows in by_lm.items() if rows}
+    if len(by_lm) < 2:
         return []
-    said = "; ".join(
+    in_words = "; ".join(
         f"{lm} from {percent(rows[0]['substring'].value)} to {percent(rows[-1]['substring'].value)}"
-        for lm, rows in found.items()
+        for lm, rows in by_lm.items()
     )
     return [
         figures.lines(
             f"models-by-popularity-{dataset}",
             {
                 lm: ([max(row["popularity"], 1) for row in rows], [row["substring"].times(100) for row in rows])
-                for lm, rows in found.items()
+                for lm, rows in by_lm.items()
             },
             x="median monthly page views of the subject, by decile",
             y="closed-book accuracy, %",
             log_x=True,
-            caption=f"{label(dataset)}: closed-book accuracy by popularity and language model; bands are Wilson's 95 % "
+            caption=f"{label(dataset)}: closed-book accuracy by popularity and language model. Bands are Wilson's 95 % "
             "intervals.",
-            alt=f"Line chart of closed-book accuracy by decile of popularity, least to most popular: {said}.",
+            alt=f"Line chart of closed-book accuracy by decile of popularity, least to most popular: {in_words}.",
         ),
         Table(
             f"models-by-popularity-{dataset}",
@@ -103,7 +103,7 @@ def _by_popularity(dataset: str, lms: list[str], inputs: Inputs) -> list[Figure 
                     Percent(row["substring"]),
                     Percent(row["word"]),
                 ]
-                for lm, rows in found.items()
+                for lm, rows in by_lm.items()
                 for row in rows
             ],
         ),

@@ -1,0 +1,137 @@
+"""The report's sections on the retrievers: each by every measure, and how LSR learned (REPLUG, sections 4 and 6)."""
+
+from __future__ import annotations
+
+import math
+
+from pipelines import catalogue
+from pipelines.evaluation.recall import AT
+from pipelines.intervals import interval
+from pipelines.report import figures
+from pipelines.report.inputs import Inputs
+from pipelines.report.page import Figure, Percent, Section, Table, label
+
+MEASURES = {  # column of the table `retrievers` -> head
+    "bits_per_byte": "bits per byte",
+    "saved": "saved, %",
+    **{
+        f"{name}_{column}": f"{label(name)}, {words}"
+        for name in catalogue.names("answered")
+        for column, words in (("recall_at_1", "recall@1"), ("word", "accuracy"))
+    },
+    "real_recall_at_1": "real questions, recall@1",
+    "real_recall_at_10": "real questions, recall@10",
+}
+BITS = ("bits_per_byte", "saved")  # the other measures are shares
+
+
+def retrievers(inputs: Inputs, top_k: int) -> Section:
+    """Every retriever by each measure of this run, and recall@k on questions that come with passages."""
+    rows = inputs.tables["retrievers"]
+    measured = [name for name in MEASURES if any(math.isfinite(row[name].value) for row in rows)]
+    blocks: list = []
+    if measured:
+        bits = f"bits per byte of {label(inputs.main_corpus)} with {top_k} documents, and what that saves against none"
+        words = [bits] if "bits_per_byte" in measured else []
+        words.append("recall@1 and accuracy with the top passage (whole words), in per cent")
+        words += ["recall of gold passages on real questions"] if "real_recall_at_1" in measured else []
+        blocks.append(
+            Table(
+                "retrievers",
+                f"The retrievers by each measure, with {inputs.main} as language model: {'; '.join(words)}. To compare "
+                "another encoder, such as DPR or BERT, name it in retriever.path and run again.",
+                ["retriever", *(MEASURES[name] for name in measured)],
+                [
+                    [label(row["retriever"]), *(row[name] if name in BITS else Percent(row[name]) for name in measured)]
+                    for row in rows
+                ],
+            )
+        )
+    for name in inputs.parts.passages:
+        blocks += recall(name, inputs.metrics.get(name, {}), label(inputs.parts.datastore))
+    return Section("recall", "The retrievers compared", blocks)
+
+
+def recall(name: str, metrics: dict, datastore: str) -> list[Table | Figure]:
+    """Recall@k on a set of questions that come with passages, by data set and retriever."""
+    sets = metrics.get("sets", {})
+    if not sets:
+        return []
+    retrievers = [retriever for retriever in ("bm25", "dense", "lsr") if retriever in sets["all"]]
+    shares = {r: [interval(sets["all"][r][f"recall_at_{k}"]).times(100) for k in AT] for r in retrievers}
+    in_words = "; ".join(f"{label(r)} {', '.join(f'{share.value:.0f}' for share in row)}" for r, row in shares.items())
+    return [
+        Table(
+            f"{name}-recall",
+            "Recall@k in per cent, with Wilson's intervals: the share of answerable questions that have a gold passage "
+            f"among the first k. Searched are the {metrics['passages']:,} passages that came with the "
+            f"{metrics['questions']:,} questions and {metrics['distractors']:,} documents of {datastore}. A question's "
+            "gold passages are its own passages that hold an answer as whole words; with any, it is answerable.",
+            ["questions of", "retriever", "questions", "answerable", *(f"recall@{k}" for k in AT)],
+            [
+                ["all" if dataset == "all" else label(dataset), label(retriever)]
+                + [figures_of_set["questions"], figures_of_set["answerable"]]
+                + [Percent(interval(figures_of_set[retriever][f"recall_at_{k}"])) for k in AT]
+                for dataset, figures_of_set in sets.items()
+                for retriever in retrievers
+            ],
+        ),
+        figures.bars(
+            f"{name}-recall",
+            [f"recall@{k}" for k in AT],
+            shares,
+            y="answerable questions, %",
+            caption="Recall of a gold passage among the first k, over all questions.",
+            alt=f"Bar chart of recall at {', '.join(map(str, AT))} in per cent: {in_words}.",
+        ),
+    ]
+
+
+def training(inputs: Inputs) -> Section:
+    """LSR's training curves: divergence, entropies of both distributions, validation."""
+    metrics, title = inputs.metrics.get("lsr", {}) if inputs.parts.tuned else {}, "How LSR learned"
+    curve, validation = metrics.get("curve", []), metrics.get("validation", [])
+    if not curve:
+        return Section("training", title)
+    judged = sorted({key for row in validation for key in row} - {"step"})
+    recalls, bits = ([key for key in judged if key.startswith(start)] for start in ("recall", "bpb"))
+    panels = [
+        _panel("divergence", curve, {"kl": "KL"}),
+        _panel("entropy, 1 = uniform", curve, {"entropy_lm": "Q, language model", "entropy_retriever": "P, retriever"}),
+        *([_panel("validation: recall", validation, {key: _words(key) for key in recalls})] if recalls else []),
+        *([_panel("validation: bits per byte", validation, {key: _words(key) for key in bits})] if bits else []),
+    ]
+    first, last = curve[0], curve[-1]
+    return Section(
+        "training",
+        title,
+        [
+            "The retriever learns to give each document the probability (P) that follows from the frozen language "
+            "model's likelihood (Q). If Q is uniform, there is nothing to learn. Validation is on queries that "
+            "training never sees.",
+            figures.curves(
+                "lsr-training",
+                panels,
+                x="step",
+                caption="LSR's training by step, and its validation each time the corpora were embedded again.",
+                alt=f"Line charts of LSR's training: the divergence goes from {first['kl']:.3f} to {last['kl']:.3f}, "
+                f"the entropy of Q from {first['entropy_lm']:.3f} to {last['entropy_lm']:.3f}. The table below has the "
+                "validation.",
+            ),
+            Table(
+                "lsr-validation",
+                "LSR's validation.",
+                ["step", *map(_words, judged)],
+                [[row["step"], *(row.get(key) for key in judged)] for row in validation],
+            ),
+        ],
+    )
+
+
+def _panel(title: str, rows: list[dict], names: dict[str, str]) -> tuple:
+    series = {words: [math.nan if row.get(key) is None else row[key] for row in rows] for key, words in names.items()}
+    return title, [row["step"] for row in rows], series
+
+
+def _words(key: str) -> str:
+    return key.replace("recall_at_", "recall@").replace("bpb_k", "bits per byte, k = ").replace("_", " ")
