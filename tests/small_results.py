@@ -1,5 +1,6 @@
-"""Small tables in every place that the report reads."""
+"""Small tables in every place that the analyses and the report read, for runs of several kinds."""
 
+import copy
 import math
 from pathlib import Path
 from types import SimpleNamespace
@@ -54,12 +55,27 @@ SETTINGS = SimpleNamespace(
 )
 
 
+def settings(lms: list[str], **parts) -> SimpleNamespace:
+    """Those of a run with these language models and no other parts than these."""
+    nothing = {name: [] for name in params.Parts.model_fields} | {"datastore": None}
+    chosen = copy.copy(SETTINGS)
+    chosen.lms, chosen.parts, chosen.fetch = lms, params.Parts(**nothing | parts), SimpleNamespace(source="files")
+    return chosen
+
+
+_CORPUS = {"tokenizers": ["documents"], "encoders": ["dense"]}
+_POPQA = {"question_sets": ["popqa"], "answered": ["popqa"], "rules": ["popularity"]}
+WIKIPEDIA_AND_POPQA = settings(["tiny"], corpora=["wikipedia"], datastore="wikipedia", **_CORPUS, **_POPQA)
+PILE = settings(["tiny"], corpora=["pile"], scored=["pile"], **_CORPUS)
+IMPORTED = settings([], **_POPQA)
+
+
 def write(path: Path, table: pa.Table) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, path)
 
 
-def language_modelling(effect: float, bits: float = 1.0) -> dict:
+def language_modelling(effect: float, bits: float = 1.0, tuned: bool = True) -> dict:
     """Figures of a corpus and a language model, as the stage `evaluate_lm` has them."""
 
     def figure(value: float, width: float = 0.02) -> dict:
@@ -68,7 +84,7 @@ def language_modelling(effect: float, bits: float = 1.0) -> dict:
     def gain(saving: float) -> dict:
         return figure(100 * effect * saving, 1.0)
 
-    savings = {"random": 0.0, "bm25": 0.05, "dense": 0.1, "lsr": 0.14}
+    savings = {"random": 0.0, "bm25": 0.05, "dense": 0.1} | ({"lsr": 0.14} if tuned else {})
     found = {
         "queries": 60,
         "bpb_none": figure(bits),
@@ -81,37 +97,90 @@ def language_modelling(effect: float, bits: float = 1.0) -> dict:
             found[f"gain_{name}_k{k}"] = gain(saving)
             found[f"gain_over_random_{name}_k{k}"] = gain(saving)
             found[f"word_perplexity_{name}_k{k}"] = figure(90 * (1 - effect * saving))
-    found["lsr_gain_k10"] = gain(0.04)
+    if tuned:
+        found["lsr_gain_k10"] = gain(0.04)
     both = {"bpb": figure(bits), "gain": gain(0.1)}
     found["subsets"] = {
-        one: {"queries": n, "source_documents": n // 4} | dict.fromkeys(("none", *savings), both)
-        for one, n in (("CC", 20), ("Hub", 40))
+        subset: {"queries": n, "source_documents": n // 4} | dict.fromkeys(("none", *savings), both)
+        for subset, n in (("CC", 20), ("Hub", 40))
     }
     found["datastore"] = {"queries": 30} | {share: both for share in ("0", "0.01", "0.1", "1")}
     return found
 
 
-def write_data(data: Path, effect: float = 1.0, popularity_known: bool = True) -> dict:
-    """Small tables in every place that the report reads; `effect` scales every claim of the papers, 0 is none at
-    all.
+def write_data(
+    data: Path, effect: float = 1.0, popularity_known: bool = True, chosen: SimpleNamespace = SETTINGS
+) -> dict[str, np.ndarray]:
+    """The tables and metrics of a run with these settings, analysed; returns which answers are right, by method.
+
+    `effect` scales every claim of the papers; 0 is no effect at all.
     """
+    parts, metrics = chosen.parts, {}
+    right = _right(effect)
+    if parts.question_sets:
+        _write_questions(data, parts.question_sets, popularity_known)
+    if parts.answered:
+        _write_answers(data, right, chosen)
+    if parts.rules:
+        metrics["adaptive"] = _write_thresholds(data, chosen if popularity_known else settings([]))
+    if "nq" in parts.question_sets:
+        metrics |= {"entityquestions": {}, "nq": {"questions": 12, "with_entity": 3 if popularity_known else 0}}
+    for corpus in parts.scored:
+        half = {"pile": 0.5}.get(corpus, 1.0)  # of the second language model's bits
+        metrics[f"language_modelling_{corpus}"] = {
+            lm: language_modelling(effect, half if i else 1.0, bool(parts.tuned)) for i, lm in enumerate(chosen.lms)
+        }
+    if parts.tuned:
+        curve = [{"step": s, "kl": 1 / (s + 1), "entropy_lm": 0.9, "entropy_retriever": 0.95} for s in range(20)]
+        validation = [{"step": 0, "recall_at_1": 0.5}, {"step": 20, "recall_at_1": 0.7}]
+        metrics["lsr"] = {"curve": curve, "validation": validation}
+    if "nq" in parts.benchmarks:
+        solved = {"accuracy": {"value": 2 / 3, "low": 0.54, "high": 0.77}, "questions": 60}
+        gain = {"gain": {"value": 0.0, "low": 0.0, "high": 0.0}}
+        metrics["tasks_nq"] = {"closed_book": solved, "replug": solved | gain, "replug_lsr": solved | gain}
+    metrics |= _write_corpora(data, parts.corpora)
+    for name, content in metrics.items():
+        shards.write_json(data / f"metrics/{name}.json", content)
+    if chosen.lms:
+        shards.write_json(data / "models/lm/tiny/config.json", {})
+    bad = [{"file": "dump.json", "row": 7, "reason": "no label", "detail": ""}]
+    if parts.knowledge:
+        write(data / "knowledge/triples/rejects.parquet", pa.Table.from_pylist(bad, REJECTS))
+    entry = {"path": "c4/a.gz", "dataset": "c4", "source": "x", "licence": "ODC-BY", "bytes": 12, "sha256": ""}
+    shards.write_json(data / "raw/manifest.json", [entry])
+    analyse.analyse(data, data / "analyses", data / "metrics/analyses.json", chosen)
+    return right
+
+
+def _draws() -> tuple[np.random.Generator, np.ndarray, np.ndarray, np.ndarray]:
+    """The generator after them: popularity, namesakes and relations of the questions."""
     rng = np.random.default_rng(1)
-    ids = np.array([f"q{i:04d}" for i in range(QUESTIONS)])
     popularity = np.sort(10 ** rng.normal(3.3, 0.8, QUESTIONS)).astype(np.int64) + 1
-    rank = np.arange(QUESTIONS) / QUESTIONS
     namesake = rng.random(QUESTIONS) < 0.3
     relations = np.array([f"P{n}" for n in (19, 22, 36, 57)])[rng.integers(0, 4, QUESTIONS)]
+    return rng, popularity, namesake, relations
+
+
+def _right(effect: float) -> dict[str, np.ndarray]:
+    rng, _, namesake, _ = _draws()
+    rank, same = np.arange(QUESTIONS) / QUESTIONS, np.full(QUESTIONS, 0.4)
     chance = {
         "closed_book": 0.4 + effect * 0.8 * (rank - 0.5),
-        "bm25": np.full(QUESTIONS, 0.4) + effect * np.where(namesake, -0.25, 0.15),
-        "dense": np.full(QUESTIONS, 0.4) + effect * np.where(namesake, -0.3, 0.25),
-        "lsr": np.full(QUESTIONS, 0.4) + effect * np.where(namesake, 0.0, 0.4),
+        "bm25": same + effect * np.where(namesake, -0.25, 0.15),
+        "dense": same + effect * np.where(namesake, -0.3, 0.25),
+        "lsr": same + effect * np.where(namesake, 0.0, 0.4),
         "genread": 0.4 + effect * 0.5 * (rank - 0.5),
-        "replug": np.full(QUESTIONS, 0.4) + effect * np.where(namesake, -0.2, 0.2),
-        "replug_lsr": np.full(QUESTIONS, 0.4) + effect * np.where(namesake, 0.0, 0.3),
+        "replug": same + effect * np.where(namesake, -0.2, 0.2),
+        "replug_lsr": same + effect * np.where(namesake, 0.0, 0.3),
     }
+    return {method: rng.random(QUESTIONS) < chance[method] for method in METHODS}
+
+
+def _write_questions(data: Path, names: list[str], popularity_known: bool) -> None:
+    """PopQA's questions; EntityQuestions without any; of Natural Questions the popularity alone."""
+    _, popularity, _, relations = _draws()
     questions = {
-        "question_id": ids,
+        "question_id": _ids(),
         "relation": relations,
         "subj": [f"Name {i}" for i in range(QUESTIONS)],
         "s_uri": [f"http://www.wikidata.org/entity/Q{i}" for i in range(QUESTIONS)],
@@ -121,70 +190,79 @@ def write_data(data: Path, effect: float = 1.0, popularity_known: bool = True) -
         "split": ["test"] * QUESTIONS,
     }
     write(data / "questions/popqa/popqa.parquet", pa.table(questions))
-    empty = pa.table(questions | {"link": [""] * QUESTIONS}).slice(0, 0)
-    write(data / "questions/entityquestions/entityquestions.parquet", empty)
-    views = pa.array([40_000, 50_000, 60_000] if popularity_known else [], pa.int64())
-    write(data / "questions/nq/popularity.parquet", pa.table({"popularity": views}))
-    right = {method: rng.random(QUESTIONS) < chance[method] for method in METHODS}
-    for method, own in right.items():
-        answers = {name: pa.nulls(QUESTIONS, kind) for name, kind in zip(SCHEMA.names, SCHEMA.types, strict=True)}
-        answers |= {"question_id": ids, "correct": own, "correct_word": own & (np.arange(QUESTIONS) % 50 > 0)}
-        answers |= {"prediction": ["<b>x</b>"] * QUESTIONS, "lm_calls": [1] * QUESTIONS, "new_tokens": [3] * QUESTIONS}
-        answers |= {"prompt_tokens": [12 if method == "closed_book" else 74] * QUESTIONS, "cost": [0.0] * QUESTIONS}
+    if "entityquestions" in names:
+        empty = pa.table(questions | {"link": [""] * QUESTIONS}).slice(0, 0)
+        write(data / "questions/entityquestions/entityquestions.parquet", empty)
+    if "nq" in names:
+        views = pa.array([40_000, 50_000, 60_000] if popularity_known else [], pa.int64())
+        write(data / "questions/nq/popularity.parquet", pa.table({"popularity": views}))
+
+
+def _write_answers(data: Path, right: dict[str, np.ndarray], chosen: SimpleNamespace) -> None:
+    """Answers by the first language model, if the run has one; imported ones by "davinci", unless it is the only one."""
+    _, _, namesake, _ = _draws()
+    n, tuned = QUESTIONS, bool(chosen.parts.tuned)
+    bare = {field.name: pa.nulls(n, field.type) for field in SCHEMA} | {"question_id": _ids()}
+    for method in METHODS if tuned else [method for method in METHODS if "lsr" not in method]:
+        answers = bare | {"correct": right[method], "correct_word": right[method] & (np.arange(n) % 50 > 0)}
+        answers |= {"prediction": ["<b>x</b>"] * n, "lm_calls": [1] * n, "new_tokens": [3] * n, "cost": [0.0] * n}
+        answers |= {"prompt_tokens": [12 if method == "closed_book" else 74] * n}
         if method not in ("closed_book", "genread"):
-            answers |= {"doc_title": ["A (film)"] * QUESTIONS, "doc_has_answer": own}
+            answers |= {"doc_title": ["A (film)"] * n, "doc_has_answer": right[method]}
             answers |= {"doc_is_subject": ~namesake, "doc_is_namesake": namesake}
-        write(data / f"predictions/popqa/tiny/{method}.parquet", pa.table(answers).cast(SCHEMA))
-        write(data / f"predictions/entityquestions/tiny/{method}.parquet", SCHEMA.empty_table())
-        if method in ("closed_book", "dense"):
-            elsewhere = {"question_id": ids, "correct": own | (rank > 0.7)}
-            bare = {name: pa.nulls(QUESTIONS, kind) for name, kind in zip(SCHEMA.names, SCHEMA.types, strict=True)}
-            write(data / f"imported/popqa/davinci/{method}.parquet", pa.table(bare | elsewhere).cast(SCHEMA))
-    shards.write_json(data / "models/lm/tiny/config.json", {})
-    metrics = {"adaptive": {"popqa": {}, "entityquestions": {}}, "lsr": {}}
-    metrics |= {"entityquestions": {}, "nq": {"questions": 12, "with_entity": len(views)}}
-    metrics["adaptive"]["popqa"]["tiny"] = of_lm = {"questions": QUESTIONS, "excluded_without_popularity": 0}
-    key = {"dataset": "popqa", "lm": "tiny"}
+        if chosen.lms:
+            write(data / f"predictions/popqa/{chosen.lms[0]}/{method}.parquet", pa.table(answers).cast(SCHEMA))
+        if "entityquestions" in chosen.parts.answered:
+            write(data / f"predictions/entityquestions/{chosen.lms[0]}/{method}.parquet", SCHEMA.empty_table())
+        if method in ("closed_book", "dense") and len(chosen.lms) != 1:
+            popular = np.arange(n) / n > 0.7
+            imported = bare | {"correct": right[method] | popular}
+            write(data / f"imported/popqa/davinci/{method}.parquet", pa.table(imported).cast(SCHEMA))
+
+
+def _write_thresholds(data: Path, chosen: SimpleNamespace) -> dict:
+    """The outputs of the stage `tune_thresholds` on PopQA; returns its metrics."""
+    folder = data / "predictions/popqa/tiny" if chosen.lms else data / "imported/popqa/davinci"
+    by_method: dict = {"questions": QUESTIONS, "excluded_without_popularity": 0}
     rows, splits, curve, cuts = [], [], [], {}
-    if popularity_known:
-        for method in ("bm25", "dense", "lsr"):
-            files = [data / f"predictions/popqa/tiny/{name}.parquet" for name in ("closed_book", method)]
-            answered = pairs.read_pairs(data / "questions/popqa/popqa.parquet", *files, TUNING.cost)
+    files = {method: folder / f"{method}.parquet" for method in ("bm25", "dense", "lsr") if chosen.parts.rules}
+    for method, file in files.items():
+        if file.is_file():
+            asked = data / "questions/popqa/popqa.parquet"
+            answered = pairs.read_pairs(asked, folder / "closed_book.parquet", file, TUNING.cost)
+            key = {"dataset": "popqa", "lm": folder.name, "method": method}
             found = tune_thresholds.evaluate(answered, TUNING, 0, 50)
-            of_lm[method] = found.figures
-            rows += [key | {"method": method} | row for row in found.relations]
-            curve += [key | {"method": method} | row for row in found.curve]
-            splits += [row | key | {"method": method} for table in found.splits for row in table.to_pylist()]
+            by_method[method] = found.figures
+            rows += [key | row for row in found.relations]
+            curve += [key | row for row in found.curve]
+            splits += [row | key for table in found.splits for row in table.to_pylist()]
             cuts[method] = {r: cut if math.isfinite(cut) else None for r, cut in found.cuts.items()}
-    for name, own, schema in (
+    for name, of_table, schema in (
         ("thresholds", rows, tune_thresholds.THRESHOLDS),
         ("splits", splits, tune_thresholds.SPLITS),
         ("costs", curve, tune_thresholds.COSTS),
     ):
-        write(data / f"adaptive/popularity/{name}.parquet", pa.Table.from_pylist(own, schema))
-    shards.write_json(
-        data / "adaptive/popularity/thresholds.json", {"search": "shrunk", "thresholds": {"popqa": {"tiny": cuts}}}
-    )
-    metrics["language_modelling_pile"] = {"tiny": language_modelling(effect), "big": language_modelling(effect, 0.5)}
-    metrics["language_modelling_wikitext"] = {lm: language_modelling(effect) for lm in SETTINGS.lms}
-    curve = [{"step": s, "kl": 1 / (s + 1), "entropy_lm": 0.9, "entropy_retriever": 0.95} for s in range(20)]
-    metrics["lsr"] = {"curve": curve, "validation": [{"step": 0, "recall_at_1": 0.5}, {"step": 20, "recall_at_1": 0.7}]}
-    solved = {"accuracy": {"value": 2 / 3, "low": 0.54, "high": 0.77}, "questions": 60}
-    gain = {"gain": {"value": 0.0, "low": 0.0, "high": 0.0}}
-    metrics["tasks_nq"] = {"closed_book": solved, "replug": solved | gain, "replug_lsr": solved | gain}
+        write(data / f"adaptive/popularity/{name}.parquet", pa.Table.from_pylist(of_table, schema))
+    in_use = {"search": "shrunk", "thresholds": {"popqa": {folder.name: cuts}}}
+    shards.write_json(data / "adaptive/popularity/thresholds.json", in_use)
+    return {"popqa": {folder.name: by_method}, "entityquestions": {}}
+
+
+def _write_corpora(data: Path, names: list[str]) -> dict:
+    """Documents of each corpus; returns the metrics of the stage `chunk`."""
     read = {"rows": 5_617.0, "rejected": 3.0, "documents": 20.0, "tokens": 2_467.0}
-    metrics["corpus_wikipedia"] = read | {"skipped_redirect": 1_728.0, "skipped_other_namespace": 1_309.0}
-    metrics["corpus_pile"] = read | {"duplicates": 1_041.0, "near_duplicate_sources": 1_377.0, "queries_test": 1_888.0}
-    metrics["corpus_wikitext"] = read | {"rows": 120.0}
-    for name, content in metrics.items():
-        shards.write_json(data / f"metrics/{name}.json", content)
-    for corpus, n in (("wikipedia", 321), ("pile", 123), ("wikitext", 10)):
+    metrics = {
+        "wikipedia": read | {"skipped_redirect": 1_728.0, "skipped_other_namespace": 1_309.0},
+        "pile": read | {"duplicates": 1_041.0, "near_duplicate_sources": 1_377.0, "queries_test": 1_888.0},
+        "wikitext": read | {"rows": 120.0},
+    }
+    for corpus in names:
+        n = {"wikipedia": 321, "pile": 123, "wikitext": 10}[corpus]
         docs = {"id": [str(i) for i in range(n)], "source": [f"Set{i % 5 // 4}" for i in range(n)]}
         docs["source_document"] = [str(i // 10) for i in range(n)]
         write(data / f"corpus/{corpus}/docs.parquet", pa.table(docs))
-    bad = [{"file": "dump.json", "row": 7, "reason": "no label", "detail": ""}]
-    write(data / "knowledge/triples/rejects.parquet", pa.Table.from_pylist(bad, REJECTS))
-    entry = {"path": "c4/a.gz", "dataset": "c4", "source": "x", "licence": "ODC-BY", "bytes": 12, "sha256": ""}
-    shards.write_json(data / "raw/manifest.json", [entry])
-    analyse.analyse(data, data / "analyses", data / "metrics/analyses.json", SETTINGS)
-    return right
+    return {f"corpus_{corpus}": metrics[corpus] for corpus in names}
+
+
+def _ids() -> np.ndarray:
+    return np.array([f"q{i:04d}" for i in range(QUESTIONS)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from pipelines.answering.answer_files import METHODS
 from pipelines.report import figures
 from pipelines.report.inputs import Inputs, bounded
@@ -9,10 +11,7 @@ from pipelines.report.page import Figure, Percent, Section, Table, label
 
 
 def costs(inputs: Inputs) -> Section:
-    """Prompts, tokens and money by method, and what the thresholds in use save."""
-    title = "What answers cost"
-    if not inputs.asked:
-        return Section("costs", title)
+    """Prompts, tokens and money by method, and what the thresholds in use save; only what is known."""
     blocks: list = [
         "How much a language model must read decides how long an answer takes and what it costs. Seconds are not on "
         "this page, because the same inputs must give the same page. MLflow has them: seconds_per_question of the "
@@ -20,6 +19,7 @@ def costs(inputs: Inputs) -> Section:
     ]
     for dataset in inputs.asked:
         rows, saved = (inputs.rows(name, dataset=dataset) for name in ("costs", "savings"))
+        spent = ("calls", "prompt_tokens", "new_tokens", "cost_per_1000")
         blocks.append(
             Table(
                 f"cost-of-answers-{dataset}",
@@ -27,27 +27,27 @@ def costs(inputs: Inputs) -> Section:
                 "1,000 questions (0 if the model runs here).",
                 ["answered", "questions", "prompts", "tokens read", "tokens written", "cost of 1,000 questions"],
                 [
-                    [label(row["method"]), row["questions"]]
-                    + [row[name] for name in ("calls", "prompt_tokens", "new_tokens", "cost_per_1000")]
+                    [label(row["method"]), row["questions"], *(row[name] for name in spent)]
                     for row in rows
+                    if any(row[name] is not None for name in spent)
                 ],
             )
         )
-        if saved:
-            blocks.append(
-                Table(
-                    f"savings-{dataset}",
-                    f"{label(dataset)}: what retrieving only below the thresholds in use saves against always "
-                    "retrieving, in per cent, over the questions of known popularity.",
-                    ["answered", "questions", "retrieves, %", "prompts saved", "tokens saved", "cost saved"],
-                    [
-                        [label(row["method"]), row["questions"], 100 * row["retrieved"]]
-                        + [row[f"{name}_saved"] for name in ("calls", "tokens", "cost")]
-                        for row in saved
-                    ],
-                )
+        savings = ("calls_saved", "tokens_saved", "cost_saved")
+        blocks.append(
+            Table(
+                f"savings-{dataset}",
+                f"{label(dataset)}: what retrieving only below the thresholds in use saves against always retrieving, "
+                "in per cent, over the questions of known popularity.",
+                ["answered", "questions", "retrieves, %", "prompts saved", "tokens saved", "cost saved"],
+                [
+                    [label(row["method"]), row["questions"], 100 * row["retrieved"], *(row[name] for name in savings)]
+                    for row in saved
+                    if any(math.isfinite(row[name].value) for name in savings)
+                ],
             )
-    return Section("costs", title, blocks)
+        )
+    return Section("costs", "What answers cost", blocks)
 
 
 def prices(dataset: str, lm: str, curve: list[dict]) -> list[Figure | Table]:

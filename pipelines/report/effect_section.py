@@ -7,6 +7,7 @@ import math
 from pipelines.answering.answer_files import METHODS
 from pipelines.evaluation.accuracy import HEAD, TAIL
 from pipelines.evaluation.retrieval_effects import EXAMPLES, TAIL_LESS_HEAD
+from pipelines.intervals import Interval
 from pipelines.report import figures
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Percent, Section, Table, label, named, percent
@@ -77,12 +78,13 @@ def _whose_page(dataset: str, rows: list[dict]) -> list:
     changes = {
         method: [gains[method, kind] for kind in kinds]
         for method in dict.fromkeys(method for method, _ in gains)
-        if any(math.isfinite(gains[method, kind].value) for kind in kinds)
+        if any(_known(gains[method, kind]) for kind in kinds)
     }
     if not changes:
         return []
     in_words = "; ".join(
-        f"{label(method)} " + ", ".join(f"{kind} {change.value:+.0f}" for kind, change in zip(kinds, row, strict=True))
+        f"{label(method)} "
+        + ", ".join(f"{kind} {gain.value:+.0f}" for kind, gain in zip(kinds, row, strict=True) if _known(gain))
         for method, row in changes.items()
     )
     return [
@@ -97,18 +99,22 @@ def _whose_page(dataset: str, rows: list[dict]) -> list:
     ]
 
 
+def _known(gain: Interval) -> bool:
+    return math.isfinite(gain.value)
+
+
 def _examples(dataset: str, inputs: Inputs) -> list:
     rows = inputs.rows("examples", dataset=dataset)
     if not rows:
         return []
     columns = {
         "question": "question",
-        "answer": "an answer",
+        "answer": "a gold answer",
         "popularity": "page views",
         "doc_title": "passage from",
-        "doc_has_answer": "it has the answer",
-        "closed_book": "closed-book says",
-        "augmented": "with the passage",
+        "doc_has_answer": "passage has the answer",
+        "closed_book": "closed-book answer",
+        "augmented": "answer with the passage",
     }
     return [
         Table(

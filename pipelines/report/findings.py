@@ -52,7 +52,7 @@ def _retrieval(inputs: Inputs) -> list[Finding]:
     tail, head, namesake, difference = (
         groups[group] for group in ("tail", "head", "namesake's page, head", retrieval_effects.TAIL_LESS_HEAD)
     )
-    return [
+    found = [
         Finding(
             "tail",
             "Retrieval helps in the long tail.",
@@ -69,15 +69,15 @@ def _retrieval(inputs: Inputs) -> list[Finding]:
             difference["gain"],
             1,
         ),
-        Finding(
-            "namesakes",
-            "Retrieval hurts if a namesake's page is retrieved for a popular subject.",
-            "If the dense retriever found another page by the same name, accuracy on the most popular "
-            f"{percent(accuracy.HEAD)} changes by {_points(namesake['gain'])}{_over(namesake['questions'], inputs)}.",
-            namesake["gain"],
-            -1,
-        ),
     ]
+    if namesake["questions"]:
+        measured = (
+            "If the dense retriever found another page by the same name, accuracy on the most popular "
+            f"{percent(accuracy.HEAD)} changes by {_points(namesake['gain'])}{_over(namesake['questions'], inputs)}."
+        )
+        claim = "Retrieval hurts if a namesake's page is retrieved for a popular subject."
+        found.append(Finding("namesakes", claim, measured, namesake["gain"], -1))
+    return found
 
 
 def _adaptive(inputs: Inputs, search: str) -> list[Finding]:
@@ -116,7 +116,7 @@ def _bits(inputs: Inputs, top_k: int) -> list[Finding]:
         Finding(
             "replug",
             "REPLUG lowers the language model's bits per byte.",
-            f"On {label(inputs.main_corpus)}, {top_k} documents of the dense retriever save {_percent(replug)}.",
+            f"{top_k} documents of the dense retriever save {_percent(replug)} on {label(inputs.main_corpus)}.",
             replug,
             1,
         ),

@@ -52,22 +52,22 @@ class Table:
 
     @property
     def numeric(self) -> list[bool]:
-        """Of each column, whether what it has are numbers: they stand to the right."""
+        """Whether each column holds numbers, which are aligned to the right."""
         columns = ([cell for cell in column if cell is not None] for column in zip(*self.rows, strict=True))
         return [bool(cells) and all(map(numeric, cells)) for cells in columns] or [False] * len(self.head)
 
     @property
     def digits(self) -> list[int]:
-        """Of each column, the digits that its Intervals are shown with, alike below each other."""
+        """The digits after the point of the Intervals in each column, the same for all of a column."""
         columns = ([cell for cell in column if isinstance(cell, Interval)] for column in zip(*self.rows, strict=True))
         return [_digits(cells) for cells in columns] or [0] * len(self.head)
 
 
 @dataclass(frozen=True)
 class Figure:
-    """An SVG drawing; `alt` says in words what it shows, `narrow` is the same for a phone.
+    """An SVG drawing; `alt` says in words what it shows, `narrow` is the same drawing for a phone.
 
-    `choices` are the same figure of parts, as one of each relation, by what the reader chooses from (`by`).
+    The reader can choose one of `choices` instead, the same figure of a part; `by` names the parts, such as "relation".
     """
 
     name: str
@@ -89,10 +89,10 @@ class Link:
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim of the papers held against the numbers: `expected` is the sign of a figure that bears it out."""
+    """A claim of the papers held against the numbers: `expected` is the sign of a figure that supports it."""
 
     id: str
-    claim: str  # a sentence that holds where the figure has the expected sign
+    claim: str  # a sentence that is true if the figure has the expected sign
     measured: str  # the figure in a sentence
     figure: Interval
     expected: int
@@ -107,16 +107,19 @@ class Finding:
 
     @property
     def remark(self) -> str:
-        """What a reader must be told where the claim does not hold."""
+        """What a reader must be told if the claim does not hold."""
         return {
-            "no clear effect": "The interval touches zero, so this run does not bear the claim out.",
+            "no clear effect": "The interval touches zero, so this run does not support the claim.",
             "the opposite": "This run shows the opposite of the claim.",
         }.get(self.verdict, "")
 
 
 @dataclass(frozen=True)
 class Section:
-    """Blocks are paragraphs (str, Link), Tables and Figures; `missing` says what there is no data for, if anything."""
+    """Blocks are paragraphs (str, Link), Tables and Figures; a section without blocks is not shown.
+
+    `missing` says what else there is no data for, if anything.
+    """
 
     id: str
     title: str
@@ -125,12 +128,12 @@ class Section:
 
 
 def label(name: str) -> str:
-    """What a method, a retriever or a data set is called."""
+    """The name of a method, a retriever or a data set in the report."""
     return LABELS.get(name) or catalogue.label(name)
 
 
 def named(relation: str) -> str:
-    """A relation as a reader knows it: "place of birth (P19)"; the bare id where only EntityQuestions has it."""
+    """A relation as a reader knows it, such as "place of birth (P19)"; one that has no name here is its id."""
     return f"{RELATIONS[relation].name} ({relation})" if relation in RELATIONS else relation
 
 
@@ -165,7 +168,7 @@ def numeric(value: Any) -> bool:
 
 
 def to_csv(table: Table) -> str:
-    """The table with plain numbers, shares as such: an Interval takes three columns, name, name_low and name_high."""
+    """The table with plain numbers, shares as shares; an Interval takes three columns, name, name_low and name_high."""
     wide = [any(isinstance(row[i], (Interval, Percent)) for row in table.rows) for i in range(len(table.head))]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -184,19 +187,19 @@ def to_csv(table: Table) -> str:
 
 
 def standalone(figure: Figure) -> str:
-    """The figure as a file of its own: in set colours, on a light ground."""
+    """The figure as a file of its own, in fixed colours on a light ground."""
     style = '<svg style="background: #fcfcfa; font-family: system-ui, sans-serif" '
     return re.sub(r"var\(--\w+,(#\w+)\)", r"\1", figure.svg).replace("<svg ", style, 1) + "\n"
 
 
 def as_json(finding: Finding) -> dict[str, Any]:
-    """A row of findings.json; `shown` is true where the figure's whole interval has the expected sign."""
+    """A row of findings.json; `shown` is true if the figure's whole interval has the expected sign."""
     row = {"id": finding.id, "claim": finding.claim, "measured": finding.measured, "expected_sign": finding.expected}
     return row | finding.figure.as_json() | {"verdict": finding.verdict, "shown": finding.verdict == "shown"}
 
 
 def environment() -> jinja2.Environment:
-    """The templates, with what all pages use."""
+    """The templates, with the tests and filters that all pages use."""
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, keep_trailing_newline=True,
@@ -207,13 +210,13 @@ def environment() -> jinja2.Environment:
 
 
 def inline(name: str) -> str:
-    """A stylesheet or a script, to stand in the page: it needs no other file."""
+    """A stylesheet or a script, as text to put into the page, so that the page needs no other file."""
     return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
 def render(title: str, intro: str, findings: Sequence[Finding], sections: Sequence[Section], footer: str) -> str:
-    """The whole page, self-contained; where there are no findings it has no section of them."""
-    template, verdicts = environment().get_template("report.html.j2"), Counter(one.verdict for one in findings)
+    """The whole page, self-contained; without findings it has no section of them."""
+    template, verdicts = environment().get_template("report.html.j2"), Counter(finding.verdict for finding in findings)
     return template.render(
         title=title,
         intro=intro,
@@ -227,8 +230,8 @@ def render(title: str, intro: str, findings: Sequence[Finding], sections: Sequen
 
 
 def _digits(intervals: Sequence[Interval]) -> int:
-    """How many of the digits after the point the largest of some numbers leaves room for."""
-    numbers = [abs(value) for one in intervals for value in (one.value, one.low, one.high) if math.isfinite(value)]
+    """How many digits after the point to show: fewer for larger numbers."""
+    numbers = [abs(value) for i in intervals for value in (i.value, i.low, i.high) if math.isfinite(value)]
     most = max(numbers, default=0.0)
     return 3 if most < 2 else 2 if most < 10 else 1 if most < 1000 else 0
 

@@ -1,4 +1,4 @@
-"""The report's section on how it was made: the stages before it, the state of what it read, and where runs are kept."""
+"""The report's section on how it was made: the stages before it, hashes of what it read, and where to find runs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pipelines.report.page import Figure, Link, Section, Table
 
 STAGE = "report"
 PREFECT, MLFLOW = "http://127.0.0.1:4200", "http://127.0.0.1:5000"
-DIGITS = 12  # of a hash, as many as tell files apart
+DIGITS = 12  # of a hash, enough to tell files apart
 
 
 def provenance(data: Path, manifest: Sequence[dict], params: Mapping[str, Any]) -> Section:
-    """The stages by dvc.yaml beside `data`, the hashes of what the report read, and of the source files.
+    """The stages of the dvc.yaml beside `data`, and the hashes of what the report read and of the source files.
 
-    DVC takes neither dvc.yaml nor dvc.lock as a dependency. So the page says that the stages are as dvc.yaml had them
-    when it was made, and of dvc.lock shows only the hashes of the report's inputs: where those change, the stage runs.
+    DVC takes neither dvc.yaml nor dvc.lock as a dependency, so a change of either alone does not make the page again.
+    The page therefore says that the stages are those of its time, and shows of dvc.lock only its own inputs' hashes.
     """
     title, project = "How this page was made", data.parent
     sources = Table(
@@ -48,14 +48,14 @@ def provenance(data: Path, manifest: Sequence[dict], params: Mapping[str, Any]) 
         "provenance",
         title,
         [
-            f"DVC makes this page last, when the {len(before)} stages before it ({runs} runs) are up to date: one "
-            "whose code, inputs or parameters changed has run again, the others were kept. All figures here are thus "
-            "of one state of the code, the parameters (params.yaml) and the sources.",
+            f"DVC makes this page last, when the {len(before)} stages before it ({runs} runs) are up to date. A stage "
+            "whose code, inputs or parameters changed has run again; the others were kept. So all figures here are of "
+            "one state of the code, the parameters (params.yaml) and the sources.",
             _graph(stages, needs, times),
             Table(
                 "stages",
-                "The stages as dvc.yaml had them when this page was made, how often each runs (for every corpus, "
-                "language model or method), and after which.",
+                "The stages of dvc.yaml when this page was made, how often each runs (for every corpus, language model "
+                "or method), and after which stages.",
                 ["stage", "what it makes", "runs", "after", "under"],
                 [
                     [name, stage.get("desc"), times[name], ", ".join(needs[name]), _under(stage)]
@@ -64,8 +64,8 @@ def provenance(data: Path, manifest: Sequence[dict], params: Mapping[str, Any]) 
             ),
             *_state(project / "dvc.lock", stages),
             sources,
-            "Who ran when, for how long, and with which logs, is not on this page, which is the same for the same "
-            "inputs, but in Prefect and MLflow on the machine that made it, which longtail ui opens there:",
+            "Times and logs of runs are not on this page, because the same inputs must give the same page. Prefect and "
+            "MLflow on the machine that made it have them; the command longtail ui opens both there:",
             Link(f"Prefect, runs and logs ({PREFECT})", PREFECT),
             Link(f"MLflow, parameters, metrics and the registry of retrievers ({MLFLOW})", MLFLOW),
         ],
@@ -73,7 +73,7 @@ def provenance(data: Path, manifest: Sequence[dict], params: Mapping[str, Any]) 
 
 
 def _resolved(value: Any, params: Mapping[str, Any]) -> Any:
-    """A part of dvc.yaml with the values of params in place of ${section.key}, ${key} and ${key[0]}."""
+    """A part of dvc.yaml in which params replace ${section.key}, ${key} and ${key[0]}."""
     if isinstance(value, dict):
         return {key: _resolved(entry, params) for key, entry in value.items()}
     if isinstance(value, list):
@@ -82,35 +82,35 @@ def _resolved(value: Any, params: Mapping[str, Any]) -> Any:
         return value
     for name in re.findall(r"\$\{(?!item\.)([^}]+)\}", value):
         key, *index = name.removesuffix("]").split("[")
-        found = params[key.split(".")[0]]
+        param = params[key.split(".")[0]]
         for part in key.split(".")[1:]:
-            found = getattr(found, part)
-        found = next(iter(found), "") if index else found
+            param = getattr(param, part)
+        param = next(iter(param), "") if index else param
         if value == f"${{{name}}}":
-            return found
-        value = value.replace(f"${{{name}}}", str(found))
+            return param
+        value = value.replace(f"${{{name}}}", str(param))
     return value
 
 
 def _items(stage: dict) -> list[dict[str, str]]:
-    """The runs of a stage: a value of each key of its matrix, or one without."""
+    """The runs of a stage, each with a value for every key of its matrix; one run if it has no matrix."""
     matrix = stage.get("matrix", {})
     return [dict(zip(matrix, values, strict=True)) for values in itertools.product(*matrix.values())]
 
 
 def _paths(stage: dict, entries: list[str | dict]) -> set[str]:
-    """The paths that all runs of a stage name, without placeholders."""
+    """The paths of all runs of a stage, their placeholders filled in."""
     paths = [entry if isinstance(entry, str) else next(iter(entry)) for entry in entries]
     return {
-        re.sub(r"\$\{item\.(\w+)\}", lambda found, item=item: item[found[1]], path)
+        re.sub(r"\$\{item\.(\w+)\}", lambda match, item=item: item[match[1]], path)
         for path in paths
         for item in _items(stage)
     }
 
 
 def _meet(made: set[str], read: set[str]) -> bool:
-    """Whether a path of one lies within one of the other."""
-    return any(f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/") for one in made for other in read)
+    """Whether a path of one set is, or lies within, a path of the other."""
+    return any(f"{out}/".startswith(f"{dep}/") or f"{dep}/".startswith(f"{out}/") for out in made for dep in read)
 
 
 def _under(stage: dict) -> str:
@@ -119,18 +119,17 @@ def _under(stage: dict) -> str:
 
 
 def _before(name: str, needs: dict[str, list[str]]) -> set[str]:
-    """All stages that one depends on, directly or through others."""
-    found, pending = set(), list(needs[name])
+    """All stages that a stage depends on, directly or through others."""
+    before, pending = set(), list(needs[name])
     while pending:
-        if (one := pending.pop()) not in found:
-            found.add(one)
-            pending += needs[one]
-    return found
+        if (stage := pending.pop()) not in before:
+            before.add(stage)
+            pending += needs[stage]
+    return before
 
 
 def _state(lock: Path, stages: dict) -> list[Table]:
-    """What the report read, by dvc.lock, which keeps stages that are no more; its own hash, also there, no page can
-    hold."""
+    """The hashes in dvc.lock of what the report read: not those of stages that are gone, nor of the report itself."""
     if not lock.is_file():
         return []
     read, locked = set(stages[STAGE]["deps"]), yaml.safe_load(lock.read_text(encoding="utf-8"))["stages"]
@@ -141,8 +140,8 @@ def _state(lock: Path, stages: dict) -> list[Table]:
     return [
         Table(
             "state",
-            f"What this page was made from, with the first {DIGITS} digits of DVC's MD5 (in dvc.lock): the same hash "
-            "is the same data.",
+            f"What this page was made from, with the first {DIGITS} digits of DVC's MD5 (in dvc.lock). The same hash "
+            "means the same data.",
             ["output", "files", "bytes", "MD5"],
             [
                 [path, out.get("nfiles", 1), out["size"], out["md5"].removesuffix(".dir")[:DIGITS]]
@@ -153,7 +152,7 @@ def _state(lock: Path, stages: dict) -> list[Table]:
 
 
 def _graph(stages: dict, needs: dict[str, list[str]], times: dict[str, int]) -> Figure:
-    """The stages below each other, as dvc.yaml has them; an arc leads from each to those that read its outputs."""
+    """The stages in the order of dvc.yaml, with an arc from each to those that read its outputs."""
     rows = {name: number for number, name in enumerate(stages)}
     alt = (
         f"The {len(stages)} stages from {next(iter(stages))} to {STAGE}, each joined by an arc to those whose outputs "
@@ -164,8 +163,8 @@ def _graph(stages: dict, needs: dict[str, list[str]], times: dict[str, int]) -> 
         canvas, height = Canvas(width), 26
         left = 150 if width == WIDE else 96
         at = [14 + height * row for row in rows.values()]
-        for name, own in needs.items():
-            for other in own:
+        for name, earlier in needs.items():
+            for other in earlier:
                 start, end = sorted((at[rows[other]], at[rows[name]]))
                 reach = (left - 12) * math.sqrt((end - start) / (at[-1] - at[0]))
                 bend = left - 1.33 * reach
@@ -180,5 +179,5 @@ def _graph(stages: dict, needs: dict[str, list[str]], times: dict[str, int]) -> 
                 canvas.text(left + 185, y + 4.5, words, fill=SOFT)
         return canvas.svg(at[-1] + 16, alt, "")
 
-    caption = "The stages, in the order of dvc.yaml; blue triangles run several times, as often as the number says."
+    caption = "The stages, in the order of dvc.yaml. A blue triangle runs several times; the number says how often."
     return Figure("stages", draw(WIDE), caption, alt, draw(NARROW))

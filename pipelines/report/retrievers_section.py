@@ -31,15 +31,18 @@ def retrievers(inputs: Inputs, top_k: int) -> Section:
     measured = [name for name in MEASURES if any(math.isfinite(row[name].value) for row in rows)]
     blocks: list = []
     if measured:
-        bits = f"bits per byte of {label(inputs.main_corpus)} with {top_k} documents, and what that saves against none"
-        words = [bits] if "bits_per_byte" in measured else []
-        words.append("recall@1 and accuracy with the top passage (whole words), in per cent")
-        words += ["recall of gold passages on real questions"] if "real_recall_at_1" in measured else []
+        corpus = label(inputs.main_corpus)
+        explained = {
+            f"bits per byte of {corpus} with {top_k} documents, and what they save": "bits_per_byte" in measured,
+            "recall@1 and accuracy with the top passage (whole words), in per cent": bool(inputs.asked),
+            "recall of gold passages on real questions, in per cent": "real_recall_at_1" in measured,
+        }
         blocks.append(
             Table(
                 "retrievers",
-                f"The retrievers by each measure, with {inputs.main} as language model: {'; '.join(words)}. To compare "
-                "another encoder, such as DPR or BERT, name it in retriever.path and run again.",
+                f"The retrievers by each measure, with {inputs.main} as language model: "
+                f"{'; '.join(words for words, applies in explained.items() if applies)}. To compare another encoder, "
+                "such as DPR or BERT, name it in retriever.path and run again.",
                 ["retriever", *(MEASURES[name] for name in measured)],
                 [
                     [label(row["retriever"]), *(row[name] if name in BITS else Percent(row[name]) for name in measured)]

@@ -10,11 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import small_results
+import yaml
 from small_results import QUESTIONS, SETTINGS, write, write_data
 
-from pipelines import shards
+from pipelines import catalogue, params_file, shards
 from pipelines.answering.answer_files import METHODS
-from pipelines.evaluation import analyse
+from pipelines.evaluation import analyse, tables
 from pipelines.questions.entityquestions import LINKS
 from pipelines.report import popularity_section, write_report
 
@@ -269,3 +271,76 @@ def test_the_page_stands_alone_and_is_accessible(made):
     assert len(ids) == len(set(ids))
     assert "<b>x</b>" not in page  # a model's output is text, never markup
     assert {link.get("href")[1:] for link in tree.iterfind(".//nav//a")} <= set(ids)
+
+
+SECTIONS = {  # that each kind of run shows
+    "WIKIPEDIA_AND_POPQA": ["run", "popularity", "accuracy", "effect", "recall", "adaptive", "costs", "provenance"],
+    "PILE": ["run", "recall", "replug", "provenance"],
+    "IMPORTED": ["run", "popularity", "accuracy", "effect", "adaptive", "provenance"],
+}
+
+
+@pytest.fixture(scope="module", params=SECTIONS)
+def kind(request, tmp_path_factory):
+    """A run that has only some parts: (name, its settings, folder of its tables, folder of its report)."""
+    home, chosen = tmp_path_factory.mktemp(request.param), getattr(small_results, request.param)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        write_data(home / "data", chosen=chosen)
+        write_report.write_report(home / "data", home / "report", chosen)
+    return request.param, chosen, home / "data", home / "report"
+
+
+def test_params_allow_each_kind_of_run(kind, root):
+    _, chosen, *_ = kind
+    values = yaml.safe_load((root / "params.yaml").read_text())
+    values |= {"lms": chosen.lms, "parts": chosen.parts.model_dump()}
+    values["popqa"]["source"] = "published"
+    assert params_file.parse(values).parts == chosen.parts
+
+
+def test_a_run_without_some_parts_has_every_table_of_the_analyses(kind):
+    name, _, data, _ = kind
+    rows = {table: pq.read_metadata(data / f"analyses/{table}.parquet").num_rows for table in tables.TABLES}
+    assert bool(rows["accuracy"]) == (name != "PILE")
+    assert bool(rows["bits_per_byte"]) == (name == "PILE")
+    assert rows["tasks"] == rows["rare_words"] == 0
+    plotted = json.loads((data / "analyses/accuracy_by_popularity.json").read_text())
+    assert len(plotted) == (0 if name == "PILE" else 10)
+
+
+def test_the_report_shows_what_a_run_has_and_names_nothing_else(kind):
+    name, chosen, _, folder = kind
+    page = (folder / "index.html").read_text()
+    tree = ElementTree.fromstring(page)
+    assert [section.get("id") for section in tree.iterfind(".//section")] == ["findings", *SECTIONS[name]]
+    assert all(table.findall("tbody/tr") for table in tree.iterfind(".//table"))
+    text = " ".join("".join(tree.itertext()).split())
+    parts = chosen.parts.model_dump()
+    present = {dataset for names in parts.values() if isinstance(names, list) for dataset in names}
+    sets = {dataset for use in ("questions", "benchmark") for dataset in catalogue.names(use)} | {"pile", "wikitext"}
+    assert not [dataset for dataset in sets - present if catalogue.label(dataset) in text]
+    assert all(word not in text for word in ("nan", "None", " 0 questions"))
+    assert {row["verdict"] for row in findings_of(folder).values()} <= {"shown", "no clear effect", "the opposite"}
+
+
+def test_findings_and_introduction_are_of_what_a_run_has(kind):
+    name, _, _, folder = kind
+    found, page = set(findings_of(folder)), " ".join((folder / "index.html").read_text().split())
+    about_questions = {"memory", "tail", "tail-most", "adaptive-dense"}
+    expected, did = {
+        "WIKIPEDIA_AND_POPQA": (
+            about_questions | {"genread", "namesakes"},
+            "This run searched 321 Wikipedia documents, asked 800 questions, each answered 5 ways",
+        ),
+        "PILE": (
+            {"replug", "random"},
+            "This run searched 123 Pile documents, scored 60 texts of Pile and rejected 0 input rows.",
+        ),
+        "IMPORTED": (
+            about_questions,
+            "This run asked 800 questions, each answered 2 ways (closed-book, dense) and rejected 0 input rows.",
+        ),
+    }[name]
+    assert found == expected
+    assert did in page
