@@ -52,7 +52,7 @@ Figure = tuple[Callable, np.ndarray, np.ndarray]  # a function of the sums of tw
 
 @dataclass(frozen=True)
 class Texts:
-    """What the corpus says of the queries; arrays (queries,)."""
+    """Where each query is from, and the words of its continuation; arrays (queries,)."""
 
     source_documents: np.ndarray
     sources: np.ndarray
@@ -81,9 +81,9 @@ def evaluate(params: SimpleNamespace, corpus: str) -> stage.Metrics:
 
 
 def describe(queries: Path, ids: np.ndarray) -> Texts:
-    """Source documents, subsets and words of the continuations of the queries `ids`, from queries.parquet.
+    """The texts of the queries `ids`, from queries.parquet.
 
-    A word counts where it begins: a continuation that goes on inside the context's last word has one less.
+    A word counts where it begins, so the rest of the context's last word is no word of the continuation.
     """
     with duckdb.connect() as db:
         db.register("asked", pa.table({"id": pa.array(ids, pa.string())}))
@@ -100,7 +100,7 @@ def describe(queries: Path, ids: np.ndarray) -> Texts:
 
 
 def per_query(corpus: str, lm: str, measured: bits.Bits, texts: Texts, temperature: float) -> Iterator[pa.Table]:
-    """bpb.parquet's rows of a corpus and a language model, setting by setting, ordered by retriever, k and query_id."""
+    """The rows of bpb.parquet of a corpus and a language model, ordered by retriever, k and query_id."""
     settings = sorted(setting for setting in measured.nats if setting[2] == temperature)
     for retriever, k, _ in settings:
         nats = measured.nats[retriever, k, temperature]
@@ -118,58 +118,61 @@ def per_query(corpus: str, lm: str, measured: bits.Bits, texts: Texts, temperatu
 
 def figures(measured: bits.Bits, texts: Texts, params: SimpleNamespace) -> dict:
     """The metrics of a corpus and a language model, as the head of this module names them."""
-    nats = {(name, k): own for (name, k, t), own in measured.nats.items() if t == params.replug.temperature}
-    whole = {key: own for key, own in nats.items() if "@" not in key[0]}
-    shares = {float(name.partition("@")[2]): own for (name, _), own in nats.items() if "@" in name}
+    nats = {(name, k): values for (name, k, t), values in measured.nats.items() if t == params.replug.temperature}
+    whole = {setting: values for setting, values in nats.items() if "@" not in setting[0]}
+    shares = {float(name.partition("@")[2]): values for (name, _), values in nats.items() if "@" in name}
     top = {(name, min(params.replug.top_k, max(k for other, k in whole if other == name))) for name, _ in whole}
     none, everything = nats["none", 0], np.ones(len(measured.ids), bool)
 
-    def counts(among: np.ndarray) -> dict[str, int]:
-        return {"queries": int(among.sum()), "source_documents": len(set(texts.source_documents[among]))}
+    def counts(rows: np.ndarray) -> dict[str, int]:
+        return {"queries": int(rows.sum()), "source_documents": len(set(texts.source_documents[rows]))}
 
-    def all_of(asked: dict[str, Figure], among: np.ndarray) -> dict[str, dict]:
-        """The figures `asked` for, over some of the queries; all over the same resamples, so that they compare."""
-        columns = {id(column): column[among] for figure in asked.values() for column in figure[1:]}  # each once
-        places = {one: place for place, one in enumerate(columns)}
-        labels = texts.source_documents[among].astype(str)
-        sums = intervals.cluster_sums(np.stack([*columns.values()], axis=1), labels)
-        statistics = [partial(_of_columns, f, [places[id(a)], places[id(b)]]) for f, a, b in asked.values()]
-        generator = draws.generator(params.seed, "language modelling")
-        found = intervals.bootstraps(sums, statistics, generator, params.report.bootstrap)
-        return {name: one.as_json() for name, one in zip(asked, found, strict=True)}
-
-    def both(some: dict[str, np.ndarray], among: np.ndarray) -> dict:
-        """For each name its bits per byte and gain."""
-        asked = {f"{name} bpb": (_bits_per_byte, own, measured.bytes) for name, own in some.items()}
-        asked |= {f"{name} gain": (_gain, own, none) for name, own in some.items()}
-        found = all_of(asked, among)
-        return {name: {kind: found[f"{name} {kind}"] for kind in ("bpb", "gain")} for name in some}
+    def bits_and_gains(of_settings: dict[str, np.ndarray], rows: np.ndarray) -> dict:
+        """The bits per byte and gain of each setting over some of the queries, (queries,) bool."""
+        asked = {f"{name} bpb": (_bits_per_byte, values, measured.bytes) for name, values in of_settings.items()}
+        asked |= {f"{name} gain": (_gain, values, none) for name, values in of_settings.items()}
+        found = _intervals(asked, rows, texts, params)
+        return {name: {kind: found[f"{name} {kind}"] for kind in ("bpb", "gain")} for name in of_settings}
 
     asked: dict[str, Figure] = {}
-    for (name, k), own in whole.items():
+    for (name, k), values in whole.items():
         label = f"{name}_k{k}" if k else name
-        asked[f"bpb_{label}"] = _bits_per_byte, own, measured.bytes
-        asked[f"perplexity_{label}"] = _perplexity, own, measured.tokens
-        asked[f"word_perplexity_{label}"] = _perplexity, own, texts.words
+        asked[f"bpb_{label}"] = _bits_per_byte, values, measured.bytes
+        asked[f"perplexity_{label}"] = _perplexity, values, measured.tokens
+        asked[f"word_perplexity_{label}"] = _perplexity, values, texts.words
         if k:
-            asked[f"gain_{label}"] = _gain, own, none
+            asked[f"gain_{label}"] = _gain, values, none
         if k and name != "random":
-            asked[f"gain_over_random_{label}"] = _gain, own, nats["random", k]
+            asked[f"gain_over_random_{label}"] = _gain, values, nats["random", k]
         if name == "lsr":
-            asked[f"lsr_gain_k{k}"] = _gain, own, nats["dense", k]
-    for (name, k, t), own in measured.nats.items():
+            asked[f"lsr_gain_k{k}"] = _gain, values, nats["dense", k]
+    for (name, k, t), values in measured.nats.items():
         if t in bits.TEMPERATURES and k and (name, k) in top:
-            asked[f"bpb_{name}_k{k}_t{t:g}"] = _bits_per_byte, own, measured.bytes
-    found = counts(everything) | all_of(asked, everything)
+            asked[f"bpb_{name}_k{k}_t{t:g}"] = _bits_per_byte, values, measured.bytes
+    found = counts(everything) | _intervals(asked, everything, texts, params)
     found["subsets"] = {
         source: counts(texts.sources == source)
-        | both({name: nats[name, k] for name, k in top}, texts.sources == source)
+        | bits_and_gains({name: nats[name, k] for name, k in top}, texts.sources == source)
         for source in sorted(set(texts.sources))
     }
-    drawn = np.isfinite(next(iter(shares.values())))
-    curve = {"0": none} | {f"{share:g}": own for share, own in shares.items()}
-    found["datastore"] = {"queries": int(drawn.sum())} | both(curve, drawn)
+    drawn = np.isfinite(next(iter(shares.values()), none))
+    curve = {"0": none} | {f"{share:g}": values for share, values in shares.items()}
+    found["datastore"] = {"queries": int(drawn.sum())} | bits_and_gains(curve, drawn)
     return found
+
+
+def _intervals(asked: dict[str, Figure], rows: np.ndarray, texts: Texts, params: SimpleNamespace) -> dict[str, dict]:
+    """The figures `asked` for over some of the queries, (queries,) bool.
+
+    All are over the same resamples, so that they can be compared. A column that several figures use is summed once.
+    """
+    columns = {id(column): column[rows] for figure in asked.values() for column in figure[1:]}
+    places = {column: place for place, column in enumerate(columns)}
+    sums = intervals.cluster_sums(np.stack([*columns.values()], axis=1), texts.source_documents[rows].astype(str))
+    statistics = [partial(_of_columns, f, [places[id(a)], places[id(b)]]) for f, a, b in asked.values()]
+    generator = draws.generator(params.seed, "language modelling")
+    found = intervals.bootstraps(sums, statistics, generator, params.report.bootstrap)
+    return {name: interval.as_json() for name, interval in zip(asked, found, strict=True)}
 
 
 def _of_columns(statistic: Callable, places: list[int], sums: np.ndarray) -> np.ndarray:
@@ -185,7 +188,7 @@ def _perplexity(sums: np.ndarray) -> np.ndarray:
 
 
 def _gain(sums: np.ndarray) -> np.ndarray:
-    """In %: how far the first column lies below the second. The bytes are the same, so they cancel out."""
+    """How far the first column lies below the second, in %. The bytes are the same, so they cancel out."""
     return 100 * (1 - sums[:, 0] / sums[:, 1])
 
 

@@ -1,4 +1,4 @@
-"""Stage `evaluate_retrieval`: how often each retriever finds a passage with the answer, on real questions (recall@k).
+"""Stage `evaluate_retrieval`: recall@k, how often each retriever finds a passage with the answer to a real question.
 
 The questions come with passages (data/raw/<set>). All their passages, each text once, and DISTRACTORS documents of the
 datastore are searched exactly. A question's gold passages are its own passages that hold an answer as whole words; a
@@ -41,7 +41,7 @@ BLOCK = 256  # queries compared with all passages at once
 
 
 def evaluate(params: SimpleNamespace, name_of_set: str) -> stage.Metrics:
-    """Read, search and measure; without any question the tables are empty and the figures 0."""
+    """Read, search and measure; without questions the tables are empty and the figures 0."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -52,10 +52,11 @@ def evaluate(params: SimpleNamespace, name_of_set: str) -> stage.Metrics:
     rejects = Rejects(params.ingest.max_reject_share)
     asked = list(read_questions_with_passages(RAW / name_of_set, rejects))
     rejects.check()
-    own = sorted({passage for question in asked for passage in question.passages})
-    golds = gold_passages(asked, {passage: position for position, passage in enumerate(own)})
-    rows = [(f"context:{position}", *passage) for position, passage in enumerate(own)]
-    rows += distractors(CORPORA / params.parts.datastore / "docs.parquet", {text for _, text in own}) if asked else []
+    passages = sorted({passage for question in asked for passage in question.passages})
+    golds = gold_passages(asked, {passage: position for position, passage in enumerate(passages)})
+    rows = [(f"context:{position}", *passage) for position, passage in enumerate(passages)]
+    if asked:
+        rows += distractors(CORPORA / params.parts.datastore / "docs.parquet", {text for _, text in passages})
     names = ("id", "title", "text")
     columns = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())
     with shards.atomic(OUT / name_of_set) as folder:
@@ -64,20 +65,21 @@ def evaluate(params: SimpleNamespace, name_of_set: str) -> stage.Metrics:
         pq.write_table(pa.table({name: pa.array(columns[name], pa.string()) for name in names}), docs)
         ranks = {name: np.zeros(0, np.int64) for name in ("bm25", *encoders(params))}
         if asked:
-            found = search(docs, folder / "bm25", list(columns["text"]), [one.text for one in asked], params)
+            queries = [question.text for question in asked]
+            found = search(docs, folder / "bm25", list(columns["text"]), queries, params)
             ranks = {name: ranks_of(positions, golds) for name, positions in found.items()}
             shutil.rmtree(folder / "bm25")
         table = {
-            "question_id": pa.array([one.id for one in asked], pa.string()),
-            "dataset": pa.array([one.dataset for one in asked], pa.string()),
+            "question_id": pa.array([question.id for question in asked], pa.string()),
+            "dataset": pa.array([question.dataset for question in asked], pa.string()),
             "gold": pa.array([len(gold) for gold in golds], pa.int32()),
             **{name: pa.array(rank, pa.int32(), mask=rank == 0) for name, rank in ranks.items()},
         }
         pq.write_table(pa.table(table), folder / "ranks.parquet")
         rejects.write(folder / "rejects.parquet")
-    counts = {"questions": len(asked), "answerable": sum(map(bool, golds)), "passages": len(own)}
-    counts["distractors"] = len(rows) - len(own)
-    sets = summarise([one.dataset for one in asked], golds, ranks)
+    counts = {"questions": len(asked), "answerable": sum(map(bool, golds)), "passages": len(passages)}
+    counts["distractors"] = len(rows) - len(passages)
+    sets = summarise([question.dataset for question in asked], golds, ranks)
     shards.write_json(METRICS / f"{name_of_set}.json", counts | {"sets": sets})
     figures = [(name, key) for name in ranks for key in (sets["all"][name] if sets else ())]
     return counts | {f"{name}_{key}": sets["all"][name][key]["value"] for name, key in figures}
@@ -89,7 +91,7 @@ def encoders(params: SimpleNamespace) -> dict[str, Path]:
 
 
 def gold_passages(asked: list[QuestionWithPassages], positions: dict[tuple[str, str], int]) -> list[set[int]]:
-    """Of each question, the positions of its own passages that hold an answer as whole words."""
+    """For each question, the positions of its own passages that hold an answer as whole words."""
     from pipelines.questions.matching import word
 
     return [
@@ -142,7 +144,7 @@ def ranks_of(positions: np.ndarray, golds: list[set[int]]) -> np.ndarray:
 
 
 def summarise(datasets: list[str], golds: list[set[int]], ranks: dict[str, np.ndarray]) -> dict[str, dict]:
-    """Recall@k with Wilson's interval over the answerable questions, by data set and of "all"; {} for no questions."""
+    """Recall@k with Wilson's intervals over the answerable questions, for "all" and each data set; {} without any."""
     if not datasets:
         return {}
     import numpy as np
@@ -151,10 +153,10 @@ def summarise(datasets: list[str], golds: list[set[int]], ranks: dict[str, np.nd
 
     names, answerable = np.array(datasets), np.array([bool(gold) for gold in golds])
     summary = {}
-    for one in ["all", *sorted(set(datasets) - {""})]:
-        of = np.ones(len(names), bool) if one == "all" else names == one
-        asked = of & answerable
-        summary[one] = {"questions": int(of.sum()), "answerable": int(asked.sum())} | {
+    for dataset in ["all", *sorted(set(datasets) - {""})]:
+        rows = np.ones(len(names), bool) if dataset == "all" else names == dataset
+        asked = rows & answerable
+        summary[dataset] = {"questions": int(rows.sum()), "answerable": int(asked.sum())} | {
             name: {f"recall_at_{k}": intervals.share((rank[asked] > 0) & (rank[asked] <= k)).as_json() for k in AT}
             for name, rank in ranks.items()
         }
