@@ -1,8 +1,8 @@
 """Answers to a question set and how right they are, by method, relation and popularity (PopQA, sections 4 to 5).
 
-Every function gives rows (dicts) of a table of `tables`, without the columns dataset and lm, each figure as an
-`Interval`. Shares have Wilson's interval; those of differences and correlations are bootstraps over subjects, because
-the questions of one subject are correlated.
+The public functions return rows (dicts) of a table of `tables`, without the columns dataset and lm. Figures are
+`Interval`s: Wilson's for shares, and bootstraps over subjects for differences and correlations, because the questions
+of one subject are correlated.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ _COLUMNS = {
 
 @dataclass(frozen=True)
 class Method:
-    """What one method's answers came to; arrays (n,), NaN where a file from elsewhere does not say."""
+    """How one method answered each question; arrays (n,), NaN where an imported file does not say."""
 
-    correct: np.ndarray  # 1 or 0, never NaN: by the published substring rule
-    word: np.ndarray  # 1 or 0: by whole words
+    correct: np.ndarray  # 1 or 0, never NaN: right by the published substring rule
+    word: np.ndarray  # 1 or 0: right by whole words
     has_answer: np.ndarray  # 1 or 0: what was read holds an answer; NaN closed-book
-    is_subject: np.ndarray  # 1 or 0: the passage is from the subject's own page; NaN where that page is not known
-    is_namesake: np.ndarray  # 1 or 0: from another page by the same name; NaN likewise
+    is_subject: np.ndarray  # 1 or 0: the passage is from the subject's page; NaN if that page is not known
+    is_namesake: np.ndarray  # 1 or 0: the passage is from another page by the same name; NaN if that is not known
     calls: np.ndarray  # prompts sent
-    prompt_tokens: np.ndarray  # over all of them
+    prompt_tokens: np.ndarray  # of all prompts
     new_tokens: np.ndarray
     cost: np.ndarray  # money
 
@@ -62,7 +62,7 @@ class Answers:
 
     @cached_property
     def ranks(self) -> np.ndarray:
-        """Each question's place by popularity in [0, 1), equal popularities at equal places; NaN where not known."""
+        """Each question's rank by popularity in [0, 1), NaN where not known; equal popularities have equal ranks."""
         known = np.isfinite(self.popularity)
         ranks = np.full(len(self.popularity), np.nan)
         if known.any():
@@ -81,11 +81,11 @@ class Answers:
         """For each key a function of the sums of its columns (n,), all over the same resamples of subjects."""
         if not asked:
             return {}
-        columns = [column for _, own in asked.values() for column in own]
-        ends = np.cumsum([len(own) for _, own in asked.values()])
+        columns = [column for _, summed in asked.values() for column in summed]
+        ends = np.cumsum([len(summed) for _, summed in asked.values()])
         statistics = [
-            partial(_of_columns, function, int(end) - len(own), int(end))
-            for (function, own), end in zip(asked.values(), ends, strict=True)
+            partial(_of_columns, function, int(end) - len(summed), int(end))
+            for (function, summed), end in zip(asked.values(), ends, strict=True)
         ]
         sums = intervals.cluster_sums(np.stack(columns, axis=1), self._subject_numbers)
         generator = draws.generator(seed, "popqa bootstrap")
@@ -93,9 +93,9 @@ class Answers:
         return dict(zip(asked, found, strict=True))
 
     def means(self, asked: dict[Any, tuple[np.ndarray, np.ndarray]], seed: int, resamples: int) -> dict[Any, Interval]:
-        """For each key the mean of its values (n,) over its rows (n,) bool; values not known (NaN) are left out."""
-        columns = {key: mean_columns(*own) for key, own in asked.items()}
-        return self.bootstraps({key: (intervals.ratio, own) for key, own in columns.items()}, seed, resamples)
+        """For each key the mean of its values (n,) over its rows (n,) bool; unknown values (NaN) are left out."""
+        columns = {key: mean_columns(values, rows) for key, (values, rows) in asked.items()}
+        return self.bootstraps({key: (intervals.ratio, summed) for key, summed in columns.items()}, seed, resamples)
 
 
 def _of_columns(function: Callable, start: int, end: int, sums: np.ndarray) -> np.ndarray:
@@ -103,7 +103,7 @@ def _of_columns(function: Callable, start: int, end: int, sums: np.ndarray) -> n
 
 
 def mean_columns(values: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:
-    """The two columns whose sums' ratio is the mean of `values` over `rows`, those not known left out."""
+    """Two columns, of which the ratio of sums is the mean of `values` over `rows`; unknown values are left out."""
     known = rows & np.isfinite(values)
     return [np.where(known, values, 0.0), known.astype(float)]
 
@@ -120,9 +120,9 @@ def accuracy(answers: Answers, seed: int, resamples: int) -> list[dict]:
     everyone = np.ones(len(answers.ids), bool)
     known = int(np.isfinite(answers.popularity).sum())
     return [
-        {"method": method, **both(own, everyone), "popularity_known": known}
+        {"method": method, **both(answered, everyone), "popularity_known": known}
         | {"correlation": correlations(answers, method, {"": everyone}, seed, resamples)[""]}
-        for method, own in answers.of.items()
+        for method, answered in answers.of.items()
     ]
 
 
@@ -130,23 +130,23 @@ def by_relation(answers: Answers, seed: int, resamples: int) -> list[dict]:
     """Accuracy by method and relation, and its correlation with log popularity (Figures 4, 16 to 19)."""
     groups = _relations(answers)
     rows = []
-    for method, own in answers.of.items():
+    for method, answered in answers.of.items():
         found = correlations(answers, method, groups, seed, resamples)
         rows += [
-            {"method": method, "relation": relation, **both(own, group), "correlation": found[relation]}
+            {"method": method, "relation": relation, **both(answered, group), "correlation": found[relation]}
             for relation, group in groups.items()
         ]
     return rows
 
 
 def by_popularity(answers: Answers, seed: int, resamples: int) -> list[dict]:
-    """Accuracy by method and decile of popularity, and what it is above the closed-book one (Figures 5 to 7)."""
+    """Accuracy by method and decile of popularity, and the gain over closed-book answers (Figures 5 to 7)."""
     bins, rows = dict(_quantiles(answers, DECILES)), []
-    for method, own in answers.of.items():
+    for method, answered in answers.of.items():
         gains = _gains(answers, method, bins, seed, resamples)
         rows += [
             {"method": method, "decile": decile, "popularity": float(np.median(answers.popularity[group]))}
-            | both(own, group)
+            | both(answered, group)
             | {"gain": gains[decile]}
             for decile, group in bins.items()
         ]
@@ -156,7 +156,7 @@ def by_popularity(answers: Answers, seed: int, resamples: int) -> list[dict]:
 def _gains(
     answers: Answers, method: str, groups: dict[Any, np.ndarray], seed: int, resamples: int
 ) -> dict[Any, Interval]:
-    """What a method's accuracy is above the closed-book one in each group; NOTHING without closed-book answers."""
+    """A method's gain over closed-book answers in each group; NOTHING without closed-book answers."""
     if method == "closed_book" or "closed_book" not in answers.of:
         return dict.fromkeys(groups, NOTHING)
     change = gain(answers, method)
@@ -164,26 +164,27 @@ def _gains(
 
 
 def by_relation_and_popularity(answers: Answers, seed: int, resamples: int) -> list[dict]:
-    """`by_popularity` by relation and fifth of popularity; the fifths are those of all relations together (Figure 20).
+    """Accuracy and gain by method, relation and fifth of popularity (Figure 20).
 
-    `least` and `most` are a fifth's own bounds; relations without a question in it have no row.
+    The fifths, with their bounds `least` and `most`, are those of all relations together. A relation without a question
+    in a fifth has no row for it.
     """
     fifths = dict(_quantiles(answers, FIFTHS))
     bounds = {
-        fifth: {"least": answers.popularity[own].min(), "most": answers.popularity[own].max()}
-        for fifth, own in fifths.items()
+        fifth: {"least": answers.popularity[rows].min(), "most": answers.popularity[rows].max()}
+        for fifth, rows in fifths.items()
     }
     cells = {
-        (relation, fifth): own & of_relation
+        (relation, fifth): of_fifth & of_relation
         for relation, of_relation in _relations(answers).items()
-        for fifth, own in fifths.items()
-        if (own & of_relation).any()
+        for fifth, of_fifth in fifths.items()
+        if (of_fifth & of_relation).any()
     }
     rows = []
-    for method, own in answers.of.items():
+    for method, answered in answers.of.items():
         gains = _gains(answers, method, cells, seed, resamples)
         rows += [
-            {"method": method, "relation": relation, "fifth": fifth, **bounds[fifth], **both(own, cell)}
+            {"method": method, "relation": relation, "fifth": fifth, **bounds[fifth], **both(answered, cell)}
             | {"gain": gains[relation, fifth]}
             for (relation, fifth), cell in cells.items()
         ]
@@ -193,13 +194,13 @@ def by_relation_and_popularity(answers: Answers, seed: int, resamples: int) -> l
 def by_relative_popularity(answers: Answers) -> list[dict]:
     """Accuracy by method and relative popularity (Figure 8).
 
-    A question's relative popularity is its log popularity, less the mean of its relation, over that one's standard
-    deviation; in bins of half a deviation, the outer two open.
+    A question's relative popularity is its log popularity in standard deviations from the mean of its relation. Bins
+    are half a deviation wide; the outer two are open.
     """
     relative = np.full(len(answers.ids), np.nan)
     logs = np.log10(np.maximum(answers.popularity, 1))
-    for own in _relations(answers).values():
-        known = own & np.isfinite(logs)
+    for of_relation in _relations(answers).values():
+        known = of_relation & np.isfinite(logs)
         if known.any() and (deviation := logs[known].std()) > 0:
             relative[known] = (logs[known] - logs[known].mean()) / deviation
     places = np.where(np.isfinite(relative), np.digitize(relative, RELATIVE) + 1, 0)
@@ -216,33 +217,33 @@ def correlations(
 ) -> dict[str, Interval]:
     """Pearson's correlation of being right with log10 popularity in each group of questions, (n,) bool each.
 
-    NOTHING where fewer than 10 have a known popularity, or either is the same for all.
+    NOTHING if fewer than 10 questions have a known popularity, or if either is the same for all.
     """
     logs, right = np.log10(np.maximum(answers.popularity, 1)), answers.of[method].correct
     asked = {}
     for name, group in groups.items():
-        own = group & np.isfinite(logs)
-        if own.sum() >= 10 and np.ptp(logs[own]) > 0 and np.ptp(right[own]) > 0:
-            x = np.where(own, logs - logs[own].mean(), 0.0)  # centred: keeps the sums of squares well conditioned
-            y = np.where(own, right - right[own].mean(), 0.0)
-            asked[name] = intervals.pearson, [own.astype(float), x, y, x * x, y * y, x * y]
+        known = group & np.isfinite(logs)
+        if known.sum() >= 10 and np.ptp(logs[known]) > 0 and np.ptp(right[known]) > 0:
+            x = np.where(known, logs - logs[known].mean(), 0.0)  # centred: keeps the sums of squares well conditioned
+            y = np.where(known, right - right[known].mean(), 0.0)
+            asked[name] = intervals.pearson, [known.astype(float), x, y, x * x, y * y, x * y]
     return dict.fromkeys(groups, NOTHING) | answers.bootstraps(asked, seed, resamples)
 
 
 def gain(answers: Answers, method: str, rule: str = "correct") -> np.ndarray:
-    """A method's less the closed-book correctness of each question, (n,) in {-1, 0, 1}, NaN where not known."""
+    """Whether a method is right less whether the closed-book answer is, (n,) in {-1, 0, 1}, NaN where not known."""
     return getattr(answers.of[method], rule) - getattr(answers.of["closed_book"], rule)
 
 
 def share(values: np.ndarray, rows: np.ndarray) -> Interval:
     """The share of ones among the known `values` of some rows, with Wilson's interval."""
-    own = values[rows]
-    return intervals.share(own[np.isfinite(own)] == 1)
+    of_rows = values[rows]
+    return intervals.share(of_rows[np.isfinite(of_rows)] == 1)
 
 
-def both(of: Method, rows: np.ndarray) -> dict:
-    """How many rows there are, and the accuracy over them by both rules."""
-    return {"questions": int(rows.sum()), "substring": share(of.correct, rows), "word": share(of.word, rows)}
+def both(method: Method, rows: np.ndarray) -> dict:
+    """How many rows there are, and a method's accuracy over them by both rules."""
+    return {"questions": int(rows.sum()), "substring": share(method.correct, rows), "word": share(method.word, rows)}
 
 
 def _relations(answers: Answers) -> dict[str, np.ndarray]:
@@ -251,8 +252,8 @@ def _relations(answers: Answers) -> dict[str, np.ndarray]:
 
 
 def _quantiles(answers: Answers, parts: int) -> Iterator[tuple[int, np.ndarray]]:
-    """Of each of so many equal parts by popularity that has questions: its number from 1, and which, (n,) bool."""
+    """The number, from 1, and questions, (n,) bool, of each of so many equal parts by popularity that is not empty."""
     for part in range(parts):
-        own = (answers.ranks >= part / parts) & (answers.ranks < (part + 1) / parts)
-        if own.any():
-            yield part + 1, own
+        rows = (answers.ranks >= part / parts) & (answers.ranks < (part + 1) / parts)
+        if rows.any():
+            yield part + 1, rows
