@@ -86,7 +86,6 @@ def _policies(dataset: str, lm: str, methods: dict[str, dict], search: str) -> F
         y="held-out accuracy, %",
         caption=f"{label(dataset)}, {lm}: adaptive against always and never retrieving, by where the text comes from. "
         "The oracle knows which of the two answers is right.",
-        alt=f"Bar chart of held-out accuracy. {_in_words(shown, methods)}.",
     )
 
 
@@ -157,7 +156,6 @@ def _signals(dataset: str, lm: str, models: dict[str, dict]) -> list[str | Figur
         y="held-out accuracy, %",
         caption=f"{label(dataset)}, {lm}: deciding by the subject's popularity, by the mean log-probability of the "
         "closed-book answer's tokens, and by both.",
-        alt=f"Bar chart of held-out accuracy by what decides. {_in_words(shown, of_lm)}.",
     )
     costs = all(f"cost_{name}" in policies for name in SIGNALS for policies in compared.values())
     return [
@@ -201,7 +199,6 @@ def _by_size(
         )
         for m in methods
     }
-    in_words = "; ".join(f"{label(m)}: {y[0].value:.0f} % to {y[-1].value:.0f} %" for m, (_, y) in series.items())
     drawn = [
         figures.lines(
             f"retrieves-by-lm-{dataset}",
@@ -209,7 +206,6 @@ def _by_size(
             x="parameters",
             y="share of the questions that retrieve, %",
             caption=f"{label(dataset)}: how much language models retrieve by their size, held out.",
-            alt=f"Line chart of the share retrieving from the smallest language model to the largest. {in_words}.",
             log_x=True,
         )
     ]
@@ -239,11 +235,3 @@ def _by_size(
 
 def _over_splits(figure: dict) -> Interval:
     return Interval(figure["mean_over_splits"], figure["splits_low"], figure["splits_high"])
-
-
-def _in_words(shown: dict[str, list[Interval]], methods: dict) -> str:
-    """A figure's numbers in words, method by method."""
-    return "; ".join(
-        f"{label(method)}: " + ", ".join(f"{name} {intervals[i].value:.1f} %" for name, intervals in shown.items())
-        for i, method in enumerate(methods)
-    )

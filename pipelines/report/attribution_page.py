@@ -39,7 +39,6 @@ def rarity(inputs: Inputs) -> Section:
         return Section("attribution", title)
     rows = by_retriever[retriever]["by_frequency"]
     gains = {name: [interval(row["gain"]) for row in figure["by_frequency"]] for name, figure in by_retriever.items()}
-    rarest, commonest = gains[retriever][0].value, gains[retriever][-1].value
     blocks = [
         "A token's probability with documents is shared out. Memory has the share that the model gives the token "
         "without documents; a document has what it adds to that. The corpus says how rare the token's word is. The "
@@ -51,8 +50,6 @@ def rarity(inputs: Inputs) -> Section:
             gains,
             y="bits saved per token",
             caption="Bits that documents save per token, by how often the corpus has the token's word.",
-            alt=f"Bar chart of bits saved per token by the frequency of its word: with {label(retriever)} "
-            f"{rarest:.2f} on the rarest and {commonest:.2f} on the commonest words.",
         ),
         Table(
             "gain-by-frequency",

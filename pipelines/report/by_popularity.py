@@ -13,7 +13,7 @@ from pipelines.answering.answer_files import METHODS
 from pipelines.intervals import NOTHING
 from pipelines.report import figures
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Figure, Percent, Table, label, named, percent
+from pipelines.report.page import Figure, Percent, Table, label, named
 
 DRAWN = METHODS[:5]  # methods in charts by popularity: those of one passage at most; the tables have all
 RULES = ("substring", "word")
@@ -73,11 +73,7 @@ def _charts(
     name: str, title: str, cells: dict[tuple[str, int], dict], places: dict[int, float], methods: list[str], x: str
 ) -> list[Figure]:
     """Accuracy by popularity, and what reading a passage changes; `cells` are by (method, bin), `places` by bin."""
-    at, first, last = list(places.values()), min(places), max(places)
-    levels = "; ".join(
-        f"{label(m)} {percent(cells[m, first]['substring'].value)} to {percent(cells[m, last]['substring'].value)}"
-        for m in methods
-    )
+    at = list(places.values())
     charts = [
         figures.lines(
             f"accuracy-by-{name}",
@@ -86,16 +82,11 @@ def _charts(
             y="accuracy, %",
             log_x=True,
             caption=f"{title}: accuracy by the subject's popularity. Bands are Wilson's 95 % intervals.",
-            alt=f"Line chart of accuracy by popularity ({title}), least popular subjects to most popular: {levels}.",
         )
     ]
     augmented = [m for m in methods if m != "closed_book"]
     if not augmented or "closed_book" not in methods:
         return charts
-    changes = "; ".join(
-        f"{label(m)} {100 * cells[m, first]['gain'].value:+.0f} to {100 * cells[m, last]['gain'].value:+.0f}"
-        for m in augmented
-    )
     return [
         *charts,
         figures.lines(
@@ -107,8 +98,6 @@ def _charts(
             zero=True,
             caption=f"{title}: what reading a passage changes, by popularity. Above zero it helps. Bands are 95 % "
             "bootstrap intervals over subjects.",
-            alt=f"Line chart of augmented minus closed-book accuracy in points ({title}), least popular subjects to "
-            f"most popular: {changes}.",
         ),
     ]
 
@@ -122,7 +111,6 @@ def relative_popularity(inputs: Inputs) -> list[Figure | Table]:
     if not bins:
         return []
     at = [row["relative_popularity"] for row in bins]
-    lowest, highest = (percent(cells[methods[0], bins[i]["bin"]]["substring"].value) for i in (0, -1))
     return [
         figures.lines(
             "accuracy-by-relative-popularity",
@@ -135,8 +123,6 @@ def relative_popularity(inputs: Inputs) -> list[Figure | Table]:
             y="accuracy, %",
             caption=f"{label(dataset)}: accuracy by popularity relative to other questions of the same relation. Bands "
             "are Wilson's 95 % intervals.",
-            alt=f"Line chart of {label(dataset)} accuracy by relative popularity: {label(methods[0])} goes from "
-            f"{lowest} in the lowest bin to {highest} in the highest.",
         ),
         Table(
             "accuracy-by-relative-popularity",
@@ -185,7 +171,6 @@ def relation_and_popularity(relations: list[dict], inputs: Inputs) -> list[Figur
         return [table]
     drawn = ranked[:SHOWN_RELATIONS] + ranked[-SHOWN_RELATIONS:]
     at = [_middle(row) for row in fifths.values()]
-    correlations = ", ".join(f"{named(row['relation'])} {row['correlation'].value:+.2f}" for row in drawn)
     figure = figures.lines(
         "accuracy-by-relation-and-popularity",
         {
@@ -198,7 +183,5 @@ def relation_and_popularity(relations: list[dict], inputs: Inputs) -> list[Figur
         caption=f"{label(dataset)}, {label(method)}: accuracy by popularity for the {SHOWN_RELATIONS} relations with "
         f"the strongest and the {SHOWN_RELATIONS} with the weakest correlation, of those with at least {CELL} "
         "questions in every fifth. Bands are Wilson's 95 % intervals.",
-        alt=f"Line chart of {label(method)} accuracy by fifth of popularity for single relations, whose correlations "
-        f"with log popularity are: {correlations}.",
     )
     return [figure, table]

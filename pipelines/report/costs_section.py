@@ -64,10 +64,6 @@ def prices(dataset: str, lm: str, curve: list[dict]) -> list[Figure | Table]:
         m: ([100 * row["retrieved"] for row in rows], [bounded(row, "adaptive").times(100) for row in rows])
         for m, rows in by_method.items()
     }
-    ends = "; ".join(
-        f"{label(m)}: {y[0].value:.1f} % at {x[0]:.0f} % retrieving, {y[-1].value:.1f} % at {x[-1]:.0f} %"
-        for m, (x, y) in series.items()
-    )
     drawn = [
         figures.lines(
             f"prices-{dataset}",
@@ -76,7 +72,6 @@ def prices(dataset: str, lm: str, curve: list[dict]) -> list[Figure | Table]:
             y="held-out accuracy, %",
             caption=f"{label(dataset)}, {lm}: thresholds fitted to accuracy less the cost of retrieving. On the right "
             "retrieving costs nothing; on the left each retrieval must earn a whole right answer.",
-            alt=f"Line chart of accuracy by share retrieving. {ends}.",
         )
     ]
     return (drawn if series else []) + [

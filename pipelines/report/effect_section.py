@@ -7,7 +7,6 @@ import math
 from pipelines.answering.answer_files import METHODS
 from pipelines.evaluation.accuracy import HEAD, TAIL
 from pipelines.evaluation.retrieval_effects import EXAMPLES, TAIL_LESS_HEAD
-from pipelines.intervals import Interval
 from pipelines.report import figures
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Percent, Section, Table, label, named, percent
@@ -78,15 +77,10 @@ def _whose_page(dataset: str, rows: list[dict]) -> list:
     changes = {
         method: [gains[method, kind] for kind in kinds]
         for method in dict.fromkeys(method for method, _ in gains)
-        if any(_known(gains[method, kind]) for kind in kinds)
+        if any(math.isfinite(gains[method, kind].value) for kind in kinds)
     }
     if not changes:
         return []
-    in_words = "; ".join(
-        f"{label(method)} "
-        + ", ".join(f"{kind} {gain.value:+.0f}" for kind, gain in zip(kinds, row, strict=True) if _known(gain))
-        for method, row in changes.items()
-    )
     return [
         figures.bars(
             f"whose-page-{dataset}",
@@ -94,13 +88,8 @@ def _whose_page(dataset: str, rows: list[dict]) -> list:
             changes,
             y="augmented minus closed-book, points",
             caption=f"{label(dataset)}: what retrieving changes, by whose page the top passage is from.",
-            alt=f"Bar chart of the change in accuracy by whose page came up, in points: {in_words}.",
         )
     ]
-
-
-def _known(gain: Interval) -> bool:
-    return math.isfinite(gain.value)
 
 
 def _examples(dataset: str, inputs: Inputs) -> list:

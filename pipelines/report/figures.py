@@ -45,16 +45,24 @@ def lines(
     x: str,
     y: str,
     caption: str,
-    alt: str,
     log_x: bool = False,
     zero: bool = False,
 ) -> Figure:
-    """Each series a line with its intervals as a band; `zero` draws the line of no difference."""
+    """Each series a line with its intervals as a band; `zero` draws the line of no difference.
+
+    The text for who can't see it (`alt`) has the first and the last value of each line.
+    """
     slots = _slots(series)
     known = {
         key: [(place, f) for place, f in zip(places, figures, strict=True) if math.isfinite(f.value)]
         for key, (places, figures) in series.items()
     }
+    ends = "; ".join(
+        f"{label(key)}: {show(float(points[0][1].value))} at {show(points[0][0])} to "
+        f"{show(float(points[-1][1].value))} at {show(points[-1][0])}"
+        for key, points in known.items()
+        if points
+    )
     places = [place for points in known.values() for place, _ in points]
     values = [value for points in known.values() for _, f in points for value in (f.value, f.low, f.high)]
 
@@ -79,7 +87,7 @@ def lines(
                 canvas.marker(across(place), up(f.value), slots[key], (label(key), show(place), show(f)))
         return x_name(canvas, x, bottom, left)
 
-    return _figure(name, draw, x, caption, alt)
+    return _figure(name, draw, x, caption, f"Line chart of {y} by {x}. {ends}.")
 
 
 def bars(
@@ -89,10 +97,16 @@ def bars(
     *,
     y: str,
     caption: str,
-    alt: str,
 ) -> Figure:
-    """Groups of bars with error bars, one bar a series; they lie down if bars or group names don't fit upright."""
+    """Groups of bars with error bars, one bar a series; they lie down if bars or group names don't fit upright.
+
+    The text for who can't see it (`alt`) has the value of each bar.
+    """
     slots = _slots(series)
+    numbers = "; ".join(
+        f"{label(key)}: " + ", ".join(f"{group} {show(float(f.value))}" for group, f in zip(groups, row, strict=True))
+        for key, row in series.items()
+    )
     values = [value for figures in series.values() for f in figures for value in (f.value, f.low, f.high)]
 
     def draw(canvas: Canvas) -> float:
@@ -134,7 +148,7 @@ def bars(
                     error_bar(canvas, (across(f.low), at + 4.5), (across(f.high), at + 4.5))
         return x_name(canvas, y, bottom, left)
 
-    return _figure(name, draw, "", caption, alt)
+    return _figure(name, draw, "", caption, f"Bar chart of {y}. {numbers}.")
 
 
 def ranges(

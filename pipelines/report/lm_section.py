@@ -82,10 +82,6 @@ def _by_lm(corpus: str, by_lm: dict[str, dict], parameters: dict[str, int | None
     if len(by_lm) < 2 or not keys:
         return []
     saved = {name: [interval(by_lm[lm][key]) for lm in lms] for name, key in keys.items()}
-    in_words = "; ".join(
-        f"{lm} " + ", ".join(f"{label(name)} {row[i].value:+.1f} %" for name, row in saved.items())
-        for i, lm in enumerate(lms)
-    )
     return [
         figures.bars(
             "saved-by-lm",
@@ -94,7 +90,6 @@ def _by_lm(corpus: str, by_lm: dict[str, dict], parameters: dict[str, int | None
             y="bits saved, %",
             caption=f"{label(corpus)}: bits saved by {top_k} documents, by language model. Smaller models come first; "
             "those of unknown size come last.",
-            alt=f"Bar chart of the bits per byte that documents save by language model: {in_words}.",
         )
     ]
 
@@ -108,7 +103,6 @@ def _by_k(corpus: str, by_lm: dict[str, dict]) -> list[Table | Figure]:
         return []
     none, most = bits["none", 0], max(k for _, k in bits)
     drawn = {"none": ([1, most], [none, none])} | {name: ([*row], [*row.values()]) for name, row in by_k.items()}
-    in_words = "; ".join(f"{label(name)} {row[-1].value:.3f}" for name, (_, row) in drawn.items())
 
     def rows(metrics: dict) -> list[list]:
         bits = by_setting(metrics)
@@ -126,7 +120,6 @@ def _by_k(corpus: str, by_lm: dict[str, dict]) -> list[Table | Figure]:
             y="bits per byte",
             caption=f"{lm} on {label(corpus)}: bits per byte by the number of documents. Random documents show what "
             "the ensemble alone does.",
-            alt=f"Line chart of bits per byte by number of documents. With the most documents: {in_words}.",
         ),
         _table(
             corpus,
@@ -184,7 +177,6 @@ def _by_subset(corpus: str, by_lm: dict[str, dict], top_k: int) -> list[Table | 
     retrievers = [name for name in ORDER if all(name in subset for _, subset in subsets)]
     largest = subsets[:DRAWN]
     saved = {name: [interval(subset[name]["gain"]) for _, subset in largest] for name in retrievers if name != "none"}
-    in_words = "; ".join(f"{name} {interval(subset['dense']['gain']).value:+.1f} %" for name, subset in largest)
     return [
         figures.bars(
             "saved-by-subset",
@@ -193,7 +185,6 @@ def _by_subset(corpus: str, by_lm: dict[str, dict], top_k: int) -> list[Table | 
             y="bits saved, %",
             caption=f"{lm}: bits per byte saved by {top_k} documents, by subset of {label(corpus)}"
             f"{f' (the {DRAWN} with the most queries)' if len(subsets) > DRAWN else ''}.",
-            alt=f"Bar chart of the bits per byte that documents save by subset. With the dense retriever: {in_words}.",
         ),
         _table(
             corpus,
@@ -231,8 +222,6 @@ def _by_datastore(corpus: str, by_lm: dict[str, dict], top_k: int) -> list[Table
             log_x=True,
             caption=f"{lm} on {label(corpus)}: bits per byte by the size of the datastore, with {top_k} documents of "
             f"the dense retriever; {queries:,} queries. Each share contains the smaller ones.",
-            alt=f"Line chart of bits per byte by the share of the corpus that is searched: from {bits[0].value:.3f} "
-            f"with {percent[0]:g} % of it to {bits[-1].value:.3f} with all, {none.value:.3f} without documents.",
         ),
         _table(
             corpus,

@@ -6,7 +6,7 @@ import math
 
 from pipelines.report import figures
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Figure, Percent, Section, Table, label, percent
+from pipelines.report.page import Figure, Percent, Section, Table, label
 
 
 def language_models(inputs: Inputs) -> Section:
@@ -24,10 +24,6 @@ def _by_method(dataset: str, lms: list[str], rows: list[dict], inputs: Inputs) -
     cells = {(row["lm"], row["method"]): row for row in rows}
     common = [m for m in dict.fromkeys(row["method"] for row in rows) if all((lm, m) in cells for lm in lms)]
     accuracies = {method: [cells[lm, method]["substring"].times(100) for lm in lms] for method in common}
-    in_words = "; ".join(
-        f"{lm} " + ", ".join(f"{label(method)} {accuracy[i].value:.0f} %" for method, accuracy in accuracies.items())
-        for i, lm in enumerate(lms)
-    )
     table = Table(
         f"models-{dataset}",
         f"{label(dataset)}: accuracy in per cent by language model, and its correlation (substring) with log "
@@ -55,7 +51,6 @@ def _by_method(dataset: str, lms: list[str], rows: list[dict], inputs: Inputs) -
         accuracies,
         y="accuracy, %",
         caption=f"{label(dataset)}: accuracy by language model, by the methods that all of them have.",
-        alt=f"Bar chart of {label(dataset)} accuracy by language model: {in_words}.",
     )
     return [figure, table]
 
@@ -71,10 +66,6 @@ def _by_popularity(dataset: str, lms: list[str], inputs: Inputs) -> list[Figure 
     by_lm = {lm: rows for lm, rows in by_lm.items() if rows}
     if len(by_lm) < 2:
         return []
-    in_words = "; ".join(
-        f"{lm} from {percent(rows[0]['substring'].value)} to {percent(rows[-1]['substring'].value)}"
-        for lm, rows in by_lm.items()
-    )
     return [
         figures.lines(
             f"models-by-popularity-{dataset}",
@@ -87,7 +78,6 @@ def _by_popularity(dataset: str, lms: list[str], inputs: Inputs) -> list[Figure 
             log_x=True,
             caption=f"{label(dataset)}: closed-book accuracy by popularity and language model. Bands are Wilson's 95 % "
             "intervals.",
-            alt=f"Line chart of closed-book accuracy by decile of popularity, least to most popular: {in_words}.",
         ),
         Table(
             f"models-by-popularity-{dataset}",

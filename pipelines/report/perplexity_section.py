@@ -31,7 +31,6 @@ def perplexity(
         for name, name_k in labels.items()
     }
     by_word = {name: row for name, row in by_word.items() if any(math.isfinite(one.value) for one in row)}
-    in_words = "; ".join(f"{lm} {_in_words(by_word, i)}" for i, lm in enumerate(by_lm))
     caption = f"{label(corpus)}: perplexity by language model, without documents and with {top_k}."
     kinds = ("word_perplexity", "perplexity", "bpb", "gain")
     return [
@@ -42,7 +41,6 @@ def perplexity(
             by_word,
             y="perplexity by word",
             caption=caption,
-            alt=f"Bar chart of {label(corpus)} perplexity by word: {in_words}.",
         ),
         *_by_size(corpus, by_word, list(by_lm), parameters, families, top_k),
         Table(
@@ -78,7 +76,6 @@ def _by_size(
         if len(of_family) < 2:
             continue
         sizes = [size for size, _ in of_family]
-        in_words = "; ".join(f"{lms[i]} {_in_words(by_word, i)}" for _, i in of_family)
         title = f"{family or 'unnamed'} family, " if several else ""
         drawn.append(
             figures.lines(
@@ -89,13 +86,6 @@ def _by_size(
                 log_x=True,
                 caption=f"{label(corpus)}: perplexity by the size of the language model, {title}without documents and "
                 f"with {top_k}.",
-                alt=f"Line chart of {label(corpus)} perplexity by word, {title}smaller language models first: "
-                f"{in_words}.",
             )
         )
     return drawn
-
-
-def _in_words(by_word: dict[str, list[Interval]], i: int) -> str:
-    """The perplexity of language model number `i`, without documents and with each retriever."""
-    return ", ".join(f"{row[i].value:,.1f} ({label(name)})" for name, row in by_word.items())

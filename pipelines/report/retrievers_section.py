@@ -62,7 +62,6 @@ def recall(name: str, metrics: dict, datastore: str) -> list[Table | Figure]:
         return []
     retrievers = [retriever for retriever in ("bm25", "dense", "lsr") if retriever in sets["all"]]
     shares = {r: [interval(sets["all"][r][f"recall_at_{k}"]).times(100) for k in AT] for r in retrievers}
-    in_words = "; ".join(f"{label(r)} {', '.join(f'{share.value:.0f}' for share in row)}" for r, row in shares.items())
     return [
         Table(
             f"{name}-recall",
@@ -85,7 +84,6 @@ def recall(name: str, metrics: dict, datastore: str) -> list[Table | Figure]:
             shares,
             y="answerable questions, %",
             caption="Recall of a gold passage among the first k, over all questions.",
-            alt=f"Bar chart of recall at {', '.join(map(str, AT))} in per cent: {in_words}.",
         ),
     ]
 

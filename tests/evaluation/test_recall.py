@@ -128,7 +128,7 @@ def test_the_reports_section_states_the_figures(made):
     ]
     assert table.rows[0][4].of.value == 1.0
     assert "the 5 passages that came with the 3 questions and 29 documents" in table.caption
-    assert "BM25 100, 100, 100; dense" in figure.alt
+    assert "BM25: recall@1 100, recall@5 100, recall@10 100; dense: " in figure.alt
 
 
 def test_the_reports_section_has_nothing_without_questions():

@@ -76,7 +76,7 @@ def test_every_search_of_every_model_is_shown_with_its_policies(found, tmp_path)
     assert row["training"] == 100 * figures["train_adaptive"]["value"]
     assert "small" in drawn["policies-popqa"].caption
     adaptive = 100 * found["small", "dense"].figures["shrunk"]["adaptive"]["value"]
-    assert f"adaptive {adaptive:.1f} %" in drawn["policies-popqa"].alt
+    assert f"; adaptive: dense {adaptive:.3g}, " in drawn["policies-popqa"].alt
 
 
 def test_thresholds_are_shown_by_relation_with_both_intervals(found, tmp_path):

@@ -23,7 +23,7 @@ def interval(value: float, width: float = 5.0) -> Interval:
 
 def lines(series=None, **more) -> page.Figure:
     series = series or {"dense": (AT, [interval(10.0), NOTHING, interval(30.0)])}
-    words = {"x": "page views", "y": "accuracy, %", "caption": "A caption.", "alt": "Goes <up> & up."}
+    words = {"x": "page views", "y": "<accuracy> & more", "caption": "A caption."}
     return figures.lines("figure", series, **(words | more))
 
 
@@ -39,18 +39,20 @@ def test_every_known_figure_is_a_mark_that_says_series_place_value_and_interval(
     figure = lines(log_x=True)
     for svg in (figure.svg, figure.narrow):
         assert titles(svg) == [["dense", "10", "10.0 [5.0, 15.0]"], ["dense", "1,000", "30.0 [25.0, 35.0]"]]
-        assert ElementTree.fromstring(svg).get("aria-label") == "Goes <up> & up."
+        said = ElementTree.fromstring(svg).get("aria-label")
+        assert said == "Line chart of <accuracy> & more by page views. dense: 10 at 10 to 30 at 1,000."
 
 
 @pytest.mark.parametrize("kind", ["upright", "lying"])
 def test_bars_have_a_mark_each_and_lie_down_where_names_do_not_fit(kind):
     groups = ["a", "b"] if kind == "upright" else [f"a relation with a long name {i}" for i in range(8)]
     series = {"dense": [interval(10.0)] * len(groups), "lsr": [NOTHING, *[interval(-20.0)] * (len(groups) - 1)]}
-    figure = figures.bars("bars", groups, series, y="points", caption="", alt="")
+    figure = figures.bars("bars", groups, series, y="points", caption="")
     assert len(titles(figure.svg)) == 2 * len(groups) - 1
     widths, heights = np.array([_size(mark) for mark in marks(figure.svg)]).T
     assert np.ptp(widths if kind == "upright" else heights) == 0
     assert ["LSR", groups[1], "\N{MINUS SIGN}20.0 [\N{MINUS SIGN}25.0, \N{MINUS SIGN}15.0]"] in titles(figure.svg)
+    assert f"; LSR: {groups[0]} \N{EN DASH}, {groups[1]} \N{MINUS SIGN}20" in figure.alt
 
 
 def _size(mark: ElementTree.Element) -> tuple[float, float]:
@@ -115,7 +117,7 @@ def test_a_linear_scale_holds_all_values_and_has_few_round_ticks(values, kind, r
 
 def test_the_numbers_of_an_axis_stay_within_the_figure():
     places, level = [20.0, 600.0, 4_000.0, 100_000.0], Interval(0.5, 0.4, 0.6)
-    drawn = figures.lines("x", {"lsr": (places, [level] * 4)}, x="views", y="right", caption="", alt="", log_x=True)
+    drawn = figures.lines("x", {"lsr": (places, [level] * 4)}, x="views", y="right", caption="", log_x=True)
     canvas = drawing.Canvas(drawing.NARROW)
     texts = [one for one in ElementTree.fromstring(drawn.narrow).iter() if one.get("text-anchor") == "middle"]
     assert texts[-2].text == "100,000"
