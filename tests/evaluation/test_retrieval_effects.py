@@ -117,10 +117,13 @@ def test_halves_are_the_worlds_own(answers):
     from pipelines.world.facts import World
 
     class Numbered:
-        seed, value_labels = 3, ()
+        seed = 3
 
-        def qid(self, entity):
-            return f"Q{entity}"
+        def item(self, entity):
+            return entity
+
+        def qid(self, item):
+            return f"Q{item}"
 
     drawn = np.array([World.asked_as_evaluated(Numbered(), i) for i in range(N)])
     asked, never = retrieval_effects.halves(answers, 3, 20)

@@ -49,8 +49,8 @@ def run(built, settings, tmp_path_factory):
         evaluate_lm.evaluate(chosen, "pile")
         figures = json.loads((evaluate_lm.METRICS / "language_modelling_pile.json").read_text())
         sizes = {lm: count_parameters(models / lm) for lm in LMS}
-        metrics, families = {"language_modelling": {"pile": figures}}, dict.fromkeys(LMS, "llama")
-        inputs = SimpleNamespace(metrics=metrics, main_corpus="pile", models=LMS, sizes=sizes, families=families)
+        inputs = SimpleNamespace(main_corpus="pile", parts=chosen.parts, sizes=sizes, families={})
+        inputs.scored = {"pile": {lm: figures[lm] for lm in LMS}, "wikitext": {}}.get
         section = lm_section.language_modelling(inputs, chosen.replug.top_k)
         tables = {block.name: block for block in section.blocks if isinstance(block, Table)}
         yield SimpleNamespace(params=chosen, figures=figures, sizes=sizes, tables=tables)
