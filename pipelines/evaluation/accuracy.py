@@ -58,7 +58,7 @@ class Answers:
     relations: np.ndarray
     subjects: np.ndarray
     popularity: np.ndarray  # float, NaN where not known
-    of: dict[str, Method]
+    by_method: dict[str, Method]
 
     @cached_property
     def ranks(self) -> np.ndarray:
@@ -122,7 +122,7 @@ def accuracy(answers: Answers, seed: int, resamples: int) -> list[dict]:
     return [
         {"method": method, **both(answered, everyone), "popularity_known": known}
         | {"correlation": correlations(answers, method, {"": everyone}, seed, resamples)[""]}
-        for method, answered in answers.of.items()
+        for method, answered in answers.by_method.items()
     ]
 
 
@@ -130,7 +130,7 @@ def by_relation(answers: Answers, seed: int, resamples: int) -> list[dict]:
     """Accuracy by method and relation, and its correlation with log popularity (Figures 4, 16 to 19)."""
     groups = _relations(answers)
     rows = []
-    for method, answered in answers.of.items():
+    for method, answered in answers.by_method.items():
         found = correlations(answers, method, groups, seed, resamples)
         rows += [
             {"method": method, "relation": relation, **both(answered, group), "correlation": found[relation]}
@@ -142,7 +142,7 @@ def by_relation(answers: Answers, seed: int, resamples: int) -> list[dict]:
 def by_popularity(answers: Answers, seed: int, resamples: int) -> list[dict]:
     """Accuracy by method and decile of popularity, and the gain over closed-book answers (Figures 5 to 7)."""
     bins, rows = dict(_quantiles(answers, DECILES)), []
-    for method, answered in answers.of.items():
+    for method, answered in answers.by_method.items():
         gains = _gains(answers, method, bins, seed, resamples)
         rows += [
             {"method": method, "decile": decile, "popularity": float(np.median(answers.popularity[group]))}
@@ -157,7 +157,7 @@ def _gains(
     answers: Answers, method: str, groups: dict[Any, np.ndarray], seed: int, resamples: int
 ) -> dict[Any, Interval]:
     """A method's gain over closed-book answers in each group; NOTHING without closed-book answers."""
-    if method == "closed_book" or "closed_book" not in answers.of:
+    if method == "closed_book" or "closed_book" not in answers.by_method:
         return dict.fromkeys(groups, NOTHING)
     change = gain(answers, method)
     return answers.means({key: (change, group) for key, group in groups.items()}, seed, resamples)
@@ -181,7 +181,7 @@ def by_relation_and_popularity(answers: Answers, seed: int, resamples: int) -> l
         if (of_fifth & of_relation).any()
     }
     rows = []
-    for method, answered in answers.of.items():
+    for method, answered in answers.by_method.items():
         gains = _gains(answers, method, cells, seed, resamples)
         rows += [
             {"method": method, "relation": relation, "fifth": fifth, **bounds[fifth], **both(answered, cell)}
@@ -206,8 +206,8 @@ def by_relative_popularity(answers: Answers) -> list[dict]:
     places = np.where(np.isfinite(relative), np.digitize(relative, RELATIVE) + 1, 0)
     return [
         {"method": method, "bin": int(place), "relative_popularity": float(relative[places == place].mean())}
-        | both(answers.of[method], places == place)
-        for method in answers.of
+        | both(answers.by_method[method], places == place)
+        for method in answers.by_method
         for place in np.unique(places[places > 0])
     ]
 
@@ -219,7 +219,7 @@ def correlations(
 
     NOTHING if fewer than 10 questions have a known popularity, or if either is the same for all.
     """
-    logs, right = np.log10(np.maximum(answers.popularity, 1)), answers.of[method].correct
+    logs, right = np.log10(np.maximum(answers.popularity, 1)), answers.by_method[method].correct
     asked = {}
     for name, group in groups.items():
         known = group & np.isfinite(logs)
@@ -232,7 +232,7 @@ def correlations(
 
 def gain(answers: Answers, method: str, rule: str = "correct") -> np.ndarray:
     """Whether a method is right less whether the closed-book answer is, (n,) in {-1, 0, 1}, NaN where not known."""
-    return getattr(answers.of[method], rule) - getattr(answers.of["closed_book"], rule)
+    return getattr(answers.by_method[method], rule) - getattr(answers.by_method["closed_book"], rule)
 
 
 def share(values: np.ndarray, rows: np.ndarray) -> Interval:

@@ -30,12 +30,12 @@ def where_retrieval_helps(answers: Answers, seed: int, resamples: int) -> list[d
 
     The gain in TAIL_LESS_HEAD is the gain in the tail less the gain at the head.
     """
-    if "closed_book" not in answers.of:
+    if "closed_book" not in answers.by_method:
         return []
-    closed, asked, rows = answers.of["closed_book"], {}, []
+    closed, asked, rows = answers.by_method["closed_book"], {}, []
     rules = {"": "correct", "_word": "word"}
     for method in _augmented(answers):
-        augmented, groups = answers.of[method], _groups(answers, method)
+        augmented, groups = answers.by_method[method], _groups(answers, method)
         rows += [
             {"method": method, "group": name, "questions": int(group.sum())}
             | {f"closed_book{rule}": share(getattr(closed, column), group) for rule, column in rules.items()}
@@ -60,12 +60,12 @@ def _difference(sums: np.ndarray) -> np.ndarray:
 
 
 def _augmented(answers: Answers) -> list[str]:
-    return [method for method in answers.of if method != "closed_book"]
+    return [method for method in answers.by_method if method != "closed_book"]
 
 
 def _groups(answers: Answers, method: str) -> dict[str, np.ndarray]:
     """Groups of questions by popularity and by whose page the method's passage is from, (n,) bool each."""
-    ranks, answer = answers.ranks, answers.of[method]
+    ranks, answer = answers.ranks, answers.by_method[method]
     head, namesake = ranks >= 1 - HEAD, answer.is_namesake == 1
     return {
         "all": np.ones(len(ranks), bool),
@@ -80,20 +80,21 @@ def _groups(answers: Answers, method: str) -> dict[str, np.ndarray]:
 
 def comparisons(answers: Answers, seed: int, resamples: int) -> list[dict]:
     """One method less another: accuracy by both rules, and how often what they read holds an answer."""
+    by_method = answers.by_method
     pairs = [(method, "closed_book") for method in _augmented(answers)] + list(AGAINST)
-    pairs = [pair for pair in pairs if set(pair) <= set(answers.of)]
+    pairs = [(method, against) for method, against in pairs if {method, against} <= set(by_method)]
     everyone = np.ones(len(answers.ids), bool)
     columns = {"gain": "correct", "gain_word": "word", "recall_gain": "has_answer"}
     asked = {
-        (pair, name): (getattr(answers.of[pair[0]], column) - getattr(answers.of[pair[1]], column), everyone)
-        for pair in pairs
+        (method, against, name): (getattr(by_method[method], column) - getattr(by_method[against], column), everyone)
+        for method, against in pairs
         for name, column in columns.items()
     }
     found = answers.means(asked, seed, resamples)
     return [
-        {"method": pair[0], "against": pair[1], "questions": len(answers.ids)}
-        | {name: found[pair, name] for name in columns}
-        for pair in pairs
+        {"method": method, "against": against, "questions": len(answers.ids)}
+        | {name: found[method, against, name] for name in columns}
+        for method, against in pairs
     ]
 
 
@@ -101,13 +102,13 @@ def recall(answers: Answers) -> list[dict]:
     """How often what a method read holds an answer: over all questions, and by which answers are right (Table 2)."""
     rows = []
     for method in _augmented(answers):
-        answer = answers.of[method]
+        answer = answers.by_method[method]
         known, right = np.isfinite(answer.has_answer), answer.correct == 1
         if not known.any():
             continue
         cells = {"all": known}
-        if "closed_book" in answers.of:
-            closed = answers.of["closed_book"].correct == 1
+        if "closed_book" in answers.by_method:
+            closed = answers.by_method["closed_book"].correct == 1
             cells["both right"] = known & closed & right
             cells["only closed-book right"] = known & closed & ~right
             cells["only augmented right"] = known & ~closed & right
@@ -126,7 +127,7 @@ def costs(answers: Answers) -> list[dict]:
         {"method": method, "questions": len(answers.ids)}
         | {name: _known_mean(getattr(answer, name)) for name in ("calls", "prompt_tokens", "new_tokens")}
         | {"cost_per_1000": 1000 * _known_mean(answer.cost)}
-        for method, answer in answers.of.items()
+        for method, answer in answers.by_method.items()
     ]
 
 
@@ -136,16 +137,16 @@ def savings(answers: Answers, thresholds: dict[str, dict[str, float | None]], se
     `thresholds` are method -> relation -> popularity, None: always retrieve. Judged are the questions with a known
     popularity and a relation that has a threshold; `retrieved` is the share of them that retrieve.
     """
-    if "closed_book" not in answers.of:
+    if "closed_book" not in answers.by_method:
         return []
-    closed, rows, asked = answers.of["closed_book"], [], {}
-    for method in (method for method in answers.of if method in thresholds):
+    closed, rows, asked = answers.by_method["closed_book"], [], {}
+    for method in (method for method in answers.by_method if method in thresholds):
         cuts = {relation: math.inf if cut is None else cut for relation, cut in thresholds[method].items()}
         limits = np.array([cuts.get(relation, math.nan) for relation in answers.relations], float)  # of each question
         judged = np.isfinite(answers.popularity) & ~np.isnan(limits)
         retrieves = judged & (answers.popularity < limits)
         rows.append({"method": method, "questions": int(judged.sum()), "retrieved": _known_mean(retrieves[judged])})
-        for name, always, never in _spent(answers.of[method], closed):
+        for name, always, never in _spent(answers.by_method[method], closed):
             known = judged & np.isfinite(always) & np.isfinite(never)
             adaptive = np.where(retrieves, always, never)
             asked[method, name] = _saved, [np.where(known, column, 0.0) for column in (adaptive, always)]
@@ -174,7 +175,7 @@ def halves(answers: Answers, seed: int, resamples: int) -> list[dict]:
     The language model's training text asks about one half in the evaluation's wording, about the other never. The draw
     is that of world.facts.World.asked_as_evaluated.
     """
-    if not {"closed_book", "dense"} <= set(answers.of):
+    if not {"closed_book", "dense"} <= set(answers.by_method):
         return []
     qids = [str(subject).rsplit("/", 1)[-1] for subject in answers.subjects]
     asked = draws.uniforms(seed, "world/wording", qids) < 0.5
@@ -183,7 +184,7 @@ def halves(answers: Answers, seed: int, resamples: int) -> list[dict]:
     tail = {name: (gain(answers, "dense"), half & (answers.ranks < TAIL)) for name, half in groups.items()}
     gains = answers.means(tail, seed, resamples)
     return [
-        {"subjects": name, **accuracy.both(answers.of["closed_book"], half)}
+        {"subjects": name, **accuracy.both(answers.by_method["closed_book"], half)}
         | {"correlation": correlation[name], "tail_gain": gains[name]}
         for name, half in groups.items()
     ]

@@ -148,21 +148,23 @@ def _signals(dataset: str, lm: str, models: dict[str, dict]) -> list[str | Figur
         return []
     of_lm = {method: policies for (name, method), policies in compared.items() if name == lm}
     order = ("never", "always", *SIGNALS, "oracle")
-    shown = {name: [interval(policies[name]).times(100) for policies in of_lm.values()] for name in order}
-    figure = figures.bars(
-        f"deciding-{dataset}",
-        [label(method) for method in of_lm],
-        shown,
-        y="held-out accuracy, %",
-        caption=f"{label(dataset)}, {lm}: deciding by the subject's popularity, by the mean log-probability of the "
-        "closed-book answer's tokens, and by both.",
-    )
+    drawn, y = [], "held-out accuracy, %"
+    if of_lm:
+        accuracies = {name: [interval(policies[name]).times(100) for policies in of_lm.values()] for name in order}
+        caption = (
+            f"{label(dataset)}, {lm}: deciding by the subject's popularity, by the mean log-probability of the "
+            "closed-book answer's tokens, and by both."
+        )
+        methods = [label(method) for method in of_lm]
+        drawn.append(
+            figures.bars(f"deciding-{dataset}", methods, accuracies, y="held-out accuracy, %", caption=caption)
+        )
     costs = all(f"cost_{name}" in policies for name in SIGNALS for policies in compared.values())
     return [
         "The language model's uncertainty can decide as well: retrieve if it gave its closed-book answer a low "
         "probability. Thresholds on this probability are fitted and judged on the same splits. Popularity is known "
         "before the model is asked; uncertainty is known only after a closed-book answer.",
-        *([figure] if of_lm else []),
+        *drawn,
         Table(
             f"deciding-{dataset}",
             f"{label(dataset)}: held-out accuracy in per cent by what decides, differences in points, and the share of "

@@ -37,7 +37,7 @@ LABELS = {
 class Percent:
     """An Interval of shares, shown in per cent; `signed` for differences, shown in points."""
 
-    of: Interval
+    interval: Interval
     signed: bool = False
 
 
@@ -140,7 +140,7 @@ def named(relation: str) -> str:
 def show(value: Any, signed: bool = False, digits: int | None = None) -> str:
     """A table cell as text: intervals as `value [low, high]`, unknown figures as a dash."""
     if isinstance(value, Percent):
-        return show(value.of.times(100), value.signed, 1)
+        return show(value.interval.times(100), value.signed, 1)
     if isinstance(value, Interval):
         if not math.isfinite(value.value):
             return NONE
@@ -241,7 +241,7 @@ def _minus(text: str) -> str:
 
 
 def _three(value: Any) -> tuple[str, str, str]:
-    interval = value.of if isinstance(value, Percent) else value
+    interval = value.interval if isinstance(value, Percent) else value
     if not isinstance(interval, Interval):
         return _plain(value), "", ""
     return _plain(interval.value), _plain(interval.low), _plain(interval.high)

@@ -37,9 +37,9 @@ def answers(files) -> accuracy.Answers:
 def test_rows_are_joined_by_id_and_what_is_not_said_is_not_known(answers):
     assert answers.popularity.tolist() == [10 * (i + 1) for i in range(N)]
     assert answers.relations[:3].tolist() == ["P2", "P1", "P2"]
-    assert answers.of["closed_book"].correct.tolist() == [0.0] * 10 + [1.0] * 10
-    assert answers.of["closed_book"].calls.tolist() == [1.0] * N
-    assert np.isnan(answers.of["dense"].calls).all()
+    assert answers.by_method["closed_book"].correct.tolist() == [0.0] * 10 + [1.0] * 10
+    assert answers.by_method["closed_book"].calls.tolist() == [1.0] * N
+    assert np.isnan(answers.by_method["dense"].calls).all()
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ def test_the_reports_section_states_the_figures(made):
     assert [row[:4] for row in table.rows] == [
         [name, retriever, 3, 2] for name in ("all", "PopQA") for retriever in ("BM25", "dense", "LSR")
     ]
-    assert table.rows[0][4].of.value == 1.0
+    assert table.rows[0][4].interval.value == 1.0
     assert "the 5 passages that came with the 3 questions and 29 documents" in table.caption
     assert "BM25: recall@1 100, recall@5 100, recall@10 100; dense: " in figure.alt
 

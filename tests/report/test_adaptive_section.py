@@ -71,8 +71,8 @@ def test_every_search_of_every_model_is_shown_with_its_policies(found, tmp_path)
     (row,) = rows_of(table, language_model="large", search="exact")
     figures = found["large", "dense"].figures["exact"]
     for name in ("adaptive", "always", "never", "oracle", "gain"):
-        assert row[name].of.value == figures[name]["value"]
-    assert row["over splits"].of.low == figures["adaptive"]["splits_low"]
+        assert row[name].interval.value == figures[name]["value"]
+    assert row["over splits"].interval.low == figures["adaptive"]["splits_low"]
     assert row["training"] == 100 * figures["train_adaptive"]["value"]
     assert "small" in drawn["policies-popqa"].caption
     adaptive = 100 * found["small", "dense"].figures["shrunk"]["adaptive"]["value"]
@@ -87,8 +87,8 @@ def test_thresholds_are_shown_by_relation_with_both_intervals(found, tmp_path):
         own[name] for name in ("threshold", "threshold_low", "threshold_high")
     ]
     assert rows[0]["splits from"] == own["threshold_splits_low"]
-    assert rows[0]["retrieves"].of.high == own["retrieved_high"]
-    assert rows[0]["adaptive, over splits"].of.value == own["adaptive_splits"]
+    assert rows[0]["retrieves"].interval.high == own["retrieved_high"]
+    assert rows[0]["adaptive, over splits"].interval.value == own["adaptive_splits"]
     assert {row["own threshold"] for row in rows_of(tables["thresholds-popqa"], relation="rare")} == {False}
     assert "GenRead" not in drawn["thresholds-popqa"].alt  # the figure has retrievers alone
 
@@ -98,12 +98,12 @@ def test_costs_and_doubt_are_shown_where_they_are_known(found, tmp_path):
     prices, deciding = tables["prices-popqa"], tables["deciding-popqa"]
     assert {row[0] for row in prices.rows} == {row[0] for row in deciding.rows} == {"small", "large"}
     last = rows_of(prices, language_model="small", retriever="dense")[-1]
-    assert (last["must earn"], last["retrieves"].of.value) == (100, 0)
+    assert (last["must earn"], last["retrieves"].interval.value) == (100, 0)
     assert last["cost"].value == pytest.approx(1)
     figures = found["large", "dense"].figures["uncertainty"]
     (row,) = rows_of(deciding, language_model="large")
-    assert row["uncertainty"].of.value == figures["uncertainty"]["value"]
-    assert row["uncertainty less popularity"].of.low == figures["difference"]["low"]
+    assert row["uncertainty"].interval.value == figures["uncertainty"]["value"]
+    assert row["uncertainty less popularity"].interval.low == figures["difference"]["low"]
     assert row["cost, both"].value == figures["cost_both"]["value"]
 
 
@@ -128,6 +128,13 @@ def test_a_model_of_another_place_stands_alone_where_no_other_was_tuned(found, t
     assert set(tables) == {"adaptive-popqa", "thresholds-popqa"}
     assert set(drawn) == {"policies-popqa", "thresholds-popqa"}
     assert "EntityQuestions" in made.missing
+
+
+def test_doubt_is_tabled_without_a_figure_where_only_the_main_model_gave_no_probabilities(found, tmp_path):
+    silent = {("small", "bm25"): found["elsewhere", "bm25"], ("large", "dense"): found["large", "dense"]}
+    _, tables, drawn = section(silent, tmp_path)
+    assert [row[:2] for row in tables["deciding-popqa"].rows] == [["large", "dense"]]
+    assert "deciding-popqa" not in drawn
 
 
 def test_without_thresholds_there_is_no_section(tmp_path):
