@@ -148,7 +148,7 @@ def _signals(dataset: str, lm: str, models: dict[str, dict]) -> list[str | Figur
         return []
     of_lm = {method: policies for (name, method), policies in compared.items() if name == lm}
     order = ("never", "always", *SIGNALS, "oracle")
-    drawn, y = [], "held-out accuracy, %"
+    drawn = []
     if of_lm:
         accuracies = {name: [interval(policies[name]).times(100) for policies in of_lm.values()] for name in order}
         caption = (

@@ -12,7 +12,7 @@ import small_results
 
 from pipelines import shards
 from pipelines.errors import LongtailError
-from pipelines.evaluation import analyse, stage_metrics, tables
+from pipelines.evaluation import analyse, tables
 from pipelines.intervals import NOTHING, Interval
 
 N = 60
@@ -168,10 +168,3 @@ def test_a_table_comes_back_as_it_was_written(tmp_path):
     assert pq.read_table(tmp_path / "tasks.parquet")["gain_low"].null_count == 1
     with pytest.raises(AssertionError, match="gain"):
         tables.write(tmp_path, "tasks", [{name: value for name, value in row.items() if name != "gain"}])
-
-
-def test_rare_words_have_a_row_for_each_retriever_and_frequency():
-    row = {"least": 1, "most": 9, "tokens": 4, "none": figure(3.0), "gain": figure(0.5), "memory": figure(0.2)}
-    found = stage_metrics.rare_words({"dense": {"by_frequency": [row]}, "lsr": {"by_frequency": [row, row]}})
-    assert [one["retriever"] for one in found] == ["dense", "lsr", "lsr"]
-    assert (found[0]["bits_without"].value, found[0]["bits_saved"].value) == (3.0, 0.5)

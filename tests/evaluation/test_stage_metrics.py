@@ -1,0 +1,43 @@
+"""Other stages' metrics: read by corpus or benchmark, and made into rows; what was not measured has no row."""
+
+import small_results
+
+from pipelines import shards
+from pipelines.evaluation import stage_metrics
+from pipelines.intervals import Interval
+
+
+def figure(value: float) -> dict:
+    return {"value": value, "low": value - 0.1, "high": value + 0.1}
+
+
+def test_files_of_a_family_are_read_by_corpus_or_benchmark(tmp_path):
+    for name in ("language_modelling_pile", "language_modelling_wikitext", "tasks_nq", "lsr"):
+        shards.write_json(tmp_path / f"metrics/{name}.json", {"name": name})
+    metrics = stage_metrics.read(tmp_path)
+    assert set(metrics) == {"language_modelling", "tasks", "lsr"}
+    assert metrics["language_modelling"]["wikitext"] == {"name": "language_modelling_wikitext"}
+    assert stage_metrics.read(tmp_path / "elsewhere") == {}
+
+
+def test_settings_are_those_of_one_kind_of_figure_without_temperatures():
+    figures = {"bpb_none": figure(1.0), "bpb_dense_k10": figure(0.8), "bpb_dense_k2": figure(0.9)}
+    figures |= {"bpb_dense_k10_t0.1": figure(0.7), "gain_dense_k10": figure(20.0)}
+    found = stage_metrics.by_setting(figures)
+    assert list(found) == [("none", 0), ("dense", 2), ("dense", 10)]
+    assert found["dense", 10] == Interval(0.8, 0.8 - 0.1, 0.8 + 0.1)
+
+
+def test_a_retriever_that_nothing_was_measured_of_has_no_row():
+    found = {"pile": {"tiny": small_results.language_modelling(1.0, tuned=False)}}
+    bits = stage_metrics.bits_per_byte(found, ["pile"], ["tiny"])
+    rows = stage_metrics.retrievers(bits, {}, {}, {}, 10)
+    assert [row["retriever"] for row in rows] == ["random", "bm25", "dense"]
+    assert stage_metrics.retrievers([], {}, {}, {}, 10) == []
+
+
+def test_rare_words_have_a_row_for_each_retriever_and_frequency():
+    row = {"least": 1, "most": 9, "tokens": 4, "none": figure(3.0), "gain": figure(0.5), "memory": figure(0.2)}
+    found = stage_metrics.rare_words({"dense": {"by_frequency": [row]}, "lsr": {"by_frequency": [row, row]}})
+    assert [one["retriever"] for one in found] == ["dense", "lsr", "lsr"]
+    assert (found[0]["bits_without"].value, found[0]["bits_saved"].value) == (3.0, 0.5)
