@@ -75,6 +75,20 @@ def test_texts_are_those_helped_most_the_median_and_those_helped_least(tmp_path)
     assert [why.split()[-1] for _, why in chosen] == ["most"] * 3 + ["middle"] * 3 + ["least"] * 3
 
 
+def test_without_lsr_the_page_has_the_documents_of_the_untuned_retriever(project):
+    file = DATA / "attribution/pile/texts.parquet"
+    assert attribution_page.shown_retriever(DATA, "pile") == "lsr"
+    rows = [row for row in pq.read_table(file).to_pylist() if row["retriever"] != "lsr"]
+    pq.write_table(pa.Table.from_pylist(rows, pq.read_schema(file)), file)
+    attribution_page.write(DATA, "pile", "tiny", project.folder / "page.html")
+    assert "Documents by dense." in (project.folder / "page.html").read_text()
+    figures = json.loads((attribution.METRICS / "attribution_pile.json").read_text())
+    del figures["lsr"]
+    inputs = SimpleNamespace(metrics={"attribution": {"pile": figures}}, main_corpus="pile")
+    table = attribution_page.rarity(inputs).blocks[-1]
+    assert table.head[3:-1] == ["saved, dense"]
+
+
 def test_the_page_holds_every_token_with_its_numbers(project):
     shown = Page(project.html)
     rows = pq.read_table("data/attribution/pile/texts.parquet").to_pylist()
