@@ -199,7 +199,7 @@ def _write_questions(data: Path, names: list[str], popularity_known: bool) -> No
 
 
 def _write_answers(data: Path, right: dict[str, np.ndarray], chosen: SimpleNamespace) -> None:
-    """Answers by the first language model, if the run has one; imported ones by "davinci", unless it is the only one."""
+    """Answers by the first language model, if there is one; imported ones by "davinci", if the run has none or two."""
     _, _, namesake, _ = _draws()
     n, tuned = QUESTIONS, bool(chosen.parts.tuned)
     bare = {field.name: pa.nulls(n, field.type) for field in SCHEMA} | {"question_id": _ids()}

@@ -21,9 +21,8 @@ def tasks(inputs: Inputs) -> Section:
         return Section("tasks", title)
     lacking = [label(name) for name in inputs.parts.benchmarks if name not in solved]
     blocks = [
-        "A multiple-choice question is answered by the likeliest of its letters, so that chance is right on 25 % of "
-        "four. Other questions are answered by generation, and right if the answer equals a gold answer after "
-        "normalisation.",
+        "A multiple-choice question is answered by the likeliest of its four letters; guessing is right on 25 %. Other "
+        "questions are answered by generation; an answer is right if it equals a gold answer after normalisation.",
         Table(
             "tasks",
             "Accuracy in per cent (Wilson's intervals), and the change against closed-book in points (bootstrap over "
