@@ -21,8 +21,8 @@ import json
 from pathlib import Path
 from pipelines import params_file
 from pipelines.report import findings, inputs
-p = params_file.load("lms", "thresholds", "replug")
-read = inputs.read(Path("data"), p.lms)
+p = params_file.load("lms", "thresholds", "replug", "parts")
+read = inputs.read(Path("data"), p.lms, p.parts)
 found = findings.findings(read, p.thresholds.search, p.replug.top_k)
 print(json.dumps([[f.id, f.claim, f.expected, f.figure.value, f.figure.low, f.figure.high] for f in found]))
 """

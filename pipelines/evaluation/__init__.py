@@ -1,1 +1,1 @@
-"""Language modelling, MMLU and open-domain question answering."""
+"""How well language models and retrievers do: bits per byte, benchmarks, recall, and the papers' tables of answers."""

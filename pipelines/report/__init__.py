@@ -1,1 +1,1 @@
-"""The report: what came of a run, as one page with figures and tables."""
+"""The report: the results of a run as one page with figures and tables."""

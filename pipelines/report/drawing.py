@@ -147,20 +147,20 @@ class Canvas:
     def area(self, points: Sequence[tuple[float, float]], colour: str, opacity: float) -> None:
         self.parts.append(f'<path d="{_d(points)}z" fill="{colour}" fill-opacity="{opacity:g}"/>')
 
-    def marker(self, x: float, y: float, slot: int, said: Sequence[str] = ()) -> None:
-        """One of MARKERS; `said` are the series, place and value that the page shows on hover."""
-        self._mark(f"M{_n(x)} {_n(y)}{MARKERS[slot]}", PALETTE[slot], said)
+    def marker(self, x: float, y: float, slot: int, tip: Sequence[str] = ()) -> None:
+        """One of MARKERS; `tip` are lines that the page shows on hover: series, place and value."""
+        self._mark(f"M{_n(x)} {_n(y)}{MARKERS[slot]}", PALETTE[slot], tip)
 
-    def box(self, x: float, y: float, width: float, height: float, colour: str, said: Sequence[str] = ()) -> None:
+    def box(self, x: float, y: float, width: float, height: float, colour: str, tip: Sequence[str] = ()) -> None:
         if height < 0:
             y, height = y + height, -height
         if width < 0:
             x, width = x + width, -width
-        self._mark(f"M{_n(x)} {_n(y)}h{_n(width)}v{_n(height)}h{_n(-width)}z", colour, said)
+        self._mark(f"M{_n(x)} {_n(y)}h{_n(width)}v{_n(height)}h{_n(-width)}z", colour, tip)
 
-    def _mark(self, d: str, fill: str, said: Sequence[str]) -> None:
-        if said:
-            title = escape("\n".join(said))
+    def _mark(self, d: str, fill: str, tip: Sequence[str]) -> None:
+        if tip:
+            title = escape("\n".join(tip))
             self.parts.append(f'<path class="mark" d="{d}" fill="{fill}"><title>{title}</title></path>')
         else:
             self.parts.append(f'<path d="{d}" fill="{fill}"/>')
@@ -186,8 +186,8 @@ class Canvas:
         box = f'viewBox="0 0 {self.width} {math.ceil(height)}" width="{self.width}" height="{math.ceil(height)}"'
         kind = "wide" if self.width == WIDE else "narrow"
         head = f'<svg xmlns="http://www.w3.org/2000/svg" class="{kind}" {box} font-size="{self.size:g}" role="img"'
-        said = f'aria-label="{escape(alt)}" data-x="{escape(x)}"'
-        return f"{head} {said}>{''.join(self.parts)}</svg>"
+        labels = f'aria-label="{escape(alt)}" data-x="{escape(x)}"'
+        return f"{head} {labels}>{''.join(self.parts)}</svg>"
 
 
 def y_axis(

@@ -124,8 +124,8 @@ def bars(
             for i, f in enumerate(figures):
                 if math.isfinite(f.value):
                     at = across(i + 0.5) + (number - len(series) / 2) * width
-                    said = (label(key), groups[i], show(f))
-                    canvas.box(at + 1, up(0), width - 2, up(f.value) - up(0), PALETTE[slots[key]], said)
+                    tip = (label(key), groups[i], show(f))
+                    canvas.box(at + 1, up(0), width - 2, up(f.value) - up(0), PALETTE[slots[key]], tip)
                     error_bar(canvas, (at + width / 2, up(f.low)), (at + width / 2, up(f.high)))
         return bottom + 2 * canvas.size
 
@@ -143,8 +143,8 @@ def bars(
             canvas.text(*((left - 8, middle, group, "end") if beside else (2, start - 4, group)))
             for number, (key, figures) in enumerate(series.items()):
                 if math.isfinite((f := figures[i]).value):
-                    at, said = start + number * height, (label(key), group, show(f))
-                    canvas.box(across(0), at, across(f.value) - across(0), height - 2, PALETTE[slots[key]], said)
+                    at, tip = start + number * height, (label(key), group, show(f))
+                    canvas.box(across(0), at, across(f.value) - across(0), height - 2, PALETTE[slots[key]], tip)
                     error_bar(canvas, (across(f.low), at + 4.5), (across(f.high), at + 4.5))
         return x_name(canvas, y, bottom, left)
 
@@ -184,8 +184,8 @@ def ranges(
                     continue
                 value_x, low_x, high_x = (across(min(max(point, edges[0]), edges[1])) for point in points[i])
                 canvas.line(low_x, at, high_x, at, PALETTE[slots[key]], 2)
-                said = (label(key), row, f"{show(value)} [{show(low)}, {show(high)}]")
-                canvas.marker(value_x, at, slots[key], said)
+                tip = (label(key), row, f"{show(value)} [{show(low)}, {show(high)}]")
+                canvas.marker(value_x, at, slots[key], tip)
         return x_name(canvas, x, bottom, left)
 
     return _figure(name, draw, "", caption, alt)
@@ -214,8 +214,8 @@ def histogram(name: str, values: dict[str, np.ndarray], *, x: str, caption: str,
             canvas.path(outline, PALETTE[slots[key]], dash)
         for key, row in shares.items():
             for i in np.flatnonzero(row):
-                said = (label(key), f"{edges[i]:,.0f} to {edges[i + 1]:,.0f}", f"{row[i]:.1f} %")
-                canvas.box(across(edges[i]), up(row[i]) - 1.5, across(edges[i + 1]) - across(edges[i]), 3, "none", said)
+                tip = (label(key), f"{edges[i]:,.0f} to {edges[i + 1]:,.0f}", f"{row[i]:.1f} %")
+                canvas.box(across(edges[i]), up(row[i]) - 1.5, across(edges[i + 1]) - across(edges[i]), 3, "none", tip)
         return x_name(canvas, x, bottom, left)
 
     return _figure(name, draw, x, caption, alt)
@@ -246,11 +246,11 @@ def curves(
             dash = OUTLINES[list(series).index(key)]
             canvas.path([(across(place), up(value)) for place, value in points], PALETTE[slots[key]], dash)
             for place, value in points[:: max(1, math.ceil(len(points) / MARKS))]:
-                said = (key, f"{x} {show(place)}", show(float(value)))
+                tip = (key, f"{x} {show(place)}", show(float(value)))
                 if len(points) > 12:  # too close for markers: seen only when pointed at
-                    canvas.box(across(place) - 1.5, up(value) - 1.5, 3, 3, "none", said)
+                    canvas.box(across(place) - 1.5, up(value) - 1.5, 3, 3, "none", tip)
                 else:
-                    canvas.marker(across(place), up(value), slots[key], said)
+                    canvas.marker(across(place), up(value), slots[key], tip)
         end = x_name(canvas, x, bottom, left)
         return canvas.parts, end
 
