@@ -1,4 +1,4 @@
-"""README.md, CONTRIBUTING.md and docs/ name commands, files and folders that are there, and their examples work."""
+"""README.md, CONTRIBUTING.md, docs/ and data/README.md name what is there, and their examples work."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ import yaml
 
 from flows import profiles
 from pipelines import catalogue, params_file
+from pipelines.evaluation import tables
+from pipelines.intervals import Interval
 from pipelines.relations import RELATIONS
 from pipelines.world.facts import RELATION_IDS, make_world
 
@@ -32,7 +34,8 @@ def readme(root) -> str:
 @pytest.fixture(scope="module")
 def pages(root) -> dict[Path, str]:
     """The folder that links are relative to, and the text, of every page."""
-    files = [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").glob("*.md"))]
+    files = [root / name for name in ("README.md", "CONTRIBUTING.md", "data/README.md")]
+    files += sorted((root / "docs").glob("*.md"))
     return {file: file.read_text(encoding="utf-8") for file in files}
 
 
@@ -195,6 +198,17 @@ def test_the_builder_shown_writes_the_columns_that_are_listed(root, entries, tmp
     assert {field.name: kinds[str(field.type)] for field in table.schema} == listed
     assert table.to_pylist() == [question | {"s_uri": None, "split": "test"}]
     assert pq.read_table(out / "rejects.parquet")["row"].to_pylist() == [2]
+
+
+@pytest.mark.parametrize("name", tables.TABLES)
+def test_the_columns_of_each_table_of_the_analyses_are_described_in_order(name, root):
+    text = (root / "data/README.md").read_text(encoding="utf-8")
+    section = text.split(f"### `analyses/{name}.parquet`\n")[1].split("\n#")[0]
+    cells = re.findall(r"^\| (`[^|]+`) \|", section, re.MULTILINE)
+    kinds = tables.TABLES[name].items()
+    bounds = ("", "_low", "_high")
+    columns = [f"{column}{bound}" for column, kind in kinds for bound in (bounds if kind is Interval else bounds[:1])]
+    assert [column for cell in cells for column in re.findall(r"`(\w+)`", cell)] == columns
 
 
 def test_every_stage_is_in_the_picture(readme, root):
