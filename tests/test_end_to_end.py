@@ -135,7 +135,11 @@ def test_prefect_holds_the_flow_run_with_a_task_a_stage_logs_and_metrics(checkou
         artifacts = database.execute("SELECT count(DISTINCT key) FROM artifact").fetchone()[0]
     assert sorted(tasks) == sorted((name, "COMPLETED") for name in checkout.hashes())
     assert logged == set(checkout.hashes())
-    metrics = [s for s in checkout.hashes().values() if any(o["path"].startswith(("data/metrics/", "data/analyses.json")) for o in s["outs"])]
+    metrics = [
+        s
+        for s in checkout.hashes().values()
+        if any(o["path"].startswith(("data/metrics/", "data/analyses.json")) for o in s["outs"])
+    ]
     assert artifacts == len(metrics)
 
 

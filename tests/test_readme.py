@@ -192,7 +192,7 @@ def test_the_builder_shown_writes_the_columns_that_are_listed(root, entries, tmp
     Path("data/raw/museums/questions.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     out = Path("data/questions/museums")
     params = SimpleNamespace(ingest=SimpleNamespace(max_reject_share=0.5))
-    assert builder["make"](params, out) == {"questions": 1, "rejected": 1}
+    assert builder["make"](params, out) == {"questions": 1, "rejected": 1, "rejected.missing_column": 1}
     table = pq.read_table(out / "museums.parquet")
     kinds = {"string": "string", "int64": "int64", "list<element: string>": "list of string"}
     assert {field.name: kinds[str(field.type)] for field in table.schema} == listed
