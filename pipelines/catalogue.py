@@ -24,6 +24,7 @@ class Dataset:
     learn: bool = False  # corpora: models may be trained on it; false for a corpus that only judges them
     title_first: bool = False  # corpora: a document's text begins with its title
     questions: str = ""  # question sets: builds data/questions/<name>/<name>.parquet
+    triples: bool = False  # question sets: built from the knowledge triples
     answered: bool = False  # question sets: methods answer it and thresholds are learnt on it
     benchmark: str = ""  # benchmarks: the function that reads its questions and demonstrations
     passages: bool = False  # its questions come with passages, among which retrievers are compared
@@ -83,6 +84,7 @@ DATASETS = {
         "MIT",
         "`P*.test.json`, a list a relation, and `relation_query_templates.json`",
         questions="pipelines.questions.entityquestions:make",
+        triples=True,
         answered=True,
     ),
     "popqa": Dataset(
@@ -91,6 +93,7 @@ DATASETS = {
         "MIT",
         "`popQA.tsv`, the published 17 columns",
         questions="pipelines.questions.popqa:make",
+        triples=True,
         answered=True,
     ),
     "mmlu": Dataset(
@@ -106,6 +109,7 @@ DATASETS = {
         "CC-BY-SA-3.0",
         _RECORDS,
         questions="pipelines.questions.nq:make",
+        triples=True,
         benchmark="pipelines.evaluation.open_qa:read",
     ),
     "triviaqa": Dataset("TriviaQA", "TriviaQA", "Apache-2.0", _RECORDS, benchmark="pipelines.evaluation.open_qa:read"),

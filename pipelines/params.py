@@ -433,7 +433,8 @@ class Params(Section):
 def _check_parts(parts: Parts, corpus: dict[str, CorpusOf], lms: list[str], popqa: PopQA) -> None:
     """Raise ValueError naming the first list of `parts` that lacks what another one needs."""
     with_queries = [name for name in parts.corpora if name in corpus and corpus[name].has_queries]
-    from_triples = [name for name in parts.question_sets if name != "popqa" or popqa.source != "published"]
+    published = {"popqa"} if popqa.source == "published" else set()
+    from_triples = [name for name in parts.question_sets if catalogue.DATASETS[name].triples and name not in published]
     answering = bool(parts.benchmarks or parts.passages or (parts.answered and lms))
     rules = [
         (set(parts.corpora) <= set(corpus), "corpora: the section corpus has no settings for one of them"),

@@ -161,18 +161,24 @@ def test_ask_answers_and_says_why(checkout):
 
 
 def test_the_described_columns_are_those_of_the_files(checkout):
-    """data/README.md: a heading per file (`## path`), then a table whose first column names the columns in order."""
+    """data/README.md: a heading with paths of files that are alike, then a table whose first column names the columns.
+
+    In every folder that a path with <name> stands for there is such a file, and each file is described once.
+    """
     text = (checkout.folder / "data/README.md").read_text(encoding="utf-8")
-    described = 0
-    for heading, body in re.findall(r"^#{2,4} `(\S+\.parquet)`.*?\n(.*?)(?=^#|\Z)", text, re.MULTILINE | re.DOTALL):
+    data, described = checkout.folder / "data", []
+    for heading, body in re.findall(r"^#{2,4} (`\S+\.parquet`.*?)\n(.*?)(?=^#|\Z)", text, re.MULTILINE | re.DOTALL):
         cells = re.findall(r"^\| (`[^|]+`) \|", body, re.MULTILINE)
         columns = [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
-        files = list(checkout.folder.glob(f"data/{re.sub('<[^>]+>', '*', heading)}"))
-        assert files, heading
-        for file in files:
-            assert pq.read_schema(file).names == columns, file
-        described += len(files)
-    assert described == len(list(checkout.folder.glob("data/**/*.parquet")))
+        for path in re.findall(r"`(\S+\.parquet)`", heading):
+            pattern = Path(re.sub("<[^>]+>", "*", path))
+            files = list(data.glob(str(pattern)))
+            assert files, path
+            assert {file.parent for file in files} == {f for f in data.glob(str(pattern.parent)) if f.is_dir()}, path
+            for file in files:
+                assert pq.read_schema(file).names == columns, file
+            described += files
+    assert sorted(described) == sorted(data.glob("**/*.parquet"))
 
 
 @pytest.fixture
