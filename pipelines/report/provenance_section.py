@@ -39,7 +39,7 @@ def provenance(data: Path, manifest: Sequence[dict], params: Mapping[str, Any]) 
     stages = {name: _resolved(stage, params) for name, stage in stages.items()}
     stages = {name: stage for name, stage in stages.items() if _items(stage)}  # not those of an empty list
     made = {name: _paths(stage, [*stage.get("outs", []), *stage.get("metrics", [])]) for name, stage in stages.items()}
-    read = {name: _paths(stage, stage["deps"]) for name, stage in stages.items()}
+    read = {name: _paths(stage, _inputs(stage)) for name, stage in stages.items()}
     needs = {name: [other for other in stages if other != name and _meet(made[other], read[name])] for name in stages}
     times = {name: len(_items(stage)) for name, stage in stages.items()}
     before = _before(STAGE, needs)
@@ -92,6 +92,12 @@ def _resolved(value: Any, params: Mapping[str, Any]) -> Any:
     return value
 
 
+def _inputs(stage: dict) -> list[str]:
+    """The paths that a stage depends on, files of params among them."""
+    files = [file for entry in stage.get("params", []) if isinstance(entry, dict) for file in entry]
+    return [*stage.get("deps", []), *files]
+
+
 def _items(stage: dict) -> list[dict[str, str]]:
     """The runs of a stage, each with a value for every key of its matrix; one run if it has no matrix."""
     matrix = stage.get("matrix", {})
@@ -132,7 +138,7 @@ def _state(lock: Path, stages: dict) -> list[Table]:
     """The hashes in dvc.lock of what the report read: not those of stages that are gone, nor of the report itself."""
     if not lock.is_file():
         return []
-    read, locked = set(stages[STAGE]["deps"]), yaml.safe_load(lock.read_text(encoding="utf-8"))["stages"]
+    read, locked = set(_inputs(stages[STAGE])), yaml.safe_load(lock.read_text(encoding="utf-8"))["stages"]
     names = ["@".join(filter(None, (name, "-".join(i.values())))) for name in stages for i in _items(stages[name])]
     outs = {
         out["path"]: out for name in names for out in locked.get(name, {}).get("outs", []) if _meet({out["path"]}, read)
