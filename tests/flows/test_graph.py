@@ -66,7 +66,7 @@ def test_stages_wait_only_for_what_they_read(every):
     needs = {stage.name: set(stage.needs) for stage in every}
     assert needs["base_lm@tiny"] == {"code", "fetch", "tokenizer@documents"}  # lm_text is C4
     assert not needs["answer@popqa-tiny-replug"] & {"train_lsr@lsr", "index_lsr@wikipedia-lsr"}
-    assert {"train_lsr@lsr", "index_lsr@wikipedia-lsr"} <= needs["answer_lsr@popqa-tiny-replug_lsr-lsr"]
+    assert "index_lsr@wikipedia-lsr" in needs["answer_lsr@popqa-tiny-replug_lsr-lsr"]  # it stands for the encoder too
 
 
 def test_a_part_is_its_stages_in_every_item_and_all_that_they_need(every):
@@ -85,5 +85,5 @@ def test_every_part_names_stages_that_there_are(every, part):
 
 
 def test_a_part_without_its_stage_is_named():
-    with pytest.raises(LongtailError, match=r"dvc\.yaml: no stage chunk"):
+    with pytest.raises(LongtailError, match=r"this run has no stage chunk; name its data under parts"):
         graph.part(stages(None), ("chunk",))
