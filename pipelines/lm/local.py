@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 from torch.nn import functional
 from transformers import AutoTokenizer
+from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 from transformers.utils import logging
 
 from pipelines.errors import LongtailError
 from pipelines.lm import prefixes
 from pipelines.lm.decode import Batch, Decoder
-from pipelines.lm.fast_layers import Head
 from pipelines.lm.language_model import Generation, Prompt, Scores
 from pipelines.lm.ragged import Ragged, joined, padded, spans
 from pipelines.lm.shortcuts import ShortcutCheck
@@ -48,7 +50,7 @@ class LocalModel:
         self._texts = PromptTokenizer(self.tokenizer, folder, name, self.max_tokens)
         self.scores, self.mixes, self.usage = True, True, {}
         self._pad = self.tokenizer.pad_token_id or 0
-        self._head = Head(self.model)
+        self._head = _Head(self.model)
         self._decoder = Decoder(self.model, self.tokenizer, self._logits_after)
         check = ShortcutCheck(self.model, self.tokenizer, folder, self.max_tokens)
         keeps_keys_and_values = not self.model._is_stateful  # as a transformer, but not a recurrent model
@@ -220,6 +222,49 @@ class LocalModel:
             states_of_part = states[rows[part], columns[part]]
             logits = self._head(states_of_part) if self._head.separable else states_of_part
             yield part, logits.float()
+
+
+class _Head:
+    """The part of `model` that makes logits of hidden states: the output embedding and, in some models, a scale or cap.
+
+    Calling it computes logits at the positions that are needed, not at all. `separable` says whether that works for
+    the model; a few tokens are tried to find out. Do not call a head that is not separable.
+    """
+
+    def __init__(self, model) -> None:
+        self._layers = _GivenStates()
+        self._model = copy.copy(model)  # shares the weights
+        self._model._modules = {**model._modules, model.base_model_prefix: self._layers}
+        self.separable = model.base_model is not model and self._agrees(model)
+
+    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Logits (n, vocabulary) of the hidden states (n, width)."""
+        self._layers.hidden = hidden[None]
+        return self._model(input_ids=hidden.new_zeros(1, len(hidden), dtype=torch.int64)).logits[0]
+
+    @torch.inference_mode()
+    def _agrees(self, model) -> bool:
+        ids = torch.arange(8, device=model.device)[None] % model.config.get_text_config().vocab_size
+        expected, hidden = model(input_ids=ids).logits[0], model.base_model(input_ids=ids).last_hidden_state[0]
+        try:
+            logits = self(hidden)
+        except (AttributeError, TypeError):  # the model needs more from its layers than their last hidden states
+            return False
+        return torch.allclose(expected, logits, rtol=1e-3, atol=1e-3)
+
+
+class _GivenStates(nn.Module):
+    """Takes the place of a model's layers and returns the hidden states it was given."""
+
+    hidden: torch.Tensor
+
+    @property
+    def decoder(self) -> _GivenStates:
+        """OPT calls its layers' `decoder`."""
+        return self
+
+    def forward(self, *_, **__) -> BaseModelOutputWithPastAndCrossAttentions:
+        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=self.hidden)
 
 
 def _windows(shared: np.ndarray, group: np.ndarray, max_tokens: int) -> Iterator[np.ndarray]:

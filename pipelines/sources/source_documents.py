@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from pipelines import catalogue
 from pipelines.sources import psgs, wikitext
-from pipelines.sources.multistream import Part, read_articles
 from pipelines.sources.pile import read_documents, text_id
 from pipelines.sources.rejects import Rejects
+from pipelines.sources.wikipedia import Part, read_articles
 
 
 class Raw(NamedTuple):

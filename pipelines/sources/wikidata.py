@@ -1,12 +1,14 @@
 """Wikidata's JSON dumps and the entity API's answers, read as items with English names and their best claims.
 
 A full dump is 1.7 TB of JSON. Most of it is only searched for a few keys, and nothing is parsed that isn't used.
+Understands the layout of 2014-15 (entity values with only a numeric id; `[]` for an empty map) and the later one.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -15,7 +17,6 @@ import pyarrow as pa
 from pipelines.errors import LongtailError
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import open_runs
-from pipelines.sources.wikidata_entity import aliases, best_claims, decoder, label_and_title, reason_to_skip
 
 BLOCK = 1 << 25  # bytes of JSON: about 2,000 entities
 TYPE = 64  # bytes at a line's beginning; a property says there that it is one, in either layout
@@ -132,7 +133,7 @@ def _parse(line: bytes, head: bytes, properties: tuple[str, ...]) -> msgspec.Str
     sitelinks = max(line.rfind(b'"sitelinks"'), 0)
     if head:
         try:
-            parsed = decoder(None).decode(head)
+            parsed = _decoder(None).decode(head)
         except (msgspec.DecodeError, UnicodeDecodeError):
             pass  # the whole line is parsed, and shows what is wrong if anything is
         else:
@@ -140,7 +141,7 @@ def _parse(line: bytes, head: bytes, properties: tuple[str, ...]) -> msgspec.Str
                 parsed.lastrevid = int(revision[1])
             return parsed
     has_article = line.find(b'"enwiki"', sitelinks) >= 0
-    return decoder(properties if has_article else None).decode(line.strip().removesuffix(b","))
+    return _decoder(properties if has_article else None).decode(line.strip().removesuffix(b","))
 
 
 def _item(
@@ -149,14 +150,20 @@ def _item(
     """Yield the line's row of ENTITIES if it is an item with an English name."""
     if parsed.redirects:
         rejects.skip("redirect")  # the id that was asked for; the item still counts under its own id
-    label, title = label_and_title(parsed)
-    if reason := reason_to_skip(parsed, label or title):
-        rejects.skip(reason)
+    label, title = _label_and_title(parsed)
+    if parsed.missing:
+        rejects.skip("missing")
+    elif parsed.redirect:
+        rejects.skip("redirect")
+    elif parsed.type != "item":
+        rejects.skip("not_an_item")
+    elif not (label or title):
+        rejects.skip("no_english")
     elif not parsed.id.startswith("Q") or not parsed.id[1:].isdecimal():
         rejects.add(file, row, "bad_id", parsed.id)
     else:
-        pids, objects = best_claims(parsed, properties, rejects) if title else ((), ())
-        yield row, parsed.lastrevid, int(parsed.id[1:]), label, aliases(parsed, label), title, pids, objects
+        pids, objects = _best_claims(parsed, properties, rejects) if title else ((), ())
+        yield row, parsed.lastrevid, int(parsed.id[1:]), label, _aliases(parsed, label), title, pids, objects
 
 
 def _syntax_error(line: bytes) -> str:
@@ -167,3 +174,120 @@ def _syntax_error(line: bytes) -> str:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return str(error)
     return ""
+
+
+# The layout, as far as it is used. msgspec skips everything else unparsed.
+class Text(msgspec.Struct, gc=False):
+    value: str
+
+
+class Label(msgspec.Struct, gc=False):
+    en: Text | None = None
+    mul: Text | None = None  # since 2024: one name for all languages; it counts if there is no English one
+
+
+class Aliases(msgspec.Struct, gc=False):
+    en: list[Text] = []
+    mul: list[Text] = []
+
+
+class Article(msgspec.Struct, gc=False):
+    title: str
+
+
+class Sitelinks(msgspec.Struct, gc=False):
+    enwiki: Article | None = None
+
+
+class Value(msgspec.Struct, gc=False):
+    entity_type: str | None = msgspec.field(default=None, name="entity-type")
+    numeric_id: int | None = msgspec.field(default=None, name="numeric-id")
+    id: str | None = None
+
+
+class Data(msgspec.Struct, gc=False):
+    value: Value | str | int | float | bool | list | None = None
+
+
+class Snak(msgspec.Struct, gc=False):
+    snaktype: str
+    datavalue: Data | None = None
+
+
+class Statement(msgspec.Struct, gc=False):
+    mainsnak: Snak
+    rank: str = "normal"
+
+
+@cache
+def _decoder(properties: tuple[str, ...] | None) -> msgspec.json.Decoder:
+    """A decoder of one entity: with its article and its claims of `properties`, or of its names only for None."""
+    fields: list = [("id", str, ""), ("type", str, "item"), ("lastrevid", int, 0)]
+    fields += [("redirect", str | None, None)]  # in a dump: the entity was merged into another
+    fields += [("redirects", msgspec.Raw, msgspec.Raw())]  # in an API answer: the entity asked for was merged into this
+    fields += [("missing", msgspec.Raw, msgspec.Raw())]  # deleted
+    fields += [("labels", Label | list, msgspec.field(default_factory=Label))]
+    fields += [("aliases", Aliases | list, msgspec.field(default_factory=Aliases))]
+    if properties is not None:
+        claims = msgspec.defstruct("Claims", [(pid, list[Statement], []) for pid in properties], gc=False)
+        fields += [("sitelinks", Sitelinks | list, msgspec.field(default_factory=Sitelinks))]
+        fields += [("claims", claims | list, msgspec.field(default_factory=claims))]
+    return msgspec.json.Decoder(msgspec.defstruct("Entity", fields, gc=False))
+
+
+def _label_and_title(entity: msgspec.Struct) -> tuple[str | None, str | None]:
+    """English label and title of the English Wikipedia article."""
+    label = (entity.labels.en or entity.labels.mul) if isinstance(entity.labels, Label) else None
+    sitelinks = getattr(entity, "sitelinks", None)
+    article = sitelinks.enwiki if isinstance(sitelinks, Sitelinks) else None
+    return (label.value or None) if label else None, article.title if article else None
+
+
+def _aliases(entity: msgspec.Struct, label: str | None) -> Sequence[str]:
+    """English aliases other than the label, each once, in their order."""
+    if not isinstance(entity.aliases, Aliases) or not (entity.aliases.en or entity.aliases.mul):
+        return ()  # the usual case; a new list would only be work for the garbage collector
+    texts = dict.fromkeys(text.value for text in [*entity.aliases.en, *entity.aliases.mul])
+    return [text for text in texts if text and text != label]
+
+
+def _best_claims(entity: msgspec.Struct, properties: tuple[str, ...], rejects: Rejects) -> tuple[list[int], list[int]]:
+    """Properties and objects of the best-ranked statements, aligned."""
+    pids: list[int] = []
+    objects: list[int] = []
+    for pid in () if isinstance(entity.claims, list) else properties:
+        if statements := getattr(entity.claims, pid):
+            best = _best_objects(statements, rejects)
+            objects += best
+            pids += [int(pid[1:])] * len(best)
+    return pids, objects
+
+
+def _best_objects(statements: list[Statement], rejects: Rejects) -> list[int]:
+    """The objects of the best-ranked statements, chosen like Wikidata's own "truthy" statements.
+
+    Deprecated statements never count. If any statement is preferred, only preferred ones count. An unknown value and
+    "no value" are not objects, but a preferred one still outranks normal statements.
+    """
+    best = "preferred" if any(statement.rank == "preferred" for statement in statements) else "normal"
+    objects: list[int] = []
+    for statement in statements:
+        snak = statement.mainsnak
+        value = snak.datavalue.value if snak.datavalue else None
+        if statement.rank != best:
+            rejects.skip("deprecated_statement" if statement.rank == "deprecated" else "outranked_statement")
+        elif snak.snaktype != "value":
+            rejects.skip(f"{snak.snaktype}_statement")
+        elif not isinstance(value, Value) or (number := _item_number(value)) is None:
+            rejects.skip("not_an_item_statement")
+        else:
+            objects.append(number)
+    return list(dict.fromkeys(objects))
+
+
+def _item_number(value: Value) -> int | None:
+    if value.numeric_id is not None and value.entity_type in (None, "item"):
+        return value.numeric_id
+    if value.id and value.id.startswith("Q") and value.id[1:].isdecimal():
+        return int(value.id[1:])
+    return None

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from pipelines.errors import LongtailError
-from pipelines.sources import bz2_blocks, multistream
-from pipelines.sources.multistream import Part, parts, read_articles
+from pipelines.sources import bz2_blocks, wikipedia
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.wikipedia import Page, read_pages
+from pipelines.sources.wikipedia import Page, Part, parts, read_articles, read_pages
 
 BLOCKS = 1  # bz2's level: blocks of 100 kB
 
@@ -49,7 +48,7 @@ def plain() -> bytes:
 def test_parts_give_what_the_whole_gives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain: bytes, split: int, streams: int
 ) -> None:
-    monkeypatch.setattr(multistream, "BYTES", split)
+    monkeypatch.setattr(wikipedia, "BYTES", split)
     third = -(-len(plain) // streams)
     compressed = [bz2.compress(plain[at : at + third], BLOCKS) for at in range(0, len(plain), third)]
     dump = saved(tmp_path, bz2.compress(b"").join(compressed))
@@ -64,7 +63,7 @@ def test_parts_give_what_the_whole_gives(
 
 def test_the_real_excerpt_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, real: Path) -> None:
     dump = saved(tmp_path, min((real / "wikipedia").glob("enwiki-*short*.bz2")).read_bytes())
-    monkeypatch.setattr(multistream, "BYTES", 400_000)
+    monkeypatch.setattr(wikipedia, "BYTES", 400_000)
     articles, rejects = read(parts(dump))
     assert (len(parts(dump)), len(articles), rejects.read) == (5, 106, 206)
     assert articles == list(read_pages(dump, Rejects(0.0)))
@@ -92,7 +91,7 @@ def test_a_page_belongs_to_the_part_where_its_mark_begins(size: int) -> None:
 
 @pytest.mark.parametrize("how", ["changed", "left out", "cut", "no end"])
 def test_damage_anywhere_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain: bytes, how: str) -> None:
-    monkeypatch.setattr(multistream, "BYTES", 100_000)
+    monkeypatch.setattr(wikipedia, "BYTES", 100_000)
     data = bz2.compress(plain[:300_000], BLOCKS) + bz2.compress(plain[300_000:], BLOCKS)
     for at in (4, len(data) // 3, data.rindex(b"BZh1"), data.rindex(b"BZh1") + 5, len(data) - 30):
         bad = {
