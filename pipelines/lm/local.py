@@ -32,7 +32,7 @@ WITHOUT_POSITIONS = 2048  # tokens read at once by a model without a limit (ALiB
 
 
 class LocalModel:
-    """The model in `folder`, called `name`. A forward pass has at most `batch_tokens` tokens."""
+    """The LanguageModel in `folder`, called `name`. A forward pass has at most `batch_tokens` tokens."""
 
     def __init__(self, folder: Path, *, name: str, dtype: str, batch_tokens: int, device: str, threads: int) -> None:
         """Raises LongtailError where `folder` has no causal language model or no tokenizer."""
@@ -63,7 +63,7 @@ class LocalModel:
 
     @torch.inference_mode()
     def score(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> Scores:
-        """See LanguageModel. The pairs' order does not matter: pairs of similar length share a batch.
+        """The pairs' order does not matter: pairs of similar length share a batch.
 
         Raises LongtailError for a continuation that alone fills the model's positions.
         """
@@ -88,7 +88,6 @@ class LocalModel:
 
     @torch.inference_mode()
     def next_token(self, prompts: Sequence[Prompt]) -> np.ndarray:
-        """See LanguageModel."""
         tokens = self._texts.prompts(prompts, np.ones(len(prompts), np.int64))
         result = np.empty((len(prompts), self._vocabulary), np.float32)
         last = tokens.lengths - 1
@@ -98,15 +97,13 @@ class LocalModel:
         return result
 
     def token_id(self, text: str) -> int:
-        """See LanguageModel."""
         return self._texts.token_id(text)
 
     def seen(self, prompts: Sequence[Prompt], max_tokens: int) -> list[Prompt]:
-        """See LanguageModel."""
         return self._texts.seen(prompts, np.full(len(prompts), max_tokens))
 
     def generate(self, prompts: Sequence[Prompt], max_tokens: int, stop: str = "\n") -> list[Generation]:
-        """See LanguageModel. Raises LongtailError if `max_tokens` leaves no room for a prompt."""
+        """Raises LongtailError if `max_tokens` leaves no room for a prompt."""
         return self.generate_mixture(prompts, np.zeros((len(prompts), 1)), max_tokens, stop)
 
     def generate_mixture(
@@ -118,7 +115,7 @@ class LocalModel:
         *,
         sequence_mixture: bool = False,
     ) -> list[Generation]:
-        """See LanguageModel. Raises LongtailError if `max_tokens` leaves no room for a prompt."""
+        """Raises LongtailError if `max_tokens` leaves no room for a prompt."""
         if max_tokens >= self.max_tokens:
             raise LongtailError(f"{max_tokens} new tokens asked of {self.name}, which reads {self.max_tokens} at once")
         tokens = self._texts.prompts(prompts, np.full(len(prompts), max_tokens))

@@ -78,18 +78,13 @@ def _batches(texts: Iterable[str]) -> Iterator[bytes]:
 
 
 def _marked(texts: list[str]) -> list[bytes]:
-    """Each text as UTF-8 with EDGE wherever a word begins or ends."""
-    points = np.frombuffer(_joined(texts).encode("utf-32-le"), np.uint32)
+    """Each text as UTF-8 with EDGE wherever a word begins or ends; NUL and EDGE within a text become spaces."""
+    joined = "\0".join(text.replace("\0", " ").replace(EDGE, " ") for text in texts)
+    points = np.frombuffer(f"\0{joined}\0".encode("utf-32-le"), np.uint32)
     in_word = _word_characters()[points]
     edges = np.flatnonzero(in_word[1:] != in_word[:-1]) + 1
     marked = np.insert(points, edges, ord(EDGE)).tobytes().decode("utf-32-le")
     return marked[1:-1].encode().split(b"\0")
-
-
-def _joined(texts: list[str]) -> str:
-    """The texts with a NUL before and after each; NUL and EDGE within a text become spaces."""
-    kept = [text.replace("\0", " ").replace(EDGE, " ") for text in texts]
-    return "\0" + "\0".join(kept) + "\0"
 
 
 @cache

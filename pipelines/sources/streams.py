@@ -73,21 +73,16 @@ def open_rows(path: str | Path, rejects: Rejects) -> Iterator[tuple[int, bytes]]
 
 def bounded_lines(path: str | Path) -> Iterator[bytes | None]:
     """Yield the file's lines, and None for a line longer than LONGEST, of which at most LONGEST bytes are held."""
-    parts: list[bytes] = []
-    size = 0  # of the unfinished line
-    for block in open_blocks(path):
+    parts: list[bytes] = []  # of the unfinished line
+    size = 0
+    for block in open_blocks(path):  # much shorter than LONGEST
         first, *rest = block.split(b"\n")
         size += len(first)
-        if size > LONGEST:
-            parts.clear()
-        else:
-            parts.append(first)
+        parts = parts + [first] if size <= LONGEST else []
         if rest:
             yield b"".join(parts) if size <= LONGEST else None
-            *whole, unfinished = rest
-            # A line within a block can only be too long if the block is.
-            yield from whole if len(block) <= LONGEST else (line if len(line) <= LONGEST else None for line in whole)
-            parts, size = [unfinished], len(unfinished)
+            yield from rest[:-1]
+            parts, size = rest[-1:], len(rest[-1])
     if size:
         yield b"".join(parts) if size <= LONGEST else None
 
