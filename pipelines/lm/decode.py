@@ -79,11 +79,6 @@ class Decoder:
             logits = passes.send(token[questions])
         return [(*self._answer(tokens[i, :m], log_probs[i, :m], stop), int(m)) for i, m in enumerate(lengths)]
 
-    @torch.inference_mode()
-    def hold(self, beginnings: Ragged) -> prefixes.Held:
-        """Read the beginnings that several prompts share, each once for all batches of these prompts."""
-        return prefixes.Held(self.model, beginnings)
-
     def passes(
         self, prompts: Ragged, held: prefixes.Held, owners: np.ndarray
     ) -> Generator[torch.Tensor, torch.Tensor, None]:

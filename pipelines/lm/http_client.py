@@ -56,11 +56,7 @@ class CompletionsClient(web.Client):
         self._name, self._model, self._settings, self._key = name, model, settings, key
         self.session.auth = self._sign  # set even without a key: requests would look for one in ~/.netrc
         self._ledger = Ledger(cache, name, model, settings)
-
-    @property
-    def usage(self) -> dict[str, float]:
-        """Requests, tokens and cost since this client was made."""
-        return dict(self._ledger.usage)
+        self.usage = self._ledger.usage
 
     def ask(
         self,

@@ -39,7 +39,7 @@ class HttpModel:
 
     @property
     def usage(self) -> dict[str, float]:
-        return self._client.usage
+        return dict(self._client.usage)
 
     def score(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> Scores:
         """Without a tokenizer, a token that begins in the prompt belongs to the prompt.

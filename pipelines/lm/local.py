@@ -130,7 +130,7 @@ class LocalModel:
         for window in _windows(shared, group, self.batch_tokens):
             numbers, first = np.unique(group[window], return_index=True)
             begun = tokens.slice(places[window].ravel()[first], 0 * first, shared[window].ravel()[first])
-            held = self._decoder.hold(begun)
+            held = prefixes.Held(self.model, begun)
             for rows in self._batches((lengths[window].max(1, initial=0) + max_tokens) * read[window].sum(1)):
                 batch = window[rows]
                 prompts_read = read[batch]

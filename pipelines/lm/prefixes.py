@@ -66,6 +66,7 @@ class Prefixes:
 class Held:
     """Keys and values of prefixes of any lengths, 0 included, for rows that are decoded in many passes."""
 
+    @torch.inference_mode()
     def __init__(self, model, prefixes: Ragged) -> None:
         self.lengths = prefixes.lengths
         self._groups = []  # for each length: the numbers of its prefixes, and their Prefixes

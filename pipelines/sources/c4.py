@@ -22,25 +22,21 @@ class _Document(msgspec.Struct):
     text: str
 
 
-def read_texts(path: Path, rejects: Rejects) -> Iterator[str]:
-    """Yield the texts of one shard in order. Bad lines go to `rejects` (bad_json, unexpected_layout)."""
-    decoder = msgspec.json.Decoder(_Document)
-    for row, line in enumerate(open_lines(path), start=1):
-        rejects.read += 1
-        try:
-            text = decoder.decode(line).text
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            reason = "unexpected_layout" if isinstance(error, msgspec.ValidationError) else "bad_json"
-            rejects.add(path, row, reason, str(error))
-        else:
-            yield text
-
-
 def read_sample(paths: Iterable[Path], megabytes: int, rejects: Rejects) -> Iterator[str]:
-    """Yield texts from the first shard on, until they have `megabytes` * 10^6 bytes of UTF-8."""
-    remaining_bytes = megabytes * 1_000_000
+    """Yield texts from the first shard on, until they have `megabytes` * 10^6 bytes of UTF-8.
+
+    Bad lines go to `rejects` (bad_json, unexpected_layout).
+    """
+    decoder, remaining_bytes = msgspec.json.Decoder(_Document), megabytes * 1_000_000
     for path in paths:
-        for text in read_texts(path, rejects):
+        for row, line in enumerate(open_lines(path), start=1):
+            rejects.read += 1
+            try:
+                text = decoder.decode(line).text
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                reason = "unexpected_layout" if isinstance(error, msgspec.ValidationError) else "bad_json"
+                rejects.add(path, row, reason, str(error))
+                continue
             yield text
             remaining_bytes -= len(text.encode())
             if remaining_bytes <= 0:

@@ -62,15 +62,14 @@ def _announce(sizes: Sequence[int | None], count: int) -> int:
 
 
 def _head(client: Client, url: str) -> dict:
-    answer = _send(client, "HEAD", url)
-    length = answer.headers.get("Content-Length")
-    return {"size": int(length) if length else None, "version": _version(answer)}
+    """The file's size, None if unknown, and a value that changes with the file on the server, "" if there is none.
 
-
-def _version(answer: requests.Response) -> str:
-    """A value that changes with the file on the server, so that a resumed download isn't mixed; "" if there is none."""
-    etag = answer.headers.get("ETag", "")
-    return etag if etag and not etag.startswith("W/") else answer.headers.get("Last-Modified", "")
+    The value keeps a resumed download from mixing two files.
+    """
+    headers = _send(client, "HEAD", url).headers
+    length, etag = headers.get("Content-Length"), headers.get("ETag", "W/")
+    version = headers.get("Last-Modified", "") if etag.startswith("W/") else etag
+    return {"size": int(length) if length else None, "version": version}
 
 
 def _download_file(client: Client, url: str, head: dict, path: Path, bar: tqdm) -> None:

@@ -140,25 +140,21 @@ class _Results(msgspec.Struct):
 _RESULTS = msgspec.json.Decoder(_Results)
 
 
-def _check(where: str, body: bytes) -> None:
-    """Raise TooSlow for results that ran out of time, and Again for other malformed ones."""
-    # Results that ran out of time begin like good ones, and end in a Java stack trace.
-    try:
-        _RESULTS.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        if any(sign in body for sign in OUT_OF_TIME):
-            message = f"{where}: the query service ran out of time; try again when it is less busy, or use a dump"
-            raise TooSlow(message) from None
-        raise Again(f"not SPARQL results in JSON ({error})") from None
-
-
-def _request(query: str) -> dict[str, str]:
-    return {"query": query, "format": "json"}
-
-
 def _ask(client: Client, endpoint: str, query: str) -> bytes:
+    """The answer to a query. Raises TooSlow where the service runs out of time."""
     where = shown(endpoint, {"query": " ".join(query[query.index("SELECT") :].split())})
-    body = client.ask(endpoint, _request(query), lambda body: _check(where, body))
+
+    def check(body: bytes) -> None:
+        # Results that ran out of time begin like good ones, and end in a Java stack trace.
+        try:
+            _RESULTS.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            if any(sign in body for sign in OUT_OF_TIME):
+                message = f"{where}: the query service ran out of time; try again when it is less busy, or use a dump"
+                raise TooSlow(message) from None
+            raise Again(f"not SPARQL results in JSON ({error})") from None
+
+    body = client.ask(endpoint, {"query": query, "format": "json"}, check)
     if body is None:
         raise LongtailError(f"{endpoint}: the server answers 404, expected a SPARQL endpoint (wikidata.query_service)")
     if body == SPLIT:
@@ -181,7 +177,7 @@ def _pages(client: Client, endpoint: str, pid: str, offset: int, count: int) -> 
     except TooSlow:
         if count <= SMALLEST:
             raise
-    client.keep(endpoint, _request(query), SPLIT)  # so that a restarted run halves the page at once
+    client.keep(endpoint, {"query": query, "format": "json"}, SPLIT)  # so that a restarted run halves the page at once
     half = (count + 1) // 2
     first, second = (offset, half), (offset + half, count - half)
     return [*_pages(client, endpoint, pid, *first), *_pages(client, endpoint, pid, *second)]

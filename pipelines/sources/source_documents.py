@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from pipelines import catalogue
-from pipelines.sources import psgs, wikitext
+from pipelines.sources import articles
 from pipelines.sources.pile import read_documents, text_id
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.wikipedia import Part, read_articles
@@ -31,8 +31,8 @@ def read_raw(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
 
 def wikipedia(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
     """Articles of a pages-articles dump, or of DPR's passages put together again; the file's suffix tells which."""
-    if psgs.is_psgs(part.file):
-        for article in psgs.read_articles(part.file, rejects):
+    if articles.is_psgs(part.file):
+        for article in articles.read_psgs(part.file, rejects):
             yield Raw(f"psgs-{article.id}", name, article.title, article.text, part.file.name, article.row)
     else:
         for page in read_articles(part, rejects):
@@ -47,5 +47,5 @@ def json_lines(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
 
 def wikitext_articles(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
     """Articles of WikiText's files."""
-    for article in wikitext.read_articles(part.file, rejects):
+    for article in articles.read_wikitext(part.file, rejects):
         yield Raw(text_id(article.text), name, article.title, article.text, part.file.name, article.row)

@@ -75,13 +75,15 @@ def bounded_lines(path: str | Path) -> Iterator[bytes | None]:
     """Yield the file's lines, and None for a line longer than LONGEST, of which at most LONGEST bytes are held."""
     parts: list[bytes] = []  # of the unfinished line
     size = 0
-    for block in open_blocks(path):  # much shorter than LONGEST
+    for block in open_blocks(path):
         first, *rest = block.split(b"\n")
+        parts.append(first)
         size += len(first)
-        parts = parts + [first] if size <= LONGEST else []
+        if size > LONGEST:
+            parts.clear()
         if rest:
             yield b"".join(parts) if size <= LONGEST else None
-            yield from rest[:-1]
+            yield from (line if len(line) <= LONGEST else None for line in rest[:-1])
             parts, size = rest[-1:], len(rest[-1])
     if size:
         yield b"".join(parts) if size <= LONGEST else None

@@ -5,6 +5,7 @@ A dump is cut into parts that can be read independently: by its index if there i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -58,8 +59,8 @@ def parts(file: Path, streams: int = STREAMS) -> list[Part]:
     index = file.with_name(file.name.replace(DUMP, INDEX, 1).replace(".xml", ".txt", 1))
     if not index.is_file():
         return _cut_by_bytes(file)
-    starts, pages = _streams(index, file)
-    bounds = [0, *starts[streams::streams], None]
+    starts = _streams(index, file)
+    pages, bounds = list(starts.values()), [0, *list(starts)[streams::streams], None]
     counts = (sum(pages[first : first + streams]) for first in range(0, len(pages), streams))
     return [Part(file, begin, end, count) for begin, end, count in zip(bounds[:-1], bounds[1:], counts, strict=True)]
 
@@ -127,25 +128,20 @@ def _xml(part: Part) -> Iterable[bytes] | None:
     return open_pages(part.file, begin, end) if begin or end else None
 
 
-def _streams(index: Path, dump: Path) -> tuple[list[int], list[int]]:
-    """The first byte of each stream of pages, and its number of pages."""
-    size = dump.stat().st_size
-    starts: list[int] = []
-    pages: list[int] = []
-    last = b""
+def _streams(index: Path, dump: Path) -> Counter[int]:
+    """The first byte of each stream of pages -> its number of pages."""
+    size, last = dump.stat().st_size, 0
+    pages: Counter[int] = Counter()
     for number, line in enumerate(open_lines(index), start=1):
         start, _, rest = line.partition(b":")
-        if start != last:
-            if not (start.isdigit() and rest) or not (starts[-1] if starts else 0) < int(start) < size:
-                raise LongtailError(
-                    f"{index}: line {number}: {line[:60]!r}, expected a byte of {dump.name} ({size} bytes) after "
-                    "the previous line's, a page id and a title; fetch both again"
-                )
-            last = start
-            starts.append(int(start))
-            pages.append(0)
-        pages[-1] += 1
-    return starts, pages
+        if not (start.isdigit() and rest) or not 0 < int(start) < size or int(start) < last:
+            raise LongtailError(
+                f"{index}: line {number}: {line[:60]!r}, expected a byte of {dump.name} ({size} bytes) after "
+                "the previous line's, a page id and a title; fetch both again"
+            )
+        last = int(start)
+        pages[last] += 1
+    return pages
 
 
 class _Dump:
