@@ -145,19 +145,14 @@ def _parse(path: Path, lines: pa.BinaryArray, rows: np.ndarray, rejects: Rejects
     try:
         titles = titles.cast(pa.string())
     except pa.ArrowInvalid:  # a title isn't UTF-8
-        decoded = [_utf8(path, title, row, rejects) for title, row in zip(titles, rows, strict=True)]
-        titles = pa.array(decoded, pa.string())
+        decoded = [title.decode("utf-8", "replace") for title in titles.to_pylist()]
+        damaged = [text.encode() != title for text, title in zip(decoded, titles.to_pylist(), strict=True)]
+        for i in np.flatnonzero(damaged):
+            rejects.add(path, int(rows[i]), "not_utf8", decoded[i])
+        titles = pa.array(decoded, pa.string(), mask=np.array(damaged))
     page_ids = pc.if_else(pc.equal(page_ids, b""), None, page_ids)
     columns = [titles, page_ids.cast(pa.int64()), views.cast(pa.int64())]
     return pa.table(columns, schema=SCHEMA).filter(titles.is_valid())
-
-
-def _utf8(path: Path, title: pa.BinaryScalar, row: int, rejects: Rejects) -> str | None:
-    try:
-        return title.as_py().decode()
-    except UnicodeDecodeError:
-        rejects.add(path, int(row), "not_utf8", title.as_py().decode("utf-8", "replace"))
-        return None
 
 
 def read_redirects(path: Path) -> Iterator[pa.Table]:

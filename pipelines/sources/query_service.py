@@ -123,14 +123,8 @@ class _Term(msgspec.Struct, gc=False):
     value: str
 
 
-class _Row(msgspec.Struct, gc=False):
-    s: _Term | None = None
-    o: _Term | None = None
-    n: _Term | None = None
-
-
 class _Bindings(msgspec.Struct):
-    bindings: list[_Row]
+    bindings: list[dict[str, _Term]]  # variable -> value
 
 
 class _Results(msgspec.Struct):
@@ -164,9 +158,9 @@ def _ask(client: Client, endpoint: str, query: str) -> bytes:
 
 def _count(client: Client, endpoint: str, pid: str) -> int:
     rows = _RESULTS.decode(_ask(client, endpoint, COUNT.format(pid=pid))).results.bindings
-    if len(rows) != 1 or not rows[0].n or not rows[0].n.value.isdecimal():
+    if len(rows) != 1 or "n" not in rows[0] or not rows[0]["n"].value.isdecimal():
         raise LongtailError(f"{endpoint}: can't count {pid}'s statements, expected a SPARQL 1.1 endpoint")
-    return int(rows[0].n.value)
+    return int(rows[0]["n"].value)
 
 
 def _pages(client: Client, endpoint: str, pid: str, offset: int, count: int) -> list[tuple[str, bytes]]:
@@ -205,9 +199,9 @@ def _read_claims(path: Path, rejects: Rejects) -> pa.Table:
     rejects.read += len(rows)
     subjects, objects = [], []
     for number, row in enumerate(rows, start=1):
-        if row.s and row.o:
-            subjects.append(row.s.value)
-            objects.append(UNKNOWN if row.o.type == "bnode" else row.o.value)
+        if "s" in row and "o" in row:
+            subjects.append(row["s"].value)
+            objects.append(UNKNOWN if row["o"].type == "bnode" else row["o"].value)
         else:
             rejects.add(path, number, "unexpected_layout", "no ?s or no ?o")
     property_ = pa.repeat(int(relation[1]), len(subjects))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bz2
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import zstandard
 from isal import isal_zlib
@@ -111,7 +111,9 @@ def open_blocks(path: str | Path, begin: int = 0, end: int | None = None) -> Ite
     path = Path(path)
     check_start(path)
     with path.open("rb") as raw:
-        stored = _stored(raw, ZSTD_BLOCK if path.suffix == ".zst" else BLOCK, begin, end)
+        raw.seek(begin)
+        size, end = ZSTD_BLOCK if path.suffix == ".zst" else BLOCK, path.stat().st_size if end is None else end
+        stored = iter(lambda: raw.read(min(size, end - raw.tell())), b"")
         start = b""
         for block in _decompressed(path, stored) if path.suffix in DECOMPRESSORS else stored:
             if len(start) < 512:  # an error page can arrive compressed
@@ -153,12 +155,6 @@ def check_start(path: Path) -> None:
     if not head:
         raise LongtailError(f"{path}: empty, expected data; {AGAIN}")
     _refuse_html(path, head)
-
-
-def _stored(raw: BinaryIO, size: int, begin: int, end: int | None) -> Iterator[bytes]:
-    raw.seek(begin)
-    while data := raw.read(size if end is None else min(size, end - raw.tell())):
-        yield data
 
 
 def _refuse_html(path: Path, start: bytes) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.errors import LongtailError
-from pipelines.sources.articles import Article, is_psgs, read_psgs
 from pipelines.sources.rejects import Rejects
+from pipelines.sources.text_documents import Article, is_psgs, read_psgs
 
 ROWS = [
     (1, 'Aaron ( or ; "Ahärôn") is a prophet', "Aaron"),
@@ -60,7 +60,7 @@ def test_bad_rows_are_named_and_the_rest_of_their_article_is_kept(
 
 
 def test_an_endless_article_is_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.sources.articles.LONGEST", 25)
+    monkeypatch.setattr("pipelines.sources.text_documents.LONGEST", 25)
     path = saved(tmp_path, written([(i, "ten chars.", "A") for i in range(5)]))
     assert [(a.id, a.text.count("ten")) for a in read_psgs(path, Rejects(0.0))] == [("0", 2), ("2", 2), ("4", 1)]
 

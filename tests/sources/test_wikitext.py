@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pipelines.errors import LongtailError
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.articles import read_wikitext
+from pipelines.sources.text_documents import read_wikitext
 
 ONE = " \n = One ( song ) = \n \n A , \n = none = \n \n = nor this = \n <unk> . \n \n = = Charts = = \n \n 5 . \n"
 TWO = " \n = Two @-@ Three = \n \n Text . \n \n = = = Deep = = = \n \n More . \n"
@@ -32,7 +32,7 @@ def as_rows(path: Path) -> Path:
 def test_an_article_reaches_from_the_blank_line_before_its_title_to_the_next_ones(tmp_path: Path) -> None:
     rejects = Rejects(0.0)
     articles = list(read_wikitext(saved(tmp_path, ONE + TWO), rejects))
-    assert [tuple(article) for article in articles] == [("One ( song )", ONE, 2), ("Two @-@ Three", TWO, 14)]
+    assert [article[1:] for article in articles] == [("One ( song )", ONE, 2), ("Two @-@ Three", TWO, 14)]
     assert rejects.read == 2
 
 
@@ -56,7 +56,8 @@ def test_articles_and_what_is_before_them_are_the_file(tmp_path: Path, lines: li
 
 
 def test_bad_articles_are_named_and_the_others_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.sources.streams.LONGEST", 10_000)
+    for module in ("streams", "text_documents"):
+        monkeypatch.setattr(f"pipelines.sources.{module}.LONGEST", 10_000)
     line, lines = f" \n = Line = \n \n {'x' * 20_000} \n", " \n = Lines = \n \n" + f" {'x' * 90} \n" * 200
     data = f" lost . \n{ONE}{line}{lines}".encode() + b" \n = Caf\xe9 = \n \n . \n" + TWO.encode()
     rejects = Rejects(1.0)
