@@ -35,10 +35,10 @@ from pipelines.corpus.clean import wikitext_to_text
 from pipelines.corpus.near_duplicates import PERMUTATIONS, bands, near_duplicates, signatures
 from pipelines.corpus.token_bytes import open_encoder
 from pipelines.corpus.tokenizer import open_tokenizer, train
-from pipelines.sources.multistream import parts
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import Raw, read_raw
 from pipelines.sources.streams import open_blocks
+from pipelines.sources.wikipedia import parts
 
 ROOT = Path(__file__).resolve().parents[1]
 TOKENS, LEAST = 128, 16

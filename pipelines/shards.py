@@ -27,7 +27,6 @@ from pipelines.errors import LongtailError, WorkerLost
 
 SCRATCH = Path(".longtail")
 AT_ONCE = 4096  # shards that an executor is given at once: more than it has workers, but no million futures
-PIECE = 1 << 20  # bytes that a worker reads at once of a shard of a stream
 
 
 @contextmanager
@@ -141,16 +140,16 @@ def _wait(future: Future, stage: str, number: int, shard: Any) -> None:
 def map_stream(
     stage: str,
     key: str,
-    work: Callable[[Any, Iterable[bytes], Path], None],
-    stream: Iterable[tuple[Any, Iterable[bytes]]],
+    work: Callable[[Any, bytes, Path], None],
+    stream: Iterable[tuple[Any, bytes]],
     executor: Executor | None = None,
     at_once: int = 1,
 ) -> Iterator[Path]:
     """`map_shards` for the shards of a long stream, which only this process can read: yield their files, in order.
 
-    A shard comes as (what it is, its bytes in pieces); `work(what, pieces, path)` is done for those not done before,
-    and reads all pieces. `at_once` shards wait or are worked on, no more: their bytes pass to the workers in as many
-    files, written over and over, which is ten times faster than the executor's pipe.
+    A shard comes as (what it is, its bytes); `work(what, data, path)` is done for those not done before. At most
+    `at_once` shards wait or are worked on. Their bytes pass to the workers in as many files, written over and over,
+    which is ten times faster than the executor's pipe.
     """
     folder, done = _begun(stage, key)
     (SCRATCH / "tmp").mkdir(exist_ok=True)
@@ -166,34 +165,29 @@ def map_stream(
         tempfile.TemporaryDirectory(prefix=f"{platform.node()}.{os.getpid()}-", dir=SCRATCH / "tmp") as slots,
         tqdm(desc=stage, unit="shard", mininterval=2) as bar,
     ):
-        for i, (what, pieces) in enumerate(stream):
+        for i, (what, data) in enumerate(stream):
             if len(running) == at_once:
                 yield finished()
             path, future = folder / f"{i:06d}", None
-            if path.name in done:
-                deque(pieces, maxlen=0)  # read and forgotten
-            elif executor is None:
-                _streamed(work, what, pieces, path)
-            else:
+            if path.name not in done and executor is None:
+                _streamed(work, what, data, path)
+            elif path.name not in done:
                 slot = Path(slots) / str(i % at_once)  # its last shard is finished: at most `at_once` are running
-                with slot.open("r+b" if slot.exists() else "wb") as file:
-                    size = sum(file.write(piece) for piece in pieces)
-                future = executor.submit(_from_slot, work, what, slot, size, path)
+                slot.write_bytes(data)
+                future = executor.submit(_from_slot, work, what, slot, path)
             running.append((future, i, what))
             bar.update()
         while running:
             yield finished()
 
 
-def _streamed(work: Callable[[Any, Iterable[bytes], Path], None], what: Any, pieces: Iterable[bytes], path: Path):
+def _streamed(work: Callable[[Any, bytes, Path], None], what: Any, data: bytes, path: Path) -> None:
     with atomic(path, keep=True) as temporary:  # of a worker that was thought lost, and its slot written over
-        work(what, pieces, temporary)
+        work(what, data, temporary)
 
 
-def _from_slot(work: Callable[[Any, Iterable[bytes], Path], None], what: Any, slot: Path, size: int, path: Path):
-    with slot.open("rb") as file:
-        starts = range(0, size, PIECE)
-        _streamed(work, what, (file.read(min(PIECE, size - start)) for start in starts), path)
+def _from_slot(work: Callable[[Any, bytes, Path], None], what: Any, slot: Path, path: Path) -> None:
+    _streamed(work, what, slot.read_bytes(), path)
 
 
 def forget(stage: str, key: str) -> None:

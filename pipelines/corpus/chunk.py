@@ -20,8 +20,8 @@ from pipelines.corpus import assemble, cut_batch, sample
 from pipelines.corpus.cut_batch import Batch, Settings
 from pipelines.errors import LongtailError
 from pipelines.pool import processes
-from pipelines.sources.multistream import Part, parts
 from pipelines.sources.streams import source_files
+from pipelines.sources.wikipedia import Part, parts
 
 TOKENIZER = Path("data/models/tokenizer")
 FOR_A_PROCESS = 1_000_000  # bytes of source files; with less than that to read, starting a process takes longer

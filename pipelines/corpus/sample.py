@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines import draws, params, shards
-from pipelines.sources.multistream import Part
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import read_raw
+from pipelines.sources.wikipedia import Part
 
 SPLITS = ("corpus", "test", "validation", "train")  # the corpus, and the splits of the queries
 CHARACTERS_PER_TOKEN = 4.0  # a first guess; later rounds use what the rounds before have measured

@@ -13,7 +13,7 @@ import numpy as np
 from pipelines import params, shards, stage
 from pipelines.corpus.clean import BadWikitext, wikitext_to_text
 from pipelines.errors import LongtailError
-from pipelines.sources import multistream
+from pipelines.sources import wikipedia
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import read_raw
 from pipelines.sources.streams import source_files
@@ -156,7 +156,7 @@ def stretches(text: str) -> Iterator[tuple[int, str]]:
 
 def _texts(raw: Path, name: str) -> Iterator[str]:
     rejects = Rejects(1.0)  # the stages that keep the documents check the share of bad rows
-    for part in (part for file in source_files(raw / name) for part in multistream.parts(file)):
+    for part in (part for file in source_files(raw / name) for part in wikipedia.parts(file)):
         for document in read_raw(name, part, rejects):
             with suppress(BadWikitext):
                 yield wikitext_to_text(document.text) if document.wikitext else document.text

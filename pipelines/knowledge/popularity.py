@@ -16,7 +16,7 @@ import duckdb
 
 from pipelines import code, database, params, pool, shards, stage
 from pipelines.errors import LongtailError
-from pipelines.sources import pageviews, pageviews_api, redirects, wikimedia
+from pipelines.sources import pageviews, pageviews_api, wikimedia
 from pipelines.sources.rejects import Rejects
 
 ENTITIES = Path("data/knowledge/wikidata/entities.parquet")
@@ -105,7 +105,7 @@ def _load_redirects(db: duckdb.DuckDBPyConnection, files: list[Path]) -> int:
     """Create table redirects(page_id, target); return the number of its rows."""
     db.execute("CREATE TEMP TABLE redirects (page_id BIGINT, target VARCHAR)")
     for file in files:
-        for batch in redirects.read_redirects(file):
+        for batch in pageviews.read_redirects(file):
             db.register("batch", batch)
             db.execute("INSERT INTO redirects FROM batch")
             db.unregister("batch")

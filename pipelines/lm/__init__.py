@@ -5,7 +5,6 @@ open_lm           opens the language model that the params name: a LocalModel or
 
 local             LocalModel: a folder of weights, run by transformers
   weights         loads the weights in fp32, bf16 or int8
-  fast_layers     faster replacements for parts of a transformers model
   shortcuts       checks which shortcuts give a model's own numbers
   prefixes        reads the common beginnings of prompts once
   decode          greedy decoding

@@ -9,7 +9,6 @@ from functools import cache
 
 import numpy as np
 import torch
-from transformers.cache_utils import Cache
 
 from pipelines.lm import prefixes
 from pipelines.lm.ragged import Ragged, joined, padded
@@ -37,7 +36,9 @@ class Decoder:
     def __init__(self, model, tokenizer, after: Callable[[Ragged], torch.Tensor]) -> None:
         self.model, self.tokenizer, self._after = model, tokenizer, after
         self._pad = tokenizer.pad_token_id or 0
-        self._ends = _end_tokens(model, tokenizer)
+        ends = model.generation_config.eos_token_id  # a token, several, or none
+        several = ends if isinstance(ends, list) else [ends]
+        self._ends = [token for token in {*several, tokenizer.eos_token_id} if token is not None]
         self._parameters = set(inspect.signature(model.forward).parameters)
         self._holding = cache(self._tokens_holding)
 
@@ -78,22 +79,27 @@ class Decoder:
             logits = passes.send(token[questions])
         return [(*self._answer(tokens[i, :m], log_probs[i, :m], stop), int(m)) for i, m in enumerate(lengths)]
 
-    @torch.inference_mode()
-    def hold(self, beginnings: Ragged) -> prefixes.Held:
-        """Read the beginnings that several prompts share, each once for all batches of these prompts."""
-        return prefixes.Held(self.model, beginnings)
-
     def passes(
-        self, prompts: Ragged, held: prefixes.Held, beginnings: np.ndarray
+        self, prompts: Ragged, held: prefixes.Held, owners: np.ndarray
     ) -> Generator[torch.Tensor, torch.Tensor, None]:
         """Yield logits (prompts, vocabulary) after each prompt, then after each token (prompts,) that is sent.
 
-        Prompt i begins with the beginning number beginnings[i] of `held`.
+        Prompt i begins with the beginning number owners[i] of `held`. Padding is on the left, so that the next tokens
+        of all rows stand in one column.
         """
-        ids, mask, past = self._rest(prompts, held, beginnings)
+        past, before = held.copies(owners)  # `before` and `real`: which columns hold tokens
+        shared = before.sum(1)
+        rest = prompts.slice(np.arange(len(owners)), shared, prompts.lengths - shared)
+        unread, real = padded(rest, int(rest.lengths.max()), self._pad, left=True)
+        ids = torch.from_numpy(unread).to(self.model.device)
+        mask = torch.from_numpy(np.concatenate([before, real], axis=1).astype(np.int64)).to(self.model.device)
         while True:
-            logits, past = self._step(ids, mask, past)
-            ids = (yield logits)[:, None]
+            positions = (mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+            wanted = {"position_ids": positions, "logits_to_keep": 1}
+            extra = {name: value for name, value in wanted.items() if name in self._parameters}
+            outputs = self.model(input_ids=ids, attention_mask=mask, past_key_values=past, use_cache=True, **extra)
+            past = outputs.past_key_values
+            ids = (yield outputs.logits[:, -1])[:, None]
             mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
 
     def _passes_without_cache(self, prompts: Ragged) -> Generator[torch.Tensor, torch.Tensor, None]:
@@ -101,28 +107,6 @@ class Decoder:
         while True:
             token = yield self._after(prompts)
             prompts = joined([prompts, Ragged.of(token[:, None].tolist())])
-
-    def _rest(
-        self, prompts: Ragged, held: prefixes.Held, beginnings: np.ndarray
-    ) -> tuple[torch.Tensor, torch.Tensor, Cache | None]:
-        """Token ids still to read, which of all columns are no padding, and the cache of the beginnings.
-
-        Padding is on the left, so that the next tokens of all rows stand in one column.
-        """
-        past, before = held.copies(beginnings)
-        shared = before.sum(1)
-        rest = prompts.slice(np.arange(len(beginnings)), shared, prompts.lengths - shared)
-        ids, real = padded(rest, int(rest.lengths.max()), self._pad, left=True)
-        mask = np.concatenate([before, real], axis=1).astype(np.int64)
-        return *(torch.from_numpy(array).to(self.model.device) for array in (ids, mask)), past
-
-    def _step(self, ids: torch.Tensor, mask: torch.Tensor, past: Cache | None) -> tuple[torch.Tensor, Cache]:
-        """Logits after the last column, (rows, vocabulary), and the cache with all columns in it."""
-        positions = (mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-        wanted = {"position_ids": positions, "logits_to_keep": 1}
-        extra = {name: value for name, value in wanted.items() if name in self._parameters}
-        outputs = self.model(input_ids=ids, attention_mask=mask, past_key_values=past, use_cache=True, **extra)
-        return outputs.logits[:, -1], outputs.past_key_values
 
     def _answer(self, tokens: np.ndarray, log_probs: np.ndarray, stop: str) -> tuple[str, float]:
         """The text before `stop`, and the mean log-prob of its tokens."""
@@ -165,9 +149,3 @@ class _Weights:
         if self._moving:
             self._logs += torch.log_softmax(logits.double(), dim=-1).gather(1, token[:, None])[:, 0]
             self.matrix = torch.softmax(self._logs, dim=1).float()
-
-
-def _end_tokens(model, tokenizer) -> list[int]:
-    configured = model.generation_config.eos_token_id
-    several = configured if isinstance(configured, list) else [configured]
-    return [token for token in {*several, tokenizer.eos_token_id} if token is not None]

@@ -6,8 +6,8 @@ request and leave them out, or give wrong ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 
@@ -37,8 +37,12 @@ class Abilities:
         self._name, self._settings, self._client, self._tokenizer = name, settings, client, tokenizer
         self.echo = ECHO
         first = self._try_prompts()
-        probes = {"score": lambda: self._try_scoring(first), "choose": self._try_choosing}
-        self._lacks = {ability: reason for ability, probe in probes.items() if (reason := _why_not(probe))}
+        self._lacks: dict[str, str] = {}  # ability -> why the server lacks it
+        for ability, probe in (("score", partial(self._try_scoring, first)), ("choose", self._try_choosing)):
+            try:
+                probe()
+            except Unable as error:
+                self._lacks[ability] = str(error)
 
     def __contains__(self, ability: str) -> bool:
         return ability not in self._lacks
@@ -133,12 +137,3 @@ class Abilities:
         if not self._tokenizer:
             return text
         return self._tokenizer.prompts([Prompt(text)], np.ones(1, np.int64)).values.tolist()
-
-
-def _why_not(probe: Callable[[], None]) -> str | None:
-    """Why the server can't do what `probe` tries; None where it can."""
-    try:
-        probe()
-    except Unable as error:
-        return str(error)
-    return None

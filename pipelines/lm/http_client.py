@@ -56,11 +56,7 @@ class CompletionsClient(web.Client):
         self._name, self._model, self._settings, self._key = name, model, settings, key
         self.session.auth = self._sign  # set even without a key: requests would look for one in ~/.netrc
         self._ledger = Ledger(cache, name, model, settings)
-
-    @property
-    def usage(self) -> dict[str, float]:
-        """Requests, tokens and cost since this client was made."""
-        return dict(self._ledger.usage)
+        self.usage = self._ledger.usage
 
     def ask(
         self,
@@ -186,7 +182,9 @@ class CompletionsClient(web.Client):
     def _once(self, method: str, url: str, **request) -> requests.Response:
         """Make one attempt. It is entered in the ledger at its highest cost before, and at its real cost after."""
         body = request["json"]
-        prompts = _prompts_of(body["prompt"])
+        prompts = body["prompt"]
+        if isinstance(prompts, str) or isinstance(prompts[0], int):  # a single prompt stands there without a list
+            prompts = [prompts]
         most = Tokens(sum(map(max_tokens_of, prompts)), body["max_tokens"] * len(prompts))
         number, wait = self._ledger.enter(most)
         while number is None:
@@ -207,11 +205,6 @@ class CompletionsClient(web.Client):
         if self._key:
             request.headers["Authorization"] = f"Bearer {self._key}"
         return request
-
-
-def _prompts_of(prompt: str | Sequence) -> Sequence[str | Sequence[int]]:
-    """The prompts in a request's field `prompt`: a single one stands there without a list around it."""
-    return prompt if isinstance(prompt, list) and not isinstance(prompt[0], int) else [prompt]
 
 
 def max_tokens_of(prompt: str | Sequence[int]) -> int:

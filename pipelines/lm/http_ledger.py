@@ -60,7 +60,12 @@ class Ledger(Kept):
             too_many = requests_before >= requests or tokens_before + sum(most) > tokens
             if requests_before and too_many:  # a request too large for a minute is sent alone
                 return None, max(0.01, first + MINUTE - now)
-            self._check_cost(most)
+            (spent,) = self._db.execute("SELECT cost FROM spent WHERE model = ?", (self._model,)).fetchone()
+            if (limit := self._server.max_cost) is not None and spent + self._cost(most) > limit:
+                raise LongtailError(
+                    f"params.yaml: lm.{self._name}.http.max_cost is {limit:g}: {spent:.4g} are spent, and the next "
+                    f"request may cost {self._cost(most):.4g}; raise it to go on, all answers so far are kept"
+                )
             self._add(most, requests=1)
             row = (self._model, now, sum(most))
             return self._db.execute("INSERT INTO recent (model, at, tokens) VALUES (?, ?, ?)", row).lastrowid, 0.0
@@ -96,15 +101,6 @@ class Ledger(Kept):
         except (BlockingIOError, PermissionError):  # systems raise one or the other
             return False
         return True
-
-    def _check_cost(self, most: Tokens) -> None:
-        limit = self._server.max_cost
-        (spent,) = self._db.execute("SELECT cost FROM spent WHERE model = ?", (self._model,)).fetchone()
-        if limit is not None and spent + self._cost(most) > limit:
-            raise LongtailError(
-                f"params.yaml: lm.{self._name}.http.max_cost is {limit:g}: {spent:.4g} are spent, and the next request "
-                f"may cost {self._cost(most):.4g}; raise it to go on, all answers so far are kept"
-            )
 
     def _add(self, tokens: Tokens, requests: int) -> None:
         added = (*tokens, self._cost(tokens))

@@ -19,7 +19,7 @@ from pipelines.lm.token_prompts import PromptTokenizer, byte_counts
 
 
 class HttpModel:
-    """The model `lm.path` of the server `lm.http.url`. Answers and costs are kept in the folder `cache`.
+    """The LanguageModel `lm.path` of the server `lm.http.url`. Answers and costs are kept in the folder `cache`.
 
     With `http.tokenizer`, saved in `folder`, prompts are sent as token ids: they are cut as Prompt says, and scores are
     those of a local model. Without it, prompts are sent as texts: the server tokenises them, and refuses long ones.
@@ -39,11 +39,10 @@ class HttpModel:
 
     @property
     def usage(self) -> dict[str, float]:
-        """See LanguageModel."""
-        return self._client.usage
+        return dict(self._client.usage)
 
     def score(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> Scores:
-        """See LanguageModel. Without a tokenizer, a token that begins in the prompt belongs to the prompt.
+        """Without a tokenizer, a token that begins in the prompt belongs to the prompt.
 
         Raises LongtailError where the server shows no log-probabilities of prompts.
         """
@@ -72,9 +71,8 @@ class HttpModel:
         def read(i: int, choice: Choice) -> tuple[np.ndarray, np.ndarray]:
             starts = choice.token_starts(sent[i], choice.count_prompt_tokens(sent[i], generated))
             scored = np.flatnonzero(starts >= len(before[i])) if continuations[i] else np.empty(0, np.int64)
-            next_token = np.searchsorted(
-                starts, starts[scored], side="right"
-            )  # pieces of a character end where it ends
+            # The pieces of a character end where the character ends.
+            next_token = np.searchsorted(starts, starts[scored], side="right")
             ends = np.append(starts, len(sent[i]))[next_token] - len(before[i])
             return choice.prompt_log_probs(len(starts), scored, generated), ends
 
@@ -91,7 +89,7 @@ class HttpModel:
         return int((self._tokenizer.prompts(prompts, lengths).lengths + lengths).sum())
 
     def next_token(self, prompts: Sequence[Prompt]) -> np.ndarray:
-        """See LanguageModel. All but the `http.logprobs` likeliest tokens are -inf.
+        """All but the `http.logprobs` likeliest tokens are -inf.
 
         Where several tokens have a text that the server shows, each gets its log-probability. Raises LongtailError
         where the server shows no next tokens, or there is no tokenizer.
@@ -117,16 +115,16 @@ class HttpModel:
         return ids
 
     def token_id(self, text: str) -> int:
-        """See LanguageModel. Raises LongtailError where the server shows no next tokens."""
+        """Raises LongtailError where the server shows no next tokens."""
         self.abilities.require("choose")
         return self._tokenizer.token_id(text)
 
     def seen(self, prompts: Sequence[Prompt], max_tokens: int) -> list[Prompt]:
-        """See LanguageModel. Without a tokenizer nothing is cut: the server refuses a text that is too long."""
+        """Without a tokenizer nothing is cut: the server refuses a text that is too long."""
         return self._tokenizer.seen(prompts, np.full(len(prompts), max_tokens)) if self._tokenizer else list(prompts)
 
     def generate(self, prompts: Sequence[Prompt], max_tokens: int, stop: str = "\n") -> list[Generation]:
-        """See LanguageModel. The mean log-probability is that of the tokens that begin before `stop`.
+        """The mean log-probability is that of the tokens that begin before `stop`.
 
         Raises LongtailError where `max_tokens` leaves no room for a prompt.
         """
@@ -142,15 +140,7 @@ class HttpModel:
 
         return self._client.ask(sent, read, max_tokens=max_tokens, stop=[stop], logprobs=1)
 
-    def generate_mixture(
-        self,
-        prompts: Sequence[Prompt],
-        log_weights: np.ndarray,
-        max_tokens: int,
-        stop: str = "\n",
-        *,
-        sequence_mixture: bool = False,
-    ) -> list[Generation]:
+    def generate_mixture(self, *_, **__) -> list[Generation]:
         """Always raises LongtailError: the interface shows only a few of the most likely tokens."""
         raise LongtailError(
             f"{self._client.url}: shows only the likeliest next tokens of {self.name}, so it can't generate under the "

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 from torch.nn import functional
 from transformers import AutoTokenizer
+from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 from transformers.utils import logging
 
 from pipelines.errors import LongtailError
 from pipelines.lm import prefixes
 from pipelines.lm.decode import Batch, Decoder
-from pipelines.lm.fast_layers import Head
 from pipelines.lm.language_model import Generation, Prompt, Scores
 from pipelines.lm.ragged import Ragged, joined, padded, spans
 from pipelines.lm.shortcuts import ShortcutCheck
@@ -30,7 +32,7 @@ WITHOUT_POSITIONS = 2048  # tokens read at once by a model without a limit (ALiB
 
 
 class LocalModel:
-    """The model in `folder`, called `name`. A forward pass has at most `batch_tokens` tokens."""
+    """The LanguageModel in `folder`, called `name`. A forward pass has at most `batch_tokens` tokens."""
 
     def __init__(self, folder: Path, *, name: str, dtype: str, batch_tokens: int, device: str, threads: int) -> None:
         """Raises LongtailError where `folder` has no causal language model or no tokenizer."""
@@ -48,7 +50,7 @@ class LocalModel:
         self._texts = PromptTokenizer(self.tokenizer, folder, name, self.max_tokens)
         self.scores, self.mixes, self.usage = True, True, {}
         self._pad = self.tokenizer.pad_token_id or 0
-        self._head = Head(self.model)
+        self._head = _Head(self.model)
         self._decoder = Decoder(self.model, self.tokenizer, self._logits_after)
         check = ShortcutCheck(self.model, self.tokenizer, folder, self.max_tokens)
         keeps_keys_and_values = not self.model._is_stateful  # as a transformer, but not a recurrent model
@@ -61,7 +63,7 @@ class LocalModel:
 
     @torch.inference_mode()
     def score(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> Scores:
-        """See LanguageModel. The pairs' order does not matter: pairs of similar length share a batch.
+        """The pairs' order does not matter: pairs of similar length share a batch.
 
         Raises LongtailError for a continuation that alone fills the model's positions.
         """
@@ -86,7 +88,6 @@ class LocalModel:
 
     @torch.inference_mode()
     def next_token(self, prompts: Sequence[Prompt]) -> np.ndarray:
-        """See LanguageModel."""
         tokens = self._texts.prompts(prompts, np.ones(len(prompts), np.int64))
         result = np.empty((len(prompts), self._vocabulary), np.float32)
         last = tokens.lengths - 1
@@ -96,15 +97,13 @@ class LocalModel:
         return result
 
     def token_id(self, text: str) -> int:
-        """See LanguageModel."""
         return self._texts.token_id(text)
 
     def seen(self, prompts: Sequence[Prompt], max_tokens: int) -> list[Prompt]:
-        """See LanguageModel."""
         return self._texts.seen(prompts, np.full(len(prompts), max_tokens))
 
     def generate(self, prompts: Sequence[Prompt], max_tokens: int, stop: str = "\n") -> list[Generation]:
-        """See LanguageModel. Raises LongtailError if `max_tokens` leaves no room for a prompt."""
+        """Raises LongtailError if `max_tokens` leaves no room for a prompt."""
         return self.generate_mixture(prompts, np.zeros((len(prompts), 1)), max_tokens, stop)
 
     def generate_mixture(
@@ -116,7 +115,7 @@ class LocalModel:
         *,
         sequence_mixture: bool = False,
     ) -> list[Generation]:
-        """See LanguageModel. Raises LongtailError if `max_tokens` leaves no room for a prompt."""
+        """Raises LongtailError if `max_tokens` leaves no room for a prompt."""
         if max_tokens >= self.max_tokens:
             raise LongtailError(f"{max_tokens} new tokens asked of {self.name}, which reads {self.max_tokens} at once")
         tokens = self._texts.prompts(prompts, np.full(len(prompts), max_tokens))
@@ -131,7 +130,7 @@ class LocalModel:
         for window in _windows(shared, group, self.batch_tokens):
             numbers, first = np.unique(group[window], return_index=True)
             begun = tokens.slice(places[window].ravel()[first], 0 * first, shared[window].ravel()[first])
-            held = self._decoder.hold(begun)
+            held = prefixes.Held(self.model, begun)
             for rows in self._batches((lengths[window].max(1, initial=0) + max_tokens) * read[window].sum(1)):
                 batch = window[rows]
                 prompts_read = read[batch]
@@ -220,6 +219,49 @@ class LocalModel:
             states_of_part = states[rows[part], columns[part]]
             logits = self._head(states_of_part) if self._head.separable else states_of_part
             yield part, logits.float()
+
+
+class _Head:
+    """The part of `model` that makes logits of hidden states: the output embedding and, in some models, a scale or cap.
+
+    Calling it computes logits at the positions that are needed, not at all. `separable` says whether that works for
+    the model; a few tokens are tried to find out. Do not call a head that is not separable.
+    """
+
+    def __init__(self, model) -> None:
+        self._layers = _GivenStates()
+        self._model = copy.copy(model)  # shares the weights
+        self._model._modules = {**model._modules, model.base_model_prefix: self._layers}
+        self.separable = model.base_model is not model and self._agrees(model)
+
+    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Logits (n, vocabulary) of the hidden states (n, width)."""
+        self._layers.hidden = hidden[None]
+        return self._model(input_ids=hidden.new_zeros(1, len(hidden), dtype=torch.int64)).logits[0]
+
+    @torch.inference_mode()
+    def _agrees(self, model) -> bool:
+        ids = torch.arange(8, device=model.device)[None] % model.config.get_text_config().vocab_size
+        expected, hidden = model(input_ids=ids).logits[0], model.base_model(input_ids=ids).last_hidden_state[0]
+        try:
+            logits = self(hidden)
+        except (AttributeError, TypeError):  # the model needs more from its layers than their last hidden states
+            return False
+        return torch.allclose(expected, logits, rtol=1e-3, atol=1e-3)
+
+
+class _GivenStates(nn.Module):
+    """Takes the place of a model's layers and returns the hidden states it was given."""
+
+    hidden: torch.Tensor
+
+    @property
+    def decoder(self) -> _GivenStates:
+        """OPT calls its layers' `decoder`."""
+        return self
+
+    def forward(self, *_, **__) -> BaseModelOutputWithPastAndCrossAttentions:
+        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=self.hidden)
 
 
 def _windows(shared: np.ndarray, group: np.ndarray, max_tokens: int) -> Iterator[np.ndarray]:

@@ -66,6 +66,7 @@ class Prefixes:
 class Held:
     """Keys and values of prefixes of any lengths, 0 included, for rows that are decoded in many passes."""
 
+    @torch.inference_mode()
     def __init__(self, model, prefixes: Ragged) -> None:
         self.lengths = prefixes.lengths
         self._groups = []  # for each length: the numbers of its prefixes, and their Prefixes
@@ -90,7 +91,9 @@ class Held:
                 continue
             places = torch.from_numpy(np.searchsorted(numbers, owners[rows]))
             parts = [(layer.keys, layer.values) for layer in group.layers]  # (prefixes, heads, length, width) each
-            layers = layers or [[_zeros(part, real.shape) for part in pair] for pair in parts]
+            if not layers:
+                (n, columns), zeros = real.shape, torch.Tensor.new_zeros
+                layers = [[zeros(part, (n, part.shape[1], columns, part.shape[3])) for part in pair] for pair in parts]
             for pair, filled in zip(parts, layers, strict=True):
                 for part, whole in zip(pair, filled, strict=True):
                     whole[torch.from_numpy(rows).to(part.device), :, : group.length] = part[places.to(part.device)]
@@ -98,12 +101,6 @@ class Held:
         for number, (keys, values) in enumerate(layers):
             cache.update(keys, values, number)
         return cache, real
-
-
-def _zeros(part: torch.Tensor, shape: tuple[int, int]) -> torch.Tensor:
-    """Zeros (rows, heads, columns, width) for `shape` (rows, columns), of the format and device of `part`."""
-    rows, columns = shape
-    return part.new_zeros(rows, part.shape[1], columns, part.shape[3])
 
 
 def window(config) -> float:

@@ -44,7 +44,7 @@ class ShortcutCheck:
         self._format_error = 0.0 if model.dtype == torch.float32 else 2 * TOLERANCE
         try:
             self._plain = self._log_probs(model(input_ids=self._targets[None]).logits[0])
-            difference = self._difference(self._with_padding)
+            difference = self._difference(self._together)
         except CANT as error:
             raise LongtailError(
                 f"{folder}: {type(model).__name__} can't read texts of two lengths together "
@@ -82,30 +82,25 @@ class ShortcutCheck:
         """log p of every token of the text at each position, (positions, tokens). Other tokens may be impossible."""
         return torch.log_softmax(logits.float(), dim=-1)[:, self._targets.to(logits.device)].to(self._targets.device)
 
-    def _with_padding(self) -> list[LogProbPair]:
-        """The short text and the whole text in one batch."""
-        logits = self._model(input_ids=self._both_texts(0)).logits
-        rows = logits[0, :SHORT], logits[1]
-        return [(self._log_probs(row), self._plain[: len(row)]) for row in rows]
+    def _together(self, start: int = 0, **options) -> list[LogProbPair]:
+        """The short text and the whole text from position `start` on, in one batch that is padded on the right."""
+        texts = Ragged.of([self._ids[start:SHORT], self._ids[start:]])
+        ids = torch.from_numpy(padded(texts, len(self._ids) - start, self._pad)[0]).to(self._model.device)
+        logits = self._model(input_ids=ids, **options).logits
+        rows = logits[0, : SHORT - start], logits[1]
+        return [(self._log_probs(row), self._plain[start : start + len(row)]) for row in rows]
 
     def _after_prefix(self) -> list[LogProbPair]:
         """The short text and the whole text after their first PREFIX tokens, which are read once."""
         past = prefixes.Prefixes(self._model, self._targets[None, :PREFIX]).cache_for(torch.zeros(2, dtype=torch.int64))
-        logits = self._model(input_ids=self._both_texts(PREFIX), past_key_values=past, use_cache=True).logits
-        rows = logits[0, : SHORT - PREFIX], logits[1]
-        return [(self._log_probs(row), self._plain[PREFIX : PREFIX + len(row)]) for row in rows]
+        return self._together(PREFIX, past_key_values=past, use_cache=True)
 
     def _decoded(self, decoder: Decoder, gaps: bool) -> list[LogProbPair]:
         """Two decoding steps, in which both texts get their last token."""
         ends = np.array([SHORT, len(self._ids)])
         texts = Ragged.of([self._ids[: end - 1] for end in ends])
-        held = decoder.hold(Ragged.of([self._ids[: PREFIX * gaps]]))
+        held = prefixes.Held(self._model, Ragged.of([self._ids[: PREFIX * gaps]]))
         passes = decoder.passes(texts, held, np.zeros(2, np.int64))
         first, second = next(passes), passes.send(self._targets[ends - 1])
         steps = (first, ends - 2), (second, ends - 1)
         return [(self._log_probs(logits), self._plain[positions]) for logits, positions in steps]
-
-    def _both_texts(self, start: int) -> torch.Tensor:
-        """Token ids of the short and the whole text from position `start` on, padded on the right."""
-        rows = Ragged.of([self._ids[start:SHORT], self._ids[start:]])
-        return torch.from_numpy(padded(rows, len(self._ids) - start, self._pad)[0]).to(self._model.device)

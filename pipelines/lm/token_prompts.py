@@ -119,23 +119,16 @@ class PromptTokenizer:
         self, prompts: Sequence[Prompt], lengths: np.ndarray, reserved: np.ndarray
     ) -> tuple[np.ndarray, Ragged, np.ndarray, np.ndarray]:
         """The prompts that are too long, the character at which each of their tokens ends, and how many tokens are kept
-        of each document's beginning and of each context's end."""
+        of each document's beginning and of each context's end (see Prompt)."""
         room = self.max_tokens - self._count_first(lengths) - reserved
         too_long = np.flatnonzero(lengths > room)
         _, ends = self.tokens([prompts[i].document + prompts[i].context for i in too_long], ends=True)
         limits = np.fromiter((len(prompts[i].document) for i in too_long), np.int64, len(too_long))
         inside = np.concatenate([[0], np.cumsum(ends.values <= np.repeat(limits, ends.lengths))])
         document = np.diff(inside[ends.bounds])
-        return too_long, ends, *_kept_tokens(document, lengths[too_long] - document, room[too_long])
-
-
-def _kept_tokens(document: np.ndarray, context: np.ndarray, room: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How many tokens of the document's beginning and of the context's end are kept if `room` tokens fit (see Prompt).
-
-    All arrays are (prompts,) int64.
-    """
-    from_context = np.maximum(np.minimum(context, np.maximum(room - document, room // 2)), 0)
-    return np.minimum(document, np.maximum(room - from_context, 0)), from_context
+        context, room = lengths[too_long] - document, room[too_long]
+        from_context = np.maximum(np.minimum(context, np.maximum(room - document, room // 2)), 0)
+        return too_long, ends, np.minimum(document, np.maximum(room - from_context, 0)), from_context
 
 
 def byte_counts(texts: Sequence[str], ends: Ragged) -> np.ndarray:

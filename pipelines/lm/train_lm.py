@@ -116,7 +116,11 @@ def optimise(
 
     Raises LongtailError where the loss is not finite.
     """
-    weights, optimiser = list(model.parameters()), _adamw(model, settings.learning_rate)
+    weights = list(model.parameters())
+    matrices = {"params": [weight for weight in weights if weight.ndim > 1], "weight_decay": 0.05}
+    biases_and_norms = {"params": [weight for weight in weights if weight.ndim == 1], "weight_decay": 0.0}
+    groups = [matrices, biases_and_norms]
+    optimiser = torch.optim.AdamW(groups, lr=settings.learning_rate, betas=(0.9, 0.98), fused=True)
     inputs = digest([*(weight.detach().numpy() for weight in weights), *batches])
     checkpoints = Checkpoints(stage, seed, settings, inputs, Path(__file__))
     done = checkpoints.load(weights, optimiser).get("losses", [])
@@ -143,14 +147,6 @@ def optimise(
     model.set_attn_implementation("eager")
     model.eval()
     return losses
-
-
-def _adamw(model: LlamaForCausalLM, learning_rate: float) -> torch.optim.AdamW:
-    """Biases and norms are not decayed."""
-    matrices = [weight for weight in model.parameters() if weight.ndim > 1]
-    vectors = [weight for weight in model.parameters() if weight.ndim == 1]
-    groups = [{"params": matrices, "weight_decay": 0.05}, {"params": vectors, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, 0.98), fused=True)
 
 
 def _backward(model: LlamaForCausalLM, batches: Batches, step: int, seed: int, settings: params.LMTraining) -> float:

@@ -38,8 +38,14 @@ def make_batches(
     that begin a document, which nothing before them predicts. Raises LongtailError where there is no text, or a phase
     asks for a kind of text that no document has.
     """
-    special = AutoTokenizer.from_pretrained(tokenizer)
-    pieces = _pieces_by_kind(documents, tokenizer, special, settings)
+    special, opened = AutoTokenizer.from_pretrained(tokenizer), open_tokenizer(tokenizer)
+    first, _ = first_tokens(special, tokenizer)
+    texts: dict[str, list[str]] = {}
+    for kind, text in documents:
+        texts.setdefault(kind, []).append(text)
+    pieces = {kind: _pieces(opened, first, texts_of_kind, settings) for kind, texts_of_kind in texts.items()}
+    if not any(pieces.values()):
+        raise LongtailError("lm_text: no text to train on, expected at least one document; see the raw data")
     shape = settings.steps * settings.batch_size, settings.positions
     batches = Batches(
         np.full(shape, special.pad_token_id, np.int64), np.zeros(shape, np.float32), np.full(shape, -1, np.int16)
@@ -64,21 +70,6 @@ def make_batches(
                 end += len(ids)
         done = until
     return batches
-
-
-def _pieces_by_kind(
-    documents: Iterable[tuple[str, str]], tokenizer: Path, special, settings: params.LMTraining
-) -> dict[str, list[Piece]]:
-    """The pieces of all (kind, text) documents, by kind. Raises LongtailError where there are none."""
-    first, _ = first_tokens(special, tokenizer)
-    texts: dict[str, list[str]] = {}
-    for kind, text in documents:
-        texts.setdefault(kind, []).append(text)
-    opened = open_tokenizer(tokenizer)
-    pieces = {kind: _pieces(opened, first, texts_of_kind, settings) for kind, texts_of_kind in texts.items()}
-    if not any(pieces.values()):
-        raise LongtailError("lm_text: no text to train on, expected at least one document; see the raw data")
-    return pieces
 
 
 def _pieces(tokenizer, first: np.ndarray, texts: Sequence[str], settings: params.LMTraining) -> list[Piece]:

@@ -1,19 +1,24 @@
-"""Load a causal language model into memory in fp32, bf16 or int8, and compare the smaller formats with fp32."""
+"""Load a causal language model into memory in fp32, bf16 or int8, with faster layers of the same formulas."""
 
 from __future__ import annotations
 
+import platform
 from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
 import torch
+from torch import nn
+from torch.nn import functional
 from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.activations import NewGELUActivation
+from transformers.pytorch_utils import Conv1D
 
 from pipelines.errors import LongtailError
-from pipelines.lm.fast_layers import replace_slow_layers
 from pipelines.lm.model_files import check_complete, count_parameters
 
 TOLERANCE = 0.05  # nats: largest mean absolute difference of a token's log-prob from fp32's
+MIN_ROWS = 64  # torch's default multiplies fewer rows faster than oneDNN, as in decoding
 TOKENS = 64  # of TEXT at most
 TEXT = """The harbour master wrote down 14 ships on the first of May 1887, three of them from the south with salt and
 cork. Nobody in the town had seen so many at once. "Where will they all lie?" asked Anna, who kept the inn by the
@@ -72,7 +77,7 @@ def _open(folder: Path, dtype: str, device: str) -> PreTrainedModel:
     model = model.eval().requires_grad_(False)
     if not options:
         model = model.to(device)
-    replace_slow_layers(model)
+    _replace_slow_layers(model)
     return model
 
 
@@ -82,3 +87,32 @@ def _log_probs(model: PreTrainedModel, tokenizer) -> torch.Tensor:
     ids = torch.tensor([tokenizer(TEXT, verbose=False)["input_ids"][:TOKENS]], device=model.device)
     log_probs = torch.log_softmax(model(input_ids=ids).logits[0, :-1].float(), dim=-1)
     return log_probs.gather(1, ids[0, 1:, None].to(log_probs.device)).squeeze(1).cpu()
+
+
+class _OneDNNLinear(nn.Module):
+    """x W^T + b in fp32 by oneDNN: as precise as torch's default, MKL, and twice as fast on AMD's processors."""
+
+    def __init__(self, weight: nn.Parameter, bias: nn.Parameter | None) -> None:
+        super().__init__()
+        self.weight, self.bias = weight, bias  # (outputs, inputs), (outputs,)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.numel() < MIN_ROWS * x.shape[-1]:
+            return functional.linear(x, self.weight, self.bias)
+        return functional.linear(x.to_mkldnn(), self.weight, self.bias).to_dense()
+
+
+def _replace_slow_layers(model: nn.Module) -> None:
+    """Replace layers of `model` in place: fp32 linear layers on an x86 processor, and GPT-2's activation anywhere."""
+    x86 = torch.backends.mkldnn.is_available() and platform.machine().lower() in ("x86_64", "amd64")
+    for module in list(model.modules()):
+        for name, layer in module.named_children():
+            weight = getattr(layer, "weight", None)
+            in_fp32 = isinstance(weight, torch.Tensor) and weight.device.type == "cpu" and weight.dtype == torch.float32
+            if type(layer) is NewGELUActivation:  # it passes over its input eight times
+                setattr(module, name, nn.GELU(approximate="tanh"))
+            elif x86 and in_fp32 and type(layer) is nn.Linear:
+                setattr(module, name, _OneDNNLinear(weight, layer.bias))
+            elif x86 and in_fp32 and type(layer) is Conv1D:
+                transposed = nn.Parameter(weight.T.contiguous(), requires_grad=False)
+                setattr(module, name, _OneDNNLinear(transposed, layer.bias))

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import bz2
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
-import numpy as np
-
 from pipelines.errors import LongtailError
-from pipelines.sources.streams import AGAIN, PIECE, check_start
+from pipelines.sources.streams import AGAIN, check_start
 
 BLOCK, END = 0x314159265359, 0x177245385090  # the marks of a block and of a stream's end
-MARK = 6  # bytes
-CHECKSUM = 4  # bytes; the whole stream's checksum stands after the mark of its end
+MARK, CHECKSUM = 48, 32  # bits; a checksum stands after either mark
 HEADER = b"BZh9"  # begins a stream with blocks of up to 900 kB, the largest that exist
+LARGEST = 1 << 23  # bits of a compressed block at most
 WINDOW = 1 << 18  # bytes searched at once
 OPEN, PAGE, CLOSE = b"<mediawiki>", b"<page>", b"</mediawiki>"  # never in a page's text, where "<" is "&lt;"
 
@@ -33,163 +30,103 @@ def open_pages(path: Path, begin: int, end: int | None) -> Iterator[bytes]:
     """
     check_start(path)
     with path.open("rb") as raw:
-        first = _find(raw, BLOCK, 8 * begin) if begin else _next_stream(path, raw, 0)
-        stop = None if end is None else _find(raw, BLOCK, 8 * end)
-        if first in (None, stop):
-            yield OPEN + CLOSE
-            return
-        following = iter(()) if stop is None else _decompress_blocks(path, raw, stop, None)
-        yield from _whole_pages(_decompress_blocks(path, raw, first, stop), following, from_start=begin == 0)
+        size = raw.seek(0, 2)
+        yield from _whole_pages(_blocks(path, raw, 8 * begin, 8 * (size if end is None else end)), begin == 0)
 
 
-def _whole_pages(part: Iterator[bytes], following: Iterator[bytes], from_start: bool) -> Iterator[bytes]:
-    """Yield the XML of the pages that begin in `part`, the last of them completed from the data `following` it.
+def _whole_pages(blocks: Iterator[tuple[bytes, bool]], from_start: bool) -> Iterator[bytes]:
+    """Yield the XML of the pages that begin in a part: in the (data, True) of `blocks`; (data, False) follows the part.
 
     With `from_start`, what stands before the part's first page belongs to it too.
     """
-    held, begun = b"", from_start
     if not from_start:
         yield OPEN
-    for piece in part:
+    begun, text, of_part = from_start, b"", 0  # of_part: so many bytes of `text` belong to the part
+    for data, in_part in blocks:
+        text += data
+        of_part = len(text) if in_part else of_part
+        if not begun and 0 <= (at := text.find(PAGE)) < of_part:
+            begun, text, of_part = True, text[at:], of_part - at
+        if begun and (at := text.find(PAGE, of_part)) >= 0:
+            yield text[:at] + CLOSE
+            return
+        if not (begun or in_part or of_part):
+            break
+        done = max(len(text) - len(PAGE) + 1, 0)  # after it, the first bytes of a PAGE may stand
         if begun:
-            yield piece
-            continue
-        held += piece
-        if begun := (at := held.find(PAGE)) >= 0:
-            yield held[at:]
-        held = held[1 - len(PAGE) :]  # perhaps the first bytes of a PAGE
-    if not begun:
-        start = b""
-        while len(start) < len(PAGE) and (piece := next(following, b"")):
-            start += piece
-        at = (held + start[: len(PAGE) - 1]).find(PAGE)
-        if at < 0:
-            yield CLOSE
-            return
-        yield held[at:]
-        following = chain([start], following)
-    held = b""
-    for piece in following:
-        held += piece
-        if (at := held.find(PAGE)) >= 0:
-            yield held[:at] + CLOSE
-            return
-        yield held[: 1 - len(PAGE)]
-        held = held[1 - len(PAGE) :]
-    yield held
+            yield text[:done]
+        text, of_part = text[done:], max(of_part - done, 0)
+    yield text if begun else CLOSE
 
 
-def _decompress_blocks(path: Path, raw: BinaryIO, begin: int, stop: int | None) -> Iterator[bytes]:
-    """Yield the data of the blocks from bit `begin` to bit `stop`, where blocks begin; to the file's end for None."""
-    size = 8 * raw.seek(0, 2)
-    stop, at = size if stop is None else stop, begin
-    while at is not None and at < stop:  # one stream in each round
-        decompressor, ended = bz2.BZ2Decompressor(), False
-        decompressor.decompress(HEADER)
-        while not ended:
-            window_end = min(at + 8 * WINDOW, stop)
-            end = _stream_end(raw, at, window_end)
-            if end is None and window_end == size:
-                raise LongtailError(f"{path}: cut in the middle, expected a complete .bz2 file; {AGAIN}")
-            begin, at = at, window_end if end is None else end
-            ended = end is not None or window_end == stop
-            data, rest = _read_bits(raw, begin, at)
-            try:
-                while piece := decompressor.decompress(data, PIECE):
-                    yield piece
-                    data = b""
-            except (OSError, EOFError) as error:
-                raise LongtailError(f"{path}: corrupt, expected .bz2 data ({error}); {AGAIN}") from None
-            if ended and not _last_block_ended(decompressor, rest):
-                raise LongtailError(f"{path}: corrupt, expected .bz2 data (a block without an end); {AGAIN}")
-        if at < stop:
-            at = _next_stream(path, raw, _byte_after(at))
+def _blocks(path: Path, raw: BinaryIO, begin: int, end: int) -> Iterator[tuple[bytes, bool]]:
+    """Yield the data of each block from bit `begin` on, and whether the block begins before bit `end`."""
+    if begin:
+        at, mark = next((place for place in _marks(raw, begin) if place[1] == BLOCK), (0, None))
+    else:
+        at, mark = _first_mark(path, raw, 0)
+    while mark is not None:
+        if mark == BLOCK:
+            data, following, mark = _decompress(path, raw, at)
+            yield data, at < end
+            at = following
+        else:  # the stream is padded to whole bytes
+            at, mark = _first_mark(path, raw, -(-(at + MARK + CHECKSUM) // 8))
 
 
-def _last_block_ended(decompressor: bz2.BZ2Decompressor, rest: bytes) -> bool:
-    """Whether the decompressor takes `rest` for the stream's end, so that no block is left unfinished."""
-    try:
-        decompressor.decompress(rest)
-    except OSError:  # it compared the end's checksum, which is zero
-        return True
-    return decompressor.eof
+def _first_mark(path: Path, raw: BinaryIO, byte: int) -> tuple[int, int | None]:
+    """(bit, mark) of the first mark in the stream that begins at `byte`; the mark is None at the file's end."""
+    if byte == raw.seek(0, 2):
+        return 0, None
+    raw.seek(byte)
+    head = raw.read(len(HEADER) + MARK // 8)
+    mark = int.from_bytes(head[len(HEADER) :])
+    if head[:3] != HEADER[:3] or mark not in (BLOCK, END):
+        raise LongtailError(f"{path}: corrupt, expected .bz2 data (no stream at byte {byte}); {AGAIN}")
+    return 8 * (byte + len(HEADER)), mark
 
 
-def _read_bits(raw: BinaryIO, begin: int, stop: int) -> tuple[bytes, bytes]:
-    """The file's bits from `begin` to `stop`, with END and a zero checksum after them, cut in two where a byte ends.
+def _decompress(path: Path, raw: BinaryIO, at: int) -> tuple[bytes, int, int]:
+    """The data of the block at bit `at`, and the bit and the mark that follow it."""
+    problem = "cut in the middle, expected a complete .bz2 file"
+    for following, mark in _marks(raw, at + 1):
+        if following - at > LARGEST:
+            break
+        try:
+            return bz2.decompress(_as_stream(raw, at, following)), following, mark
+        except (OSError, ValueError) as error:  # the block is damaged, or its bits look like a mark by chance
+            problem = f"corrupt, expected .bz2 data ({error})"
+    raise LongtailError(f"{path}: {problem}; {AGAIN}")
 
-    The first part is what the decompressor needs for the bits, the second is the rest of END and the checksum.
-    """
+
+def _as_stream(raw: BinaryIO, begin: int, end: int) -> bytes:
+    """A stream of one block, that of the file's bits `begin` to `end`. The stream's checksum is the block's."""
     raw.seek(begin // 8)
-    stored = np.frombuffer(raw.read(-(-stop // 8) - begin // 8), dtype=np.uint8)
-    shift, (whole_bytes, more_bits) = begin % 8, divmod(stop - begin, 8)
-    if shift:
-        stored = (stored << shift) | (np.append(stored[1:], np.uint8(0)) >> (8 - shift))
-    data = stored.tobytes()
-    last_bits = data[whole_bytes] >> (8 - more_bits) if more_bits else 0
-    end = ((last_bits << 8 * MARK | END) << 8 * CHECKSUM) << (8 - more_bits) % 8
-    tail = end.to_bytes(MARK + CHECKSUM + bool(more_bits), "big")
-    return data[:whole_bytes] + tail[: bool(more_bits)], tail[bool(more_bits) :]
+    bits = int.from_bytes(raw.read(-(-end // 8) - begin // 8))
+    block = bits >> -end % 8 & (1 << end - begin) - 1
+    checksum = block >> end - begin - MARK - CHECKSUM & (1 << CHECKSUM) - 1
+    stream, size = (block << MARK | END) << CHECKSUM | checksum, end - begin + MARK + CHECKSUM
+    return HEADER + (stream << -size % 8).to_bytes(-(-size // 8))
 
 
-def _find(raw: BinaryIO, mark: int, begin: int, until: int | None = None) -> int | None:
-    """The first bit from `begin` on, and before `until`, at which `mark` stands."""
-    byte, low = divmod(begin, 8)
-    while until is None or 8 * byte < until:
-        raw.seek(byte)
-        data = raw.read(WINDOW + MARK + 1)  # long enough for a mark that begins in the window's last byte
-        if (bit := _find_in(data, mark, low)) is not None:
-            bit += 8 * byte
-            return bit if until is None or bit < until else None
-        if len(data) <= WINDOW:
-            return None
-        byte, low = byte + WINDOW, 0
-    return None
-
-
-def _find_in(data: bytes, mark: int, low: int) -> int | None:
-    """The first bit of `data`, from bit `low` on, at which `mark` stands."""
-    found = []
-    for shift in range(8):
-        inner = (mark >> shift & (1 << 40) - 1).to_bytes(5, "big")  # the mark's whole bytes, if it begins at this shift
-        at = low // 8
-        while (at := data.find(inner, at + 1)) > 0:
-            bit, bits = 8 * (at - 1) + shift, int.from_bytes(data[at - 1 : at + 6].ljust(7, b"\0"), "big")
-            if bit >= low and bits >> (8 - shift) & (1 << 48) - 1 == mark:
-                found.append(bit)
-                break
-    return min(found, default=None)
-
-
-def _stream_end(raw: BinaryIO, begin: int, until: int) -> int | None:
-    """The first bit from `begin` on, and before `until`, at which a stream ends.
-
-    An END counts if the file ends after it or another stream begins there; otherwise it is data that looks like one.
-    """
-    while (end := _find(raw, END, begin, until)) is not None:
-        raw.seek(_byte_after(end) - 1)
-        last, following = raw.read(1), raw.read(3)
-        if last and following in (b"", HEADER[:3]):
-            return end
-        begin = end + 1
-    return None
-
-
-def _byte_after(end: int) -> int:
-    """The byte after a stream whose END stands at bit `end`; a stream is padded to whole bytes."""
-    return -(-end // 8) + MARK + CHECKSUM
-
-
-def _next_stream(path: Path, raw: BinaryIO, byte: int) -> int | None:
-    """The bit at which the first block of the streams from `byte` on begins; None if there is no block."""
+def _marks(raw: BinaryIO, begin: int) -> Iterator[tuple[int, int]]:
+    """Yield (bit, BLOCK or END) of the marks from bit `begin` on, in order."""
+    byte = begin // 8
     while True:
         raw.seek(byte)
-        if not (head := raw.read(len(HEADER) + MARK)):
-            return None
-        mark = int.from_bytes(head[len(HEADER) :], "big")
-        if head[:3] != HEADER[:3] or mark not in (BLOCK, END):
-            raise LongtailError(f"{path}: corrupt, expected .bz2 data (no stream at byte {byte}); {AGAIN}")
-        byte += len(HEADER)
-        if mark == BLOCK:
-            return 8 * byte
-        byte += MARK + CHECKSUM
+        data = raw.read(WINDOW + MARK // 8 + 1)  # long enough for a mark that begins in the window's last byte
+        places = [(8 * byte + bit, mark) for mark in (BLOCK, END) for bit in _find(data, mark) if bit < 8 * WINDOW]
+        yield from sorted(place for place in places if place[0] >= begin)
+        if len(data) <= WINDOW:
+            return
+        byte += WINDOW
+
+
+def _find(data: bytes, mark: int) -> Iterator[int]:
+    """Yield the bits of `data` at which `mark` stands."""
+    for shift in range(8):
+        inner = (mark >> shift & (1 << 40) - 1).to_bytes(5)  # the mark's whole bytes, if it begins at this shift
+        at = 0
+        while (at := data.find(inner, at + 1)) > 0:
+            if int.from_bytes(data[at - 1 : at + 6].ljust(7, b"\0")) >> (8 - shift) & (1 << MARK) - 1 == mark:
+                yield 8 * (at - 1) + shift

@@ -22,25 +22,21 @@ class _Document(msgspec.Struct):
     text: str
 
 
-def read_texts(path: Path, rejects: Rejects) -> Iterator[str]:
-    """Yield the texts of one shard in order. Bad lines go to `rejects` (bad_json, unexpected_layout)."""
-    decoder = msgspec.json.Decoder(_Document)
-    for row, line in enumerate(open_lines(path), start=1):
-        rejects.read += 1
-        try:
-            text = decoder.decode(line).text
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            reason = "unexpected_layout" if isinstance(error, msgspec.ValidationError) else "bad_json"
-            rejects.add(path, row, reason, str(error))
-        else:
-            yield text
-
-
 def read_sample(paths: Iterable[Path], megabytes: int, rejects: Rejects) -> Iterator[str]:
-    """Yield texts from the first shard on, until they have `megabytes` * 10^6 bytes of UTF-8."""
-    remaining_bytes = megabytes * 1_000_000
+    """Yield texts from the first shard on, until they have `megabytes` * 10^6 bytes of UTF-8.
+
+    Bad lines go to `rejects` (bad_json, unexpected_layout).
+    """
+    decoder, remaining_bytes = msgspec.json.Decoder(_Document), megabytes * 1_000_000
     for path in paths:
-        for text in read_texts(path, rejects):
+        for row, line in enumerate(open_lines(path), start=1):
+            rejects.read += 1
+            try:
+                text = decoder.decode(line).text
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                reason = "unexpected_layout" if isinstance(error, msgspec.ValidationError) else "bad_json"
+                rejects.add(path, row, reason, str(error))
+                continue
             yield text
             remaining_bytes -= len(text.encode())
             if remaining_bytes <= 0:
@@ -78,18 +74,13 @@ def _batches(texts: Iterable[str]) -> Iterator[bytes]:
 
 
 def _marked(texts: list[str]) -> list[bytes]:
-    """Each text as UTF-8 with EDGE wherever a word begins or ends."""
-    points = np.frombuffer(_joined(texts).encode("utf-32-le"), np.uint32)
+    """Each text as UTF-8 with EDGE wherever a word begins or ends; NUL and EDGE within a text become spaces."""
+    joined = "\0".join(text.replace("\0", " ").replace(EDGE, " ") for text in texts)
+    points = np.frombuffer(f"\0{joined}\0".encode("utf-32-le"), np.uint32)
     in_word = _word_characters()[points]
     edges = np.flatnonzero(in_word[1:] != in_word[:-1]) + 1
     marked = np.insert(points, edges, ord(EDGE)).tobytes().decode("utf-32-le")
     return marked[1:-1].encode().split(b"\0")
-
-
-def _joined(texts: list[str]) -> str:
-    """The texts with a NUL before and after each; NUL and EDGE within a text become spaces."""
-    kept = [text.replace("\0", " ").replace(EDGE, " ") for text in texts]
-    return "\0" + "\0".join(kept) + "\0"
 
 
 @cache

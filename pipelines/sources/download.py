@@ -34,7 +34,14 @@ def download(urls: Sequence[str], folder: Path, client: Client) -> list[Path]:
     paths = [folder / f"{hashlib.blake2b(url.encode(), digest_size=4).hexdigest()}-{name_of(url)}" for url in urls]
     heads = list(client.map(lambda url: _head(client, url), urls, None))
     missing = [job for job in zip(urls, heads, paths, strict=True) if not job[2].exists()]
-    total = _announce([head["size"] for _, head, _ in missing], len(urls))
+    known = [head["size"] for _, head, _ in missing if head["size"] is not None]
+    unknown, here, total = len(missing) - len(known), len(urls) - len(missing), sum(known)
+    print(
+        f"fetch: {len(missing)} files to download, {_readable(total)}"
+        + (f" and {unknown} of unknown size" if unknown else "")
+        + (f"; {here} are here already" if here else ""),
+        flush=True,
+    )
     remaining = total - sum(_size(_part(path)) for path in paths)
     if remaining > (free := shutil.disk_usage(folder).free):
         raise LongtailError(f"{folder}: {_readable(remaining)} to download, {_readable(free)} free; make room")
@@ -49,28 +56,15 @@ def name_of(url: str) -> str:
     return Path(urlsplit(url).path).name
 
 
-def _announce(sizes: Sequence[int | None], count: int) -> int:
-    """Print how much is missing of `count` files, and return it in bytes; None is a file of unknown size."""
-    known = [size for size in sizes if size is not None]
-    print(
-        f"fetch: {len(sizes)} files to download, {_readable(sum(known))}"
-        + (f" and {len(sizes) - len(known)} of unknown size" if len(known) < len(sizes) else "")
-        + (f"; {count - len(sizes)} are here already" if len(sizes) < count else ""),
-        flush=True,
-    )
-    return sum(known)
-
-
 def _head(client: Client, url: str) -> dict:
-    answer = _send(client, "HEAD", url)
-    length = answer.headers.get("Content-Length")
-    return {"size": int(length) if length else None, "version": _version(answer)}
+    """The file's size, None if unknown, and a value that changes with the file on the server, "" if there is none.
 
-
-def _version(answer: requests.Response) -> str:
-    """A value that changes with the file on the server, so that a resumed download isn't mixed; "" if there is none."""
-    etag = answer.headers.get("ETag", "")
-    return etag if etag and not etag.startswith("W/") else answer.headers.get("Last-Modified", "")
+    The value keeps a resumed download from mixing two files.
+    """
+    headers = _send(client, "HEAD", url).headers
+    length, etag = headers.get("Content-Length"), headers.get("ETag", "W/")
+    version = headers.get("Last-Modified", "") if etag.startswith("W/") else etag
+    return {"size": int(length) if length else None, "version": version}
 
 
 def _download_file(client: Client, url: str, head: dict, path: Path, bar: tqdm) -> None:

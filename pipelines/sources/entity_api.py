@@ -5,7 +5,7 @@ They complete the query service's pages, which have only ids, and an excerpt of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 import pyarrow as pa
@@ -46,7 +46,20 @@ def ask_names(client: Client, api: str, qids: Iterable[int]) -> Iterator[bytes]:
             "format": "json",
             "formatversion": "2",
         }
-        body = client.ask(api, params, _check(set(ids), shown(api, params)))
+
+        def check(body: bytes) -> None:
+            try:
+                answer = msgspec.json.decode(body, type=_Answer)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise Again(f"not the entity API's JSON ({error})") from None
+            if answer.error:
+                code, info = (msgspec.json.decode(answer.error.get(key, b'""')) for key in ("code", "info"))
+                message = f"the API answers {code}: {info}"
+                raise Again(message) if code.startswith(BUSY) else LongtailError(f"{shown(api, params)}: {message}")
+            if missing := set(ids) - answer.entities.keys():  # the keys are the ids asked for, also of redirects
+                raise Again(f"nothing about {min(missing)} and {len(missing) - 1} more of the ids asked for")
+
+        body = client.ask(api, params, check)
         if body is None:
             raise LongtailError(f"{api}: the server answers 404, expected MediaWiki's api.php (wikidata.api)")
         return body
@@ -57,7 +70,7 @@ def ask_names(client: Client, api: str, qids: Iterable[int]) -> Iterator[bytes]:
 def read_answer(body: bytes, where: str, rejects: Rejects) -> pa.Table:
     """One answer's items as wikidata.NAMES, ordered by qid, see `fetch_names`. Raises msgspec.DecodeError."""
     lines = [_under_asked_id(bytes(entity)) for entity in msgspec.json.decode(body, type=_Answer).entities.values()]
-    table, _, _ = wikidata.parse_block(where, [b"\n".join(lines)], (), rejects)
+    table, _, _ = wikidata.parse_block(where, b"\n".join(lines), (), rejects)
     return table.select(wikidata.NAMES.names).sort_by("qid")
 
 
@@ -72,21 +85,3 @@ def _under_asked_id(entity: bytes) -> bytes:
         parsed = msgspec.json.decode(entity)
         entity = msgspec.json.encode(parsed | {"id": parsed["redirects"]["from"]})
     return entity.replace(b"\n", b" ")
-
-
-def _check(ids: set[str], where: str) -> Callable[[bytes], None]:
-    """A check that raises Again for an unusable or temporary answer, and LongtailError for a refusal."""
-
-    def check(body: bytes) -> None:
-        try:
-            answer = msgspec.json.decode(body, type=_Answer)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise Again(f"not the entity API's JSON ({error})") from None
-        if answer.error:
-            code, info = (msgspec.json.decode(answer.error.get(key, b'""')) for key in ("code", "info"))
-            message = f"the API answers {code}: {info}"
-            raise Again(message) if code.startswith(BUSY) else LongtailError(f"{where}: {message}")
-        if missing := ids - answer.entities.keys():  # the keys are the ids asked for, also of redirects
-            raise Again(f"nothing about {min(missing)} and {len(missing) - 1} more of the ids asked for")
-
-    return check

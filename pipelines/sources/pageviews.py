@@ -2,11 +2,13 @@
 
 A line is `project title [page id] access views [views by day]`. An article has a line for each access method (desktop,
 mobile-web, mobile-app) in one file for each kind of agent. Its popularity is the sum of all. The page id is that of the
-requested page or, if the page redirects, sometimes that of the target.
+requested page or, if the page redirects, sometimes that of the target. Which page redirects where is in the MySQL dump
+of MediaWiki's table `redirect` (*-redirect.sql.gz).
 """
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,20 +17,31 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv
 import pyarrow.parquet as pq
 
 from pipelines.errors import LongtailError
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import open_runs
+from pipelines.sources.streams import open_blocks, open_lines, open_runs
 
 PROJECT = "en.wikipedia"
 LINE = (
     r"^\S+ (?P<title>\S+) (?:(?:(?P<page_id>\d{1,15})|null) )?(?:desktop|mobile-web|mobile-app) (?P<views>\d{1,15})"
-    r"(?: \S+)?\n$"
+    r"(?: \S+)?$"
 )
 FILE = re.compile(r"pageviews-(?P<month>\d{6})(?:\d\d)?-(?P<agents>user|spider|automated)\b")
 BLOCK = 1 << 24  # bytes of lines parsed at once
 SCHEMA = pa.schema({"title": pa.string(), "page_id": pa.int64(), "views": pa.int64()})
+
+REDIRECTS = b"INSERT INTO `redirect` VALUES "  # begins a line with thousands of rows (…),(…);
+REDIRECT_COLUMNS = {
+    "page_id": pa.int64(),
+    "namespace": pa.int32(),
+    "title": pa.string(),
+    "interwiki": pa.string(),
+    "fragment": pa.binary(),  # cut at 255 bytes, so perhaps not UTF-8
+}
+ROW_END = b"),("
 
 
 def choose_files(files: Sequence[Path], month: str, agents: str) -> list[Path]:
@@ -53,7 +66,7 @@ def choose_files(files: Sequence[Path], month: str, agents: str) -> list[Path]:
 
 
 def write_views(path: Path, rejects: Rejects, out: Path) -> None:
-    """Write one file's views to the Parquet file `out`. A page has several rows if its lines lie apart."""
+    """Write one file's views to the Parquet file `out`. A page has several rows if its lines lie far apart."""
     with pq.ParquetWriter(out, SCHEMA, compression="zstd") as writer:
         for table in read_views(path, rejects):
             writer.write_table(table)
@@ -63,27 +76,25 @@ def write_views(path: Path, rejects: Rejects, out: Path) -> None:
 def read_views(path: Path, rejects: Rejects, project: str = PROJECT) -> Iterator[pa.Table]:
     """Yield tables (title as in the file, page_id or null, views) of one project's lines, BLOCK bytes at a time.
 
-    Consecutive lines of one page are summed. Bad lines of the project go to `rejects` (bad_line, not_utf8); lines of
+    The lines of one page in a block are summed. Bad lines of the project go to `rejects` (bad_line, not_utf8); lines of
     other projects are only counted. Raises LongtailError if the file doesn't begin with page views.
     """
-    prefix = f"{project} ".encode()
+    if not re.search(f"(?m){LINE}".encode(), next(open_blocks(path))):
+        raise LongtailError(
+            f"{path}: none of its first lines is one of page views, expected `{PROJECT} Title 123 desktop 45 A1`; "
+            "fetch a monthly pageview_complete file"
+        )
     lines_before = 0  # in earlier blocks
-    for block in _blocks(path):
-        if not lines_before and not any(
-            re.match(LINE.encode(), line) for line in block[: 1 << 17].splitlines(True)[:1000]
-        ):
-            raise _not_views(path)
-        start, stop = _span(block, prefix)
-        skipped = block.count(b"\n", 0, start)
-        lines = _lines(block[start:stop])
-        of_project = pc.starts_with(lines, prefix)
-        rows = np.flatnonzero(of_project) + lines_before + skipped + 1
-        total = skipped + len(lines) + block.count(b"\n", stop)
-        lines_before += total
+    for block in open_runs(path, BLOCK):
+        lines = pc.split_pattern(pa.array([block.removesuffix(b"\n")]), b"\n")[0].values
+        of_project = pc.starts_with(lines, f"{project} ")
+        rows = np.flatnonzero(of_project) + lines_before + 1
+        lines_before += len(lines)
         rejects.read += len(rows)
-        rejects.skip("other_project_views", total - len(rows))
-        if len(rows):
-            yield _sum_runs(_parse(path, lines.filter(of_project), rows, rejects))
+        rejects.skip("other_project_views", len(lines) - len(rows))
+        table = _parse(path, lines.filter(of_project), rows, rejects)
+        sums = table.group_by(["title", "page_id"], use_threads=False).aggregate([("views", "sum")])
+        yield sums.rename_columns(SCHEMA.names)
 
 
 def sum_views(db: duckdb.DuckDBPyConnection, parts: Sequence[Path], redirects: bool) -> None:
@@ -123,74 +134,66 @@ def sum_views(db: duckdb.DuckDBPyConnection, parts: Sequence[Path], redirects: b
     )
 
 
-def _blocks(path: Path) -> Iterator[bytes]:
-    """The file in blocks of whole lines, each line with its newline, about BLOCK bytes at a time."""
-    for run in open_runs(path, BLOCK):
-        pieces, size = [], 0
-        for piece in run:
-            pieces.append(piece)
-            size += len(piece)
-            if size > 2 * BLOCK:  # a line longer than BLOCK
-                raise _not_views(path)
-        block = b"".join(pieces)
-        yield block if block.endswith(b"\n") else block + b"\n"
-
-
-def _not_views(path: Path) -> LongtailError:
-    return LongtailError(
-        f"{path}: none of its first lines is one of page views, expected `{PROJECT} Title 123 desktop 45 A1`; "
-        "fetch a monthly pageview_complete file"
-    )
-
-
-def _span(block: bytes, prefix: bytes) -> tuple[int, int]:
-    """The start of the first line that begins with `prefix` and the end of the last one; only these need parsing."""
-    start = 0 if block.startswith(prefix) else block.find(b"\n" + prefix) + 1
-    if not start and not block.startswith(prefix):
-        return 0, 0
-    return start, block.index(b"\n", max(block.rfind(b"\n" + prefix) + 1, start)) + 1
-
-
-def _lines(span: bytes) -> pa.BinaryArray:
-    """The lines, each with its newline, as an array that doesn't copy them."""
-    ends = np.flatnonzero(np.frombuffer(span, np.uint8) == ord("\n")) + 1
-    offsets = np.concatenate([[0], ends]).astype(np.int32)
-    return pa.BinaryArray.from_buffers(pa.binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(span)])
-
-
 def _parse(path: Path, lines: pa.BinaryArray, rows: np.ndarray, rejects: Rejects) -> pa.Table:
     fields = pc.extract_regex(lines, LINE)
     bad = pc.invert(fields.is_valid())
     for i in pc.indices_nonzero(bad).to_pylist():
-        rejects.add(path, int(rows[i]), "bad_line", lines[i].as_py().decode("utf-8", "replace").removesuffix("\n"))
+        rejects.add(path, int(rows[i]), "bad_line", lines[i].as_py().decode("utf-8", "replace"))
     good = pc.invert(bad)
     fields, lines, rows = fields.filter(good), lines.filter(good), rows[good.to_numpy(zero_copy_only=False)]
     titles, page_ids, views = (pc.struct_field(fields, name) for name in SCHEMA.names)
     try:
         titles = titles.cast(pa.string())
     except pa.ArrowInvalid:  # a title isn't UTF-8
-        decoded = [_utf8(path, title, row, rejects) for title, row in zip(titles, rows, strict=True)]
-        titles = pa.array(decoded, pa.string())
+        decoded = [title.decode("utf-8", "replace") for title in titles.to_pylist()]
+        damaged = [text.encode() != title for text, title in zip(decoded, titles.to_pylist(), strict=True)]
+        for i in np.flatnonzero(damaged):
+            rejects.add(path, int(rows[i]), "not_utf8", decoded[i])
+        titles = pa.array(decoded, pa.string(), mask=np.array(damaged))
     page_ids = pc.if_else(pc.equal(page_ids, b""), None, page_ids)
     columns = [titles, page_ids.cast(pa.int64()), views.cast(pa.int64())]
     return pa.table(columns, schema=SCHEMA).filter(titles.is_valid())
 
 
-def _utf8(path: Path, title: pa.BinaryScalar, row: int, rejects: Rejects) -> str | None:
+def read_redirects(path: Path) -> Iterator[pa.Table]:
+    """Yield tables (page_id int64, target string: a title with spaces) of the redirects to articles of this wiki.
+
+    Raises LongtailError naming the line if the file is damaged, cut, or another table's dump.
+    """
+    has_rows = False
+    for number, line in enumerate(open_lines(path), start=1):
+        if line.startswith(REDIRECTS):
+            has_rows = True
+            rows = _parse_redirects(path, number, line[len(REDIRECTS) :])
+            to_article = pc.and_(pc.equal(rows["namespace"], 0), pc.is_in(rows["interwiki"], pa.array(["", "NULL"])))
+            rows = rows.filter(to_article)
+            yield pa.table({"page_id": rows["page_id"], "target": pc.replace_substring(rows["title"], "_", " ")})
+    if not has_rows:
+        raise LongtailError(
+            f"{path}: no redirect in it, expected lines INSERT INTO `redirect` VALUES …; fetch enwiki-…-redirect.sql.gz"
+        )
+
+
+def _parse_redirects(path: Path, number: int, values: bytes) -> pa.Table:
+    """The rows `(…),(…);` as a table, parsed as CSV with MySQL's quotes and escapes.
+
+    The `),(` between rows becomes a newline. A title may hold `),(` too; there the newline is turned back, as no title
+    has newlines.
+    """
+    values = values.rstrip(b"\r; ")
     try:
-        return title.as_py().decode()
-    except UnicodeDecodeError:
-        rejects.add(path, int(row), "not_utf8", title.as_py().decode("utf-8", "replace"))
-        return None
-
-
-def _sum_runs(table: pa.Table) -> pa.Table:
-    """The table with consecutive rows of the same title and page id joined to one, their views summed."""
-    if not len(table):
-        return table
-    titles, page_ids, views = (column.combine_chunks() for column in table.columns)
-    page_ids = page_ids.fill_null(-1)
-    same = pc.and_(pc.equal(titles[1:], titles[:-1]), pc.equal(page_ids[1:], page_ids[:-1]))
-    starts = np.flatnonzero(np.concatenate([[True], ~same.to_numpy(zero_copy_only=False)]))
-    kept = table.take(pa.array(starts))
-    return kept.set_column(2, SCHEMA.field("views"), pa.array(np.add.reduceat(views.to_numpy(), starts)))
+        if values[:1] != b"(" or values[-1:] != b")":
+            raise pa.ArrowInvalid("the line doesn't end in a row")
+        rows = pa.csv.read_csv(
+            io.BytesIO(values[1:-1].replace(ROW_END, b"\n")),
+            pa.csv.ReadOptions(use_threads=False, block_size=len(values), column_names=list(REDIRECT_COLUMNS)),
+            pa.csv.ParseOptions(quote_char="'", double_quote=False, escape_char="\\", newlines_in_values=True),
+            pa.csv.ConvertOptions(column_types=REDIRECT_COLUMNS),
+        )
+    except pa.ArrowInvalid as error:
+        reason = " ".join(str(error).split())[:200]
+        raise LongtailError(
+            f"{path}: line {number}: {reason}, expected rows (page id, namespace, 'title', 'interwiki', 'fragment'); "
+            "fetch it again"
+        ) from None
+    return rows.set_column(2, "title", pc.replace_substring(rows["title"], "\n", ROW_END.decode()))

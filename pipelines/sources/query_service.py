@@ -123,14 +123,8 @@ class _Term(msgspec.Struct, gc=False):
     value: str
 
 
-class _Row(msgspec.Struct, gc=False):
-    s: _Term | None = None
-    o: _Term | None = None
-    n: _Term | None = None
-
-
 class _Bindings(msgspec.Struct):
-    bindings: list[_Row]
+    bindings: list[dict[str, _Term]]  # variable -> value
 
 
 class _Results(msgspec.Struct):
@@ -140,25 +134,21 @@ class _Results(msgspec.Struct):
 _RESULTS = msgspec.json.Decoder(_Results)
 
 
-def _check(where: str, body: bytes) -> None:
-    """Raise TooSlow for results that ran out of time, and Again for other malformed ones."""
-    # Results that ran out of time begin like good ones, and end in a Java stack trace.
-    try:
-        _RESULTS.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        if any(sign in body for sign in OUT_OF_TIME):
-            message = f"{where}: the query service ran out of time; try again when it is less busy, or use a dump"
-            raise TooSlow(message) from None
-        raise Again(f"not SPARQL results in JSON ({error})") from None
-
-
-def _request(query: str) -> dict[str, str]:
-    return {"query": query, "format": "json"}
-
-
 def _ask(client: Client, endpoint: str, query: str) -> bytes:
+    """The answer to a query. Raises TooSlow where the service runs out of time."""
     where = shown(endpoint, {"query": " ".join(query[query.index("SELECT") :].split())})
-    body = client.ask(endpoint, _request(query), lambda body: _check(where, body))
+
+    def check(body: bytes) -> None:
+        # Results that ran out of time begin like good ones, and end in a Java stack trace.
+        try:
+            _RESULTS.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            if any(sign in body for sign in OUT_OF_TIME):
+                message = f"{where}: the query service ran out of time; try again when it is less busy, or use a dump"
+                raise TooSlow(message) from None
+            raise Again(f"not SPARQL results in JSON ({error})") from None
+
+    body = client.ask(endpoint, {"query": query, "format": "json"}, check)
     if body is None:
         raise LongtailError(f"{endpoint}: the server answers 404, expected a SPARQL endpoint (wikidata.query_service)")
     if body == SPLIT:
@@ -168,9 +158,9 @@ def _ask(client: Client, endpoint: str, query: str) -> bytes:
 
 def _count(client: Client, endpoint: str, pid: str) -> int:
     rows = _RESULTS.decode(_ask(client, endpoint, COUNT.format(pid=pid))).results.bindings
-    if len(rows) != 1 or not rows[0].n or not rows[0].n.value.isdecimal():
+    if len(rows) != 1 or "n" not in rows[0] or not rows[0]["n"].value.isdecimal():
         raise LongtailError(f"{endpoint}: can't count {pid}'s statements, expected a SPARQL 1.1 endpoint")
-    return int(rows[0].n.value)
+    return int(rows[0]["n"].value)
 
 
 def _pages(client: Client, endpoint: str, pid: str, offset: int, count: int) -> list[tuple[str, bytes]]:
@@ -181,7 +171,7 @@ def _pages(client: Client, endpoint: str, pid: str, offset: int, count: int) -> 
     except TooSlow:
         if count <= SMALLEST:
             raise
-    client.keep(endpoint, _request(query), SPLIT)  # so that a restarted run halves the page at once
+    client.keep(endpoint, {"query": query, "format": "json"}, SPLIT)  # so that a restarted run halves the page at once
     half = (count + 1) // 2
     first, second = (offset, half), (offset + half, count - half)
     return [*_pages(client, endpoint, pid, *first), *_pages(client, endpoint, pid, *second)]
@@ -209,9 +199,9 @@ def _read_claims(path: Path, rejects: Rejects) -> pa.Table:
     rejects.read += len(rows)
     subjects, objects = [], []
     for number, row in enumerate(rows, start=1):
-        if row.s and row.o:
-            subjects.append(row.s.value)
-            objects.append(UNKNOWN if row.o.type == "bnode" else row.o.value)
+        if "s" in row and "o" in row:
+            subjects.append(row["s"].value)
+            objects.append(UNKNOWN if row["o"].type == "bnode" else row["o"].value)
         else:
             rejects.add(path, number, "unexpected_layout", "no ?s or no ?o")
     property_ = pa.repeat(int(relation[1]), len(subjects))

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from pipelines import catalogue
-from pipelines.sources import psgs, wikitext
-from pipelines.sources.multistream import Part, read_articles
-from pipelines.sources.pile import read_documents, text_id
+from pipelines.sources import text_documents
 from pipelines.sources.rejects import Rejects
+from pipelines.sources.wikipedia import Part, read_articles
 
 
 class Raw(NamedTuple):
@@ -31,8 +30,8 @@ def read_raw(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
 
 def wikipedia(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
     """Articles of a pages-articles dump, or of DPR's passages put together again; the file's suffix tells which."""
-    if psgs.is_psgs(part.file):
-        for article in psgs.read_articles(part.file, rejects):
+    if text_documents.is_psgs(part.file):
+        for article in text_documents.read_psgs(part.file, rejects):
             yield Raw(f"psgs-{article.id}", name, article.title, article.text, part.file.name, article.row)
     else:
         for page in read_articles(part, rejects):
@@ -41,11 +40,11 @@ def wikipedia(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
 
 def json_lines(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
     """Documents in the layout of The Pile or C4: JSON lines or Parquet with `text`, and a subset's name if given."""
-    for document in read_documents(part.file, rejects):
+    for document in text_documents.read_documents(part.file, rejects):
         yield Raw(document.id, document.subset or name, "", document.text, part.file.name, document.row)
 
 
 def wikitext_articles(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
     """Articles of WikiText's files."""
-    for article in wikitext.read_articles(part.file, rejects):
-        yield Raw(text_id(article.text), name, article.title, article.text, part.file.name, article.row)
+    for article in text_documents.read_wikitext(part.file, rejects):
+        yield Raw(text_documents.text_id(article.text), name, article.title, article.text, part.file.name, article.row)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import bz2
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import zstandard
 from isal import isal_zlib
@@ -73,21 +73,18 @@ def open_rows(path: str | Path, rejects: Rejects) -> Iterator[tuple[int, bytes]]
 
 def bounded_lines(path: str | Path) -> Iterator[bytes | None]:
     """Yield the file's lines, and None for a line longer than LONGEST, of which at most LONGEST bytes are held."""
-    parts: list[bytes] = []
-    size = 0  # of the unfinished line
+    parts: list[bytes] = []  # of the unfinished line
+    size = 0
     for block in open_blocks(path):
         first, *rest = block.split(b"\n")
+        parts.append(first)
         size += len(first)
         if size > LONGEST:
             parts.clear()
-        else:
-            parts.append(first)
         if rest:
             yield b"".join(parts) if size <= LONGEST else None
-            *whole, unfinished = rest
-            # A line within a block can only be too long if the block is.
-            yield from whole if len(block) <= LONGEST else (line if len(line) <= LONGEST else None for line in whole)
-            parts, size = [unfinished], len(unfinished)
+            yield from (line if len(line) <= LONGEST else None for line in rest[:-1])
+            parts, size = rest[-1:], len(rest[-1])
     if size:
         yield b"".join(parts) if size <= LONGEST else None
 
@@ -114,7 +111,9 @@ def open_blocks(path: str | Path, begin: int = 0, end: int | None = None) -> Ite
     path = Path(path)
     check_start(path)
     with path.open("rb") as raw:
-        stored = _stored(raw, ZSTD_BLOCK if path.suffix == ".zst" else BLOCK, begin, end)
+        raw.seek(begin)
+        size, end = ZSTD_BLOCK if path.suffix == ".zst" else BLOCK, path.stat().st_size if end is None else end
+        stored = iter(lambda: raw.read(min(size, end - raw.tell())), b"")
         start = b""
         for block in _decompressed(path, stored) if path.suffix in DECOMPRESSORS else stored:
             if len(start) < 512:  # an error page can arrive compressed
@@ -125,52 +124,26 @@ def open_blocks(path: str | Path, begin: int = 0, end: int | None = None) -> Ite
             raise LongtailError(f"{path}: nothing in it once decompressed, expected data; {AGAIN}")
 
 
-def open_runs(path: str | Path, size: int) -> Iterator[Iterator[bytes]]:
-    """Yield the decompressed file in runs of whole lines, each of at least `size` bytes and itself in pieces.
+def open_runs(path: str | Path, size: int) -> Iterator[bytes]:
+    """Yield the decompressed file in runs of whole lines, each of at least `size` bytes.
 
-    Read a run to its end before the next. Where a run ends depends on the data and `size` alone. Raises the errors of
-    `open_blocks`.
-    """
-    blocks, rest = open_blocks(path), b""
-
-    def run() -> Iterator[bytes]:
-        nonlocal rest
-        length = 0
-        while block := rest or next(blocks, b""):
-            end = block.find(b"\n", max(size - length - 1, 0)) + 1 if length + len(block) >= size else 0
-            rest = block[end:] if end else b""
-            yield block[:end] if end else block
-            if end:
-                return
-            length += len(block)
-
-    while rest := rest or next(blocks, b""):
-        yield run()
-
-
-def line_spans(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, int, int]]:
-    """Yield each line of a text in pieces as (bytes that hold the line, its start in them, its end).
-
-    The lines aren't copied, which halves the time if lines are long and mostly unused.
+    Where a run ends depends on the data and `size` alone. Raises the errors of `open_lines`.
     """
     parts: list[bytes] = []
-    for piece in pieces:
-        start = 0
-        if parts:
-            if (end := piece.find(b"\n")) < 0:
-                parts.append(piece)
-                continue
-            line = b"".join([*parts, piece[:end]])
-            yield line, 0, len(line)
-            start, parts = end + 1, []
-        while (end := piece.find(b"\n", start)) >= 0:
-            yield piece, start, end
-            start = end + 1
-        if start < len(piece):
-            parts = [piece[start:]]
+    length = 0
+    for block in open_blocks(path):
+        while block:
+            end = block.find(b"\n", max(size - length - 1, 0)) + 1 if length + len(block) >= size else 0
+            parts.append(block[:end] if end else block)
+            length += len(parts[-1])
+            if length > size + LONGEST:
+                raise LongtailError(f"{path}: a line {TOO_LONG}; check what the file is")
+            if not end:
+                break
+            yield b"".join(parts)
+            parts, length, block = [], 0, block[end:]
     if parts:
-        line = b"".join(parts)
-        yield line, 0, len(line)
+        yield b"".join(parts)
 
 
 def check_start(path: Path) -> None:
@@ -182,12 +155,6 @@ def check_start(path: Path) -> None:
     if not head:
         raise LongtailError(f"{path}: empty, expected data; {AGAIN}")
     _refuse_html(path, head)
-
-
-def _stored(raw: BinaryIO, size: int, begin: int, end: int | None) -> Iterator[bytes]:
-    raw.seek(begin)
-    while data := raw.read(size if end is None else min(size, end - raw.tell())):
-        yield data
 
 
 def _refuse_html(path: Path, start: bytes) -> None:

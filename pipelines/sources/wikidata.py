@@ -1,13 +1,14 @@
 """Wikidata's JSON dumps and the entity API's answers, read as items with English names and their best claims.
 
 A full dump is 1.7 TB of JSON. Most of it is only searched for a few keys, and nothing is parsed that isn't used.
+Understands the layout of 2014-15 (entity values with only a numeric id; `[]` for an empty map) and the later one.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -15,8 +16,7 @@ import pyarrow as pa
 
 from pipelines.errors import LongtailError
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import line_spans, open_runs
-from pipelines.sources.wikidata_entity import aliases, best_claims, decoder, label_and_title, reason_to_skip
+from pipelines.sources.streams import open_runs
 
 BLOCK = 1 << 25  # bytes of JSON: about 2,000 entities
 TYPE = 64  # bytes at a line's beginning; a property says there that it is one, in either layout
@@ -41,25 +41,22 @@ ENTITIES = pa.schema(
 )
 
 
-def read_blocks(path: Path) -> Iterator[Iterator[bytes]]:
-    """Yield a dump in blocks of whole lines. A block comes in pieces, and must be read to its end before the next one.
+def read_blocks(path: Path) -> Iterator[bytes]:
+    """Yield a dump in blocks of whole lines.
 
     An answer of the entity API becomes one block with a line for each of its entities. Raises LongtailError if the file
     is damaged or cut.
     """
     blocks = open_runs(path, BLOCK)
     first = next(blocks)
-    start = next(first)
-    if ANSWER.match(start):
-        yield iter(_answer_lines(b"".join([start, *first, *chain.from_iterable(blocks)]), path))
+    if ANSWER.match(first):
+        yield _answer_lines(b"".join([first, *blocks]), path)
     else:
-        yield chain([start], first)
+        yield first
         yield from blocks
 
 
-def parse_block(
-    file: str, block: Iterable[bytes], properties: tuple[str, ...], rejects: Rejects
-) -> tuple[pa.Table, int, str]:
+def parse_block(file: str, block: bytes, properties: tuple[str, ...], rejects: Rejects) -> tuple[pa.Table, int, str]:
     """Return (table of ENTITIES, number of lines, error at the block's end or "") for one block.
 
     The table has the items with an English label or article; `row` is the line of the block, from 1. An item without an
@@ -68,32 +65,31 @@ def parse_block(
     of a file's last block means that the file is cut.
     """
     rows: list[tuple] = []
-    row, last = 0, (b"", 0, 0)
-    for row, (text, start, end) in enumerate(line_spans(block), start=1):
-        is_property = text.find(b'"type":"property"', start, min(start + TYPE, end)) >= 0
-        head = b"" if is_property else _head(text, start, end)
-        if not head and not is_property and (line := text[start:end].strip()) in BRACKETS:
-            last = (b"", 0, 0) if line == b"]" else last
+    row, last = 0, b""
+    for row, line in enumerate(block.removesuffix(b"\n").split(b"\n"), start=1):
+        is_property = line.find(b'"type":"property"', 0, TYPE) >= 0
+        head = b"" if is_property else _head(line)
+        if not head and not is_property and line.strip() in BRACKETS:
+            last = b"" if line.strip() == b"]" else last
             continue
         rejects.read += 1
-        last = text, start, end
+        last = line
         if is_property:
             rejects.skip("not_an_item")
         elif head and b'"en"' not in head and b'"mul"' not in head:
             rejects.skip("no_english")
         else:
             try:
-                parsed = _parse(text, start, end, head, properties)
+                parsed = _parse(line, head, properties)
             except msgspec.ValidationError as error:
                 rejects.add(file, row, "unexpected_layout", str(error))
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                shown = text[start : min(start + 80, end)].decode("utf-8", "replace")
-                rejects.add(file, row, "bad_json", f"{error}: {shown}")
+                rejects.add(file, row, "bad_json", f"{error}: {line[:80].decode('utf-8', 'replace')}")
             else:
                 rows += _item(file, row, parsed, properties, rejects)
     columns = zip(*rows, strict=True) if rows else [()] * len(ENTITIES)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, ENTITIES, strict=True)]
-    return pa.table(arrays, schema=ENTITIES), row, _syntax_error(last[0][last[1] : last[2]].strip())
+    return pa.table(arrays, schema=ENTITIES), row, _syntax_error(last.strip())
 
 
 def check_read(path: Path, rejects: Rejects, end_error: str) -> None:
@@ -109,43 +105,43 @@ class _Answer(msgspec.Struct):
     entities: dict[str, msgspec.Raw]
 
 
-def _answer_lines(body: bytes, path: Path) -> list[bytes]:
+def _answer_lines(body: bytes, path: Path) -> bytes:
     """The entities of an answer of the entity API (`wbgetentities`), one a line as in a dump."""
     try:
-        answer = msgspec.json.decode(body, type=_Answer)
+        entities = msgspec.json.decode(body, type=_Answer).entities.values()
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise LongtailError(f"{path}: {error}, expected an answer of the entity API; fetch it again") from None
-    return [bytes(entity).replace(b"\n", b" ") + b"\n" for entity in answer.entities.values()]
+    return b"\n".join(bytes(entity).replace(b"\n", b" ") for entity in entities)
 
 
-def _head(text: bytes, start: int, end: int) -> bytes:
+def _head(line: bytes) -> bytes:
     """The line's entity cut before its claims, so with names only; empty if it has an article or can't be cut.
 
     It can be cut if its keys have a dump's order (labels and aliases, claims, sitelinks) and the line ends as an entity
     does. All other lines are parsed whole. A text can't be mistaken for a key, because its quotes would be escaped.
     """
-    names = max(text.find(b'"labels":', start, end), text.find(b'"aliases":', start, end), start)
-    claims = text.find(b'"claims":', names, end)
-    links = text.rfind(b'"sitelinks":', claims, end) if claims > 0 else -1
-    if links < 0 or text.find(b'"enwiki"', links, end) >= 0 or not text.endswith((b"},", b"}"), start, end):
+    names = max(line.find(b'"labels":'), line.find(b'"aliases":'), 0)
+    claims = line.find(b'"claims":', names)
+    links = line.rfind(b'"sitelinks":', claims) if claims > 0 else -1
+    if links < 0 or line.find(b'"enwiki"', links) >= 0 or not line.endswith((b"},", b"}")):
         return b""
-    return text[start:claims].rstrip(b", \t") + b"}"
+    return line[:claims].rstrip(b", \t") + b"}"
 
 
-def _parse(text: bytes, start: int, end: int, head: bytes, properties: tuple[str, ...]) -> msgspec.Struct:
+def _parse(line: bytes, head: bytes, properties: tuple[str, ...]) -> msgspec.Struct:
     """The entity in a line, without article and claims if it has no article. Raises msgspec's errors for the line."""
+    sitelinks = max(line.rfind(b'"sitelinks"'), 0)
     if head:
         try:
-            parsed = decoder(None).decode(head)
+            parsed = _decoder(None).decode(head)
         except (msgspec.DecodeError, UnicodeDecodeError):
             pass  # the whole line is parsed, and shows what is wrong if anything is
         else:
-            if revision := REVISION.search(text, text.rfind(b'"sitelinks":', start, end), end):
+            if revision := REVISION.search(line, sitelinks):
                 parsed.lastrevid = int(revision[1])
             return parsed
-    has_article = text.find(b'"enwiki"', max(text.rfind(b'"sitelinks"', start, end), start), end) >= 0
-    line = text[start:end].strip().removesuffix(b",")
-    return decoder(properties if has_article else None).decode(line)
+    has_article = line.find(b'"enwiki"', sitelinks) >= 0
+    return _decoder(properties if has_article else None).decode(line.strip().removesuffix(b","))
 
 
 def _item(
@@ -154,14 +150,20 @@ def _item(
     """Yield the line's row of ENTITIES if it is an item with an English name."""
     if parsed.redirects:
         rejects.skip("redirect")  # the id that was asked for; the item still counts under its own id
-    label, title = label_and_title(parsed)
-    if reason := reason_to_skip(parsed, label or title):
-        rejects.skip(reason)
+    label, title = _label_and_title(parsed)
+    if parsed.missing:
+        rejects.skip("missing")
+    elif parsed.redirect:
+        rejects.skip("redirect")
+    elif parsed.type != "item":
+        rejects.skip("not_an_item")
+    elif not (label or title):
+        rejects.skip("no_english")
     elif not parsed.id.startswith("Q") or not parsed.id[1:].isdecimal():
         rejects.add(file, row, "bad_id", parsed.id)
     else:
-        pids, objects = best_claims(parsed, properties, rejects) if title else ((), ())
-        yield row, parsed.lastrevid, int(parsed.id[1:]), label, aliases(parsed, label), title, pids, objects
+        pids, objects = _best_claims(parsed, properties, rejects) if title else ((), ())
+        yield row, parsed.lastrevid, int(parsed.id[1:]), label, _aliases(parsed, label), title, pids, objects
 
 
 def _syntax_error(line: bytes) -> str:
@@ -172,3 +174,120 @@ def _syntax_error(line: bytes) -> str:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return str(error)
     return ""
+
+
+# The layout, as far as it is used. msgspec skips everything else unparsed.
+class Text(msgspec.Struct, gc=False):
+    value: str
+
+
+class Label(msgspec.Struct, gc=False):
+    en: Text | None = None
+    mul: Text | None = None  # since 2024: one name for all languages; it counts if there is no English one
+
+
+class Aliases(msgspec.Struct, gc=False):
+    en: list[Text] = []
+    mul: list[Text] = []
+
+
+class Article(msgspec.Struct, gc=False):
+    title: str
+
+
+class Sitelinks(msgspec.Struct, gc=False):
+    enwiki: Article | None = None
+
+
+class Value(msgspec.Struct, gc=False):
+    entity_type: str | None = msgspec.field(default=None, name="entity-type")
+    numeric_id: int | None = msgspec.field(default=None, name="numeric-id")
+    id: str | None = None
+
+
+class Data(msgspec.Struct, gc=False):
+    value: Value | str | int | float | bool | list | None = None
+
+
+class Snak(msgspec.Struct, gc=False):
+    snaktype: str
+    datavalue: Data | None = None
+
+
+class Statement(msgspec.Struct, gc=False):
+    mainsnak: Snak
+    rank: str = "normal"
+
+
+@cache
+def _decoder(properties: tuple[str, ...] | None) -> msgspec.json.Decoder:
+    """A decoder of one entity: with its article and its claims of `properties`, or of its names only for None."""
+    fields: list = [("id", str, ""), ("type", str, "item"), ("lastrevid", int, 0)]
+    fields += [("redirect", str | None, None)]  # in a dump: the entity was merged into another
+    fields += [("redirects", msgspec.Raw, msgspec.Raw())]  # in an API answer: the entity asked for was merged into this
+    fields += [("missing", msgspec.Raw, msgspec.Raw())]  # deleted
+    fields += [("labels", Label | list, msgspec.field(default_factory=Label))]
+    fields += [("aliases", Aliases | list, msgspec.field(default_factory=Aliases))]
+    if properties is not None:
+        claims = msgspec.defstruct("Claims", [(pid, list[Statement], []) for pid in properties], gc=False)
+        fields += [("sitelinks", Sitelinks | list, msgspec.field(default_factory=Sitelinks))]
+        fields += [("claims", claims | list, msgspec.field(default_factory=claims))]
+    return msgspec.json.Decoder(msgspec.defstruct("Entity", fields, gc=False))
+
+
+def _label_and_title(entity: msgspec.Struct) -> tuple[str | None, str | None]:
+    """English label and title of the English Wikipedia article."""
+    label = (entity.labels.en or entity.labels.mul) if isinstance(entity.labels, Label) else None
+    sitelinks = getattr(entity, "sitelinks", None)
+    article = sitelinks.enwiki if isinstance(sitelinks, Sitelinks) else None
+    return (label.value or None) if label else None, article.title if article else None
+
+
+def _aliases(entity: msgspec.Struct, label: str | None) -> Sequence[str]:
+    """English aliases other than the label, each once, in their order."""
+    if not isinstance(entity.aliases, Aliases) or not (entity.aliases.en or entity.aliases.mul):
+        return ()  # the usual case; a new list would only be work for the garbage collector
+    texts = dict.fromkeys(text.value for text in [*entity.aliases.en, *entity.aliases.mul])
+    return [text for text in texts if text and text != label]
+
+
+def _best_claims(entity: msgspec.Struct, properties: tuple[str, ...], rejects: Rejects) -> tuple[list[int], list[int]]:
+    """Properties and objects of the best-ranked statements, aligned."""
+    pids: list[int] = []
+    objects: list[int] = []
+    for pid in () if isinstance(entity.claims, list) else properties:
+        if statements := getattr(entity.claims, pid):
+            best = _best_objects(statements, rejects)
+            objects += best
+            pids += [int(pid[1:])] * len(best)
+    return pids, objects
+
+
+def _best_objects(statements: list[Statement], rejects: Rejects) -> list[int]:
+    """The objects of the best-ranked statements, chosen like Wikidata's own "truthy" statements.
+
+    Deprecated statements never count. If any statement is preferred, only preferred ones count. An unknown value and
+    "no value" are not objects, but a preferred one still outranks normal statements.
+    """
+    best = "preferred" if any(statement.rank == "preferred" for statement in statements) else "normal"
+    objects: list[int] = []
+    for statement in statements:
+        snak = statement.mainsnak
+        value = snak.datavalue.value if snak.datavalue else None
+        if statement.rank != best:
+            rejects.skip("deprecated_statement" if statement.rank == "deprecated" else "outranked_statement")
+        elif snak.snaktype != "value":
+            rejects.skip(f"{snak.snaktype}_statement")
+        elif not isinstance(value, Value) or (number := _item_number(value)) is None:
+            rejects.skip("not_an_item_statement")
+        else:
+            objects.append(number)
+    return list(dict.fromkeys(objects))
+
+
+def _item_number(value: Value) -> int | None:
+    if value.numeric_id is not None and value.entity_type in (None, "item"):
+        return value.numeric_id
+    if value.id and value.id.startswith("Q") and value.id[1:].isdecimal():
+        return int(value.id[1:])
+    return None

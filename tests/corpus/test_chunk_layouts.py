@@ -12,7 +12,7 @@ import zstandard
 from corpora import assert_same_bytes, chosen, joined, make, text_of
 
 from pipelines.corpus.clean import wikitext_to_text
-from pipelines.sources import multistream
+from pipelines.sources import wikipedia
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.wikipedia import read_pages
 
@@ -44,13 +44,13 @@ def test_a_dump_read_in_parts_gives_the_bytes_of_one_read_as_a_whole(
     monkeypatch: pytest.MonkeyPatch,
     workers: int,
 ) -> None:
-    monkeypatch.setattr(multistream.parts, "__defaults__", (2,))
+    monkeypatch.setattr(wikipedia.parts, "__defaults__", (2,))
     index = write_multistream()
-    assert len(multistream.parts(index.with_name(index.name.replace("-index.txt", ".xml")))) == 6
+    assert len(wikipedia.parts(index.with_name(index.name.replace("-index.txt", ".xml")))) == 6
     in_parts = make(tokenizer, chosen(workers), "wikipedia", "parts")
     index.unlink()
     whole = make(tokenizer, chosen(1), "wikipedia", "whole")
-    monkeypatch.setattr(multistream, "BYTES", 2_000)
+    monkeypatch.setattr(wikipedia, "BYTES", 2_000)
     by_bytes = make(tokenizer, chosen(workers), "wikipedia", "bytes")
     assert in_parts == whole == by_bytes
     assert_same_bytes("parts", "whole")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pipelines import params, pool
 from pipelines.corpus import chunk
 from pipelines.errors import LongtailError
-from pipelines.sources.pile import text_id
+from pipelines.sources.text_documents import text_id
 
 pytestmark = pytest.mark.usefixtures("project")
 TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=300), min_size=1, max_size=12, unique=True)

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from pipelines.errors import LongtailError
-from pipelines.sources import bz2_blocks, multistream
-from pipelines.sources.multistream import Part, parts, read_articles
+from pipelines.sources import bz2_blocks, wikipedia
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.wikipedia import Page, read_pages
+from pipelines.sources.wikipedia import Page, Part, parts, read_articles, read_pages
 
 BLOCKS = 1  # bz2's level: blocks of 100 kB
 
@@ -49,7 +48,7 @@ def plain() -> bytes:
 def test_parts_give_what_the_whole_gives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain: bytes, split: int, streams: int
 ) -> None:
-    monkeypatch.setattr(multistream, "BYTES", split)
+    monkeypatch.setattr(wikipedia, "BYTES", split)
     third = -(-len(plain) // streams)
     compressed = [bz2.compress(plain[at : at + third], BLOCKS) for at in range(0, len(plain), third)]
     dump = saved(tmp_path, bz2.compress(b"").join(compressed))
@@ -64,7 +63,7 @@ def test_parts_give_what_the_whole_gives(
 
 def test_the_real_excerpt_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, real: Path) -> None:
     dump = saved(tmp_path, min((real / "wikipedia").glob("enwiki-*short*.bz2")).read_bytes())
-    monkeypatch.setattr(multistream, "BYTES", 400_000)
+    monkeypatch.setattr(wikipedia, "BYTES", 400_000)
     articles, rejects = read(parts(dump))
     assert (len(parts(dump)), len(articles), rejects.read) == (5, 106, 206)
     assert articles == list(read_pages(dump, Rejects(0.0)))
@@ -74,13 +73,14 @@ def test_the_real_excerpt_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_page_belongs_to_the_part_where_its_mark_begins(size: int) -> None:
     text = b"<mediawiki>h<page>1</page><page>2</page></mediawiki>"
 
-    def pieces(begin: int, end: int) -> Iterator[bytes]:
-        return iter([text[at : min(at + size, end)] for at in range(begin, end, size)])
+    def blocks(begin: int, end: int) -> Iterator[tuple[bytes, bool]]:
+        yield from ((text[at : min(at + size, end)], True) for at in range(begin, end, size))
+        yield from ((text[at : at + size], False) for at in range(end, len(text), size))
 
     for first_cut, second_cut in product(range(1, len(text)), repeat=2):
         bounds = [0, *sorted({first_cut, second_cut}), len(text)]
         dumps = [
-            b"".join(bz2_blocks._whole_pages(pieces(begin, end), pieces(end, len(text)), from_start=begin == 0))
+            b"".join(bz2_blocks._whole_pages(blocks(begin, end), from_start=begin == 0))
             for begin, end in pairwise(bounds)
         ]
         assert all(xml.startswith(b"<mediawiki>") and xml.endswith(b"</mediawiki>") for xml in dumps)
@@ -91,7 +91,7 @@ def test_a_page_belongs_to_the_part_where_its_mark_begins(size: int) -> None:
 
 @pytest.mark.parametrize("how", ["changed", "left out", "cut", "no end"])
 def test_damage_anywhere_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain: bytes, how: str) -> None:
-    monkeypatch.setattr(multistream, "BYTES", 100_000)
+    monkeypatch.setattr(wikipedia, "BYTES", 100_000)
     data = bz2.compress(plain[:300_000], BLOCKS) + bz2.compress(plain[300_000:], BLOCKS)
     for at in (4, len(data) // 3, data.rindex(b"BZh1"), data.rindex(b"BZh1") + 5, len(data) - 30):
         bad = {
@@ -105,12 +105,25 @@ def test_damage_anywhere_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             read(parts(dump))
 
 
-def test_a_block_that_the_data_does_not_finish_is_no_block(tmp_path: Path, plain: bytes) -> None:
-    data = bz2.compress(plain, BLOCKS)
-    with saved(tmp_path, data).open("rb") as raw:
-        second = bz2_blocks._find(raw, bz2_blocks.BLOCK, 40)
-        first = b"".join(bz2_blocks._decompress_blocks(tmp_path, raw, 32, second))
-        assert plain.startswith(first)
-        assert len(first) > 90_000
-        with pytest.raises(LongtailError, match="a block without an end"):
-            list(bz2_blocks._decompress_blocks(tmp_path, raw, 32, second - 8_000))
+def test_a_block_is_read_whole_or_not_at_all(tmp_path: Path, plain: bytes) -> None:
+    with saved(tmp_path, bz2.compress(plain, BLOCKS)).open("rb") as raw:
+        (first, _), (second, _), *_ = bz2_blocks._marks(raw, 0)
+        data = bz2.decompress(bz2_blocks._as_stream(raw, first, second))
+        assert plain.startswith(data)
+        assert len(data) > 90_000
+        with pytest.raises((OSError, ValueError)):
+            bz2.decompress(bz2_blocks._as_stream(raw, first, second - 8_000))
+
+
+def test_bits_that_look_like_a_mark_do_not_end_a_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain: bytes
+) -> None:
+    dump, marks = saved(tmp_path, bz2.compress(plain, BLOCKS)), bz2_blocks._marks
+    whole = b"".join(bz2_blocks.open_pages(dump, 0, None))
+
+    def with_false_marks(raw, begin: int) -> Iterator[tuple[int, int]]:
+        for bit, mark in marks(raw, begin):
+            yield from [(bit - 99, bz2_blocks.END), (bit - 98, bz2_blocks.BLOCK), (bit, mark)]
+
+    monkeypatch.setattr(bz2_blocks, "_marks", with_false_marks)
+    assert b"".join(bz2_blocks.open_pages(dump, 0, None)) == whole == plain

@@ -84,7 +84,7 @@ def test_bad_lines_are_kept_with_their_reason(tmp_path):
         tmp_path / "c.json.gz", {"text": "a"}, "{", {"txt": "b"}, '{"text":"\\ud800"}', {"text": "c", "url": "u"}
     )
     rejects = Rejects(1.0)
-    assert list(c4.read_texts(path, rejects)) == ["a", "c"]
+    assert list(c4.read_sample([path], 1, rejects)) == ["a", "c"]
     assert [(row, reason) for _, row, reason, _ in rejects.rows] == [
         (2, "bad_json"),
         (3, "unexpected_layout"),

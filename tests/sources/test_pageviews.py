@@ -109,11 +109,10 @@ def test_what_is_no_page_view_dump_is_an_error(tmp_path, text):
 
 def test_a_file_without_lines_is_not_read_to_its_end(tmp_path, monkeypatch):
     def blocks(_):
-        yield from [b"x" * 256] * 3
+        yield b"x" * 256
         pytest.fail("read further than needed")
 
-    monkeypatch.setattr(pageviews, "BLOCK", 256)
-    monkeypatch.setattr("pipelines.sources.streams.open_blocks", blocks)
+    monkeypatch.setattr(pageviews, "open_blocks", blocks)
     with pytest.raises(LongtailError, match=r"v\.txt: none of its first lines"):
         views([tmp_path / "v.txt"], "Ada Lovelace")
 

@@ -9,8 +9,8 @@ import pytest
 import zstandard
 
 from pipelines.errors import LongtailError
-from pipelines.sources.pile import read_documents, text_id
 from pipelines.sources.rejects import Rejects
+from pipelines.sources.text_documents import read_documents, text_id
 
 
 def saved(folder: Path, *lines: bytes, name: str = "00.jsonl.zst") -> Path:

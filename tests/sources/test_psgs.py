@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.errors import LongtailError
-from pipelines.sources.psgs import Article, is_psgs, read_articles
 from pipelines.sources.rejects import Rejects
+from pipelines.sources.text_documents import Article, is_psgs, read_psgs
 
 ROWS = [
     (1, 'Aaron ( or ; "Ahärôn") is a prophet', "Aaron"),
@@ -37,7 +37,7 @@ def test_passages_of_one_title_are_one_article(tmp_path: Path, name: str) -> Non
     rejects = Rejects(0.0)
     path = saved(tmp_path, written(ROWS), name)
     assert is_psgs(path)
-    assert list(read_articles(path, rejects)) == [
+    assert list(read_psgs(path, rejects)) == [
         Article("1", "Aaron", 'Aaron ( or ; "Ahärôn") is a prophet and\tthe brother', 2),
         Article("3", '"Heroes"', '"Quoted" whole', 4),
         Article("4", "Aaron", "Another.", 5),
@@ -53,16 +53,16 @@ def test_bad_rows_are_named_and_the_rest_of_their_article_is_kept(
     bad += [b'7\t"a" b\tA', b"8\t" + b"x" * 200_000 + b"\tA", b"9\ta\tA\tB"]
     path = saved(tmp_path, b"\n".join([b"id\ttext\ttitle\r", b"1\tfirst\tA", *bad, b"", b"10\tlast\tA\r"]))
     rejects = Rejects(1.0)
-    assert list(read_articles(path, rejects)) == [Article("1", "A", "first last", 2)]
+    assert list(read_psgs(path, rejects)) == [Article("1", "A", "first last", 2)]
     reasons = ["unexpected_layout", "unexpected_layout", "not_utf8", "no_text", "too_long"] + ["unexpected_layout"] * 3
     assert [row[:3] for row in rejects.rows] == [(path.name, 3 + i, reason) for i, reason in enumerate(reasons)]
     assert rejects.read == 10
 
 
 def test_an_endless_article_is_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.sources.psgs.LONGEST", 25)
+    monkeypatch.setattr("pipelines.sources.text_documents.LONGEST", 25)
     path = saved(tmp_path, written([(i, "ten chars.", "A") for i in range(5)]))
-    assert [(a.id, a.text.count("ten")) for a in read_articles(path, Rejects(0.0))] == [("0", 2), ("2", 2), ("4", 1)]
+    assert [(a.id, a.text.count("ten")) for a in read_psgs(path, Rejects(0.0))] == [("0", 2), ("2", 2), ("4", 1)]
 
 
 @pytest.mark.parametrize(
@@ -77,4 +77,4 @@ def test_an_endless_article_is_several(tmp_path: Path, monkeypatch: pytest.Monke
 )
 def test_other_files_are_errors(tmp_path: Path, data: bytes, problem: str) -> None:
     with pytest.raises(LongtailError, match=rf"psgs_w100\.tsv: .*{problem}|psgs_w100\.tsv: {problem}"):
-        list(read_articles(saved(tmp_path, data), Rejects(0.0)))
+        list(read_psgs(saved(tmp_path, data), Rejects(0.0)))

@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from pipelines.errors import LongtailError
-from pipelines.sources.redirects import read_redirects
+from pipelines.sources.pageviews import read_redirects
 
 HEAD = """-- MySQL dump 10.19
 DROP TABLE IF EXISTS `redirect`;

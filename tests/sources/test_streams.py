@@ -64,7 +64,7 @@ def test_any_lines_come_back(tmp_path_factory: pytest.TempPathFactory, lines: li
 def test_runs_are_whole_lines_and_end_where_the_data_say(tmp_path_factory, lines, size, read_at_once) -> None:
     data = b"begin\n" + b"\n".join(lines)
     path = saved(tmp_path_factory.mktemp("runs"), "", data)
-    runs = [b"".join(run) for run in open_runs(path, size)]
+    runs = list(open_runs(path, size))
     assert b"".join(runs) == data
     for run in runs[:-1]:
         assert run.endswith(b"\n")
@@ -73,7 +73,14 @@ def test_runs_are_whole_lines_and_end_where_the_data_say(tmp_path_factory, lines
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pipelines.sources.streams.BLOCK", read_at_once)
         patch.setattr("pipelines.sources.streams.HTML", (b"none",))
-        assert [b"".join(run) for run in open_runs(path, size)] == runs
+        assert list(open_runs(path, size)) == runs
+
+
+def test_a_run_does_not_hold_a_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "LONGEST", 100_000)
+    path = saved(tmp_path, "", b"a\n" + b"x" * 10_000_000)
+    with pytest.raises(LongtailError, match="check what the file is"):
+        list(open_runs(path, 10))
 
 
 def test_a_line_longer_than_a_block_stays_whole(tmp_path: Path) -> None:

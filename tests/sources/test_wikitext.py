@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pipelines.errors import LongtailError
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.wikitext import read_articles
+from pipelines.sources.text_documents import read_wikitext
 
 ONE = " \n = One ( song ) = \n \n A , \n = none = \n \n = nor this = \n <unk> . \n \n = = Charts = = \n \n 5 . \n"
 TWO = " \n = Two @-@ Three = \n \n Text . \n \n = = = Deep = = = \n \n More . \n"
@@ -31,14 +31,14 @@ def as_rows(path: Path) -> Path:
 
 def test_an_article_reaches_from_the_blank_line_before_its_title_to_the_next_ones(tmp_path: Path) -> None:
     rejects = Rejects(0.0)
-    articles = list(read_articles(saved(tmp_path, ONE + TWO), rejects))
-    assert [tuple(article) for article in articles] == [("One ( song )", ONE, 2), ("Two @-@ Three", TWO, 14)]
+    articles = list(read_wikitext(saved(tmp_path, ONE + TWO), rejects))
+    assert [article[1:] for article in articles] == [("One ( song )", ONE, 2), ("Two @-@ Three", TWO, 14)]
     assert rejects.read == 2
 
 
 def test_both_layouts_give_the_same_articles(tmp_path: Path) -> None:
     path = saved(tmp_path, ONE + TWO)
-    assert list(read_articles(as_rows(path), Rejects(0.0))) == list(read_articles(path, Rejects(0.0)))
+    assert list(read_wikitext(as_rows(path), Rejects(0.0))) == list(read_wikitext(path, Rejects(0.0)))
 
 
 @settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -46,7 +46,7 @@ def test_both_layouts_give_the_same_articles(tmp_path: Path) -> None:
 def test_articles_and_what_is_before_them_are_the_file(tmp_path: Path, lines: list[str]) -> None:
     text = "".join(f"{line}\n" for line in [*lines, "", " = Last = "])
     rejects = Rejects(1.0)
-    articles = list(read_articles(saved(tmp_path, text), rejects))
+    articles = list(read_wikitext(saved(tmp_path, text), rejects))
     joined = "".join(article.text for article in articles)
     assert text.endswith(joined)
     before = text.removesuffix(joined)
@@ -56,11 +56,12 @@ def test_articles_and_what_is_before_them_are_the_file(tmp_path: Path, lines: li
 
 
 def test_bad_articles_are_named_and_the_others_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.sources.streams.LONGEST", 10_000)
+    for module in ("streams", "text_documents"):
+        monkeypatch.setattr(f"pipelines.sources.{module}.LONGEST", 10_000)
     line, lines = f" \n = Line = \n \n {'x' * 20_000} \n", " \n = Lines = \n \n" + f" {'x' * 90} \n" * 200
     data = f" lost . \n{ONE}{line}{lines}".encode() + b" \n = Caf\xe9 = \n \n . \n" + TWO.encode()
     rejects = Rejects(1.0)
-    assert [article.text for article in read_articles(saved(tmp_path, data), rejects)] == [ONE, TWO]
+    assert [article.text for article in read_wikitext(saved(tmp_path, data), rejects)] == [ONE, TWO]
     assert [row[:3] for row in rejects.rows] == [
         ("wiki.train.tokens", 1, "no_title"),
         ("wiki.train.tokens", 15, "too_long"),
@@ -72,16 +73,16 @@ def test_bad_articles_are_named_and_the_others_kept(tmp_path: Path, monkeypatch:
 
 def test_a_file_that_is_something_else_is_named(tmp_path: Path) -> None:
     with pytest.raises(LongtailError, match=r"wiki\.train\.tokens: an HTML page"):
-        list(read_articles(saved(tmp_path, "<!doctype html><p>503"), Rejects(1.0)))
+        list(read_wikitext(saved(tmp_path, "<!doctype html><p>503"), Rejects(1.0)))
     pq.write_table(pa.table({"page": ["x"]}), tmp_path / "train.parquet")
     with pytest.raises(LongtailError, match=r"train\.parquet: columns page, expected a column `text`"):
-        list(read_articles(tmp_path / "train.parquet", Rejects(1.0)))
+        list(read_wikitext(tmp_path / "train.parquet", Rejects(1.0)))
 
 
 @pytest.mark.parametrize(("split", "words"), [("valid", 217_646), ("test", 245_569)])
 def test_the_real_files_have_the_articles_and_words_that_were_published(real: Path, split: str, words: int) -> None:
     path, rejects = real / f"wikitext-2/wikitext-2.{split}.txt", Rejects(0.0)
-    texts = [article.text for article in read_articles(path, rejects)]
+    texts = [article.text for article in read_wikitext(path, rejects)]
     assert len(texts) == rejects.read == 60
     assert "".join(texts).encode() == path.read_bytes()
     assert sum(len(text.split()) + text.count("\n") for text in texts) == words  # a line's end is a word, <eos>

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.errors import LongtailError
-from pipelines.sources.multistream import Part, parts, read_articles
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.wikipedia import Page, read_pages
+from pipelines.sources.wikipedia import Page, Part, parts, read_articles, read_pages
 
 NAME = "enwiki-20181220-pages-articles-multistream"
 PAGES = 10

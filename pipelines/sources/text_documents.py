@@ -1,0 +1,229 @@
+"""Documents of text files: The Pile, C4 and similar data sets; DPR's Wikipedia; WikiText.
+
+The Pile's and C4's layout is JSON lines or Parquet with `text` and perhaps a subset's name. DPR's `psgs_w100.tsv` of
+December 2018 holds passages of 100 words, which are joined to articles again. WikiText (Merity et al., 2017; REPLUG,
+section 7.2) is text, or the Hub's Parquet files with a line in each row.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipelines.errors import LongtailError
+from pipelines.sources.rejects import Rejects
+from pipelines.sources.streams import LONGEST, bounded_lines, check_start, open_rows
+
+PARQUET_BATCH = 1 << 10  # rows
+HEADER = ["id", "text", "title"]  # of DPR's file
+TITLE = re.compile(rb"\s*= (?!= )(.*\S) =\s*")  # WikiText's " = Title = "; a section is " = = Section = = "
+
+
+class Document(NamedTuple):
+    id: str
+    text: str
+    subset: str
+    row: int  # line or row of the file, from 1
+
+
+class Article(NamedTuple):
+    id: str  # of DPR's first passage; WikiText has none
+    title: str
+    text: str
+    row: int  # the line of DPR's first passage, or of WikiText's title
+
+
+class _Meta(msgspec.Struct):
+    pile_set_name: str = ""
+
+
+class _Row(msgspec.Struct):
+    text: str
+    meta: _Meta | str | None = None  # a text or null, in some data sets on the Hub, names no subset
+    subset: str | None = None
+
+
+def read_documents(path: str | Path, rejects: Rejects) -> Iterator[Document]:
+    """Yield the documents of one file: JSON lines (compressed or not) or .parquet.
+
+    The subset is `meta.pile_set_name` or `subset`. A document's id is a hash of its text, so exact duplicates share it,
+    and it depends on neither file nor order. Bad rows go to `rejects` (bad_json, unexpected_layout, not_utf8, no_text,
+    too_long). Raises LongtailError naming the file if it is damaged (see `open_lines`).
+    """
+    path = Path(path)
+    for number, text, subset in (_parquet if path.suffix == ".parquet" else _json_lines)(path, rejects):
+        if text.strip():
+            yield Document(text_id(text), text, subset, number)
+        else:
+            rejects.add(path, number, "no_text", "text is empty")
+
+
+def text_id(text: str) -> str:
+    """128 bits of BLAKE2b of the text, in hexadecimal."""
+    return hashlib.blake2b(text.encode("utf-8"), digest_size=16).hexdigest()
+
+
+def _json_lines(path: Path, rejects: Rejects) -> Iterator[tuple[int, str, str]]:
+    parse = msgspec.json.Decoder(_Row).decode
+    for number, line in open_rows(path, rejects):
+        try:
+            row = parse(line)
+        except msgspec.ValidationError as error:
+            rejects.add(path, number, "unexpected_layout", str(error))
+        except UnicodeDecodeError as error:
+            rejects.add(path, number, "not_utf8", str(error))
+        except (msgspec.DecodeError, RecursionError) as error:
+            rejects.add(path, number, "bad_json", str(error))
+        else:
+            yield number, row.text, (isinstance(row.meta, _Meta) and row.meta.pile_set_name) or row.subset or ""
+
+
+def _parquet(path: Path, rejects: Rejects) -> Iterator[tuple[int, str, str]]:
+    for number, (text, subset) in enumerate(read_parquet(path), start=1):
+        rejects.read += 1
+        try:
+            yield number, (text or b"").decode("utf-8"), subset or ""
+        except UnicodeDecodeError as error:
+            rejects.add(path, number, "not_utf8", str(error))
+
+
+def read_parquet(path: Path) -> Iterator[tuple[bytes | None, str | None]]:
+    """Yield (text, subset) of a Parquet file's rows. The text is bytes, as pyarrow doesn't check that it is UTF-8.
+
+    Raises LongtailError naming the file if it is damaged or has no column `text` of strings.
+    """
+    check_start(path)
+    try:
+        with pq.ParquetFile(path) as file:
+            columns = _columns(path, file.schema_arrow)
+            for batch in file.iter_batches(PARQUET_BATCH, columns=columns):
+                yield from zip(batch.column(0).cast(pa.large_binary()).to_pylist(), _subsets(batch), strict=True)
+    except (pa.ArrowException, OSError) as error:
+        raise LongtailError(f"{path}: corrupt, expected a Parquet file ({error}); fetch it again") from None
+
+
+def _subsets(batch: pa.RecordBatch) -> list[str | None]:
+    """The second column, or the field of its structs; None for every row if there is no such column."""
+    if batch.num_columns == 1:
+        return [None] * batch.num_rows
+    column = batch.column(1)
+    return (pc.struct_field(column, 0) if pa.types.is_struct(column.type) else column).to_pylist()
+
+
+def _columns(path: Path, schema: pa.Schema) -> list[str]:
+    """The column with the texts and, if there is one, the column with the subsets."""
+    if "text" not in schema.names or not _is_text(schema.field("text").type):
+        raise LongtailError(f"{path}: columns {', '.join(schema.names)}, expected a column `text` of strings")
+    meta = schema.field("meta").type if "meta" in schema.names else pa.null()
+    if pa.types.is_struct(meta) and "pile_set_name" in [field.name for field in meta.fields]:
+        return ["text", "meta.pile_set_name"]
+    return ["text", "subset"] if "subset" in schema.names and _is_text(schema.field("subset").type) else ["text"]
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def is_psgs(file: Path) -> bool:
+    return file.name.endswith((".tsv", ".tsv.gz"))
+
+
+def read_psgs(path: Path, rejects: Rejects) -> Iterator[Article]:
+    """Yield DPR's articles: consecutive passages with one title, joined by a space. Quotes are undone as DPR does.
+
+    Bad rows go to `rejects` (unexpected_layout, not_utf8, no_text, too_long); the rest of their article is kept. An
+    article longer than LONGEST is cut into several. Raises LongtailError if the header isn't DPR's or the file is
+    damaged.
+    """
+    rows = open_rows(path, rejects)
+    _, header = next(rows, (1, b""))
+    rejects.read -= 1
+    if header.rstrip(b"\r").split(b"\t") != [name.encode() for name in HEADER]:
+        raise LongtailError(f"{path}: begins with {header[:60]!r}, expected the header id, text, title; fetch it again")
+    first: Article | None = None
+    texts: list[str] = []
+    size = 0
+    for number, line in rows:
+        try:
+            (passage, text, title), *_ = csv.reader([line.decode("utf-8")], delimiter="\t", strict=True)
+        except UnicodeDecodeError as error:
+            rejects.add(path, number, "not_utf8", str(error))
+            continue
+        except (csv.Error, ValueError) as error:
+            rejects.add(path, number, "unexpected_layout", f"expected id, text and title: {error}")
+            continue
+        if not text.strip():
+            rejects.add(path, number, "no_text", title)
+            continue
+        size += len(text)
+        if first is None or title != first.title or size > LONGEST:
+            if first:
+                yield first._replace(text=" ".join(texts))
+            first, texts, size = Article(passage, title, "", number), [], len(text)
+        texts.append(text)
+    if first:
+        yield first._replace(text=" ".join(texts))
+
+
+def read_wikitext(path: Path, rejects: Rejects) -> Iterator[Article]:
+    """Yield WikiText's articles, each from the blank line before its title to the blank line before the next title.
+
+    So all articles together are the whole file. A title is a line ` = Title = ` between blank lines. Bad articles go to
+    `rejects` (not_utf8, too_long, and no_title for text before the first title). Raises LongtailError naming the file
+    if it is damaged (see `open_lines`).
+    """
+    if path.suffix == ".parquet":  # a line in each row; an empty one stands for " ", WikiText's blank line
+        lines = ((row or b"").removesuffix(b"\n") or b" " for row, _ in read_parquet(path))
+    else:
+        lines = bounded_lines(path)
+    for row, title, article in _articles(lines):
+        if title is None and article is not None and not any(map(bytes.strip, article)):
+            continue  # blank lines before the first title
+        rejects.read += 1
+        if article is None:
+            rejects.add(path, row, "too_long", f"longer than {LONGEST >> 20} MB, expected an article")
+        elif title is None:
+            rejects.add(path, row, "no_title", "expected a line ' = Title = ' between blank lines first")
+        else:
+            try:
+                yield Article("", title.decode("utf-8"), b"\n".join([*article, b""]).decode("utf-8"), row)
+            except UnicodeDecodeError as error:
+                rejects.add(path, row, "not_utf8", str(error))
+
+
+def _articles(lines: Iterable[bytes | None]) -> Iterator[tuple[int, bytes | None, list[bytes] | None]]:
+    """Yield (line of the title, title, lines) of each article.
+
+    What stands before the first title comes first, with None as its title; it may be empty. The lines are None for an
+    article longer than LONGEST, which isn't held in memory.
+    """
+    row, title, size = 1, None, 0
+    article: list[bytes] | None = []
+    before: bytes | None = b""
+    for number, (line, after) in enumerate(pairwise(chain(lines, [b""])), start=1):
+        match = TITLE.fullmatch(line) if line and _blank(before) and _blank(after) else None
+        if match:
+            yield row, title, article and article[:-1]
+            row, title, size = number, match[1], 0
+            article = [before] if number > 1 else []
+        size += len(line or b"")
+        if line is None or size > LONGEST:
+            article = None
+        elif article is not None:
+            article.append(line)
+        before = line
+    yield row, title, article
+
+
+def _blank(line: bytes | None) -> bool:
+    return line is not None and not line.strip()
