@@ -65,7 +65,7 @@ def log_stage(
     shards.write_json(RECORDS / f"{record['ended']:.6f}-{stage}.json", record)
     if error is None:
         shards.write_json(RAN / stage, record["run"])
-    if driver and not _recorder_works():
+    if driver:
         start_recorder(driver.pid)
 
 
@@ -242,24 +242,12 @@ def _dvc_process() -> psutil.Process:
     return (above or parents)[0]
 
 
-def _recorder_works() -> bool:
-    with LOCK.open("a") as stream:
-        return not _lock(stream)
-
-
-def _lock(stream) -> bool:
-    """Hold LOCK, opened as `stream`, until it is closed; False where another recorder holds it."""
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def main() -> None:
     """Record for this checkout, unless another recorder does so already."""
     with LOCK.open("a") as stream:
-        if not _lock(stream):
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
             return
         try:
             record_until(int(sys.argv[1]) if sys.argv[1] else None)

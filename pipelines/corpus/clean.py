@@ -9,8 +9,7 @@ from mwparserfromhell.nodes import HTMLEntity
 from mwparserfromhell.parser import CTokenizer, ParserError, tokens
 from mwparserfromhell.parser.tokenizer import Tokenizer
 
-from pipelines.corpus.markup import DROPPED_TAGS, BadWikitext, restored, without_dropped
-from pipelines.corpus.templates import template_text
+from pipelines.corpus.markup import DROPPED_TAGS, BadWikitext, restored, template_text, without_dropped
 
 MEDIA = re.compile(r"\s*(file|image|media|category)\s*:", re.IGNORECASE)
 INTERWIKI = re.compile(r"[a-z]{2,3}(-[a-z]+)*:\S")  # [[de:Titel]], a link to the article in another language

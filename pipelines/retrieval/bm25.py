@@ -17,7 +17,7 @@ import Stemmer
 
 from pipelines.errors import LongtailError
 from pipelines.retrieval import documents
-from pipelines.retrieval.index_meta import check
+from pipelines.retrieval.retriever import check
 
 VOCABULARY = "vocab.index.json"  # bm25s's name of the file
 REMEMBERED = 1 << 20  # terms of queries whose numbers are cached

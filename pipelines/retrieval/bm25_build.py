@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pipelines import params, pool, shards
 from pipelines.retrieval import documents
 from pipelines.retrieval.bm25 import VOCABULARY, Analyser, arrow_strings
-from pipelines.retrieval.index_meta import describe, fingerprint
+from pipelines.retrieval.retriever import describe, fingerprint
 
 SEGMENT = 1 << 16  # documents counted together: a position within a segment fits in 16 bits
 POSTINGS = 1 << 23  # merged together; at most twice as many, unless a single term has more

@@ -13,7 +13,7 @@ import numpy as np
 from pipelines import params
 from pipelines.retrieval import documents
 from pipelines.retrieval.embeddings import Embeddings
-from pipelines.retrieval.index_meta import check, fingerprint
+from pipelines.retrieval.retriever import check, fingerprint
 
 if TYPE_CHECKING:
     from pipelines.retrieval.encoder import Encoder

@@ -16,7 +16,7 @@ from tqdm import tqdm
 from pipelines import draws, params, shards
 from pipelines.pool import processes
 from pipelines.retrieval.embeddings import Embeddings
-from pipelines.retrieval.index_meta import fingerprint
+from pipelines.retrieval.retriever import fingerprint
 from pipelines.retrieval.index_plan import BITS, BLOCK, NEIGHBOURS, Plan
 
 SHARD = 131_072  # documents encoded between two points that a killed run can continue from

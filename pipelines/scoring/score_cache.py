@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from pipelines import code, params, shards
 from pipelines.lm.language_model import LanguageModel
-from pipelines.retrieval.index_meta import fingerprint
+from pipelines.retrieval.retriever import fingerprint
 from pipelines.scoring import logprobs
 from pipelines.scoring.queries import Queries
 
