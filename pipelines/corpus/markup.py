@@ -63,6 +63,7 @@ FIXED = {
 }
 CIRCA = ("circa", "c.", "ca.")
 CONVERT = ("convert", "cvt")
+KEPT = frozenset({*SHOWN_PARAMETER, *FIXED, *CIRCA, *CONVERT})
 LANGUAGE = re.compile(r"lang-[a-z]{2,3}(-[a-z]+)*")  # such as lang-de, which shows its first parameter
 BETWEEN = {  # what convert shows between the two numbers of a range
     **{word: f" {word} " for word in ("to", "and", "or", "by")},
@@ -230,13 +231,7 @@ def _without_comments(text: str) -> str:
 def is_kept(begin: str) -> bool:
     """Whether a template is shown; `begin` has its first characters, without the braces."""
     name = _name(re.split(r"[|{}]", begin, maxsplit=1)[0])
-    return (
-        name in SHOWN_PARAMETER
-        or name in FIXED
-        or name in CIRCA
-        or name in CONVERT
-        or LANGUAGE.fullmatch(name) is not None
-    )
+    return name in KEPT or LANGUAGE.fullmatch(name) is not None
 
 
 def template_text(name: str, parameters: list[tuple[str | None, str]]) -> str:

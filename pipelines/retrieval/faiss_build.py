@@ -16,8 +16,8 @@ from tqdm import tqdm
 from pipelines import draws, params, shards
 from pipelines.pool import processes
 from pipelines.retrieval.embeddings import Embeddings
-from pipelines.retrieval.retriever import fingerprint
 from pipelines.retrieval.index_plan import BITS, BLOCK, NEIGHBOURS, Plan
+from pipelines.retrieval.retriever import fingerprint
 
 SHARD = 131_072  # documents encoded between two points that a killed run can continue from
 GROUP = 256 << 20  # bytes of codes put into their lists at once

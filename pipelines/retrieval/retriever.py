@@ -22,7 +22,9 @@ from pipelines.retrieval import documents
 WHOLE = 64 << 20  # bytes up to which all is read
 # Of anything larger, PIECES of PIECE bytes and the last END bytes are read. A Parquet file ends with the place, size,
 # minimum and maximum of every column chunk.
-PIECES, PIECE, END = 256, 64 << 10, 16 << 20
+PIECES = 256
+PIECE = 64 << 10
+END = 16 << 20
 
 
 class Retriever(Protocol):
