@@ -68,7 +68,8 @@ def _visible(stream: Iterable[tokens.Token]) -> str:
             parts = []
             fields.append((kind, parts))
         elif kind in CLOSE:
-            text = SHOWN[type(opened)](opened, fields)
+            show = SHOWN.get(type(opened))
+            text = show(opened, fields) if show else ""
             opened, fields, parts = outer.pop()
             parts.append(text)
     return "".join(parts)
@@ -115,18 +116,13 @@ def _tag(_: tokens.Token, fields: Fields) -> str:
     return "".join("".join(parts) for kind, parts in fields if kind is tokens.TagCloseOpen)
 
 
-def _nothing(_: tokens.Token, __: Fields) -> str:
-    return ""
-
-
+# Constructs without a function, comments and arguments, are not shown.
 SHOWN: dict[type, Callable[[tokens.Token, Fields], str]] = {
     tokens.TemplateOpen: _template,
-    tokens.ArgumentOpen: _nothing,
     tokens.WikilinkOpen: _link,
     tokens.ExternalLinkOpen: _external_link,
     tokens.HTMLEntityStart: _entity,
     tokens.HeadingStart: _heading,
-    tokens.CommentStart: _nothing,
     tokens.TagOpenOpen: _tag,
 }
 

@@ -16,7 +16,7 @@ from pipelines import catalogue, draws, params
 from pipelines.corpus import cut, sample
 from pipelines.corpus.clean import BadWikitext, wikitext_to_text
 from pipelines.corpus.near_duplicates import PERMUTATIONS, bands, signatures
-from pipelines.corpus.token_bytes import Encoder, Tokens, open_encoder
+from pipelines.corpus.token_bytes import Tokens, open_encoder
 from pipelines.sources.rejects import Rejects
 
 DOCS = pa.schema(
@@ -31,6 +31,9 @@ SOURCES = pa.schema(
     [("source_document", pa.string()), ("split", pa.string()), ("key", pa.float64()), ("chunks", pa.int64()),
      ("signature", pa.list_(pa.uint32(), PERMUTATIONS)), ("bands", pa.list_(pa.uint64()))]
 )  # fmt: skip
+
+
+_encoder = lru_cache(maxsize=1)(open_encoder)
 
 
 class Settings(NamedTuple):
@@ -50,10 +53,7 @@ class Batch(NamedTuple):
 
 
 def cut_batch(settings: Settings, batch: Batch, out: Path) -> None:
-    """Write the folder `out`: docs.parquet, queries.parquet, sources.parquet and rejects.parquet.
-
-    sources.parquet has a row for each source document that gave at least one document or query.
-    """
+    """Write docs, queries, rejects, and the sources that gave any of the first two, as Parquet files in `out`."""
     # A batch is the work of one process; threads of the libraries would only compete with the other processes.
     os.environ["TOKENIZERS_PARALLELISM"], os.environ["RAYON_NUM_THREADS"] = "false", "1"
     out.mkdir()
@@ -106,14 +106,9 @@ def _keys(settings: Settings, rows: pa.Table) -> np.ndarray:
     """The source documents' keys (see `sample`), (source documents,) float64; 0 if the corpus has no cap."""
     if settings.corpus.documents is None:
         return np.zeros(len(rows))
-    weights = [sample.weight_of(settings.corpus.weights, source) for source in rows["source"].to_pylist()]
-    pairs = zip(rows["source_document"].to_pylist(), weights, strict=True)
-    return np.array([sample.sampling_key(settings.seed, *pair) for pair in pairs], dtype=np.float64)
-
-
-@lru_cache(maxsize=1)
-def _encoder(folder: Path) -> Encoder:
-    return open_encoder(folder)
+    draw = sample.Draw(settings.seed, settings.corpus, settings.queries)
+    pairs = zip(rows["source_document"].to_pylist(), rows["source"].to_pylist(), strict=True)
+    return np.array([draw.key(*pair, "corpus") for pair in pairs], dtype=np.float64)
 
 
 def _docs(rows: pa.Table, keys: np.ndarray, tokens: Tokens, pieces: cut.Pieces) -> pa.Table:

@@ -257,11 +257,8 @@ def _measure(places: list[str]) -> str:
     """The measure before its conversion: "5 to 10 km" of {{cvt|5|to|10|km|mi}}, "5 ft 8 in" of {{cvt|5|ft|8|in|m}}."""
     text, at = "", 0
     while at + 1 < len(places) and NUMBER.fullmatch(places[at]):
-        text += places[at]
-        if (between := BETWEEN.get(places[at + 1])) is not None:
-            text += between
-        else:
-            text += f" {UNITS.get(places[at + 1], places[at + 1])} "
+        unit = places[at + 1]
+        text += places[at] + (BETWEEN.get(unit) or f" {UNITS.get(unit, unit)} ")
         at += 2
     return text.strip()
 

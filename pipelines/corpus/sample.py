@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
@@ -33,11 +32,6 @@ BATCH = pa.schema(
      ("file", pa.string()), ("row", pa.int64()), ("wikitext", pa.bool_()), ("split", pa.string())]
 )  # fmt: skip
 BOUNDS = [2.0 ** (b / 64 - 80) for b in range(8192)]  # where each bucket of keys ends: 64 for each doubling
-
-
-def weight_of(weights: Mapping[str, float] | None, source: str) -> float:
-    """The weight of a subset's documents: 1 if the corpus has no weights, 0 if they don't name the subset."""
-    return 1.0 if weights is None else weights.get(source, 0.0)
 
 
 def sampling_key(seed: int, source_document: str, weight: float) -> float:
@@ -70,7 +64,8 @@ class Draw(NamedTuple):
 
     def key(self, source_document: str, source: str, split: str) -> float | None:
         """The document's key, or 0 if it gives queries: these are all read. None if its subset has no weight."""
-        weight = weight_of(self.corpus.weights, source)
+        weights = self.corpus.weights
+        weight = 1.0 if weights is None else weights.get(source, 0.0)
         if weight == 0:
             return None
         return sampling_key(self.seed, source_document, weight) if split == "corpus" else 0.0
@@ -117,10 +112,7 @@ def measure_part(name: str, draw: Draw, part: Part, out: Path) -> None:
 
 
 def read_part(name: str, max_reject_share: float, batch_bytes: int, draw: Draw, part: Part, out: Path) -> None:
-    """Write the drawn documents of one part of a source file to the folder `out`, in batches of about `batch_bytes`.
-
-    The folder gets one file per batch (000000.parquet and so on), rejects.parquet and read.json.
-    """
+    """Write a part's drawn documents to the folder `out`, in files of `batch_bytes`; also rejects and read.json."""
     out.mkdir()
     rejects = Rejects(max_reject_share)
     batch: list[tuple] = []

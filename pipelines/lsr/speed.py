@@ -1,6 +1,6 @@
 """How many tokens a second this machine embeds, trains and scores, for `longtail plan`.
 
-A model that these params made is measured for a second. For a model that is not there yet, the speed is computed: half
+A model that these params made is measured. For a model that is not there yet, the speed is computed: half
 of what this machine's matrix products allow for the model's shape.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-import time
+import timeit
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +20,6 @@ from pipelines.params import LM, Compute, LMServer, Retriever
 
 CORPORA, MODELS, LOCK = Path("data/corpus"), Path("data/models"), Path("dvc.lock")
 SHARE = 0.5  # of the matrix products' speed that a whole model reaches
-WHILE = 1.0  # seconds of a measurement
 
 
 class Shape(NamedTuple):
@@ -181,13 +180,5 @@ def _matrix_products(threads: int, device: str, half: bool) -> float:
 
 
 def _per_second(work: Callable[[], object], amount: float) -> float:
-    """The amount of one `work` divided by its seconds: the fastest repetition counts, the first is not counted."""
-    work()
-    best, until = float("inf"), time.perf_counter() + WHILE
-    while True:
-        started = time.perf_counter()
-        work()
-        ended = time.perf_counter()
-        best = min(best, ended - started)
-        if ended > until:
-            return amount / best
+    """The amount of one `work` divided by its seconds: the fastest of some repetitions; the first one warms up."""
+    return amount / min(timeit.repeat(work, number=1, repeat=5)[1:])

@@ -24,6 +24,7 @@ GROUP = 256 << 20  # bytes of codes put into their lists at once
 ITERATIONS = 10  # of k-means for the lists
 GRAPH_PARTS = 16  # a growing graph is saved this often: eight times its final size is written in all
 LEAST_PART = 8 * BLOCK  # documents between two such saves
+_read_once = lru_cache(maxsize=1)(faiss.read_index)  # by a worker that encodes many shards
 
 
 def build_lists(plan: Plan, folder: Path, seed: int, compute: params.Compute, most: int, name: str) -> None:
@@ -87,13 +88,21 @@ def _learn(embeddings: Path, plan: Plan, seed: int, name: str, key: str) -> Path
         return Embeddings(embeddings).take(np.sort(drawn))
 
     def step(number: int, path: Path) -> None:
-        index, centroids = _untrained(plan), None
+        index = _untrained(plan)
+        clustering = faiss.Clustering(index.d, index.nlist, index.cp)
         if number:
             centroids = np.fromfile(folder / f"{number - 1:06d}", np.float32)
+            faiss.copy_array_to_vector(centroids, clustering.centroids)
         if number < ITERATIONS:
-            _iterate(sample(), index, centroids).tofile(path)
-        else:
-            _write_learnt(sample(), index, centroids, path)
+            clustering.train(sample(), faiss.IndexFlatIP(index.d))
+            faiss.vector_to_array(clustering.centroids).tofile(path)
+            return
+        index.quantizer.add(centroids.reshape(index.nlist, index.d))
+        index.train(sample())  # learns the codes only: the lists have their centroids
+        path.mkdir()
+        faiss.write_index(index, str(path / "faiss.index"))
+        least, most = sample().min(0), sample().max(0)
+        np.save(path / "scale.npy", np.stack([least, np.maximum(most - least, 1e-12) / 255]))
 
     return shards.map_shards(name, key, step, range(ITERATIONS + 1))[-1]
 
@@ -113,28 +122,10 @@ def _untrained(plan: Plan) -> faiss.IndexIVF:
     return index
 
 
-def _iterate(sample: np.ndarray, index: faiss.IndexIVF, centroids: np.ndarray | None) -> np.ndarray:
-    """The lists' centroids (nlist * dim,) after one more iteration of k-means; `centroids` is None before the first."""
-    clustering = faiss.Clustering(index.d, index.nlist, index.cp)
-    if centroids is not None:
-        faiss.copy_array_to_vector(centroids, clustering.centroids)
-    clustering.train(sample, faiss.IndexFlatIP(index.d))
-    return faiss.vector_to_array(clustering.centroids)
-
-
-def _write_learnt(sample: np.ndarray, index: faiss.IndexIVF, centroids: np.ndarray, path: Path) -> None:
-    index.quantizer.add(centroids.reshape(index.nlist, index.d))
-    index.train(sample)  # learns the codes only: the lists have their centroids
-    path.mkdir()
-    faiss.write_index(index, str(path / "faiss.index"))
-    least, most = sample.min(0), sample.max(0)
-    np.save(path / "scale.npy", np.stack([least, np.maximum(most - least, 1e-12) / 255]))
-
-
 def _encode(embeddings: Path, learnt: Path, plan: Plan, positions: tuple[int, int], path: Path) -> None:
     """Write the codes and positions of a range of documents, sorted by list, and where each list begins in them."""
     faiss.omp_set_num_threads(1)
-    index, stored = _open_once(learnt), Embeddings(embeddings)
+    index, stored = _read_once(str(learnt / "faiss.index")), Embeddings(embeddings)
     least, step = np.load(learnt / "scale.npy")
     (start, stop), width = positions, index.coarse_code_size()
     codes = np.empty((stop - start, index.sa_code_size()), np.uint8)
@@ -152,12 +143,6 @@ def _encode(embeddings: Path, learnt: Path, plan: Plan, positions: tuple[int, in
     np.save(path / "bounds.npy", np.searchsorted(list_numbers[order], np.arange(plan.nlist + 1)))
     np.save(path / "positions.npy", order + start)
     np.save(path / "codes.npy", codes[order, width:])
-
-
-@lru_cache(maxsize=1)
-def _open_once(learnt: Path) -> faiss.Index:
-    """The index without documents, read once by a worker that encodes many shards."""
-    return faiss.read_index(str(learnt / "faiss.index"))
 
 
 def _assemble(plan: Plan, learnt: Path, encoded: list[Path]) -> faiss.Index:
