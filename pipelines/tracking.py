@@ -70,9 +70,9 @@ def log_stage(
 
 
 def start_recorder(watched: int | None = None) -> subprocess.Popen:
-    """Start a recorder that ends after the process `watched`, or without one when its standard input is closed.
+    """Start a recorder, unless one works; it ends after the process `watched`, or when its standard input is closed.
 
-    Write FINISHED or FAILED to its standard input first: that becomes the state of the parent run.
+    What is written there before, FINISHED or FAILED, becomes the state of the parent run.
     """
     LOG.parent.mkdir(exist_ok=True)
     with LOG.open("ab") as log:
@@ -167,20 +167,14 @@ def _log(client, record: dict, locked: dict) -> None:
     """One record as a child run, below the parent that its run shares."""
     from mlflow.entities import Metric, Param
 
-    experiment = client.get_experiment_by_name(EXPERIMENT).experiment_id
+    experiment, parents = client.get_experiment_by_name(EXPERIMENT).experiment_id, _find(client, record["run"])
     started, ended = int(record["started"] * 1000), int(record["ended"] * 1000)
-    if parents := _find(client, record["run"]):
-        parent = parents[0].info.run_id
-    else:
+    if not parents:
         tags = {"longtail.run": record["run"], **record["tags"]}
-        parent = client.create_run(experiment, started, tags, run_name="pipeline").info.run_id
-    tags = {
-        "mlflow.parentRunId": parent,
-        "dvc.stage": record["stage"],
-        **({"error": record["error"]} if record["error"] else {}),
-        **_hash_tags(locked),
-        **record["tags"],
-    }
+        parents = [client.create_run(experiment, started, tags, run_name="pipeline")]
+    tags = {"mlflow.parentRunId": parents[0].info.run_id, "dvc.stage": record["stage"]}
+    tags |= {"error": record["error"]} if record["error"] else {}
+    tags |= _hash_tags(locked) | record["tags"]
     child = client.create_run(experiment, started, tags, run_name=record["stage"]).info.run_id
     metrics = []
     for key, value in record["metrics"].items():

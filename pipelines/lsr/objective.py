@@ -63,9 +63,7 @@ class GradientCache:
 
     Several GPUs share the batch's texts, each with a copy of the encoder, in threads of one process. The loss sees all
     vectors at once, so the gradient is that of one GPU except for the order of its sums, which is fixed for a number
-    of GPUs. torch's DistributedDataParallel would average losses of separate processes, which would have to be
-    started, killed and resumed too. Threads share Python's lock while they hand work to a GPU, which takes little time
-    if parts are large. Tests run the copies on one CPU; no run on several GPUs has been made yet.
+    of GPUs. Tests run the copies on one CPU; no run on several GPUs has been made yet.
     """
 
     def __init__(self, encoder: Encoder, copies: Sequence[Encoder], lsr: LSR) -> None:
@@ -86,7 +84,10 @@ class GradientCache:
         texts, size = (documents, queries), self._micro_batch
         at_once = size is None or sum(-(-len(kind) // len(self._encoders)) for kind in texts) <= size
         parts = [list(self._parts(texts, i, None if at_once else size)) for i in range(len(self._encoders))]
-        self._copy_weights()
+        with torch.no_grad():
+            for weight, *copies in self._weights():
+                for copy in copies:
+                    copy.copy_(weight)
         embedded = self._on_each_device(parts, lambda encoder, part: self._embed(encoder, texts, part, at_once))
         vectors = [_joined(parts, embedded, is_query) for is_query in (False, True)]
         if at_once:
@@ -131,12 +132,9 @@ class GradientCache:
         with torch.set_grad_enabled(gradient), torch.autocast(device, torch.bfloat16, enabled=self._bf16):
             return encoder.embed_with_gradient([texts[part.is_query][i] for i in part.rows], part.is_query)
 
-    @torch.no_grad()
-    def _copy_weights(self) -> None:
-        """Give the copies of the encoder its present weights."""
-        for weight, *copies in self._weights():
-            for copy in copies:
-                copy.copy_(weight)
+    def _weights(self) -> Iterator[tuple[torch.nn.Parameter, ...]]:
+        """Each of the encoder's weights, with its copies."""
+        return zip(*(encoder.parameters() for encoder in self._encoders), strict=True)
 
     def _add_gradients(self) -> None:
         """Add the copies' gradients to the encoder's, in the order of the devices."""
@@ -145,9 +143,6 @@ class GradientCache:
                 if copy.grad is not None:
                     gradient = copy.grad.to(weight.device)
                     weight.grad, copy.grad = gradient if weight.grad is None else weight.grad + gradient, None
-
-    def _weights(self) -> Iterator[tuple[torch.nn.Parameter, ...]]:
-        return zip(*(encoder.parameters() for encoder in self._encoders), strict=True)
 
 
 def _joined(parts: list[list[Part]], embedded: list[list[torch.Tensor]], is_query: bool) -> torch.Tensor:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 from pipelines.lsr import speed
-from pipelines.lsr.speed import CORPORA, MODELS
+from pipelines.lsr.speed import MODELS
 from pipelines.params import Parts
 from pipelines.retrieval.index_plan import GIB, choose
 
@@ -142,8 +142,7 @@ def _documents(params: SimpleNamespace) -> tuple[dict[str, int], dict[str, str]]
 
     counts, sources = {}, {}
     for corpus in params.parts.corpora:
-        docs = CORPORA / corpus / "docs.parquet"
-        if docs.is_file() and speed.made_by_these_params(f"chunk@{corpus}"):
+        if docs := speed.made_file(corpus, "docs.parquet"):
             counts[corpus], sources[corpus] = documents.count(docs), "counted"
         elif wanted := params.corpus[corpus].documents:
             counts[corpus], sources[corpus] = wanted, "as the params say"
@@ -167,11 +166,9 @@ def _guess(params: SimpleNamespace, corpus: str) -> int:
 
 def _lm_queries(params: SimpleNamespace) -> int:
     """Language-modelling queries to learn from: counted if they are there, otherwise as many as the params ask for."""
-    corpus = next(iter(params.parts.scored), None)
-    if corpus is None:
+    if not params.parts.scored:
         return 0
-    path = CORPORA / corpus / "queries.parquet"
-    if not (path.is_file() and speed.made_by_these_params(f"chunk@{corpus}")):
+    if not (path := speed.made_file(params.parts.scored[0], "queries.parquet")):
         return params.lsr.lm_queries
     import pyarrow.compute as pc
     import pyarrow.parquet as pq

@@ -129,6 +129,12 @@ def device(compute: Compute) -> str:
     return "cuda" if compute.device == "cuda" and torch.cuda.is_available() else "cpu"
 
 
+def made_file(corpus: str, name: str) -> Path | None:
+    """A file of a corpus if these params made it."""
+    path = CORPORA / corpus / name
+    return path if path.is_file() and made_by_these_params(f"chunk@{corpus}") else None
+
+
 def made_by_these_params(stage: str) -> bool:
     """Whether dvc.lock says that the stage ran with the params of params.yaml."""
     if not LOCK.is_file():
@@ -151,8 +157,7 @@ def _texts(params: SimpleNamespace) -> list[str]:
     import pyarrow.parquet as pq
 
     for corpus in params.parts.corpora:
-        docs = CORPORA / corpus / "docs.parquet"
-        if docs.is_file() and made_by_these_params(f"chunk@{corpus}"):
+        if docs := made_file(corpus, "docs.parquet"):
             return next(pq.ParquetFile(docs).iter_batches(64, columns=["text"]))["text"].to_pylist()
     return [" ".join(f"word{(i * j) % 97}" for j in range(params.chunk.tokens // 3)) for i in range(64)]
 

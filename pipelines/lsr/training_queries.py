@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -92,7 +93,7 @@ class Schedule:
         self.queries = np.concatenate(
             [np.stack([np.full(train, i), np.arange(train)], axis=1) for i, train in enumerate(self._train)]
         )  # (all training queries, 2): number of the corpus, row of its queries
-        self._permutation: tuple[int, np.ndarray] = (-1, np.empty(0, np.int64))  # of the last pass, with its number
+        self._order_of_pass = lru_cache(maxsize=1)(self._draw_order)
         self._behind = int(lsr.refresh == "async")
         self.rounds = -(-lsr.steps // lsr.refresh_steps) + 1 + self._behind
 
@@ -115,11 +116,8 @@ class Schedule:
         """Which of `queries` a step learns from; each pass over all of them has a random order of its own."""
         n, size = len(self.queries), self._lsr.batch_size
         places = np.arange(step * size, (step + 1) * size)
-        passes = [self._pass(number)[places[places // n == number] % n] for number in np.unique(places // n)]
-        return np.concatenate(passes)
+        passes = np.unique(places // n)
+        return np.concatenate([self._order_of_pass(number)[places[places // n == number] % n] for number in passes])
 
-    def _pass(self, number: int) -> np.ndarray:
-        if self._permutation[0] != number:
-            generator = draws.generator(self._seed, "lsr order", str(number))
-            self._permutation = (number, generator.permutation(len(self.queries)))
-        return self._permutation[1]
+    def _draw_order(self, number: int) -> np.ndarray:
+        return draws.generator(self._seed, "lsr order", str(number)).permutation(len(self.queries))
