@@ -79,10 +79,7 @@ def count_documents(db: DuckDBPyConnection, rounds: list[Round]) -> int:
 def write(
     db: DuckDBPyConnection, out: Path, settings: Settings, rounds: list[Round], max_reject_share: float
 ) -> dict[str, float]:
-    """Write docs.parquet, queries.parquet and rejects.parquet to `out`; return counts.
-
-    Raises LongtailError for a corpus without documents or with too many bad rows.
-    """
+    """Write the three tables to `out`; return counts. LongtailError for no documents, or too many bad rows."""
     cut = [path for each in rounds for path in each.cut]
     counts = _read_counts(rounds[0].read)  # every round reads all rows, and rejects the same ones
     rejects = _parquet([path / "rejects.parquet" for path in [*rounds[0].read, *cut]])

@@ -146,10 +146,7 @@ def _without_empty_brackets(text: str) -> str:
 
 
 def _without_empty_sections(lines: list[str]) -> str:
-    """Join the lines, without the titles of empty sections.
-
-    A section is empty if no text follows its title before the next title of the same or a higher level.
-    """
+    """Join the lines, without titles that no text follows before the next title of the same or a higher level."""
     kept: list[str] = []
     following = 0  # level of the next line that is kept: 0 at the end of the page, 99 for text
     for line in reversed(lines):

@@ -42,10 +42,7 @@ def work(chosen) -> dict[str, float]:
 
 
 def raw_texts(raw: Path, settings: params.Tokenizer) -> Iterator[str]:
-    """The first `sample_mb` megabytes (UTF-8) of text of each data set that `tokenizer.text` names.
-
-    Raises LongtailError if a data set has no file.
-    """
+    """The first `sample_mb` megabytes of each data set that `tokenizer.text` names; LongtailError if it has no file."""
     limit = settings.sample_mb * 1_000_000
     return chain.from_iterable(_first_bytes(_texts(raw, name), limit) for name in settings.text)
 
@@ -107,10 +104,7 @@ def copy_pretrained(section: str, path: str | None, revision: str | None, out: P
 
 
 def open_tokenizer(folder: Path) -> tokenizers.Tokenizer:
-    """The tokenizer of a Hugging Face folder. It takes the name of a special token in a text as plain text.
-
-    Raises LongtailError if the folder has no tokenizer.json that can be read.
-    """
+    """A folder's tokenizer, to which special tokens' names are plain text; LongtailError without a tokenizer.json."""
     import tokenizers
 
     file = Path(folder) / "tokenizer.json"

@@ -70,10 +70,7 @@ def amounts(params: SimpleNamespace, documents: dict[str, int], lm_queries: int)
 
 
 def forecast(params: SimpleNamespace) -> list[str]:
-    """The plan for params with SECTIONS, as lines to print; takes some seconds.
-
-    Raises LongtailError if an index does not fit into `index.memory_gb`.
-    """
+    """The plan for params with SECTIONS, as lines; LongtailError if an index does not fit into `index.memory_gb`."""
     lsr, name = params.lsr, params.lms[0]
     counts, sources = _documents(params)
     needed = amounts(params, counts, _lm_queries(params))

@@ -34,7 +34,7 @@ from pipelines.retrieval import dense, documents
 from pipelines.retrieval.embeddings import embed_corpus
 from pipelines.retrieval.embeddings import forget as forget_shards
 from pipelines.retrieval.encoder import Encoder
-from pipelines.retrieval.index_tuning import HELD_OUT, build_and_tune
+from pipelines.retrieval.faiss_build import HELD_OUT, build_and_tune
 from pipelines.retrieval.retriever import fingerprint
 from pipelines.scoring import logprobs, score_cache
 

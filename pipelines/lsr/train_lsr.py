@@ -139,10 +139,7 @@ def _check_informative(curve: list[dict], epoch: int, lsr: LSR) -> None:
 
 
 def _result_depends_on(params: SimpleNamespace, corpora: list[CorpusQueries], devices: list[str]) -> tuple[Any, ...]:
-    """All that a checkpoint's key hashes: code, params, queries and indexes; comments in the code do not count.
-
-    An index's meta.json identifies its documents, encoder and embeddings.
-    """
+    """All that a checkpoint's key hashes; an index's meta.json stands for its documents, encoder and embeddings."""
     from pipelines import code
     from pipelines.lsr import refresh
     from pipelines.scoring import score_cache

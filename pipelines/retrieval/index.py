@@ -14,10 +14,10 @@ MODELS = {"dense": Path("data/models/retriever"), "lsr": Path("data/models/lsr")
 def index_dense(docs: Path, model: Path, out: Path, params: SimpleNamespace, name: str) -> stage.Metrics:
     """Embed all of `docs` with the encoder in `model`, and write embeddings and vector index to the folder `out`.
 
-    Shards are kept under `name`, so that a killed run continues from them. Raises LongtailError before any work if the
-    corpus is empty, or the index does not fit `index.memory_gb`.
+    A killed run continues from its shards. Raises LongtailError before any work if the corpus is empty, or the index
+    does not fit `index.memory_gb`.
     """
-    from pipelines.retrieval import dense, documents, embeddings, index_plan, index_tuning
+    from pipelines.retrieval import dense, documents, embeddings, faiss_build, index_plan
     from pipelines.retrieval.encoder import Encoder
     from pipelines.retrieval.retriever import describe
 
@@ -28,9 +28,9 @@ def index_dense(docs: Path, model: Path, out: Path, params: SimpleNamespace, nam
         embeddings.embed_corpus(docs, model, folder / "embeddings", params, name)
 
         def queries():
-            return encoder.embed_queries(index_tuning.tuning_queries(docs, params.seed))
+            return encoder.embed_queries(faiss_build.tuning_queries(docs, params.seed))
 
-        _, facts = index_tuning.build_and_tune(folder, queries, params, name)
+        _, facts = faiss_build.build_and_tune(folder, queries, params, name)
         facts |= encoder.facts | dense.facts_of_parts(folder, encoder)
         shards.write_json(folder / "meta.json", describe(docs, model, **facts))
     embeddings.forget(name)

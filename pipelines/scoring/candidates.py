@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow.parquet as pq
 
 from pipelines import draws
+from pipelines.retrieval import documents
+from pipelines.retrieval.embeddings import Embeddings
+from pipelines.retrieval.retriever import open_retriever
 from pipelines.scoring.logprobs import NONE, Candidates, unique_pairs
 from pipelines.scoring.queries import Queries
-
-if TYPE_CHECKING:
-    from pipelines.retrieval.embeddings import Embeddings
 
 RETRIEVERS = {"bm25": None, "dense": Path("data/models/retriever"), "lsr": Path("data/models/lsr")}
 CURVE = "dense"  # the retriever of the datastore curve
@@ -31,9 +30,6 @@ EMPTY = np.iinfo(np.int64).min
 
 def find(corpus: str, queries: Queries, sources: np.ndarray, params: SimpleNamespace) -> list[Candidates]:
     """Each retriever's candidates; no query gets a document of its own source document, `sources` (n,)."""
-    from pipelines.retrieval import documents
-    from pipelines.retrieval.retriever import open_retriever
-
     docs, k, rows = Path("data/corpus", corpus, "docs.parquet"), params.logprobs.top_k, np.arange(len(queries))
     excluded, candidates = documents.ranges_of_sources(docs, sources), []
     for name in ("bm25", *params.parts.encoders, *params.parts.tuned):
@@ -82,7 +78,6 @@ def random_documents(seed: int, ids: Sequence[str], excluded: np.ndarray, count:
 def _datastore_curve(
     corpus: str, docs: Path, queries: Queries, excluded: np.ndarray, params: SimpleNamespace
 ) -> list[Candidates]:
-    from pipelines.retrieval.embeddings import Embeddings
     from pipelines.retrieval.encoder import Encoder
 
     settings, embeddings = params.logprobs.datastore, Embeddings(Path("data/index", CURVE, corpus, "embeddings"))
@@ -119,11 +114,9 @@ def best_of_shares(
             both = np.concatenate([best_so_far, keys[:, drawn < share]], axis=1)
             best[share] = np.partition(both, -k, axis=1)[:, -k:]
         start += len(batch)
-    return {share: _decoded(np.sort(keys, axis=1)[:, ::-1]) for share, keys in best.items()}
-
-
-def _decoded(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Positions and scores of the keys; EMPTY ones are NONE with -inf."""
-    empty = keys == EMPTY
-    positions, scores = PLACES - 1 - keys % PLACES, (keys // PLACES) / STEPS
-    return np.where(empty, NONE, positions), np.where(empty, -np.inf, scores)
+    decoded = {}
+    for share, keys in best.items():
+        keys = np.sort(keys, axis=1)[:, ::-1]
+        scores = np.where(keys == EMPTY, -np.inf, (keys // PLACES) / STEPS)
+        decoded[share] = np.where(keys == EMPTY, NONE, PLACES - 1 - keys % PLACES), scores
+    return decoded

@@ -18,10 +18,7 @@ QUERIES = 64  # in memory at once; a killed run loses the scores of this many at
 
 
 def score(params: SimpleNamespace, corpus: str, name: str) -> stage.Metrics:
-    """Search with every retriever, score the union of their candidates, and write the tables.
-
-    Raises LongtailError if the corpus has no test queries.
-    """
+    """Score the union of all retrievers' candidates; write the tables. LongtailError if there are no test queries."""
     import numpy as np
 
     from pipelines.errors import LongtailError
