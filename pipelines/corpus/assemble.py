@@ -14,7 +14,7 @@ from typing import NamedTuple
 from duckdb import DuckDBPyConnection
 
 from pipelines import database, shards
-from pipelines.corpus.cut_batch import Batch, Settings
+from pipelines.corpus.cut import Batch, Settings
 from pipelines.corpus.near_duplicates import near_duplicates
 from pipelines.corpus.sample import SPLITS
 from pipelines.errors import LongtailError

@@ -2,7 +2,7 @@
 
 REPLUG, section 5: documents have 128 tokens; a query is a context and its continuation, 128 tokens each, from source
 documents that are not in the corpus. The work has three steps: read source documents in batches (`sample`), clean and
-cut each batch (`cut_batch`), and bring all batches together (`assemble`).
+cut each batch (`cut`), and bring all batches together (`assemble`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipelines import catalogue, code, database, shards, stage
-from pipelines.corpus import assemble, cut_batch, sample
-from pipelines.corpus.cut_batch import Batch, Settings
+from pipelines.corpus import assemble, sample
+from pipelines.corpus.cut import Batch, Settings, cut_batch
 from pipelines.errors import LongtailError
 from pipelines.pool import processes
 from pipelines.sources.multistream import Part, parts
@@ -103,7 +103,7 @@ def _read_and_cut(steps: _Steps, settings: Settings, max_reject_share: float, db
         read = steps.map(f"read{number}", reader, steps.parts)
         assemble.check_weights(steps.name, settings.corpus.weights, read)
         batches = _batches(db, [*(each.read for each in rounds), read], settings)
-        cut = steps.map(f"cut{number}", partial(cut_batch.cut_batch, settings), batches)
+        cut = steps.map(f"cut{number}", partial(cut_batch, settings), batches)
         rounds.append(assemble.Round(read, cut, batches))
         if draw.high == math.inf:
             return rounds

@@ -19,6 +19,7 @@ import yaml
 from pipelines.params import LM, Compute, LMServer, Retriever
 
 CORPORA, MODELS, LOCK = Path("data/corpus"), Path("data/models"), Path("dvc.lock")
+REPETITIONS = 5  # of what is measured
 SHARE = 0.5  # of the matrix products' speed that a whole model reaches
 
 
@@ -186,4 +187,4 @@ def _matrix_products(threads: int, device: str, half: bool) -> float:
 
 def _per_second(work: Callable[[], object], amount: float) -> float:
     """The amount of one `work` divided by its seconds: the fastest of some repetitions; the first one warms up."""
-    return amount / min(timeit.repeat(work, number=1, repeat=5)[1:])
+    return amount / min(timeit.repeat(work, number=1, repeat=REPETITIONS)[1:])

@@ -92,9 +92,8 @@ class Encoder:
         batches = list(self._batches(texts, queries))
         order = np.argsort(np.concatenate([rows for rows, _ in batches]))
         # index_select sums its gradient in a fixed order; advanced indexing does not
-        return torch.cat([vectors for _, vectors in batches]).index_select(
-            0, torch.from_numpy(order).to(self.documents.device)
-        )
+        vectors = torch.cat([vectors for _, vectors in batches])
+        return vectors.index_select(0, torch.from_numpy(order).to(vectors.device))
 
     def parameters(self) -> list[torch.nn.Parameter]:
         """The weights of both sides; those of a shared tower once."""

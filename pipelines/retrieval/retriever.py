@@ -64,8 +64,8 @@ def open_retriever(
 def fingerprint(path: Path) -> str:
     """A hash that stands for the content of a file or folder; takes a fraction of a second at any size.
 
-    Beyond WHOLE bytes it reads names, sizes, the end and pieces spread evenly: a corpus, encoder or index made from other
-    input differs nearly everywhere. Only a few bytes edited by hand could be missed; DVC's checksums find those.
+    Beyond WHOLE bytes it reads names, sizes, the end and pieces spread evenly: what is made from other input differs
+    nearly everywhere. Only a few bytes edited by hand could be missed; DVC's checksums find those.
     """
     path = Path(path)
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
