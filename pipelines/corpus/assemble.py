@@ -117,11 +117,8 @@ def write(
         for name, query in tables.items():
             database.write(db, query, folder / f"{name}.parquet")
         copies = sum(len(batch.duplicates) for each in rounds for batch in each.batches)
-        return {
-            "duplicates": float(copies),
-            "near_duplicate_sources": float(len(near)),
-            **_metrics(db, folder, counts, reasons),
-        }
+        metrics = _metrics(db, folder, counts, reasons)
+    return metrics | {"duplicates": float(copies), "near_duplicate_sources": float(len(near))}
 
 
 def _capped(db: DuckDBPyConnection, sources: str, docs: str, documents: int | None) -> tuple[str, str]:

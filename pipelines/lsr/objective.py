@@ -70,12 +70,7 @@ class GradientCache:
         self.encoder, self._encoders = encoder, [encoder, *copies]
         self._micro_batch, self._bf16 = lsr.micro_batch, lsr.dtype == "bf16"
 
-    def backward(
-        self,
-        documents: Sequence[str],
-        queries: Sequence[str],
-        loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
-    ) -> None:
+    def backward(self, documents: Sequence[str], queries: Sequence[str], loss: Callable[..., torch.Tensor]) -> None:
         """Add the gradient of `loss`, a function of the documents' and the queries' vectors, (n, dim) each.
 
         A device with more than `micro_batch` texts first embeds them without gradient. The loss's gradient at the

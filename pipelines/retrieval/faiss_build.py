@@ -74,7 +74,11 @@ def build_lists(plan: Plan, folder: Path, seed: int, compute: params.Compute, mo
         encoded = shards.map_shards(f"{name}.encode", key, encode, ranges, executor)
     faiss.write_index(_assemble(plan, learnt, encoded), str(folder / "faiss.index"))
     if plan.sq8:
-        _write_sq8(plan, learnt, ranges, encoded, folder)
+        np.save(folder / "scale.npy", np.load(learnt / "scale.npy"))
+        joined = np.lib.format.open_memmap(folder / "sq8.npy", "w+", np.uint8, (plan.count, plan.dim))
+        for (start, stop), shard in zip(ranges, encoded, strict=True):
+            joined[start:stop] = np.fromfile(shard / "sq8", np.uint8).reshape(-1, plan.dim)
+        joined.flush()
     for part in ("learn", "encode"):
         shards.forget(f"{name}.{part}", key)
 
@@ -202,15 +206,6 @@ def _assemble(plan: Plan, learnt: Path, encoded: list[Path]) -> faiss.Index:
             filled.reset()
     whole.ntotal = plan.count
     return whole
-
-
-def _write_sq8(plan: Plan, learnt: Path, ranges: list[tuple[int, int]], encoded: list[Path], folder: Path) -> None:
-    """Write one byte per dimension of all documents to sq8.npy, a row each, and their scale to scale.npy."""
-    np.save(folder / "scale.npy", np.load(learnt / "scale.npy"))
-    joined = np.lib.format.open_memmap(folder / "sq8.npy", "w+", np.uint8, (plan.count, plan.dim))
-    for (start, stop), shard in zip(ranges, encoded, strict=True):
-        joined[start:stop] = np.fromfile(shard / "sq8", np.uint8).reshape(-1, plan.dim)
-    joined.flush()
 
 
 def tuning_queries(docs: Path, seed: int) -> list[str]:
