@@ -45,8 +45,8 @@ def check_weights(name: str, weights: dict[str, float] | None, read: list[Path])
 def duplicates(db: DuckDBPyConnection, paths: list[str], weights: dict[str, float] | None) -> list[tuple[str, str]]:
     """(batch, "file:row") of every document whose id another document has, except for the copy that is kept.
 
-    The copies' contents decide which one is kept, not the order of the files. Copies for queries come before copies for
-    the corpus, because a capped corpus reads all documents for queries in its first round.
+    Contents decide which copy is kept, not the order of files. Copies for queries come first, because a capped corpus
+    reads all documents for queries in its first round.
     """
     if not paths:
         return []
@@ -72,8 +72,7 @@ def duplicates(db: DuckDBPyConnection, paths: list[str], weights: dict[str, floa
 
 def count_documents(db: DuckDBPyConnection, rounds: list[Round]) -> int:
     """The documents of the corpus before it is capped."""
-    (documents,) = database.row(db, f"SELECT sum(chunks) FROM {_sources(rounds)} WHERE split = 'corpus'")
-    return int(documents or 0)
+    return int(database.row(db, f"SELECT sum(chunks) FROM {_sources(rounds)} WHERE split = 'corpus'")[0] or 0)
 
 
 def write(

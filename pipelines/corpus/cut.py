@@ -179,10 +179,7 @@ def _signatures(settings: Settings, tokens: Tokens) -> tuple[pa.Array, pa.Array]
 
 
 def cut_texts(tokens: Tokens, wanted: np.ndarray, size: int, min_tokens: int, short: str) -> Pieces:
-    """Cut the texts for which `wanted` (texts,) bool is true into pieces of `size` tokens; see `cut_tokens`.
-
-    All texts are cut at once by array operations, except those where a cut would fall inside a character.
-    """
+    """Cut the texts for which `wanted` (texts,) is true at once, but for cuts inside a character; see `cut_tokens`."""
     firsts = np.cumsum(tokens.counts) - tokens.counts
     counts = np.where(wanted, tokens.counts, 0)
     numbers = -(-counts // size)
@@ -246,8 +243,7 @@ def cut_tokens(ends: np.ndarray, size: int, min_tokens: int, short: str) -> np.n
 def windows(ends: np.ndarray, context: int, continuation: int, most: int) -> np.ndarray:
     """The first `most` windows of a context and its continuation, (windows, 3) int64: begin, middle and end token.
 
-    The windows don't overlap. Both parts have their full length, except where a cut moved out of a character; none is
-    empty.
+    Windows don't overlap. Both parts have their full length, except where a cut moved out of a character.
     """
     rows: list[tuple[int, int, int]] = []
     begin = 0
@@ -262,10 +258,9 @@ def windows(ends: np.ndarray, context: int, continuation: int, most: int) -> np.
 
 
 def windows_throughout(ends: np.ndarray, context: int, continuation: int) -> np.ndarray:
-    """Windows over all of a text, (windows, 3) int64 as `windows` gives: for the perplexity of a published test split.
+    """Windows over all of a text, (windows, 3) int64 as of `windows`: for the perplexity of a published test split.
 
-    Contexts overlap, so that every token behind the first `context` tokens is in exactly one continuation. The last
-    continuation ends with the text and may be shorter.
+    Contexts overlap: every token behind the first `context` is in exactly one continuation. The last may be shorter.
     """
     rows: list[tuple[int, int, int]] = []
     middle = _allowed(ends, 0, context) if len(ends) > context else len(ends)

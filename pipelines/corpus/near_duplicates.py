@@ -22,8 +22,7 @@ NO_TOKEN = np.uint64(2**32 - 1)
 def signatures(ids: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """The MinHash signature of each text's set of shingles (runs of SHINGLE token ids), (texts, PERMUTATIONS) uint32.
 
-    `ids` (tokens,) holds the tokens of all texts, `counts` (texts,) each text's number of tokens. A text with fewer
-    than SHINGLE tokens has one shingle.
+    `ids` (tokens,) holds all texts' tokens, `counts` (texts,) their numbers. A shorter text has one shingle.
     """
     from rensa import RMinHash
 

@@ -80,10 +80,6 @@ class KeyHistogram:
     def add(self, key: float, characters: int) -> None:
         self.characters[_bucket(key)] += characters
 
-    def load(self, path: Path) -> None:
-        """Add the counts that `measure_part` wrote."""
-        self.characters += np.frombuffer(path.read_bytes(), dtype=np.int64)
-
     def bound(self, characters: float, low: float) -> float:
         """The smallest bound above `low` with at least so many characters up to it; infinity if there is none."""
         totals = np.cumsum(self.characters)

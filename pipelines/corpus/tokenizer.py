@@ -81,10 +81,7 @@ def train(texts: Iterable[str], vocab_size: int, folder: Path) -> None:
 
 
 def copy_pretrained(section: str, path: str | None, revision: str | None, out: Path) -> None:
-    """Save the tokenizer of a local folder, or of a Hub model at a pinned revision, to `out`.
-
-    Raises LongtailError if `<section>.path` is not set, a Hub model has no `<section>.revision`, or loading fails.
-    """
+    """Save a folder's or a Hub model's tokenizer to `out`; LongtailError without path or pinned revision."""
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     if not path:
@@ -123,8 +120,7 @@ def open_tokenizer(folder: Path) -> tokenizers.Tokenizer:
 def encode(tokenizer: tokenizers.Tokenizer, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
     """Each text's token ids (tokens,) and their (start, end) characters (tokens, 2); no special tokens, no truncation.
 
-    Texts of more than SEGMENT characters are tokenised in stretches, so that a book takes little more memory than a
-    page.
+    Long texts are tokenised in `stretches`, so that a book takes little more memory than a page.
     """
     split = [list(stretches(text)) for text in texts]
     encoded = iter(tokenizer.encode_batch([text for parts in split for _, text in parts], add_special_tokens=False))

@@ -73,8 +73,8 @@ class GradientCache:
     def backward(self, documents: Sequence[str], queries: Sequence[str], loss: Callable[..., torch.Tensor]) -> None:
         """Add the gradient of `loss`, a function of the documents' and the queries' vectors, (n, dim) each.
 
-        A device with more than `micro_batch` texts first embeds them without gradient. The loss's gradient at the
-        vectors is then backpropagated through one part after the other, each embedded again.
+        More than `micro_batch` texts a device are first embedded without gradient. The loss's gradient at the vectors
+        is then backpropagated through one part after the other, each embedded again.
         """
         texts, size = (documents, queries), self._micro_batch
         at_once = size is None or sum(-(-len(kind) // len(self._encoders)) for kind in texts) <= size

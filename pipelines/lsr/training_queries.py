@@ -22,16 +22,13 @@ QUESTIONS = Path("data/questions")
 
 @dataclass(frozen=True)
 class CorpusQueries:
-    """A corpus and queries for it: training learns from the first `train` of them, the others are for validation.
-
-    `pages` holds the titles of the pages that validation questions are about; None if the queries are not questions.
-    """
+    """A corpus and queries for it: training learns from the first `train` of them, the others are for validation."""
 
     name: str  # unique: the corpus's, or the question set's if other queries for the same corpus have that
     corpus: str
     queries: Queries
     train: int
-    pages: np.ndarray | None
+    pages: np.ndarray | None  # titles of the pages that validation questions are about; None if not questions
 
     @property
     def docs(self) -> Path:
@@ -83,9 +80,9 @@ def _question_sets(parts: Parts) -> list[Path]:
 class Schedule:
     """Which training queries each step learns from, and which steps make a round.
 
-    A round is `lsr.refresh_steps` steps with the same candidate documents. They are found by the encoder as it was at
-    the round's start; with `lsr.refresh: async`, as it was at the previous round's start, so that the search can run
-    while that round trains. The last round (async: the last two) has no steps; it validates the last encoder.
+    A round is `lsr.refresh_steps` steps with the same candidates, found by the encoder at the round's start; with
+    `lsr.refresh: async`, at the previous round's start, so that the search can run while that round trains. The last
+    round (async: the last two) has no steps; it validates the last encoder.
     """
 
     def __init__(self, corpora: Sequence[CorpusQueries], lsr: LSR, seed: int) -> None:

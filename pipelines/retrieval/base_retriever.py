@@ -44,8 +44,7 @@ def train_on_corpora(
 def copy_pretrained(retriever: params.Retriever, out: Path) -> stage.Metrics:
     """Save to `out` the encoder at `retriever.path`, and the one at `query_path` where there is one.
 
-    Each is a local folder or a Hub model at a pinned revision. Raises LongtailError if `retriever.path` or a needed
-    revision isn't set, or nothing can be loaded.
+    Raises LongtailError if `retriever.path` or a Hub model's revision isn't set, or nothing can be loaded.
     """
     from pipelines.lm.model_files import check_pinned
     from pipelines.retrieval.encoder import Encoder

@@ -87,8 +87,7 @@ class BM25:
     ) -> tuple[np.ndarray, np.ndarray]:
         """See Retriever.search. A document without any of the query's terms scores 0.
 
-        bm25s computes the scores. Its own top k breaks ties by chance; without numba, whose import takes seconds, it is
-        20 times slower.
+        bm25s's own top k breaks ties by chance; without numba, whose import takes seconds, it is 20 times slower.
         """
         k = min(k, self.count)
         positions, scores = np.full((len(texts), k), -1, np.int64), np.full((len(texts), k), -np.inf, np.float32)

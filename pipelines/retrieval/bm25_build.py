@@ -93,12 +93,7 @@ def _term_bounds(segments: list[Path]) -> list[str | None]:
 
 
 def _merge(
-    segments: list[Path],
-    count: int,
-    mean_length: float,
-    index: params.Index,
-    bounds: tuple[str, str | None],
-    path: Path,
+    segments: list[Path], count: int, mean_length: float, bm25: params.Index, bounds: tuple[str, str | None], path: Path
 ) -> None:
     """Write the postings of the terms from the first of `bounds` up to the second: documents, and the term's scores.
 

@@ -143,7 +143,6 @@ def _embed(encoder: Encoder, docs: Path, positions: tuple[int, int], path: Path)
 
 
 def _embed_in_worker(opening: tuple, docs: Path, positions: tuple[int, int], path: Path) -> None:
-    """Do `_embed` in another process; `opening` holds the arguments of `_open_once`."""
     _embed(_open_once(*opening), docs, positions, path)
 
 

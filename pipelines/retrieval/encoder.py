@@ -29,12 +29,7 @@ def mean_pool(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1)
 
 
-def cls_pool(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """The first token's state, as in BERT and DPR: hidden (n, tokens, dim) -> (n, dim)."""
-    return hidden[:, 0]
-
-
-POOLING = {"mean": mean_pool, "cls": cls_pool}
+POOLING = {"mean": mean_pool, "cls": lambda hidden, mask: hidden[:, 0]}  # cls: the first token's state, as in DPR
 
 
 class Numerics(NamedTuple):

@@ -31,7 +31,7 @@ GRAPH_PARTS = 16  # a growing graph is saved this often: eight times its final s
 LEAST_PART = 8 * BLOCK  # documents between two such saves
 _read_once = lru_cache(maxsize=1)(faiss.read_index)  # by a worker that encodes many shards
 HELD_OUT = 1000  # queries: one half chooses the depth, the other half measures the recall
-WORDS = 16  # of a stretch of a document that is used as a query
+WORDS = 16  # of a document, used as a query: a whole one finds itself more easily than a question does
 K = 10  # documents found for a query, of which recall is measured
 MOST_REFINED = 64  # the largest `refine` tried: candidates scored for each document wanted
 LOOK = 100  # reading the codes of this many documents takes as long as scoring one candidate by its embedding
@@ -61,10 +61,7 @@ def build_and_tune(
 
 
 def build_lists(plan: Plan, folder: Path, seed: int, compute: params.Compute, most: int, name: str) -> None:
-    """Write faiss.index with inverted lists over folder/embeddings to `folder`; with plan.sq8 also sq8.npy, scale.npy.
-
-    At most `most` processes make the shards, which are kept under `name` until everything is written.
-    """
+    """Write faiss.index with inverted lists over folder/embeddings to `folder`; with plan.sq8 also sq8.npy, scale.npy."""
     key = shards.key_of(plan, seed, compute.threads, fingerprint(folder / "embeddings"))
     faiss.omp_set_num_threads(compute.threads)
     learnt = _learn(folder / "embeddings", plan, seed, f"{name}.learn", key)
@@ -209,10 +206,7 @@ def _assemble(plan: Plan, learnt: Path, encoded: list[Path]) -> faiss.Index:
 
 
 def tuning_queries(docs: Path, seed: int) -> list[str]:
-    """Texts to tune by: contexts of the corpus's held-out queries; if it has none, short stretches of documents.
-
-    A whole document would not do: it finds itself and its neighbours more easily than a question does.
-    """
+    """Texts to tune by: contexts of the corpus's held-out queries; if it has none, short stretches of documents."""
     file = docs.with_name("queries.parquet")
     if file.is_file() and pq.read_metadata(file).num_rows:
         table = pq.read_table(file, columns=["id", "context"]).to_pydict()

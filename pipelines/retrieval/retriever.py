@@ -37,9 +37,8 @@ class Retriever(Protocol):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Positions (texts, min(k, count)) int64 and scores float32 of the best documents, ties by position.
 
-        `without` names a source document for each text, "" or None for none. Its documents are left out, so that a
-        query does not find its own page. Where fewer than k documents remain, the last positions are -1 and their
-        scores -inf.
+        The documents of the source document that `without` names for a text are left out; "" or None: none are. Where
+        fewer than k documents remain, the last positions are -1 and their scores -inf.
         """
 
 

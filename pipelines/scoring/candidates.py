@@ -61,10 +61,7 @@ def comparable(scores: np.ndarray, retriever: str) -> np.ndarray:
 
 
 def random_documents(seed: int, ids: Sequence[str], excluded: np.ndarray, count: int, k: int) -> np.ndarray:
-    """min(k, count) distinct positions for each query, (n, k) int64, drawn by a hash of the query's id.
-
-    `excluded` (n, 2) are the first position that a query may not get, and the one after the last.
-    """
+    """min(k, count) positions for each query, drawn by its id, (n, k); none from the ranges `excluded`, (n, 2)."""
     size = min(k, count)
     drawn = np.full((len(ids), size), NONE, np.int64)
     for row, (query_id, (first, stop)) in enumerate(zip(ids, excluded.tolist(), strict=True)):
@@ -99,8 +96,7 @@ def best_of_shares(
 ) -> dict[float, tuple[np.ndarray, np.ndarray]]:
     """The exact k best documents of each share of the corpus: positions (n, k) and scores; `vectors` are (n, dim).
 
-    A document is in a share if its id's hash is below it. `excluded` is as for `random_documents`. One block of
-    embeddings is in memory at a time.
+    A document is in a share if its id's hash is below it. One block of embeddings is in memory at a time.
     """
     best = {share: np.full((len(vectors), k), EMPTY) for share in shares}
     start = 0

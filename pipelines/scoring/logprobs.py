@@ -84,8 +84,8 @@ def score_parts(
 ) -> list[Path]:
     """Score the continuation of each pair: a Parquet file of SCORED_PAIRS for each part, in the order of its pairs.
 
-    A part is (n, 2) of query and position or NONE. The files stay under (stage, key) until the caller forgets them, so
-    that a killed run scores no part twice. Only one part is in memory.
+    A part is (n, 2) of query and position or NONE; one is in memory. The files stay under (stage, key) until the caller
+    forgets them, so that a killed run scores no part twice.
     """
 
     def score(part: np.ndarray, path: Path) -> None:
@@ -114,10 +114,9 @@ def sums(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
 
 
 def gather(table: pa.Table, queries: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Look up pairs in a table of SCORED_PAIRS: queries (n,) with positions (n, k).
+    """The log-probs (n, k, tokens) float64 and bytes (n, tokens) int64 of queries (n,) with positions (n, k).
 
-    Returns log-probs (n, k, tokens) float64 and bytes (n, tokens) int64. Continuations shorter than the longest are
-    filled up with 0.
+    `table` has SCORED_PAIRS. Continuations shorter than the longest are filled up with 0.
     """
     n, k = positions.shape
     keys, wanted = keys_of(table), pair_keys(queries[:, None], positions).ravel()

@@ -55,8 +55,8 @@ def read_questions(
 ) -> tuple[Queries, Queries, np.ndarray]:
     """Questions of PopQA's train split to learn from, those for validation, and the latter's page titles (n,).
 
-    A hash of the subject decides between the two, so they share no subject. Only questions whose subject's page is
-    known can validate. Raises LongtailError if the stage `build_popqa` has not written the questions.
+    The two share no subject. Only questions whose subject's page is known can validate. Raises LongtailError if there
+    is no file.
     """
     ids, questions, answers, subjects, pages = _read(
         popqa,

@@ -50,11 +50,8 @@ def main() -> None:
     parser.add_argument("lm", help="one of params.yaml's lms")
     arguments = parser.parse_args()
 
-    def work(params: SimpleNamespace) -> stage.Metrics:
-        return score(params, arguments.corpus, arguments.lm)
-
-    out = str(OUT / arguments.corpus / arguments.lm)
-    stage.run(f"score_lm@{arguments.corpus}-{arguments.lm}", SECTIONS, work, out=out)
+    item = arguments.corpus, arguments.lm
+    stage.run(f"score_lm@{'-'.join(item)}", SECTIONS, lambda params: score(params, *item), out=str(OUT.joinpath(*item)))
 
 
 if __name__ == "__main__":

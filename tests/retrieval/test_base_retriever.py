@@ -55,9 +55,8 @@ def share_found(folder: Path) -> float:
 
 
 def test_training_makes_crops_find_their_document(corpus, words, tmp_path):
-    metrics = base_retriever.train_on_corpora(
-        training_files(corpus, CORPORA), words, tmp_path / "trained", 0, RETRIEVER, 1
-    )
+    files = training_files(corpus, CORPORA)
+    metrics = base_retriever.train_on_corpora(files, words, tmp_path / "trained", 0, RETRIEVER, 1)
     short = RETRIEVER.model_copy(update={"training": RETRIEVER.training.model_copy(update={"steps": 1})})
     base_retriever.train_on_corpora(files, words, tmp_path / "untrained", 0, short, 1)
     assert metrics["documents"] == len(TEXTS)
