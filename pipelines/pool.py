@@ -117,10 +117,7 @@ class _Home(NamedTuple):
 
 
 class _Cluster(Pool):
-    """The workers of a Dask scheduler, which gives the shards of lost ones to others.
-
-    A worker changes into the project's folder for each shard, all of its threads with it: one cluster, one project.
-    """
+    """The workers of a Dask scheduler, which gives the shards of lost ones to others; one cluster, one project."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -216,14 +213,12 @@ def _enter(home: _Home) -> None:
     """Be in the project's folder, with its environment; each time, as a worker can come late or serve others too."""
     try:
         os.chdir(home.folder)
-        shared = home.probe.is_file()
+        home.probe.stat()
     except OSError:
-        shared = False
-    if not shared:
         raise LongtailError(
             f"{home.folder}: not the same folder on {platform.node()}, where a Dask worker runs, expected a file "
             "system that all machines share; put the project on one, under the same path everywhere"
-        )
+        ) from None
     if _code() != home.code:
         raise LongtailError(
             f"the Dask worker on {platform.node()} runs another version of Longtail or of a package; "

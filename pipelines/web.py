@@ -45,10 +45,7 @@ class Again(Exception):
 
 
 class Client:
-    """At most `at_once` requests side by side, with `timeout` seconds to connect and between two reads.
-
-    Safe to use from several threads.
-    """
+    """At most `at_once` requests side by side, with `timeout` seconds to connect and between reads; thread-safe."""
 
     def __init__(self, at_once: int, timeout: tuple[float, float]) -> None:
         self.session, self._at_once, self._timeout = requests.Session(), at_once, timeout

@@ -210,10 +210,7 @@ def cut_texts(tokens: Tokens, wanted: np.ndarray, size: int, min_tokens: int, sh
 
 
 def byte_cuts(tokens: Tokens, firsts: np.ndarray, text: np.ndarray, cuts: np.ndarray) -> np.ndarray:
-    """The bytes, in `Tokens.data`, of the token boundaries `cuts` in the texts `text`, both (cuts,) int64.
-
-    `firsts` (texts,) is the number of each text's first token. Boundary 0 is the text's start.
-    """
+    """The bytes in `Tokens.data` of boundaries `cuts` in texts `text`, (cuts,); `firsts` (texts,) are first tokens."""
     starts = np.cumsum(tokens.sizes) - tokens.sizes
     return np.where(cuts == 0, starts[text], tokens.ends[firsts[text] + np.maximum(cuts, 1) - 1])
 

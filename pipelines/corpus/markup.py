@@ -84,8 +84,7 @@ class BadWikitext(ValueError):
 def without_dropped(wikitext: str) -> str:
     """The page without comments, templates (except those that are shown), arguments, tables, tags and list marks.
 
-    It has placeholders: LINE for a line break, GAP for nothing, LESS for "<". Raises BadWikitext if more than UNCLOSED
-    constructs are never closed, or if more than DEEPEST are nested.
+    It has the placeholders LINE, GAP and LESS. Raises BadWikitext for more than UNCLOSED or DEEPEST constructs.
     """
     for mark in (LINE, GAP, LESS):
         wikitext = wikitext.replace(mark, "")

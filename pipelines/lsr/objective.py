@@ -1,6 +1,6 @@
 """LSR's objective (REPLUG §4): train the retriever to prefer the documents that help the language model.
 
-`likelihood` and `lsr_loss` are the formulas. `GradientCache` backpropagates the loss of a batch through the encoder, in
+`likelihood` and `lsr_loss` are the formulas. `GradientCache` backpropagates a batch's loss through the encoder, in
 parts if the batch doesn't fit on the device, and on several GPUs (Gao et al., 2021, GradCache).
 """
 
@@ -21,8 +21,7 @@ from pipelines.retrieval.encoder import Encoder
 def likelihood(sums: np.ndarray, tokens: np.ndarray, kind: str) -> np.ndarray:
     """L(y | d, x) from the continuation's sum of log p and its number of tokens, in any shape.
 
-    `mean_logprob` is the mean log p of a token, `sum_logprob` the log p of the whole continuation, and `prob` its
-    probability as in the papers, which is about 0 over many tokens.
+    `prob` is the continuation's probability as in the papers, which is about 0 over many tokens.
     """
     if kind == "mean_logprob":
         return sums / np.maximum(tokens, 1)

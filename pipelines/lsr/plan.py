@@ -99,10 +99,11 @@ def forecast(params: SimpleNamespace) -> list[str]:
     for (label, tokens, rate, note), took in zip(rows, seconds, strict=True):
         figures = f"{label:26} {_number(tokens):>9} {_number(rate.tokens):>9} {_hours(took):>10}"
         lines.append(f"{figures}  {note}; {rate.basis}")
-    lines.append(_total("together", sum(seconds), "without searching and building lists"))
+    totals = [("together", sum(seconds), "without searching and building lists")]
     if lsr.refresh == "async":
         note = "lsr.refresh is async: embedding anew and reading, a round ahead, on a free core or GPU"
-        lines.append(_total("together, side by side", _side_by_side(*seconds, needed.refreshes), note))
+        totals.append(("together, side by side", _side_by_side(*seconds, needed.refreshes), note))
+    lines += [f"{label:26} {'':9} {'':9} {_hours(took):>10}  {note}" for label, took, note in totals]
     lines.append("")
     lines += [f"memory: {line}" for line in _memory(params, needed, encoder, None if http else lm)]
     lines.append(f"disk: {_disk(params, needed, encoder)}")
@@ -111,10 +112,6 @@ def forecast(params: SimpleNamespace) -> list[str]:
         limit = "no limit" if lsr.max_cost is None else f"lsr.max_cost {lsr.max_cost:g}"
         lines.append(f"cost: {cost:,.2f} at most for the scores, at {http.prompt_price:g} for 1,000 tokens; {limit}")
     return lines
-
-
-def _total(label: str, seconds: float, note: str) -> str:
-    return f"{label:26} {'':9} {'':9} {_hours(seconds):>10}  {note}"
 
 
 def _side_by_side(indexes: float, embedding: float, reading: float, training: float, rounds: int) -> float:

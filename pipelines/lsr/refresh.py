@@ -166,8 +166,9 @@ class Refresher:
         return candidates
 
     def check_cost(self, price: float) -> None:
-        """Print the most that a server's new scores may cost at the `price` of 1,000 tokens, if later rounds only find
-        new documents. Raises LongtailError if that is more than `lsr.max_cost`.
+        """Print the most that a server's scores may cost, at the price of 1,000 tokens; kept scores cost nothing.
+
+        Later rounds are counted as if they only found new documents. LongtailError for more than `lsr.max_cost`.
         """
         schedule, max_cost = self.schedule, self._params.lsr.max_cost
         validations = len({schedule.encoder_step(number) for number in range(schedule.rounds)})

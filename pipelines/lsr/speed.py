@@ -76,16 +76,13 @@ def of_encoder(params: SimpleNamespace, shape: Shape, taken_for: str | None) -> 
         embed = _computed(shape.operations(params.chunk.tokens), taken_for, 1, where, half)
         threads = min(compute.threads, cores)
         train = _computed(shape.operations(params.chunk.tokens), taken_for, threads, where, params.lsr.dtype == "bf16")
-        return (
-            Speed(processes * embed.tokens, f"{embed.basis}, {processes} side by side"),
-            Speed(train.tokens / passes, train.basis),
-        )
+        embed = Speed(processes * embed.tokens, f"{embed.basis}, {processes} side by side")
+        return embed, Speed(train.tokens / passes, train.basis)
     import torch
 
     texts = _texts(params)
-    encoder = Encoder.open(
-        MODELS / "retriever", params.retriever, compute.model_copy(update={"threads": 1, "device": where})
-    )
+    of_a_process = compute.model_copy(update={"threads": 1, "device": where})
+    encoder = Encoder.open(MODELS / "retriever", params.retriever, of_a_process)
     tokens = int(encoder.documents.tokens(texts).lengths.sum())
     embed = processes * _per_second(lambda: encoder.embed(texts), tokens)
     torch.set_num_threads(min(compute.threads, cores))

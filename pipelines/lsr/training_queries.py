@@ -47,8 +47,7 @@ class CorpusQueries:
 def read(params: SimpleNamespace) -> list[CorpusQueries]:
     """Language-modelling queries of the first scored corpus, and questions that are answered from the datastore.
 
-    `lsr.queries` says which of the two training learns from; validation uses both. Raises LongtailError if there are no
-    queries to learn from.
+    Training learns from those that `lsr.queries` says; validation uses both. LongtailError if none are to learn from.
     """
     lsr, seed, parts = params.lsr, params.seed, params.parts
     n_lm = lsr.lm_queries if lsr.queries != "qa" else 0

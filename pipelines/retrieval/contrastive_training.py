@@ -28,9 +28,8 @@ def train(
 ) -> dict[str, float | list[float]]:
     """Train on documents' texts by InfoNCE with in-batch negatives; save to `folder` in Hugging Face's layout.
 
-    Embeddings are the mean of the last hidden states, compared by cosine. The same arguments, machine and number of
-    threads give the same bytes, also if a killed training continues from the checkpoints of `stage`. Raises
-    LongtailError for fewer than two documents.
+    The same arguments, machine and number of threads give the same bytes, also if a killed training continues from the
+    checkpoints of `stage`. Raises LongtailError for fewer than two documents.
     """
     settings, max_tokens = retriever.training, retriever.max_tokens
     hf_tokenizer = AutoTokenizer.from_pretrained(tokenizer, model_max_length=max_tokens)

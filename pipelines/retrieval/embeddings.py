@@ -37,8 +37,7 @@ WORTH = 4e12  # floating-point operations, some 20 seconds of a core: less work 
 class Embeddings:
     """The shards 000000.npy, 000001.npy … of a folder as one (count, dim) array of fp16, read from disk when needed.
 
-    `scattered` says that single rows are wanted, so that the system does not read ahead. Raises LongtailError if the
-    folder has no shards, or lacks one.
+    With `scattered`, for single rows, the system does not read ahead. Raises LongtailError if a shard is missing.
     """
 
     def __init__(self, folder: Path, scattered: bool = False) -> None:
@@ -137,9 +136,8 @@ def _executor(compute: params.Compute, most: int) -> Iterator[Executor | None]:
 
 def _embed(encoder: Encoder, docs: Path, positions: tuple[int, int], path: Path) -> None:
     texts = [text for batch in documents.texts(docs, *positions) for text in batch]
-    vectors = encoder.embed(texts).astype(np.float16)
     with path.open("wb") as file:
-        np.save(file, vectors)
+        np.save(file, encoder.embed(texts).astype(np.float16))
 
 
 def _embed_in_worker(opening: tuple, docs: Path, positions: tuple[int, int], path: Path) -> None:

@@ -63,7 +63,7 @@ class Encoder:
         """Open the encoder in a folder that the stage `base_retriever` or `train_lsr` wrote.
 
         Without `numerics`, inference uses the fastest that `retriever.dtype` allows and that agree with fp32. Gradients
-        are always computed in fp32. Raises LongtailError if the folder holds no encoder.
+        are fp32. Raises LongtailError if the folder holds no encoder.
         """
         torch.set_num_threads(compute.threads)
         folder = Path(folder)

@@ -61,7 +61,7 @@ def build_and_tune(
 
 
 def build_lists(plan: Plan, folder: Path, seed: int, compute: params.Compute, most: int, name: str) -> None:
-    """Write faiss.index with inverted lists over folder/embeddings to `folder`; with plan.sq8 also sq8.npy, scale.npy."""
+    """Write faiss.index with inverted lists over folder/embeddings, and with plan.sq8 sq8.npy and scale.npy."""
     key = shards.key_of(plan, seed, compute.threads, fingerprint(folder / "embeddings"))
     faiss.omp_set_num_threads(compute.threads)
     learnt = _learn(folder / "embeddings", plan, seed, f"{name}.learn", key)
@@ -83,8 +83,7 @@ def build_lists(plan: Plan, folder: Path, seed: int, compute: params.Compute, mo
 def build_graph(plan: Plan, folder: Path, seed: int, name: str) -> None:
     """Write faiss.index with an HNSW graph over folder/embeddings to `folder`; unfinished graphs are kept under `name`.
 
-    One thread builds it: a document's neighbours are among those added before it, and the order in which several
-    threads add documents is left to chance.
+    One thread builds it, because a document's neighbours depend on the order in which documents are added.
     """
     faiss.omp_set_num_threads(1)
     embeddings = Embeddings(folder / "embeddings")
@@ -223,10 +222,9 @@ def tuning_queries(docs: Path, seed: int) -> list[str]:
 
 
 def tune(index: dense.Index, queries: np.ndarray, plan: Plan, settings: params.Index) -> float:
-    """Set the index's `probe` and `refine` to the cheapest that reach the target; those that `settings` name are kept.
+    """Set `probe` and `refine` to the cheapest that reach the target, or to the largest; those in `settings` are kept.
 
-    If nothing reaches the target, the largest values are set. Returns the recall: the share of a flat index's top 10
-    found for the other half of the queries, which did not choose.
+    Returns the recall: the share of a flat index's top 10 found for the half of the queries that did not choose.
     """
     queries = np.ascontiguousarray(queries, np.float32)
     flat = dense.Index(index.folder, threads=index.threads, flat=True)

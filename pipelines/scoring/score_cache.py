@@ -2,9 +2,8 @@
 
 Results may then differ in the last digits, because a score depends on the batch it was first computed in.
 
-.longtail/lm_scores/<lm>-<key> has a Parquet file for each time that pairs were scored. Its columns are those of
-logprobs.SCORED_PAIRS, but `query` is a hash of the query's texts. The key names the documents, the language model and
-all else that its scores depend on. A folder can be deleted at any time.
+.longtail/lm_scores/<lm>-<key> has a Parquet file of logprobs.SCORED_PAIRS for each time that pairs were scored; `query`
+is a hash of the query's texts, the key names all that scores depend on. A folder can be deleted at any time.
 """
 
 from __future__ import annotations
