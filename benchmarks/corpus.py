@@ -30,7 +30,7 @@ from tqdm import tqdm
 from benchmarks.corpus_generator import write_pile, write_wikipedia
 from flows import profiles
 from pipelines import database, params, shards
-from pipelines.corpus import chunk, cut, cut_batch, sample
+from pipelines.corpus import chunk, cut, sample
 from pipelines.corpus.clean import wikitext_to_text
 from pipelines.corpus.near_duplicates import PERMUTATIONS, bands, near_duplicates, signatures
 from pipelines.corpus.token_bytes import open_encoder
@@ -157,7 +157,7 @@ def steps(name: str, file: Path, tokenizer: Path) -> tuple[list[Step], float]:
 
     def write() -> None:
         Path("cut").mkdir()
-        docs = cut_batch._docs(rows, np.zeros(len(raw)), tokens, pieces)
+        docs = cut._docs(rows, np.zeros(len(raw)), tokens, pieces)
         pq.write_table(docs, "cut/docs.parquet", compression="zstd")
 
     step("write pieces", write, lambda _: size, "zstd")

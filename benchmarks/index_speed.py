@@ -29,7 +29,7 @@ import numpy as np
 
 from pipelines import params
 from pipelines.errors import LongtailError
-from pipelines.retrieval import dense, faiss_build, index_plan, index_tuning
+from pipelines.retrieval import dense, faiss_build, index_plan
 
 # number (of 384) -> eigenvalue, 1 on average; between them a power law
 EIGENVALUES = {1: 18.2, 2: 14.6, 5: 6.5, 10: 4.24, 20: 3.04, 50: 1.93, 100: 1.2, 200: 0.584, 300: 0.123, 384: 0.018}
@@ -78,7 +78,7 @@ def embeddings(count: int, dim: int, n_queries: int, seed: int = 0) -> Iterator[
 
 def write(folder: Path, count: int, dim: int) -> None:
     """embeddings/ as the stage `index` keeps them, and queries.npy: half to tune by, BATCH to measure with."""
-    made = embeddings(count, dim, index_tuning.HELD_OUT + BATCH)
+    made = embeddings(count, dim, faiss_build.HELD_OUT + BATCH)
     np.save(folder / "queries.npy", next(made))
     (folder / "embeddings").mkdir()
     for number, vectors in enumerate(made):
@@ -97,7 +97,7 @@ def flat(folder: Path, cores: int) -> Speed:
 
     def search(rows: np.ndarray, threads: int) -> np.ndarray:
         faiss.omp_set_num_threads(threads)
-        return index.search(rows, index_tuning.K)[1]
+        return index.search(rows, faiss_build.K)[1]
 
     np.save(folder / "exact.npy", search(queries, cores))
     return Speed(build, 0.0, 1.0, _rates(search, queries, cores))
@@ -115,12 +115,12 @@ def longtail(folder: Path, cores: int) -> Speed:
         faiss_build.build_lists(chosen, where, 0, compute, 1, "benchmark")
         build = time.process_time() - started
         index = dense.Index(where, threads=cores)
-        index_tuning.tune(index, queries[: index_tuning.HELD_OUT], chosen, settings)
+        faiss_build.tune(index, queries[: faiss_build.HELD_OUT], chosen, settings)
         index = dense.Index(where, index.probe, index.refine)
 
         def search(rows: np.ndarray, threads: int) -> np.ndarray:
             index.threads = threads
-            return index.search(rows, index_tuning.K)[0]
+            return index.search(rows, faiss_build.K)[0]
 
         found, exact = search(queries[-BATCH:], cores), np.load("exact.npy")
         recall = float((found[:, :, None] == exact[:, None, :]).any(2).mean())

@@ -58,16 +58,13 @@ class Checkpoints:
         return time.monotonic() - self._last >= max(EVERY, self._took / SHARE)
 
     def save(self, progress: dict[str, Any], weights: Sequence[torch.Tensor], optimizer: torch.optim.Optimizer) -> None:
-        """Keep the state of this moment; `progress` goes into JSON, and has the number of steps done, `step`.
-
-        The optimizer's own state is kept, by tensor; its learning rate is not, as that follows from the step.
-        """
+        """Keep the present state, but not the learning rate; `progress` is JSON, and has the number of `step`s done."""
         started, tensors = time.monotonic(), {"random": torch.get_rng_state()}
         for i, weight in enumerate(weights):
             tensors[f"{i}.weight"] = weight.detach().contiguous()
             tensors |= {f"{i}.{name}": value.contiguous() for name, value in optimizer.state.get(weight, {}).items()}
         saved = self._saved()
-        number = int(saved[-1].name.removeprefix("saved-")) + 1 if saved else 0
+        number = int(saved[-1].name[-8:]) + 1 if saved else 0
         with shards.atomic(self._folder / f"saved-{number:08d}") as whole:
             whole.mkdir()
             save_file(tensors, whole / "state.safetensors")

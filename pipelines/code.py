@@ -20,25 +20,17 @@ from pipelines import catalogue, shards, stage
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = Path("data/code.json")
-TRANSPORT = frozenset(
-    {
-        "pipelines.code",
-        "pipelines.catalogue",
-        "pipelines.stage",
-        "pipelines.tracking",
-        "pipelines.registry",
-        "pipelines.errors",
-    }
-    | {"pipelines.params", "pipelines.params_file", "pipelines.pool", "pipelines.shards", "pipelines.checkpoint"}
-    | {"pipelines.web", "pipelines.sources.download", "pipelines.sources.wikimedia"}
-    | {f"pipelines.lm.{name}" for name in ("http_model", "http_abilities", "http_client", "http_ledger")}
-)
+_MODULES = """code catalogue stage tracking registry errors params params_file pool shards checkpoint web
+sources.download sources.wikimedia lm.http_model lm.http_abilities lm.http_client lm.http_ledger"""
+TRANSPORT = frozenset(f"pipelines.{name}" for name in _MODULES.split())
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def of_stages(root: Path = ROOT) -> dict[str, str]:
     """Name of each module that runs as a stage -> the fingerprint of its code."""
-    stages = [file for file in (root / "pipelines").glob("*/*.py") if "stage.run(" in file.read_text(encoding="utf-8")]
-    return {file.stem: fingerprint(_name(file, root), root) for file in sorted(stages, key=lambda file: file.stem)}
+    files = sorted((root / "pipelines").glob("*/*.py"), key=lambda file: file.stem)
+    stages = [file for file in files if "stage.run(" in file.read_text(encoding="utf-8")]
+    return {file.stem: fingerprint(f"pipelines.{file.parent.name}.{file.stem}", root) for file in stages}
 
 
 def of_datasets(root: Path = ROOT) -> dict[str, str]:
@@ -83,9 +75,8 @@ def _reached_directly(file: Path, root: Path) -> list[Path]:
     """The files that a module's own imports and strings name."""
     reached = []
     for node in _running_nodes(ast.parse(file.read_text(encoding="utf-8"))):
-        for name in _imported(node):
-            if name not in TRANSPORT:
-                reached += _files_of(name, root)
+        for name in {*_imported(node)} - TRANSPORT:
+            reached += _files_of(name, root)
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             reached += _data_files(file.parent, node.value)
     return reached
@@ -137,9 +128,7 @@ def _substance(file: Path) -> bytes:
         return content
     lines = content.decode().splitlines()
     for node in ast.walk(ast.parse(content)):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and ast.get_docstring(
-            node
-        ):
+        if isinstance(node, DOCUMENTED) and ast.get_docstring(node):
             docstring = node.body[0]
             lines[docstring.lineno - 1 : docstring.end_lineno] = [""] * (docstring.end_lineno - docstring.lineno + 1)
     for token in tokenize.generate_tokens(io.StringIO(content.decode()).readline):
@@ -150,10 +139,6 @@ def _substance(file: Path) -> bytes:
 
 def _file(module: str, root: Path) -> Path:
     return root / f"{module.replace('.', '/')}.py"
-
-
-def _name(file: Path, root: Path) -> str:
-    return ".".join(file.relative_to(root).with_suffix("").parts)
 
 
 def write(out: Path) -> stage.Metrics:

@@ -39,10 +39,10 @@ class Pool(Executor):
 
 @contextmanager
 def processes(compute: params.Compute, most: int | None = None) -> Iterator[Pool | None]:
-    """Yield the executor that `compute` asks for, or None for one process: the work is then done in this one.
+    """Yield the executor that `compute` asks for, of at most `most` processes here; None: work in this process.
 
-    No more than `most` processes are started here. An error stops what has not begun. A worker that dies costs the
-    shard it was at, which is done again; WorkerLost where that fails. Raises LongtailError for an unusable cluster.
+    An error stops what has not begun. The shard of a worker that dies is done again; WorkerLost where that fails.
+    Raises LongtailError for a cluster that can't be used.
     """
     workers = compute.workers if most is None else min(compute.workers, max(most, 1))
     if compute.executor == "local" and workers == 1:
@@ -117,10 +117,7 @@ class _Home(NamedTuple):
 
 
 class _Cluster(Pool):
-    """The workers of a Dask scheduler, which gives the shards of lost ones to others.
-
-    A worker changes into the project's folder for each shard, all of its threads with it: one cluster, one project.
-    """
+    """The workers of a Dask scheduler, which gives the shards of lost ones to others; one cluster, one project."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -194,40 +191,34 @@ def _connect(address: str):
 
 
 def _greet(home: _Home) -> None:
-    """A worker's first look at the project, before any shard."""
+    """Check a worker before any shard, and remove what workers that were lost left on its machine."""
     _enter(home)
-    shards.sweep()  # what workers that were lost left on this machine
+    shards.sweep()
 
 
 def _at_home(home: _Home, call: bytes) -> Any:
     _enter(home)
-    unpickler = _Unpickler(io.BytesIO(call))
-    unpickler.main = home.main
-    work, args, kwargs = unpickler.load()
+
+    class Unpickler(pickle.Unpickler):
+        """Finds what a stage's module, run as `__main__`, sends of itself."""
+
+        def find_class(self, module: str, name: str) -> Any:
+            return super().find_class((home.main or module) if module == "__main__" else module, name)
+
+    work, args, kwargs = Unpickler(io.BytesIO(call)).load()
     return work(*args, **kwargs)
-
-
-class _Unpickler(pickle.Unpickler):
-    """Finds what a stage's module, run as `__main__`, sends of itself."""
-
-    main: str | None
-
-    def find_class(self, module: str, name: str) -> Any:
-        return super().find_class((self.main or module) if module == "__main__" else module, name)
 
 
 def _enter(home: _Home) -> None:
     """Be in the project's folder, with its environment; each time, as a worker can come late or serve others too."""
     try:
         os.chdir(home.folder)
-        shared = home.probe.is_file()
+        home.probe.stat()
     except OSError:
-        shared = False
-    if not shared:
         raise LongtailError(
             f"{home.folder}: not the same folder on {platform.node()}, where a Dask worker runs, expected a file "
             "system that all machines share; put the project on one, under the same path everywhere"
-        )
+        ) from None
     if _code() != home.code:
         raise LongtailError(
             f"the Dask worker on {platform.node()} runs another version of Longtail or of a package; "

@@ -24,8 +24,8 @@ JUDGES = ("data/corpus", "data/models/lm/")  # inputs that decide the figures, b
 def register(client, experiment: str, locked: dict) -> str | None:
     """Make the tuned retriever a version, and the champion if it is better; returns a line on that, or None.
 
-    `locked` is the stage's entry in dvc.lock. Nothing is done where the version exists, the experiment has no run of
-    the stage, or the files are not those of dvc.lock, because a run is just writing them.
+    Nothing is done where the version exists, no run of the stage is recorded, or the files are not those of `locked`,
+    the stage's entry in dvc.lock, because a run is just writing them.
     """
     outs = {entry["path"]: entry["md5"] for entry in locked.get("outs", [])}
     if not outs or any(not path.exists() or _md5(path) != outs.get(str(path)) for path in (FOLDER, METRICS)):
@@ -37,12 +37,8 @@ def register(client, experiment: str, locked: dict) -> str | None:
     if not client.search_registered_models(f"name = '{NAME}'"):
         client.create_registered_model(NAME, description="Tuned to a frozen language model by REPLUG LSR")
     versions = client.search_model_versions(f"name = '{NAME}'")
-    tags = {
-        "md5": md5,
-        "judged_on": _judged_on(locked),
-        "validation_bpb": repr(figures[TUNED]),
-        "untuned_bpb": repr(figures[UNTUNED]),
-    }
+    tags = {"md5": md5, "judged_on": _judged_on(locked)}
+    tags |= {"validation_bpb": repr(figures[TUNED]), "untuned_bpb": repr(figures[UNTUNED])}
     known = next((version for version in versions if version.tags.get("md5") == md5), None)
     number = client.get_registered_model(NAME).aliases.get(ALIAS)  # an int from a database, a str from a server
     champion = next((version for version in versions if str(version.version) == str(number)), None)

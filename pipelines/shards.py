@@ -87,9 +87,8 @@ def map_shards(
 ) -> list[Path]:
     """Do `work(shard, path)` for every shard not done before; return the shards' files, in the shards' order.
 
-    A shard's file appears whole or not at all. `work` must be picklable when an executor is given. The first error ends
-    it; a shard whose workers die is named. The caller reads the files, writes the stage's output, and calls
-    `forget(stage, key)`.
+    A shard's file appears whole or not at all. The first error ends it; a shard whose workers die is named. The caller
+    writes the stage's output, and then calls `forget(stage, key)`.
     """
     folder, done = _begun(stage, key)
     paths = [folder / f"{i:06d}" for i in range(len(shards))]
@@ -148,8 +147,8 @@ def map_stream(
     """`map_shards` for the shards of a long stream, which only this process can read: yield their files, in order.
 
     A shard comes as (what it is, its bytes); `work(what, data, path)` is done for those not done before. At most
-    `at_once` shards wait or are worked on. Their bytes pass to the workers in as many files, written over and over,
-    which is ten times faster than the executor's pipe.
+    `at_once` shards wait or are worked on. Their bytes pass to workers in that many files, ten times faster than by a
+    pipe.
     """
     folder, done = _begun(stage, key)
     (SCRATCH / "tmp").mkdir(exist_ok=True)

@@ -65,14 +65,14 @@ def log_stage(
     shards.write_json(RECORDS / f"{record['ended']:.6f}-{stage}.json", record)
     if error is None:
         shards.write_json(RAN / stage, record["run"])
-    if driver and not _recorder_works():
+    if driver:
         start_recorder(driver.pid)
 
 
 def start_recorder(watched: int | None = None) -> subprocess.Popen:
-    """Start a recorder that ends after the process `watched`, or without one when its standard input is closed.
+    """Start a recorder, unless one works; it ends after the process `watched`, or when its standard input is closed.
 
-    Write FINISHED or FAILED to its standard input first: that becomes the state of the parent run.
+    What is written there before, FINISHED or FAILED, becomes the state of the parent run.
     """
     LOG.parent.mkdir(exist_ok=True)
     with LOG.open("ab") as log:
@@ -167,20 +167,14 @@ def _log(client, record: dict, locked: dict) -> None:
     """One record as a child run, below the parent that its run shares."""
     from mlflow.entities import Metric, Param
 
-    experiment = client.get_experiment_by_name(EXPERIMENT).experiment_id
+    experiment, parents = client.get_experiment_by_name(EXPERIMENT).experiment_id, _find(client, record["run"])
     started, ended = int(record["started"] * 1000), int(record["ended"] * 1000)
-    if parents := _find(client, record["run"]):
-        parent = parents[0].info.run_id
-    else:
+    if not parents:
         tags = {"longtail.run": record["run"], **record["tags"]}
-        parent = client.create_run(experiment, started, tags, run_name="pipeline").info.run_id
-    tags = {
-        "mlflow.parentRunId": parent,
-        "dvc.stage": record["stage"],
-        **({"error": record["error"]} if record["error"] else {}),
-        **_hash_tags(locked),
-        **record["tags"],
-    }
+        parents = [client.create_run(experiment, started, tags, run_name="pipeline")]
+    tags = {"mlflow.parentRunId": parents[0].info.run_id, "dvc.stage": record["stage"]}
+    tags |= {"error": record["error"]} if record["error"] else {}
+    tags |= _hash_tags(locked) | record["tags"]
     child = client.create_run(experiment, started, tags, run_name=record["stage"]).info.run_id
     metrics = []
     for key, value in record["metrics"].items():
@@ -242,24 +236,12 @@ def _dvc_process() -> psutil.Process:
     return (above or parents)[0]
 
 
-def _recorder_works() -> bool:
-    with LOCK.open("a") as stream:
-        return not _lock(stream)
-
-
-def _lock(stream) -> bool:
-    """Hold LOCK, opened as `stream`, until it is closed; False where another recorder holds it."""
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def main() -> None:
     """Record for this checkout, unless another recorder does so already."""
     with LOCK.open("a") as stream:
-        if not _lock(stream):
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
             return
         try:
             record_until(int(sys.argv[1]) if sys.argv[1] else None)

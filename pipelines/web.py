@@ -45,10 +45,7 @@ class Again(Exception):
 
 
 class Client:
-    """At most `at_once` requests side by side, with `timeout` seconds to connect and between two reads.
-
-    Safe to use from several threads.
-    """
+    """At most `at_once` requests side by side, with `timeout` seconds to connect and between reads; thread-safe."""
 
     def __init__(self, at_once: int, timeout: tuple[float, float]) -> None:
         self.session, self._at_once, self._timeout = requests.Session(), at_once, timeout
@@ -97,10 +94,9 @@ class Client:
     def send(
         self, method: str, url: str, *, check: Check | None = None, attempts: int | None = None, **request
     ) -> requests.Response:
-        """One request, never kept, repeated as long as that helps: server errors, 429, connections that break.
+        """One `request` of requests.Session, repeated as long as that helps: server errors, 429, broken connections.
 
-        `request` is what requests.Session.request takes. Redirects are followed. Whoever calls deals with the status
-        (404, 403, ...) and with a streamed body's errors.
+        Whoever calls deals with the answer's status (404, 403, ...) and with a streamed body's errors.
         """
         host, problem = urlsplit(url).netloc, ""
         attempts, params = attempts or ATTEMPTS, request.get("params")

@@ -12,7 +12,7 @@ import yaml
 
 from flows import profiles
 from pipelines import params_file
-from pipelines.retrieval import index
+from pipelines.retrieval import bm25_build, index
 
 SECTIONS = ("seed", "compute", "lm", "lms", "parts", "retriever", "index", "lsr", "logprobs", "replug", "report")
 SMALL = {
@@ -46,7 +46,7 @@ def built(tmp_path_factory, settings):
             docs = folder / f"data/corpus/{corpus}/docs.parquet"
             index.index_dense(docs, index.MODELS["dense"], folder / f"data/index/dense/{corpus}", chosen, "index")
             index.index_dense(docs, index.MODELS["lsr"], folder / f"data/index/lsr/{corpus}", chosen, "index")
-            index.index_bm25(docs, folder / f"data/index/bm25/{corpus}", chosen)
+            bm25_build.build(docs, folder / f"data/index/bm25/{corpus}", chosen.index, chosen.compute, "bm25")
     return folder
 
 

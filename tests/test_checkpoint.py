@@ -36,10 +36,11 @@ def train_lm(seed: int = 0) -> dict:
 
 
 def train_retriever(seed: int = 0) -> dict:
+    from pipelines.corpus import training_files
     from pipelines.retrieval import base_retriever
 
-    corpora, out = ["pile", "wikipedia"], Path("made/retriever")
-    return base_retriever.train_on_corpora(Path("corpus"), corpora, Path("words"), out, seed, RETRIEVER, 1)
+    files, out = training_files(Path("corpus"), ["pile", "wikipedia"]), Path("made/retriever")
+    return base_retriever.train_on_corpora(files, Path("words"), out, seed, RETRIEVER, 1)
 
 
 STAGES = {"base_lm@lm": train_lm, "base_retriever": train_retriever}

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from duckdb import DuckDBPyConnection
 
 from pipelines import database, shards
-from pipelines.corpus.cut_batch import Batch, Settings
+from pipelines.corpus.cut import Batch, Settings
 from pipelines.corpus.near_duplicates import near_duplicates
 from pipelines.corpus.sample import SPLITS
 from pipelines.errors import LongtailError
@@ -45,8 +45,8 @@ def check_weights(name: str, weights: dict[str, float] | None, read: list[Path])
 def duplicates(db: DuckDBPyConnection, paths: list[str], weights: dict[str, float] | None) -> list[tuple[str, str]]:
     """(batch, "file:row") of every document whose id another document has, except for the copy that is kept.
 
-    The copies' contents decide which one is kept, not the order of the files. Copies for queries come before copies for
-    the corpus, because a capped corpus reads all documents for queries in its first round.
+    Contents decide which copy is kept, not the order of files. Copies for queries come first, because a capped corpus
+    reads all documents for queries in its first round.
     """
     if not paths:
         return []
@@ -72,17 +72,13 @@ def duplicates(db: DuckDBPyConnection, paths: list[str], weights: dict[str, floa
 
 def count_documents(db: DuckDBPyConnection, rounds: list[Round]) -> int:
     """The documents of the corpus before it is capped."""
-    (documents,) = database.row(db, f"SELECT sum(chunks) FROM {_sources(rounds)} WHERE split = 'corpus'")
-    return int(documents or 0)
+    return int(database.row(db, f"SELECT sum(chunks) FROM {_sources(rounds)} WHERE split = 'corpus'")[0] or 0)
 
 
 def write(
     db: DuckDBPyConnection, out: Path, settings: Settings, rounds: list[Round], max_reject_share: float
 ) -> dict[str, float]:
-    """Write docs.parquet, queries.parquet and rejects.parquet to `out`; return counts.
-
-    Raises LongtailError for a corpus without documents or with too many bad rows.
-    """
+    """Write the three tables to `out`; return counts. LongtailError for no documents, or too many bad rows."""
     cut = [path for each in rounds for path in each.cut]
     counts = _read_counts(rounds[0].read)  # every round reads all rows, and rejects the same ones
     rejects = _parquet([path / "rejects.parquet" for path in [*rounds[0].read, *cut]])
@@ -120,11 +116,8 @@ def write(
         for name, query in tables.items():
             database.write(db, query, folder / f"{name}.parquet")
         copies = sum(len(batch.duplicates) for each in rounds for batch in each.batches)
-        return {
-            "duplicates": float(copies),
-            "near_duplicate_sources": float(len(near)),
-            **_metrics(db, folder, counts, reasons),
-        }
+        metrics = _metrics(db, folder, counts, reasons)
+    return metrics | {"duplicates": float(copies), "near_duplicate_sources": float(len(near))}
 
 
 def _capped(db: DuckDBPyConnection, sources: str, docs: str, documents: int | None) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 REPLUG, section 5: documents have 128 tokens; a query is a context and its continuation, 128 tokens each, from source
 documents that are not in the corpus. The work has three steps: read source documents in batches (`sample`), clean and
-cut each batch (`cut_batch`), and bring all batches together (`assemble`).
+cut each batch (`cut`), and bring all batches together (`assemble`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from pipelines import catalogue, code, database, shards, stage
-from pipelines.corpus import assemble, cut_batch, sample
-from pipelines.corpus.cut_batch import Batch, Settings
+from pipelines.corpus import assemble, sample
+from pipelines.corpus.cut import Batch, Settings, cut_batch
 from pipelines.errors import LongtailError
 from pipelines.pool import processes
 from pipelines.sources.streams import source_files
@@ -44,8 +46,7 @@ def main() -> None:
 def build(raw: Path, tokenizer: Path, out: Path, name: str, chosen) -> dict[str, float]:
     """Write docs.parquet, queries.parquet and rejects.parquet of corpus `name` to `out`; return counts.
 
-    `chosen` has the params' seed, compute, ingest, corpus, chunk and queries. Raises LongtailError on damaged files,
-    too many bad rows, or a corpus without documents.
+    Raises LongtailError on damaged files, too many bad rows, or a corpus without documents.
     """
     files, query_files = source_files(raw), chosen.corpus[name].query_files
     if query_files and not any(fnmatchcase(file.name, query_files) for file in files):
@@ -53,13 +54,8 @@ def build(raw: Path, tokenizer: Path, out: Path, name: str, chosen) -> dict[str,
             f"params.yaml: corpus.{name}.query_files is {query_files}, expected a glob that names a file in {raw}"
         )
     settings = Settings(name, tokenizer, chosen.seed, chosen.corpus[name], chosen.chunk, chosen.queries)
-    key = shards.key_of(
-        code.fingerprint("pipelines.corpus.chunk"),
-        catalogue.facts(name),
-        tokenizer,
-        settings,
-        [(str(f), f.stat().st_size, f.stat().st_mtime_ns) for f in files],
-    )
+    stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    key = shards.key_of(code.fingerprint("pipelines.corpus.chunk"), catalogue.facts(name), tokenizer, settings, stats)
     with database.connect(chosen.ingest.memory_gb, chosen.compute.threads) as db:
         db.execute("SET preserve_insertion_order = false")  # saves memory; every result has an ORDER BY
         with processes(chosen.compute, 1 + sum(file.stat().st_size for file in files) // FOR_A_PROCESS) as executor:
@@ -93,7 +89,7 @@ def _read_and_cut(steps: _Steps, settings: Settings, max_reject_share: float, db
     histogram = sample.KeyHistogram()
     if wanted:
         for path in steps.map("measure", partial(sample.measure_part, steps.name, draw), steps.parts):
-            histogram.load(path)
+            histogram.characters += np.frombuffer(path.read_bytes(), dtype=np.int64)
         characters = wanted * settings.chunk.tokens * sample.CHARACTERS_PER_TOKEN * sample.MARGIN
         draw = draw._replace(high=histogram.bound(characters, draw.low))
     rounds: list[assemble.Round] = []
@@ -103,7 +99,7 @@ def _read_and_cut(steps: _Steps, settings: Settings, max_reject_share: float, db
         read = steps.map(f"read{number}", reader, steps.parts)
         assemble.check_weights(steps.name, settings.corpus.weights, read)
         batches = _batches(db, [*(each.read for each in rounds), read], settings)
-        cut = steps.map(f"cut{number}", partial(cut_batch.cut_batch, settings), batches)
+        cut = steps.map(f"cut{number}", partial(cut_batch, settings), batches)
         rounds.append(assemble.Round(read, cut, batches))
         if draw.high == math.inf:
             return rounds

@@ -9,8 +9,7 @@ from mwparserfromhell.nodes import HTMLEntity
 from mwparserfromhell.parser import CTokenizer, ParserError, tokens
 from mwparserfromhell.parser.tokenizer import Tokenizer
 
-from pipelines.corpus.markup import DROPPED_TAGS, BadWikitext, restored, without_dropped
-from pipelines.corpus.templates import template_text
+from pipelines.corpus.markup import DROPPED_TAGS, BadWikitext, restored, template_text, without_dropped
 
 MEDIA = re.compile(r"\s*(file|image|media|category)\s*:", re.IGNORECASE)
 INTERWIKI = re.compile(r"[a-z]{2,3}(-[a-z]+)*:\S")  # [[de:Titel]], a link to the article in another language
@@ -69,7 +68,8 @@ def _visible(stream: Iterable[tokens.Token]) -> str:
             parts = []
             fields.append((kind, parts))
         elif kind in CLOSE:
-            text = SHOWN[type(opened)](opened, fields)
+            show = SHOWN.get(type(opened))
+            text = show(opened, fields) if show else ""
             opened, fields, parts = outer.pop()
             parts.append(text)
     return "".join(parts)
@@ -116,18 +116,13 @@ def _tag(_: tokens.Token, fields: Fields) -> str:
     return "".join("".join(parts) for kind, parts in fields if kind is tokens.TagCloseOpen)
 
 
-def _nothing(_: tokens.Token, __: Fields) -> str:
-    return ""
-
-
+# Constructs without a function, comments and arguments, are not shown.
 SHOWN: dict[type, Callable[[tokens.Token, Fields], str]] = {
     tokens.TemplateOpen: _template,
-    tokens.ArgumentOpen: _nothing,
     tokens.WikilinkOpen: _link,
     tokens.ExternalLinkOpen: _external_link,
     tokens.HTMLEntityStart: _entity,
     tokens.HeadingStart: _heading,
-    tokens.CommentStart: _nothing,
     tokens.TagOpenOpen: _tag,
 }
 
@@ -151,10 +146,7 @@ def _without_empty_brackets(text: str) -> str:
 
 
 def _without_empty_sections(lines: list[str]) -> str:
-    """Join the lines, without the titles of empty sections.
-
-    A section is empty if no text follows its title before the next title of the same or a higher level.
-    """
+    """Join the lines, without titles that no text follows before the next title of the same or a higher level."""
     kept: list[str] = []
     following = 0  # level of the next line that is kept: 0 at the end of the page, 99 for text
     for line in reversed(lines):

@@ -22,8 +22,7 @@ NO_TOKEN = np.uint64(2**32 - 1)
 def signatures(ids: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """The MinHash signature of each text's set of shingles (runs of SHINGLE token ids), (texts, PERMUTATIONS) uint32.
 
-    `ids` (tokens,) holds the tokens of all texts, `counts` (texts,) each text's number of tokens. A text with fewer
-    than SHINGLE tokens has one shingle.
+    `ids` (tokens,) holds all texts' tokens, `counts` (texts,) their numbers. A shorter text has one shingle.
     """
     from rensa import RMinHash
 
@@ -57,7 +56,7 @@ def bands(signatures: np.ndarray, threshold: float) -> np.ndarray:
 
     Bands are as long as possible, as long as at most MISSED of the pairs of similarity `threshold` share none.
     """
-    rows = max(r for r in range(1, PERMUTATIONS + 1) if r == 1 or _missed(threshold, r) <= MISSED)
+    rows = max(r for r in range(1, PERMUTATIONS + 1) if r == 1 or (1 - threshold**r) ** (PERMUTATIONS // r) <= MISSED)
     number = PERMUTATIONS // rows
     parts = signatures[:, : number * rows].reshape(-1, number, rows).astype(np.uint64)
     hashes = np.broadcast_to(np.arange(number, dtype=np.uint64), parts.shape[:2])
@@ -66,19 +65,14 @@ def bands(signatures: np.ndarray, threshold: float) -> np.ndarray:
     return hashes
 
 
-def _missed(similarity: float, rows: int) -> float:
-    """The share of pairs of this similarity that have none of their bands of `rows` rows in common."""
-    return (1 - similarity**rows) ** (PERMUTATIONS // rows)
-
-
 def near_duplicates(db: DuckDBPyConnection, documents: str, threshold: float) -> set[str]:
     """Query source documents with an estimated Jaccard similarity of `threshold` or more to one of an earlier split.
 
     `documents` is a relation (source_document, split, signature, bands), and SPLITS is the order of the splits. DuckDB
     joins the candidates and may spill to disk; only their signatures come to Python, TOGETHER pairs at a time.
 
-    Some texts, such as licences, are in a corpus ten thousand times: all pairs of such a band would be too many. So
-    queries are first compared with FIRST documents of each band. Only those that resemble none of them go on to more.
+    Some texts, such as licences, are in a corpus ten thousand times. So queries are first compared with FIRST documents
+    of each band. Only those that resemble none of them go on to more.
     """
     splits = "['" + "', '".join(SPLITS) + "']"
     ranked = f"SELECT *, hash(source_document) AS name, list_position({splits}, split) AS rank FROM {documents}"

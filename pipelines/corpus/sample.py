@@ -8,8 +8,8 @@ not on files, processes or rounds.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
@@ -31,29 +31,7 @@ BATCH = pa.schema(
     [("source_document", pa.string()), ("source", pa.string()), ("title", pa.string()), ("text", pa.string()),
      ("file", pa.string()), ("row", pa.int64()), ("wikitext", pa.bool_()), ("split", pa.string())]
 )  # fmt: skip
-BUCKETS = 8192  # of keys: bucket b ends at 2 ** (LOWEST + b / PER_DOUBLING)
-PER_DOUBLING = 64
-LOWEST = -80
-
-
-def assign_split(seed: int, source_document: str, file: str, corpus: params.CorpusOf, queries: params.Queries) -> str:
-    """The split of a source document, one of SPLITS: a hash of (seed, document id) decides.
-
-    Where `corpus.query_files` keeps a published split, the file's name decides instead.
-    """
-    if corpus.query_files is not None:
-        return "test" if fnmatchcase(file, corpus.query_files) else "corpus"
-    if draws.uniform(seed, "query source", source_document) >= corpus.query_share:
-        return "corpus"
-    u = draws.uniform(seed, "query split", source_document)
-    if u < queries.test_share:
-        return "test"
-    return "validation" if u < queries.test_share + queries.validation_share else "train"
-
-
-def weight_of(weights: Mapping[str, float] | None, source: str) -> float:
-    """The weight of a subset's documents: 1 if the corpus has no weights, 0 if they don't name the subset."""
-    return 1.0 if weights is None else weights.get(source, 0.0)
+BOUNDS = [2.0 ** (b / 64 - 80) for b in range(8192)]  # where each bucket of keys ends: 64 for each doubling
 
 
 def sampling_key(seed: int, source_document: str, weight: float) -> float:
@@ -71,12 +49,23 @@ class Draw(NamedTuple):
     high: float = math.inf
 
     def split(self, source_document: str, file: str) -> str:
-        """See `assign_split`."""
-        return assign_split(self.seed, source_document, file, self.corpus, self.queries)
+        """The split of a source document, one of SPLITS: a hash of (seed, document id) decides.
+
+        Where `corpus.query_files` keeps a published split, the file's name decides instead.
+        """
+        if self.corpus.query_files is not None:
+            return "test" if fnmatchcase(file, self.corpus.query_files) else "corpus"
+        if draws.uniform(self.seed, "query source", source_document) >= self.corpus.query_share:
+            return "corpus"
+        u, shares = draws.uniform(self.seed, "query split", source_document), self.queries
+        if u < shares.test_share:
+            return "test"
+        return "validation" if u < shares.test_share + shares.validation_share else "train"
 
     def key(self, source_document: str, source: str, split: str) -> float | None:
         """The document's key, or 0 if it gives queries: these are all read. None if its subset has no weight."""
-        weight = weight_of(self.corpus.weights, source)
+        weights = self.corpus.weights
+        weight = 1.0 if weights is None else weights.get(source, 0.0)
         if weight == 0:
             return None
         return sampling_key(self.seed, source_document, weight) if split == "corpus" else 0.0
@@ -86,42 +75,26 @@ class KeyHistogram:
     """A histogram over the keys of the corpus's source documents, in characters of their texts."""
 
     def __init__(self) -> None:
-        self.characters = np.zeros(BUCKETS, dtype=np.int64)
+        self.characters = np.zeros(len(BOUNDS), dtype=np.int64)
 
     def add(self, key: float, characters: int) -> None:
         self.characters[_bucket(key)] += characters
-
-    def load(self, path: Path) -> None:
-        """Add the counts that `measure_part` wrote."""
-        self.characters += np.frombuffer(path.read_bytes(), dtype=np.int64)
 
     def bound(self, characters: float, low: float) -> float:
         """The smallest bound above `low` with at least so many characters up to it; infinity if there is none."""
         totals = np.cumsum(self.characters)
         first = 0 if low < 0 else _bucket(low) + 1
         bucket = max(int(np.searchsorted(totals, characters)), first)
-        return math.inf if bucket >= BUCKETS - 1 or totals[bucket] == totals[-1] else _bound(bucket)
+        return math.inf if bucket >= len(BOUNDS) - 1 or totals[bucket] == totals[-1] else BOUNDS[bucket]
 
     def characters_up_to(self, high: float) -> int:
         """Characters of the source documents with keys up to `high`, a bound that `bound` gave."""
-        return int(self.characters[: BUCKETS if high == math.inf else _bucket(high) + 1].sum())
+        return int(self.characters[: _bucket(high) + 1].sum())
 
 
 def _bucket(key: float) -> int:
-    """The bucket that a key is in: the first one whose bound is not below the key."""
-    if key <= 2.0**LOWEST:
-        return 0
-    bucket = min(math.ceil((math.log2(key) - LOWEST) * PER_DOUBLING), BUCKETS - 1)
-    # The logarithm is rounded, so the bucket may be off by one.
-    while bucket > 0 and key <= _bound(bucket - 1):
-        bucket -= 1
-    while bucket < BUCKETS - 1 and key > _bound(bucket):
-        bucket += 1
-    return bucket
-
-
-def _bound(bucket: int) -> float:
-    return 2.0 ** (LOWEST + bucket / PER_DOUBLING)
+    """The first bucket that ends at the key or above it; the last one takes all larger keys."""
+    return min(bisect_left(BOUNDS, key), len(BOUNDS) - 1)
 
 
 def measure_part(name: str, draw: Draw, part: Part, out: Path) -> None:
@@ -135,10 +108,7 @@ def measure_part(name: str, draw: Draw, part: Part, out: Path) -> None:
 
 
 def read_part(name: str, max_reject_share: float, batch_bytes: int, draw: Draw, part: Part, out: Path) -> None:
-    """Write the drawn documents of one part of a source file to the folder `out`, in batches of about `batch_bytes`.
-
-    The folder gets one file per batch (000000.parquet and so on), rejects.parquet and read.json.
-    """
+    """Write a part's drawn documents to the folder `out`, in files of `batch_bytes`; also rejects and read.json."""
     out.mkdir()
     rejects = Rejects(max_reject_share)
     batch: list[tuple] = []

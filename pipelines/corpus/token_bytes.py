@@ -35,8 +35,8 @@ Encoder = Callable[[Sequence[str]], Tokens]
 def open_encoder(folder: Path) -> Encoder:
     """The tokenizer of a Hugging Face folder as a function of texts; raises LongtailError as `open_tokenizer` does.
 
-    A byte-level BPE like GPT-2's runs in tiktoken, which gives the same ids about six times as fast; its tokens spell
-    the text's bytes, so no offsets are needed. Any other tokenizer runs in `tokenizers`, which gives offsets.
+    A byte-level BPE like GPT-2's runs in tiktoken, six times as fast; its tokens spell the text's bytes, so no offsets
+    are needed. Any other tokenizer runs in `tokenizers`, which gives offsets.
     """
     tokenizer = open_tokenizer(folder)
     ranks = byte_pairs(tokenizer)
@@ -151,9 +151,8 @@ def _joined(texts: Sequence[str]) -> tuple[bytes, np.ndarray]:
 def token_ends(offsets: np.ndarray) -> np.ndarray:
     """The character behind each token, (tokens,) int64; -1 if the token ends inside a character.
 
-    `offsets` (tokens, 2) are a fast tokenizer's (start, end) characters. If several tokens spell one character, as up
-    to four do in a byte-level BPE, each of them spans the whole character. So a token that starts before the end of an
-    earlier token continues a character.
+    `offsets` (tokens, 2) are a fast tokenizer's (start, end) characters. Each of several tokens that spell a character
+    spans the whole character, so a token that starts before the end of an earlier token continues a character.
     """
     ends = np.maximum.accumulate(offsets[:, 1])
     inside = np.zeros(len(offsets), dtype=bool)

@@ -42,10 +42,7 @@ def work(chosen) -> dict[str, float]:
 
 
 def raw_texts(raw: Path, settings: params.Tokenizer) -> Iterator[str]:
-    """The first `sample_mb` megabytes (UTF-8) of text of each data set that `tokenizer.text` names.
-
-    Raises LongtailError if a data set has no file.
-    """
+    """The first `sample_mb` megabytes of each data set that `tokenizer.text` names; LongtailError if it has no file."""
     limit = settings.sample_mb * 1_000_000
     return chain.from_iterable(_first_bytes(_texts(raw, name), limit) for name in settings.text)
 
@@ -84,10 +81,7 @@ def train(texts: Iterable[str], vocab_size: int, folder: Path) -> None:
 
 
 def copy_pretrained(section: str, path: str | None, revision: str | None, out: Path) -> None:
-    """Save the tokenizer of a local folder, or of a Hub model at a pinned revision, to `out`.
-
-    Raises LongtailError if `<section>.path` is not set, a Hub model has no `<section>.revision`, or loading fails.
-    """
+    """Save a folder's or a Hub model's tokenizer to `out`; LongtailError without path or pinned revision."""
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     if not path:
@@ -107,10 +101,7 @@ def copy_pretrained(section: str, path: str | None, revision: str | None, out: P
 
 
 def open_tokenizer(folder: Path) -> tokenizers.Tokenizer:
-    """The tokenizer of a Hugging Face folder. It takes the name of a special token in a text as plain text.
-
-    Raises LongtailError if the folder has no tokenizer.json that can be read.
-    """
+    """A folder's tokenizer, to which special tokens' names are plain text; LongtailError without a tokenizer.json."""
     import tokenizers
 
     file = Path(folder) / "tokenizer.json"
@@ -129,8 +120,7 @@ def open_tokenizer(folder: Path) -> tokenizers.Tokenizer:
 def encode(tokenizer: tokenizers.Tokenizer, texts: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
     """Each text's token ids (tokens,) and their (start, end) characters (tokens, 2); no special tokens, no truncation.
 
-    Texts of more than SEGMENT characters are tokenised in stretches, so that a book takes little more memory than a
-    page.
+    Long texts are tokenised in `stretches`, so that a book takes little more memory than a page.
     """
     split = [list(stretches(text)) for text in texts]
     encoded = iter(tokenizer.encode_batch([text for parts in split for _, text in parts], add_special_tokens=False))

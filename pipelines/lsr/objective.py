@@ -1,6 +1,6 @@
 """LSR's objective (REPLUG §4): train the retriever to prefer the documents that help the language model.
 
-`likelihood` and `lsr_loss` are the formulas. `GradientCache` backpropagates the loss of a batch through the encoder, in
+`likelihood` and `lsr_loss` are the formulas. `GradientCache` backpropagates a batch's loss through the encoder, in
 parts if the batch doesn't fit on the device, and on several GPUs (Gao et al., 2021, GradCache).
 """
 
@@ -21,8 +21,7 @@ from pipelines.retrieval.encoder import Encoder
 def likelihood(sums: np.ndarray, tokens: np.ndarray, kind: str) -> np.ndarray:
     """L(y | d, x) from the continuation's sum of log p and its number of tokens, in any shape.
 
-    `mean_logprob` is the mean log p of a token, `sum_logprob` the log p of the whole continuation, and `prob` its
-    probability as in the papers, which is about 0 over many tokens.
+    `prob` is the continuation's probability as in the papers, which is about 0 over many tokens.
     """
     if kind == "mean_logprob":
         return sums / np.maximum(tokens, 1)
@@ -63,30 +62,26 @@ class GradientCache:
 
     Several GPUs share the batch's texts, each with a copy of the encoder, in threads of one process. The loss sees all
     vectors at once, so the gradient is that of one GPU except for the order of its sums, which is fixed for a number
-    of GPUs. torch's DistributedDataParallel would average losses of separate processes, which would have to be
-    started, killed and resumed too. Threads share Python's lock while they hand work to a GPU, which takes little time
-    if parts are large. Tests run the copies on one CPU; no run on several GPUs has been made yet.
+    of GPUs. Tests run the copies on one CPU; no run on several GPUs has been made yet.
     """
 
     def __init__(self, encoder: Encoder, copies: Sequence[Encoder], lsr: LSR) -> None:
         self.encoder, self._encoders = encoder, [encoder, *copies]
         self._micro_batch, self._bf16 = lsr.micro_batch, lsr.dtype == "bf16"
 
-    def backward(
-        self,
-        documents: Sequence[str],
-        queries: Sequence[str],
-        loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
-    ) -> None:
+    def backward(self, documents: Sequence[str], queries: Sequence[str], loss: Callable[..., torch.Tensor]) -> None:
         """Add the gradient of `loss`, a function of the documents' and the queries' vectors, (n, dim) each.
 
-        A device with more than `micro_batch` texts first embeds them without gradient. The loss's gradient at the
-        vectors is then backpropagated through one part after the other, each embedded again.
+        More than `micro_batch` texts a device are first embedded without gradient. The loss's gradient at the vectors
+        is then backpropagated through one part after the other, each embedded again.
         """
         texts, size = (documents, queries), self._micro_batch
         at_once = size is None or sum(-(-len(kind) // len(self._encoders)) for kind in texts) <= size
         parts = [list(self._parts(texts, i, None if at_once else size)) for i in range(len(self._encoders))]
-        self._copy_weights()
+        with torch.no_grad():
+            for weight, *copies in self._weights():
+                for copy in copies:
+                    copy.copy_(weight)
         embedded = self._on_each_device(parts, lambda encoder, part: self._embed(encoder, texts, part, at_once))
         vectors = [_joined(parts, embedded, is_query) for is_query in (False, True)]
         if at_once:
@@ -131,12 +126,9 @@ class GradientCache:
         with torch.set_grad_enabled(gradient), torch.autocast(device, torch.bfloat16, enabled=self._bf16):
             return encoder.embed_with_gradient([texts[part.is_query][i] for i in part.rows], part.is_query)
 
-    @torch.no_grad()
-    def _copy_weights(self) -> None:
-        """Give the copies of the encoder its present weights."""
-        for weight, *copies in self._weights():
-            for copy in copies:
-                copy.copy_(weight)
+    def _weights(self) -> Iterator[tuple[torch.nn.Parameter, ...]]:
+        """Each of the encoder's weights, with its copies."""
+        return zip(*(encoder.parameters() for encoder in self._encoders), strict=True)
 
     def _add_gradients(self) -> None:
         """Add the copies' gradients to the encoder's, in the order of the devices."""
@@ -145,9 +137,6 @@ class GradientCache:
                 if copy.grad is not None:
                     gradient = copy.grad.to(weight.device)
                     weight.grad, copy.grad = gradient if weight.grad is None else weight.grad + gradient, None
-
-    def _weights(self) -> Iterator[tuple[torch.nn.Parameter, ...]]:
-        return zip(*(encoder.parameters() for encoder in self._encoders), strict=True)
 
 
 def _joined(parts: list[list[Part]], embedded: list[list[torch.Tensor]], is_query: bool) -> torch.Tensor:

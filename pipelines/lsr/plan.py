@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 from pipelines.lsr import speed
-from pipelines.lsr.speed import CORPORA, MODELS
+from pipelines.lsr.speed import MODELS
 from pipelines.params import Parts
 from pipelines.retrieval.index_plan import GIB, choose
 
@@ -70,10 +70,7 @@ def amounts(params: SimpleNamespace, documents: dict[str, int], lm_queries: int)
 
 
 def forecast(params: SimpleNamespace) -> list[str]:
-    """The plan for params with SECTIONS, as lines to print; takes some seconds.
-
-    Raises LongtailError if an index does not fit into `index.memory_gb`.
-    """
+    """The plan for params with SECTIONS, as lines; LongtailError if an index does not fit into `index.memory_gb`."""
     lsr, name = params.lsr, params.lms[0]
     counts, sources = _documents(params)
     needed = amounts(params, counts, _lm_queries(params))
@@ -102,10 +99,11 @@ def forecast(params: SimpleNamespace) -> list[str]:
     for (label, tokens, rate, note), took in zip(rows, seconds, strict=True):
         figures = f"{label:26} {_number(tokens):>9} {_number(rate.tokens):>9} {_hours(took):>10}"
         lines.append(f"{figures}  {note}; {rate.basis}")
-    lines.append(_total("together", sum(seconds), "without searching and building lists"))
+    totals = [("together", sum(seconds), "without searching and building lists")]
     if lsr.refresh == "async":
         note = "lsr.refresh is async: embedding anew and reading, a round ahead, on a free core or GPU"
-        lines.append(_total("together, side by side", _side_by_side(*seconds, needed.refreshes), note))
+        totals.append(("together, side by side", _side_by_side(*seconds, needed.refreshes), note))
+    lines += [f"{label:26} {'':9} {'':9} {_hours(took):>10}  {note}" for label, took, note in totals]
     lines.append("")
     lines += [f"memory: {line}" for line in _memory(params, needed, encoder, None if http else lm)]
     lines.append(f"disk: {_disk(params, needed, encoder)}")
@@ -114,10 +112,6 @@ def forecast(params: SimpleNamespace) -> list[str]:
         limit = "no limit" if lsr.max_cost is None else f"lsr.max_cost {lsr.max_cost:g}"
         lines.append(f"cost: {cost:,.2f} at most for the scores, at {http.prompt_price:g} for 1,000 tokens; {limit}")
     return lines
-
-
-def _total(label: str, seconds: float, note: str) -> str:
-    return f"{label:26} {'':9} {'':9} {_hours(seconds):>10}  {note}"
 
 
 def _side_by_side(indexes: float, embedding: float, reading: float, training: float, rounds: int) -> float:
@@ -142,8 +136,7 @@ def _documents(params: SimpleNamespace) -> tuple[dict[str, int], dict[str, str]]
 
     counts, sources = {}, {}
     for corpus in params.parts.corpora:
-        docs = CORPORA / corpus / "docs.parquet"
-        if docs.is_file() and speed.made_by_these_params(f"chunk@{corpus}"):
+        if docs := speed.made_file(corpus, "docs.parquet"):
             counts[corpus], sources[corpus] = documents.count(docs), "counted"
         elif wanted := params.corpus[corpus].documents:
             counts[corpus], sources[corpus] = wanted, "as the params say"
@@ -167,11 +160,9 @@ def _guess(params: SimpleNamespace, corpus: str) -> int:
 
 def _lm_queries(params: SimpleNamespace) -> int:
     """Language-modelling queries to learn from: counted if they are there, otherwise as many as the params ask for."""
-    corpus = next(iter(params.parts.scored), None)
-    if corpus is None:
+    if not params.parts.scored:
         return 0
-    path = CORPORA / corpus / "queries.parquet"
-    if not (path.is_file() and speed.made_by_these_params(f"chunk@{corpus}")):
+    if not (path := speed.made_file(params.parts.scored[0], "queries.parquet")):
         return params.lsr.lm_queries
     import pyarrow.compute as pc
     import pyarrow.parquet as pq

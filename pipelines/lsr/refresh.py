@@ -34,8 +34,8 @@ from pipelines.retrieval import dense, documents
 from pipelines.retrieval.embeddings import embed_corpus
 from pipelines.retrieval.embeddings import forget as forget_shards
 from pipelines.retrieval.encoder import Encoder
-from pipelines.retrieval.index_meta import fingerprint
-from pipelines.retrieval.index_tuning import HELD_OUT, build_and_tune
+from pipelines.retrieval.faiss_build import HELD_OUT, build_and_tune
+from pipelines.retrieval.retriever import fingerprint
 from pipelines.scoring import logprobs, score_cache
 
 RETRIEVER = Path("data/models/retriever")
@@ -108,16 +108,18 @@ class Refresher:
             for corpus in corpora
         ]
         self._by_corpus = {queries.corpus: queries for queries in reversed(corpora)}
-        self.indexes = {name: self._untuned(corpus) for name, corpus in self._by_corpus.items()}
+        self.indexes = {
+            name: dense.Dense.load(INDEXES / "dense" / name, corpus.docs, RETRIEVER, self.encoder, params.compute).index
+            for name, corpus in self._by_corpus.items()
+        }
         self.k = min(params.lsr.top_k, *(index.count for index in self.indexes.values()))
 
     def make_round(self, number: int) -> dict[str, float]:
         """Validate a round's encoder, find and score its candidates, and keep them, unless that was done before.
 
-        Returns how much the language model scored since it was opened. Raises LongtailError, before the first round,
-        if a server's scores may cost more than `lsr.max_cost`.
+        Returns how much the language model scored so far. Raises LongtailError as `check_cost`, before the first round.
         """
-        if not self._files.has_round(number):
+        if not self._files.round(number).exists():
             step = self.schedule.encoder_step(number)
             if step:
                 self._open(step)
@@ -155,19 +157,18 @@ class Refresher:
         """The candidates with their scores; the language model is asked for those that it has not scored yet."""
         candidates = []
         for scores, (rows, positions) in zip(self.scores, retrieved, strict=True):
-            scores.score(_pairs(rows, positions))
-            sums, tokens = scores.look_up(rows, positions)
-            alone = likelihood(*scores.look_up(rows, _no_document(rows)), "mean_logprob")
-            gains = likelihood(sums, tokens, "mean_logprob") - alone
-            targets = likelihood(sums, tokens, self._params.lsr.likelihood)
-            candidates.append(ScoredCandidates(rows, positions, targets, gains))
+            asked = _and_none(positions)
+            scores.score(logprobs.unique_pairs(rows, asked))
+            sums, tokens = scores.look_up(rows, asked)
+            means = likelihood(sums, tokens, "mean_logprob")
+            targets = likelihood(sums, tokens, self._params.lsr.likelihood)[:, :-1]
+            candidates.append(ScoredCandidates(rows, positions, targets, means[:, :-1] - means[:, -1:]))
         return candidates
 
     def check_cost(self, price: float) -> None:
         """Print the most that a server's scores may cost, at the price of 1,000 tokens; kept scores cost nothing.
 
-        The first round's pairs are known. Each later round is counted as if it found only new documents. Raises
-        LongtailError if the sum is more than `lsr.max_cost`.
+        Later rounds are counted as if they only found new documents. LongtailError for more than `lsr.max_cost`.
         """
         schedule, max_cost = self.schedule, self._params.lsr.max_cost
         validations = len({schedule.encoder_step(number) for number in range(schedule.rounds)})
@@ -175,7 +176,7 @@ class Refresher:
         pairs = tokens = 0.0
         for i, (rows, positions) in enumerate(self.search(0)):
             corpus, scores = self.corpora[i], self.scores[i]
-            known = _pairs(rows, positions)
+            known = logprobs.unique_pairs(rows, _and_none(positions))
             to_come = sum(len(rows_of_round[i]) for rows_of_round in later) * (self.k + 1)
             if corpus.pages is None:
                 shown, _ = self._retrieve(i, corpus.validation, SHOWN)
@@ -223,18 +224,10 @@ class Refresher:
         made, _ = build_and_tune(folder, queries, params, corpus.stage)
         return made.probe, made.refine
 
-    def _untuned(self, corpus: CorpusQueries) -> dense.Index:
-        folder = INDEXES / "dense" / corpus.corpus
-        return dense.Dense.load(folder, corpus.docs, RETRIEVER, self.encoder, self._params.compute).index
 
-
-def _no_document(rows: np.ndarray) -> np.ndarray:
-    return np.full((len(rows), 1), logprobs.NONE)
-
-
-def _pairs(rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """Each query (n,) with its documents (n, k) and without one."""
-    return logprobs.unique_pairs(rows, np.concatenate([_no_document(rows), positions], axis=1))
+def _and_none(positions: np.ndarray) -> np.ndarray:
+    """Each query's documents (n, k), and no document, (n, k + 1)."""
+    return np.pad(positions, ((0, 0), (0, 1)), constant_values=logprobs.NONE)
 
 
 def make_deterministic() -> None:

@@ -120,6 +120,10 @@ class Progress:
 class TrainingFiles(Checkpoints):
     """All that a killed training resumes from: its checkpoints, rounds, encoders and indexes."""
 
+    def round(self, number: int) -> Path:
+        """The folder of a round, once it is made."""
+        return self._folder / f"round-{number:06d}"
+
     def model(self, step: int) -> Path:
         """The folder of the encoder after so many steps."""
         return self._folder / f"model-{step:08d}"
@@ -132,9 +136,6 @@ class TrainingFiles(Checkpoints):
         for old in {*self._folder.glob("index-*")} - {self.index(step)}:
             shutil.rmtree(old)
 
-    def has_round(self, number: int) -> bool:
-        return self._round(number).exists()
-
     def write_round(self, number: int, validation: dict[str, float], candidates: Sequence[ScoredCandidates]) -> None:
         """Keep a round: a row of Progress.validation, and the candidates by corpus."""
         arrays = {
@@ -142,25 +143,22 @@ class TrainingFiles(Checkpoints):
             for i, of_corpus in enumerate(candidates)
             for name, array in vars(of_corpus).items()
         }
-        with shards.atomic(self._round(number)) as folder:
+        with shards.atomic(self.round(number)) as folder:
             folder.mkdir()
             (folder / "validation.json").write_text(json.dumps(validation), encoding="utf-8")
             save_file(arrays, folder / "candidates.safetensors")
 
     def read_round(self, number: int) -> tuple[dict[str, float], list[ScoredCandidates]]:
-        arrays = load_file(self._round(number) / "candidates.safetensors")
+        arrays = load_file(self.round(number) / "candidates.safetensors")
         names = [column.name for column in dataclasses.fields(ScoredCandidates)]
         corpora = range(len(arrays) // len(names))
         by_corpus = [ScoredCandidates(*(arrays[f"{i}.{name}"] for name in names)) for i in corpora]
-        return json.loads((self._round(number) / "validation.json").read_text(encoding="utf-8")), by_corpus
+        return json.loads((self.round(number) / "validation.json").read_text(encoding="utf-8")), by_corpus
 
     def save_progress(self, progress: Progress, trainer: Trainer, models: Iterable[int]) -> None:
         """Save a checkpoint; remove past rounds, and all encoders except those after the steps `models`."""
         self.save(dataclasses.asdict(progress), trainer.encoder.parameters(), trainer.optimizer)
-        past = {folder for folder in self._folder.glob("round-*") if folder < self._round(progress.round)}
+        past = {folder for folder in self._folder.glob("round-*") if folder < self.round(progress.round)}
         unneeded = {*self._folder.glob("model-*")} - {self.model(step) for step in models}
         for old in {*past, *unneeded}:
             shutil.rmtree(old)
-
-    def _round(self, number: int) -> Path:
-        return self._folder / f"round-{number:06d}"

@@ -1,6 +1,6 @@
 """How many tokens a second this machine embeds, trains and scores, for `longtail plan`.
 
-A model that these params made is measured for a second. For a model that is not there yet, the speed is computed: half
+A model that these params made is measured. For a model that is not there yet, the speed is computed: half
 of what this machine's matrix products allow for the model's shape.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-import time
+import timeit
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,8 +19,8 @@ import yaml
 from pipelines.params import LM, Compute, LMServer, Retriever
 
 CORPORA, MODELS, LOCK = Path("data/corpus"), Path("data/models"), Path("dvc.lock")
+REPETITIONS = 5  # of what is measured
 SHARE = 0.5  # of the matrix products' speed that a whole model reaches
-WHILE = 1.0  # seconds of a measurement
 
 
 class Shape(NamedTuple):
@@ -76,16 +76,13 @@ def of_encoder(params: SimpleNamespace, shape: Shape, taken_for: str | None) -> 
         embed = _computed(shape.operations(params.chunk.tokens), taken_for, 1, where, half)
         threads = min(compute.threads, cores)
         train = _computed(shape.operations(params.chunk.tokens), taken_for, threads, where, params.lsr.dtype == "bf16")
-        return (
-            Speed(processes * embed.tokens, f"{embed.basis}, {processes} side by side"),
-            Speed(train.tokens / passes, train.basis),
-        )
+        embed = Speed(processes * embed.tokens, f"{embed.basis}, {processes} side by side")
+        return embed, Speed(train.tokens / passes, train.basis)
     import torch
 
     texts = _texts(params)
-    encoder = Encoder.open(
-        MODELS / "retriever", params.retriever, compute.model_copy(update={"threads": 1, "device": where})
-    )
+    of_a_process = compute.model_copy(update={"threads": 1, "device": where})
+    encoder = Encoder.open(MODELS / "retriever", params.retriever, of_a_process)
     tokens = int(encoder.documents.tokens(texts).lengths.sum())
     embed = processes * _per_second(lambda: encoder.embed(texts), tokens)
     torch.set_num_threads(min(compute.threads, cores))
@@ -130,6 +127,12 @@ def device(compute: Compute) -> str:
     return "cuda" if compute.device == "cuda" and torch.cuda.is_available() else "cpu"
 
 
+def made_file(corpus: str, name: str) -> Path | None:
+    """A file of a corpus if these params made it."""
+    path = CORPORA / corpus / name
+    return path if path.is_file() and made_by_these_params(f"chunk@{corpus}") else None
+
+
 def made_by_these_params(stage: str) -> bool:
     """Whether dvc.lock says that the stage ran with the params of params.yaml."""
     if not LOCK.is_file():
@@ -152,8 +155,7 @@ def _texts(params: SimpleNamespace) -> list[str]:
     import pyarrow.parquet as pq
 
     for corpus in params.parts.corpora:
-        docs = CORPORA / corpus / "docs.parquet"
-        if docs.is_file() and made_by_these_params(f"chunk@{corpus}"):
+        if docs := made_file(corpus, "docs.parquet"):
             return next(pq.ParquetFile(docs).iter_batches(64, columns=["text"]))["text"].to_pylist()
     return [" ".join(f"word{(i * j) % 97}" for j in range(params.chunk.tokens // 3)) for i in range(64)]
 
@@ -181,13 +183,5 @@ def _matrix_products(threads: int, device: str, half: bool) -> float:
 
 
 def _per_second(work: Callable[[], object], amount: float) -> float:
-    """The amount of one `work` divided by its seconds: the fastest repetition counts, the first is not counted."""
-    work()
-    best, until = float("inf"), time.perf_counter() + WHILE
-    while True:
-        started = time.perf_counter()
-        work()
-        ended = time.perf_counter()
-        best = min(best, ended - started)
-        if ended > until:
-            return amount / best
+    """The amount of one `work` divided by its seconds: the fastest of some repetitions; the first one warms up."""
+    return amount / min(timeit.repeat(work, number=1, repeat=REPETITIONS)[1:])

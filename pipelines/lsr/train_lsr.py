@@ -35,9 +35,8 @@ ENOUGH = 1000  # queries after which a uniform distribution of the language mode
 def train(params: SimpleNamespace) -> stage.Metrics:
     """Tune data/models/retriever; write data/models/lsr and data/metrics/lsr.json.
 
-    A run that was killed at any step resumes to the same result. Raises LongtailError if there are no queries to learn
-    from, if the language model's distribution over the documents is uniform, so that there is nothing to learn, and if
-    a server's scores may cost more than `lsr.max_cost`.
+    A killed run resumes to the same result. Raises LongtailError if there are no queries to learn from, the language
+    model's distribution over the documents is uniform, or a server's scores may cost more than `lsr.max_cost`.
     """
     from pipelines import checkpoint
     from pipelines.lsr import refresh, training_queries
@@ -73,9 +72,8 @@ def _train_rounds(
 ) -> dict[str, float]:
     """Train round by round, to the end or until `lsr.patience` refreshes in a row have not improved validation.
 
-    The encoder at each round's end is validated. With `lsr.refresh: async` that happens while the next round trains,
-    so if `patience` ends training, the last encoder is not validated. The best validated encoder is kept; the untuned
-    one is excluded. Returns how much the language model scored.
+    Each round's last encoder is validated; with `lsr.refresh: async` while the next round trains, so that the last one
+    is not if `patience` ends training. Returns how much the language model scored.
     """
     from tqdm import tqdm
 
@@ -139,10 +137,7 @@ def _check_informative(curve: list[dict], epoch: int, lsr: LSR) -> None:
 
 
 def _result_depends_on(params: SimpleNamespace, corpora: list[CorpusQueries], devices: list[str]) -> tuple[Any, ...]:
-    """All that a checkpoint's key hashes: code, params, queries and indexes; comments in the code do not count.
-
-    An index's meta.json identifies its documents, encoder and embeddings.
-    """
+    """All that a checkpoint's key hashes; an index's meta.json stands for its documents, encoder and embeddings."""
     from pipelines import code
     from pipelines.lsr import refresh
     from pipelines.scoring import score_cache

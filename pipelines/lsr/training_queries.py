@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,16 +22,13 @@ QUESTIONS = Path("data/questions")
 
 @dataclass(frozen=True)
 class CorpusQueries:
-    """A corpus and queries for it: training learns from the first `train` of them, the others are for validation.
-
-    `pages` holds the titles of the pages that validation questions are about; None if the queries are not questions.
-    """
+    """A corpus and queries for it: training learns from the first `train` of them, the others are for validation."""
 
     name: str  # unique: the corpus's, or the question set's if other queries for the same corpus have that
     corpus: str
     queries: Queries
     train: int
-    pages: np.ndarray | None
+    pages: np.ndarray | None  # titles of the pages that validation questions are about; None if not questions
 
     @property
     def docs(self) -> Path:
@@ -49,8 +47,7 @@ class CorpusQueries:
 def read(params: SimpleNamespace) -> list[CorpusQueries]:
     """Language-modelling queries of the first scored corpus, and questions that are answered from the datastore.
 
-    `lsr.queries` says which of the two training learns from; validation uses both. Raises LongtailError if there are no
-    queries to learn from.
+    Training learns from those that `lsr.queries` says; validation uses both. LongtailError if none are to learn from.
     """
     lsr, seed, parts = params.lsr, params.seed, params.parts
     n_lm = lsr.lm_queries if lsr.queries != "qa" else 0
@@ -82,9 +79,9 @@ def _question_sets(parts: Parts) -> list[Path]:
 class Schedule:
     """Which training queries each step learns from, and which steps make a round.
 
-    A round is `lsr.refresh_steps` steps with the same candidate documents. They are found by the encoder as it was at
-    the round's start; with `lsr.refresh: async`, as it was at the previous round's start, so that the search can run
-    while that round trains. The last round (async: the last two) has no steps; it validates the last encoder.
+    A round is `lsr.refresh_steps` steps with the same candidates, found by the encoder at the round's start; with
+    `lsr.refresh: async`, at the previous round's start, so that the search can run while that round trains. The last
+    round (async: the last two) has no steps; it validates the last encoder.
     """
 
     def __init__(self, corpora: Sequence[CorpusQueries], lsr: LSR, seed: int) -> None:
@@ -92,7 +89,7 @@ class Schedule:
         self.queries = np.concatenate(
             [np.stack([np.full(train, i), np.arange(train)], axis=1) for i, train in enumerate(self._train)]
         )  # (all training queries, 2): number of the corpus, row of its queries
-        self._permutation: tuple[int, np.ndarray] = (-1, np.empty(0, np.int64))  # of the last pass, with its number
+        self._order_of_pass = lru_cache(maxsize=1)(self._draw_order)
         self._behind = int(lsr.refresh == "async")
         self.rounds = -(-lsr.steps // lsr.refresh_steps) + 1 + self._behind
 
@@ -115,11 +112,8 @@ class Schedule:
         """Which of `queries` a step learns from; each pass over all of them has a random order of its own."""
         n, size = len(self.queries), self._lsr.batch_size
         places = np.arange(step * size, (step + 1) * size)
-        passes = [self._pass(number)[places[places // n == number] % n] for number in np.unique(places // n)]
-        return np.concatenate(passes)
+        passes = np.unique(places // n)
+        return np.concatenate([self._order_of_pass(number)[places[places // n == number] % n] for number in passes])
 
-    def _pass(self, number: int) -> np.ndarray:
-        if self._permutation[0] != number:
-            generator = draws.generator(self._seed, "lsr order", str(number))
-            self._permutation = (number, generator.permutation(len(self.queries)))
-        return self._permutation[1]
+    def _draw_order(self, number: int) -> np.ndarray:
+        return draws.generator(self._seed, "lsr order", str(number)).permutation(len(self.queries))

@@ -18,18 +18,9 @@ METRICS = Path("data/metrics/base_retriever.json")
 
 
 def train_on_corpora(
-    corpus: Path,
-    corpora: Sequence[str],
-    tokenizer: Path,
-    out: Path,
-    seed: int,
-    retriever: params.Retriever,
-    threads: int,
+    files: Sequence[Path], tokenizer: Path, out: Path, seed: int, retriever: params.Retriever, threads: int
 ) -> stage.Metrics:
-    """Train on the corpora in the folder `corpus` that models may learn from; save to `out`.
-
-    See `contrastive_training.train`. Raises LongtailError if a corpus is missing, or `retriever.training` is null.
-    """
+    """Train on the corpora's `files` and save to `out`. LongtailError for fewer than two documents, or no settings."""
     import pyarrow.parquet as pq
     import torch
 
@@ -37,17 +28,15 @@ def train_on_corpora(
     from pipelines.retrieval import contrastive_training
     from pipelines.retrieval.encoder import write_sentence_transformers_files
 
-    training = retriever.training
-    if training is None:
+    if retriever.training is None:
         raise LongtailError(
             "params.yaml: retriever.training is null, expected its settings where retriever.source is train"
         )
-    files = training_files(corpus, corpora)
     torch.set_num_threads(threads)
     texts = [text for file in files for text in pq.read_table(file, columns=["text"])["text"].to_pylist()]
     with shards.atomic(out) as folder:
-        metrics = contrastive_training.train(texts, tokenizer, folder, seed, training, retriever.max_tokens, STAGE)
-        write_sentence_transformers_files(folder, retriever, training.hidden_size, retriever.max_tokens)
+        metrics = contrastive_training.train(texts, tokenizer, folder, seed, retriever, STAGE)
+        write_sentence_transformers_files(folder, retriever, retriever.training.hidden_size, retriever.max_tokens)
     checkpoint.forget(STAGE)
     return metrics
 
@@ -55,8 +44,7 @@ def train_on_corpora(
 def copy_pretrained(retriever: params.Retriever, out: Path) -> stage.Metrics:
     """Save to `out` the encoder at `retriever.path`, and the one at `query_path` where there is one.
 
-    Each is a local folder or a Hub model at a pinned revision. Raises LongtailError if `retriever.path` or a needed
-    revision isn't set, or nothing can be loaded.
+    Raises LongtailError if `retriever.path` or a Hub model's revision isn't set, or nothing can be loaded.
     """
     from pipelines.lm.model_files import check_pinned
     from pipelines.retrieval.encoder import Encoder
@@ -77,8 +65,8 @@ def copy_pretrained(retriever: params.Retriever, out: Path) -> stage.Metrics:
 def work(params: SimpleNamespace) -> stage.Metrics:
     if params.retriever.source == "pretrained":
         return copy_pretrained(params.retriever, OUT)
-    corpora, threads = params.parts.corpora, params.compute.threads
-    return train_on_corpora(CORPUS, corpora, TOKENIZER, OUT, params.seed, params.retriever, threads)
+    files = training_files(CORPUS, params.parts.corpora)
+    return train_on_corpora(files, TOKENIZER, OUT, params.seed, params.retriever, params.compute.threads)
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ import Stemmer
 
 from pipelines.errors import LongtailError
 from pipelines.retrieval import documents
-from pipelines.retrieval.index_meta import check
+from pipelines.retrieval.retriever import check
 
 VOCABULARY = "vocab.index.json"  # bm25s's name of the file
 REMEMBERED = 1 << 20  # terms of queries whose numbers are cached
@@ -60,8 +60,7 @@ class Analyser:
 class BM25:
     """An opened index; implements Retriever.
 
-    The folder has bm25s's layout, so `bm25s.BM25.load(folder, mmap=True)` opens it too. Postings and vocabulary stay
-    on disk, memory-mapped.
+    `bm25s.BM25.load(folder, mmap=True)` opens the folder too. Postings and vocabulary stay on disk, memory-mapped.
     """
 
     def __init__(self, folder: Path, docs: Path) -> None:
@@ -87,8 +86,7 @@ class BM25:
     ) -> tuple[np.ndarray, np.ndarray]:
         """See Retriever.search. A document without any of the query's terms scores 0.
 
-        bm25s computes the scores. Its own top k breaks ties by chance; without numba, whose import takes seconds, it is
-        20 times slower.
+        bm25s's own top k breaks ties by chance; without numba, whose import takes seconds, it is 20 times slower.
         """
         k = min(k, self.count)
         positions, scores = np.full((len(texts), k), -1, np.int64), np.full((len(texts), k), -np.inf, np.float32)
@@ -127,8 +125,7 @@ def arrow_strings(texts: Sequence[str]) -> pa.Array:
 def _term_number(vocabulary: mmap, term: str) -> int | None:
     """A term's number in a file like {"a":0,"b":1,"":2}; None if the term isn't there.
 
-    All terms but the last are sorted, so a binary search over the file's bytes finds one. A loaded vocabulary would
-    take 190 bytes a term, and half a minute at 36 million documents.
+    All terms but the last are sorted, so a binary search over the file finds one. Loading it would take half a minute.
     """
 
     def entry(offset: int) -> tuple[bytes, int]:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pipelines import params, pool, shards
 from pipelines.retrieval import documents
 from pipelines.retrieval.bm25 import VOCABULARY, Analyser, arrow_strings
-from pipelines.retrieval.index_meta import describe, fingerprint
+from pipelines.retrieval.retriever import describe, fingerprint
 
 SEGMENT = 1 << 16  # documents counted together: a position within a segment fits in 16 bits
 POSTINGS = 1 << 23  # merged together; at most twice as many, unless a single term has more
@@ -29,9 +29,8 @@ WORKER = 0.6  # GB that a segment or a merge of passages of 100 words takes
 def build(docs: Path, out: Path, settings: params.Index, compute: params.Compute, name: str) -> dict[str, float]:
     """Write the index of all of `docs` to the folder `out`, in bm25s's layout.
 
-    Segments and merges are mapped over as many of `compute`'s workers as fit in `index.memory_gb`. A killed run
-    continues where it stopped; its shards are kept under `name`. Scratch files take twice the index's disk space.
-    Raises LongtailError if there are no documents.
+    As many of `compute`'s workers as fit in `index.memory_gb` do the work. A killed run continues; its shards are kept
+    under `name`, and take twice the index's disk space. Raises LongtailError if there are no documents.
     """
     k1, b = settings.bm25_k1, settings.bm25_b
     count = documents.count(docs)
@@ -44,8 +43,12 @@ def build(docs: Path, out: Path, settings: params.Index, compute: params.Compute
         merge = partial(_merge, segments, count, mean_length, settings)
         merged = shards.map_shards(f"{name}.scores", key, merge, list(pairwise(_term_bounds(segments))), executor)
     frequencies = np.concatenate([np.load(part / "frequencies.npy") for part in merged])
+    index = bm25s.BM25(k1=k1, b=b)  # without vocabulary and postings: both are large, and written separately
+    columns = np.cumsum(np.concatenate([[0], frequencies, [0]]))  # the last is bm25s's term "", which no document has
+    index.scores = {"data": frequencies[:0], "indices": frequencies[:0], "indptr": columns, "num_docs": count}
+    index.vocab_dict, index.nonoccurrence_array = {}, None
     with shards.atomic(out) as folder:
-        _empty_index(count, k1, b, frequencies).save(folder)
+        index.save(folder)
         for array in ("data", "indices"):
             _concatenate(merged, array, folder / f"{array}.csc.index.npy")
         _write_vocabulary(merged, folder / VOCABULARY)
@@ -90,18 +93,13 @@ def _term_bounds(segments: list[Path]) -> list[str | None]:
 
 
 def _merge(
-    segments: list[Path],
-    count: int,
-    mean_length: float,
-    settings: params.Index,
-    bounds: tuple[str, str | None],
-    path: Path,
+    segments: list[Path], count: int, mean_length: float, bm25: params.Index, bounds: tuple[str, str | None], path: Path
 ) -> None:
     """Write the postings of the terms from the first of `bounds` up to the second: documents, and the term's scores.
 
     A score is idf * tf / (tf + k1 (1 - b + b * length / mean length)), bm25s's method="lucene".
     """
-    k1, b = settings.bm25_k1, settings.bm25_b
+    k1, b = bm25.bm25_k1, bm25.bm25_b
     terms, starts = [], []  # of each segment; copied, as a view of an array would keep its file open
     for segment in segments:
         segment_terms = _terms(segment)
@@ -128,15 +126,6 @@ def _merge(
         data[places] = np.repeat(idf[column], sizes) * tf / (tf + saturation)
         free[column] += sizes
     _save(path, distinct, frequencies=frequencies, indices=indices, data=data)
-
-
-def _empty_index(count: int, k1: float, b: float, frequencies: np.ndarray) -> bm25s.BM25:
-    """bm25s's index without vocabulary and postings: both are large, and written to its folder separately."""
-    index = bm25s.BM25(k1=k1, b=b)
-    columns = np.cumsum(np.concatenate([[0], frequencies, [0]]))  # the last is bm25s's term "", which no document has
-    index.scores = {"data": frequencies[:0], "indices": frequencies[:0], "indptr": columns, "num_docs": count}
-    index.vocab_dict, index.nonoccurrence_array = {}, None
-    return index
 
 
 def _concatenate(parts: list[Path], name: str, file: Path) -> None:

@@ -24,20 +24,14 @@ SHORTEST, LONGEST = 0.2, 0.6  # length of a crop, as a share of its document
 
 
 def train(
-    texts: Sequence[str],
-    tokenizer: Path,
-    folder: Path,
-    seed: int,
-    settings: params.RetrieverTraining,
-    max_tokens: int,
-    stage: str,
+    texts: Sequence[str], tokenizer: Path, folder: Path, seed: int, retriever: params.Retriever, stage: str
 ) -> dict[str, float | list[float]]:
     """Train on documents' texts by InfoNCE with in-batch negatives; save to `folder` in Hugging Face's layout.
 
-    Embeddings are the mean of the last hidden states, compared by cosine. The same arguments, machine and number of
-    threads give the same bytes, also if a killed training continues from the checkpoints of `stage`. Raises
-    LongtailError for fewer than two documents.
+    The same arguments, machine and number of threads give the same bytes, also if a killed training continues from the
+    checkpoints of `stage`. Raises LongtailError for fewer than two documents.
     """
+    settings, max_tokens = retriever.training, retriever.max_tokens
     hf_tokenizer = AutoTokenizer.from_pretrained(tokenizer, model_max_length=max_tokens)
     tokens = Ragged.of([ids[:max_tokens] for ids, _ in encode(open_tokenizer(tokenizer), texts) if len(ids)])
     count = len(tokens.lengths)

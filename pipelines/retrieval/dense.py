@@ -13,7 +13,7 @@ import numpy as np
 from pipelines import params
 from pipelines.retrieval import documents
 from pipelines.retrieval.embeddings import Embeddings
-from pipelines.retrieval.index_meta import check, fingerprint
+from pipelines.retrieval.retriever import check, fingerprint
 
 if TYPE_CHECKING:
     from pipelines.retrieval.encoder import Encoder
@@ -47,8 +47,7 @@ class Index:
     def search(self, queries: np.ndarray, k: int, hidden: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Positions (queries, min(k, count)) int64 and scores float32, best first, ties by position.
 
-        `hidden` (queries, 2) are ranges of positions left out. Where fewer than k documents remain, positions are -1
-        and scores -inf.
+        `hidden` (queries, 2) are ranges of positions left out. Missing documents have position -1 and score -inf.
         """
         faiss.omp_set_num_threads(self.threads)
         k, n = min(k, self.count), len(queries)

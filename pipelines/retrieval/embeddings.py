@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,19 +37,17 @@ WORTH = 4e12  # floating-point operations, some 20 seconds of a core: less work 
 class Embeddings:
     """The shards 000000.npy, 000001.npy … of a folder as one (count, dim) array of fp16, read from disk when needed.
 
-    `scattered` says that single rows are wanted, so that the system does not read ahead. Raises LongtailError if the
-    folder has no shards, or lacks one.
+    With `scattered`, for single rows, the system does not read ahead. Raises LongtailError if a shard is missing.
     """
 
     def __init__(self, folder: Path, scattered: bool = False) -> None:
-        self._scattered = scattered
         self._files = sorted(Path(folder).glob("*.npy"))
         if not self._files or self._files[-1].stem != f"{len(self._files) - 1:06d}":
             raise LongtailError(
                 f"{folder}: {len(self._files)} shards of embeddings, expected 000000.npy and so on without a gap; "
                 "run the stage `index` again"
             )
-        self._opened: dict[int, np.ndarray] = {}
+        self._open = cache(lambda number: _mapped(self._files[number], scattered))
         self._shard_size, self.dim = self._open(0).shape
         self.count = (len(self._files) - 1) * self._shard_size + len(self._open(len(self._files) - 1))
 
@@ -73,17 +71,12 @@ class Embeddings:
             result[order[begin:end]] = self._open(int(number[begin]))[row[begin:end]]
         return result
 
-    def _open(self, number: int) -> np.ndarray:
-        if number not in self._opened:
-            self._opened[number] = _mapped(self._files[number], self._scattered)
-        return self._opened[number]
-
 
 def embed_corpus(docs: Path, model: Path, out: Path, params: SimpleNamespace, name: str) -> Embeddings:
     """Embed the texts of `docs` (docs.parquet) with the encoder in `model` into the folder `out`.
 
-    The work goes to `params.compute`'s processes, one a core, or to its GPU. A killed run continues from its last whole
-    shard; shards are kept under `name` until `forget(name)`. Raises LongtailError for an empty corpus.
+    `params.compute`'s processes, one a core, or its GPU do the work. Shards are kept under `name` until `forget(name)`,
+    so that a killed run continues. Raises LongtailError for an empty corpus.
     """
     import torch
 
@@ -143,13 +136,11 @@ def _executor(compute: params.Compute, most: int) -> Iterator[Executor | None]:
 
 def _embed(encoder: Encoder, docs: Path, positions: tuple[int, int], path: Path) -> None:
     texts = [text for batch in documents.texts(docs, *positions) for text in batch]
-    vectors = encoder.embed(texts).astype(np.float16)
     with path.open("wb") as file:
-        np.save(file, vectors)
+        np.save(file, encoder.embed(texts).astype(np.float16))
 
 
 def _embed_in_worker(opening: tuple, docs: Path, positions: tuple[int, int], path: Path) -> None:
-    """Do `_embed` in another process; `opening` holds the arguments of `_open_once`."""
     _embed(_open_once(*opening), docs, positions, path)
 
 

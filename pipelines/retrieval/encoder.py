@@ -29,12 +29,7 @@ def mean_pool(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1)
 
 
-def cls_pool(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """The first token's state, as in BERT and DPR: hidden (n, tokens, dim) -> (n, dim)."""
-    return hidden[:, 0]
-
-
-POOLING = {"mean": mean_pool, "cls": cls_pool}
+POOLING = {"mean": mean_pool, "cls": lambda hidden, mask: hidden[:, 0]}  # cls: the first token's state, as in DPR
 
 
 class Numerics(NamedTuple):
@@ -68,7 +63,7 @@ class Encoder:
         """Open the encoder in a folder that the stage `base_retriever` or `train_lsr` wrote.
 
         Without `numerics`, inference uses the fastest that `retriever.dtype` allows and that agree with fp32. Gradients
-        are always computed in fp32. Raises LongtailError if the folder holds no encoder.
+        are fp32. Raises LongtailError if the folder holds no encoder.
         """
         torch.set_num_threads(compute.threads)
         folder = Path(folder)
@@ -92,7 +87,8 @@ class Encoder:
         batches = list(self._batches(texts, queries))
         order = np.argsort(np.concatenate([rows for rows, _ in batches]))
         # index_select sums its gradient in a fixed order; advanced indexing does not
-        return torch.cat([vectors for _, vectors in batches]).index_select(0, torch.from_numpy(order).to(self._device))
+        vectors = torch.cat([vectors for _, vectors in batches])
+        return vectors.index_select(0, torch.from_numpy(order).to(vectors.device))
 
     def parameters(self) -> list[torch.nn.Parameter]:
         """The weights of both sides; those of a shared tower once."""
@@ -105,19 +101,12 @@ class Encoder:
         return {name: getattr(self.settings, name) for name in names}
 
     def save(self, folder: Path) -> None:
-        """Save the document tower as a Hugging Face folder, and the query tower inside it if it is another.
-
-        One encoder for both sides can also be loaded by sentence-transformers.
-        """
+        """Save a Hugging Face folder, with another query tower inside; else sentence-transformers can load it too."""
         self.documents.save(folder)
         if self.queries is not self.documents:
             self.queries.save(folder / QUERIES)
         else:
             write_sentence_transformers_files(folder, self.settings, self.dim, self.documents.max_tokens)
-
-    @property
-    def _device(self) -> str:
-        return self.documents.device
 
     def _towers(self) -> list[Tower]:
         return [self.documents] if self.queries is self.documents else [self.documents, self.queries]
@@ -125,7 +114,7 @@ class Encoder:
     @torch.inference_mode()
     def _embed(self, texts: Sequence[str], queries: bool, numerics: Numerics) -> np.ndarray:
         result = np.empty((len(texts), self.dim), np.float32)
-        with _computing(numerics, self._device):
+        with _computing(numerics, self.documents.device):
             for start in range(0, len(texts), WINDOW):
                 for rows, vectors in self._batches(texts[start : start + WINDOW], queries):
                     result[start + rows] = vectors.cpu().numpy()
@@ -149,9 +138,9 @@ class Encoder:
     def _fastest(self, dtype: str) -> Numerics:
         """The fastest numerics that `retriever.dtype` allows and that agree with exact fp32; says which do not."""
         limits = {}
-        if dtype == "bf16" or (dtype == "auto" and has_bf16(self._device)):
+        if dtype == "bf16" or (dtype == "auto" and has_bf16(self.documents.device)):
             limits[Numerics("bf16", "highest")] = CLOSE
-        if self._device == "cpu":
+        if self.documents.device == "cpu":
             limits[Numerics("fp32", "medium")] = CLOSER
         for numerics, limit in limits.items():
             if (error := self._error(numerics)) < limit:
@@ -185,10 +174,7 @@ def has_bf16(device: str) -> bool:
 
 
 def write_sentence_transformers_files(folder: Path, settings: params.Retriever, dim: int, max_tokens: int) -> None:
-    """Write pooling, length, prefixes and similarity, so that `SentenceTransformer(folder)` embeds as Encoder does.
-
-    The folder's model embeds both sides into `dim` dimensions and reads `max_tokens` tokens of a text.
-    """
+    """Write pooling, length, prefixes and similarity, so that `SentenceTransformer(folder)` embeds as Encoder does."""
     modules = {"Transformer": "", "Pooling": "1_Pooling"}  # old names, which every version of the library understands
     if settings.similarity == "cosine":
         modules["Normalize"] = "2_Normalize"

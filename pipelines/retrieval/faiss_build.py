@@ -1,36 +1,67 @@
 """Building a FAISS index over a corpus's embeddings (REPLUG §3.1): inverted lists, or a graph of neighbours (HNSW).
 
-A killed build continues from its last whole shard and ends with the same bytes. So lists are not filled by FAISS, which
-adds one document after another; they are built in shards that processes make at the same time.
+A search examines as little of the index as reaches `index.recall_target`. A killed build continues from its last whole
+shard and ends with the same bytes. So lists are not filled by FAISS, which adds one document after another; they are
+built in shards that processes make at the same time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache, lru_cache, partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import faiss
 import numpy as np
+import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from pipelines import draws, params, shards
 from pipelines.pool import processes
+from pipelines.retrieval import dense, documents
 from pipelines.retrieval.embeddings import Embeddings
-from pipelines.retrieval.index_meta import fingerprint
-from pipelines.retrieval.index_plan import BITS, BLOCK, NEIGHBOURS, Plan
+from pipelines.retrieval.index_plan import BITS, BLOCK, NEIGHBOURS, Plan, choose, encoding_processes
+from pipelines.retrieval.retriever import fingerprint
 
 SHARD = 131_072  # documents encoded between two points that a killed run can continue from
 GROUP = 256 << 20  # bytes of codes put into their lists at once
 ITERATIONS = 10  # of k-means for the lists
 GRAPH_PARTS = 16  # a growing graph is saved this often: eight times its final size is written in all
 LEAST_PART = 8 * BLOCK  # documents between two such saves
+_read_once = lru_cache(maxsize=1)(faiss.read_index)  # by a worker that encodes many shards
+HELD_OUT = 1000  # queries: one half chooses the depth, the other half measures the recall
+WORDS = 16  # of a document, used as a query: a whole one finds itself more easily than a question does
+K = 10  # documents found for a query, of which recall is measured
+MOST_REFINED = 64  # the largest `refine` tried: candidates scored for each document wanted
+LOOK = 100  # reading the codes of this many documents takes as long as scoring one candidate by its embedding
+
+
+def build_and_tune(
+    folder: Path, queries: Callable[[], np.ndarray], params: SimpleNamespace, name: str
+) -> tuple[dense.Index, dict]:
+    """Choose, build and tune an index over folder/embeddings, in `folder`.
+
+    `queries` returns vectors (n, dim) to tune by; it is called only if there is anything to tune. Returns the index and
+    its facts for meta.json. Raises LongtailError, before any work, if the kind asked for does not fit.
+    """
+    settings, compute, embeddings = params.index, params.compute, Embeddings(folder / "embeddings")
+    plan = choose(embeddings.count, embeddings.dim, settings)
+    print(f"{name}: {plan.reason}", flush=True)
+    if plan.kind == "hnsw":
+        build_graph(plan, folder, params.seed, name)
+    elif plan.kind != "flat":
+        build_lists(plan, folder, params.seed, compute, encoding_processes(plan, settings), name)
+    index = dense.Index(folder, threads=compute.threads)
+    recall = tune(index, queries(), plan, settings) if plan.kind != "flat" else 1.0
+    if recall < settings.recall_target:
+        print(f"warning: {name}: recall@{K} is {recall:.3f}, below index.recall_target {settings.recall_target:g}")
+    facts = {field: getattr(plan, field) for field in ("kind", "nlist", "sample", "codes", "sq8", "reason")}
+    return index, facts | {"probe": index.probe, "refine": index.refine, f"recall_at_{K}": round(recall, 4)}
 
 
 def build_lists(plan: Plan, folder: Path, seed: int, compute: params.Compute, most: int, name: str) -> None:
-    """Write faiss.index with inverted lists over folder/embeddings to `folder`; with plan.sq8 also sq8.npy, scale.npy.
-
-    At most `most` processes make the shards, which are kept under `name` until everything is written.
-    """
+    """Write faiss.index with inverted lists over folder/embeddings, and with plan.sq8 sq8.npy and scale.npy."""
     key = shards.key_of(plan, seed, compute.threads, fingerprint(folder / "embeddings"))
     faiss.omp_set_num_threads(compute.threads)
     learnt = _learn(folder / "embeddings", plan, seed, f"{name}.learn", key)
@@ -40,7 +71,11 @@ def build_lists(plan: Plan, folder: Path, seed: int, compute: params.Compute, mo
         encoded = shards.map_shards(f"{name}.encode", key, encode, ranges, executor)
     faiss.write_index(_assemble(plan, learnt, encoded), str(folder / "faiss.index"))
     if plan.sq8:
-        _write_sq8(plan, learnt, ranges, encoded, folder)
+        np.save(folder / "scale.npy", np.load(learnt / "scale.npy"))
+        joined = np.lib.format.open_memmap(folder / "sq8.npy", "w+", np.uint8, (plan.count, plan.dim))
+        for (start, stop), shard in zip(ranges, encoded, strict=True):
+            joined[start:stop] = np.fromfile(shard / "sq8", np.uint8).reshape(-1, plan.dim)
+        joined.flush()
     for part in ("learn", "encode"):
         shards.forget(f"{name}.{part}", key)
 
@@ -48,8 +83,7 @@ def build_lists(plan: Plan, folder: Path, seed: int, compute: params.Compute, mo
 def build_graph(plan: Plan, folder: Path, seed: int, name: str) -> None:
     """Write faiss.index with an HNSW graph over folder/embeddings to `folder`; unfinished graphs are kept under `name`.
 
-    One thread builds it: a document's neighbours are among those added before it, and the order in which several
-    threads add documents is left to chance.
+    One thread builds it, because a document's neighbours depend on the order in which documents are added.
     """
     faiss.omp_set_num_threads(1)
     embeddings = Embeddings(folder / "embeddings")
@@ -75,10 +109,7 @@ def build_graph(plan: Plan, folder: Path, seed: int, name: str) -> None:
 
 
 def _learn(embeddings: Path, plan: Plan, seed: int, name: str, key: str) -> Path:
-    """Learn centroids and codes from a sample, and each dimension's scale, into a folder; returns the folder.
-
-    Each iteration of k-means is a shard of its own, as together they can take hours.
-    """
+    """Learn centroids, codes and scales from a sample into a folder; an iteration of k-means is a shard of its own."""
     folder = shards.SCRATCH / "shards" / f"{name}-{key}"
 
     @cache
@@ -87,13 +118,21 @@ def _learn(embeddings: Path, plan: Plan, seed: int, name: str, key: str) -> Path
         return Embeddings(embeddings).take(np.sort(drawn))
 
     def step(number: int, path: Path) -> None:
-        index, centroids = _untrained(plan), None
+        index = _untrained(plan)
+        clustering = faiss.Clustering(index.d, index.nlist, index.cp)
         if number:
             centroids = np.fromfile(folder / f"{number - 1:06d}", np.float32)
+            faiss.copy_array_to_vector(centroids, clustering.centroids)
         if number < ITERATIONS:
-            _iterate(sample(), index, centroids).tofile(path)
-        else:
-            _write_learnt(sample(), index, centroids, path)
+            clustering.train(sample(), faiss.IndexFlatIP(index.d))
+            faiss.vector_to_array(clustering.centroids).tofile(path)
+            return
+        index.quantizer.add(centroids.reshape(index.nlist, index.d))
+        index.train(sample())  # learns the codes only: the lists have their centroids
+        path.mkdir()
+        faiss.write_index(index, str(path / "faiss.index"))
+        least, most = sample().min(0), sample().max(0)
+        np.save(path / "scale.npy", np.stack([least, np.maximum(most - least, 1e-12) / 255]))
 
     return shards.map_shards(name, key, step, range(ITERATIONS + 1))[-1]
 
@@ -113,28 +152,10 @@ def _untrained(plan: Plan) -> faiss.IndexIVF:
     return index
 
 
-def _iterate(sample: np.ndarray, index: faiss.IndexIVF, centroids: np.ndarray | None) -> np.ndarray:
-    """The lists' centroids (nlist * dim,) after one more iteration of k-means; `centroids` is None before the first."""
-    clustering = faiss.Clustering(index.d, index.nlist, index.cp)
-    if centroids is not None:
-        faiss.copy_array_to_vector(centroids, clustering.centroids)
-    clustering.train(sample, faiss.IndexFlatIP(index.d))
-    return faiss.vector_to_array(clustering.centroids)
-
-
-def _write_learnt(sample: np.ndarray, index: faiss.IndexIVF, centroids: np.ndarray, path: Path) -> None:
-    index.quantizer.add(centroids.reshape(index.nlist, index.d))
-    index.train(sample)  # learns the codes only: the lists have their centroids
-    path.mkdir()
-    faiss.write_index(index, str(path / "faiss.index"))
-    least, most = sample.min(0), sample.max(0)
-    np.save(path / "scale.npy", np.stack([least, np.maximum(most - least, 1e-12) / 255]))
-
-
 def _encode(embeddings: Path, learnt: Path, plan: Plan, positions: tuple[int, int], path: Path) -> None:
     """Write the codes and positions of a range of documents, sorted by list, and where each list begins in them."""
     faiss.omp_set_num_threads(1)
-    index, stored = _open_once(learnt), Embeddings(embeddings)
+    index, stored = _read_once(str(learnt / "faiss.index")), Embeddings(embeddings)
     least, step = np.load(learnt / "scale.npy")
     (start, stop), width = positions, index.coarse_code_size()
     codes = np.empty((stop - start, index.sa_code_size()), np.uint8)
@@ -152,12 +173,6 @@ def _encode(embeddings: Path, learnt: Path, plan: Plan, positions: tuple[int, in
     np.save(path / "bounds.npy", np.searchsorted(list_numbers[order], np.arange(plan.nlist + 1)))
     np.save(path / "positions.npy", order + start)
     np.save(path / "codes.npy", codes[order, width:])
-
-
-@lru_cache(maxsize=1)
-def _open_once(learnt: Path) -> faiss.Index:
-    """The index without documents, read once by a worker that encodes many shards."""
-    return faiss.read_index(str(learnt / "faiss.index"))
 
 
 def _assemble(plan: Plan, learnt: Path, encoded: list[Path]) -> faiss.Index:
@@ -189,10 +204,59 @@ def _assemble(plan: Plan, learnt: Path, encoded: list[Path]) -> faiss.Index:
     return whole
 
 
-def _write_sq8(plan: Plan, learnt: Path, ranges: list[tuple[int, int]], encoded: list[Path], folder: Path) -> None:
-    """Write one byte per dimension of all documents to sq8.npy, a row each, and their scale to scale.npy."""
-    np.save(folder / "scale.npy", np.load(learnt / "scale.npy"))
-    joined = np.lib.format.open_memmap(folder / "sq8.npy", "w+", np.uint8, (plan.count, plan.dim))
-    for (start, stop), shard in zip(ranges, encoded, strict=True):
-        joined[start:stop] = np.fromfile(shard / "sq8", np.uint8).reshape(-1, plan.dim)
-    joined.flush()
+def tuning_queries(docs: Path, seed: int) -> list[str]:
+    """Texts to tune by: contexts of the corpus's held-out queries; if it has none, short stretches of documents."""
+    file = docs.with_name("queries.parquet")
+    if file.is_file() and pq.read_metadata(file).num_rows:
+        table = pq.read_table(file, columns=["id", "context"]).to_pydict()
+        return [table["context"][i] for i in draws.sample(seed, "index queries", table["id"], HELD_OUT)]
+    count = documents.count(docs)
+    draw = draws.generator(seed, "index queries")
+    drawn = np.sort(draw.choice(count, min(count, HELD_OUT), replace=False, shuffle=False))
+    stretches = []
+    for text, share in zip(documents.read(docs, drawn).texts, draw.random(len(drawn)), strict=True):
+        words = text.split()
+        first = int(share * max(1, len(words) - WORDS + 1))
+        stretches.append(" ".join(words[first : first + WORDS]))
+    return stretches
+
+
+def tune(index: dense.Index, queries: np.ndarray, plan: Plan, settings: params.Index) -> float:
+    """Set `probe` and `refine` to the cheapest that reach the target, or to the largest; those in `settings` are kept.
+
+    Returns the recall: the share of a flat index's top 10 found for the half of the queries that did not choose.
+    """
+    queries = np.ascontiguousarray(queries, np.float32)
+    flat = dense.Index(index.folder, threads=index.threads, flat=True)
+    tenth = flat.search(queries, K)[1][:, -1:]  # a document counts as found if its score reaches the tenth best
+    # every second query chooses, as neighbours are of one page or split; a single query both chooses and measures
+    index.probe, index.refine = _cheapest(index, queries[::2], tenth[::2], plan, settings)
+    measuring = slice(min(1, len(queries) - 1), None, 2)
+    return float((index.search(queries[measuring], K)[1] >= tenth[measuring]).mean())
+
+
+def _cheapest(
+    index: dense.Index, queries: np.ndarray, tenth: np.ndarray, plan: Plan, settings: params.Index
+) -> tuple[int, int]:
+    """The cheapest probe and refine. Cost is a count of documents looked at: timing would not be reproducible."""
+    k = min(K, index.count)
+    probes = [settings.nprobe] if settings.nprobe else _powers(plan.nlist or MOST_REFINED * K)
+    refines = [settings.refine] if settings.refine else _powers(MOST_REFINED) if plan.codes else [1]
+    per_list = plan.count / plan.nlist if plan.nlist else 1
+    options = sorted((probe * per_list + refine * K * LOOK, probe, refine) for probe in probes for refine in refines)
+    hits: dict[int, np.ndarray] = {}
+    for _, probe, refine in options:
+        if probe not in hits:
+            index.refine = max(refines)
+            candidates = index.candidates(queries, K, k, probe)
+            hits[probe] = np.cumsum(index.scores(queries, candidates) >= tenth, axis=1)
+        recalls = np.minimum(hits[probe][:, min(refine * K, hits[probe].shape[1]) - 1], k) / k
+        # the target must lie two standard errors below the mean, so that chance alone does not reach it
+        if recalls.mean() - 2 * recalls.std() / len(recalls) ** 0.5 >= settings.recall_target:
+            return probe, refine
+    return max(probes), max(refines)
+
+
+def _powers(most: int) -> list[int]:
+    """The powers of two below `most`, and `most`."""
+    return sorted({min(2**i, most) for i in range(most.bit_length() + 1)})

@@ -11,21 +11,15 @@ from pipelines import catalogue, shards, stage
 MODELS = {"dense": Path("data/models/retriever"), "lsr": Path("data/models/lsr"), "bm25": None}
 
 
-def index_bm25(docs: Path, out: Path, params: SimpleNamespace, name: str = "index_bm25") -> stage.Metrics:
-    """Write the BM25 index of all of `docs` to the folder `out`; see `bm25_build.build`."""
-    from pipelines.retrieval import bm25_build
-
-    return bm25_build.build(docs, out, params.index, params.compute, name)
-
-
 def index_dense(docs: Path, model: Path, out: Path, params: SimpleNamespace, name: str) -> stage.Metrics:
     """Embed all of `docs` with the encoder in `model`, and write embeddings and vector index to the folder `out`.
 
-    Shards are kept under `name`, so that a killed run continues from them. Raises LongtailError before any work if the
-    corpus is empty, or the index does not fit `index.memory_gb`.
+    A killed run continues from its shards. Raises LongtailError before any work if the corpus is empty, or the index
+    does not fit `index.memory_gb`.
     """
-    from pipelines.retrieval import dense, documents, embeddings, index_meta, index_plan, index_tuning
+    from pipelines.retrieval import dense, documents, embeddings, faiss_build, index_plan
     from pipelines.retrieval.encoder import Encoder
+    from pipelines.retrieval.retriever import describe
 
     encoder = Encoder.open(model, params.retriever, params.compute)
     index_plan.choose(documents.count(docs), encoder.dim, params.index)  # raises if the index does not fit
@@ -34,11 +28,11 @@ def index_dense(docs: Path, model: Path, out: Path, params: SimpleNamespace, nam
         embeddings.embed_corpus(docs, model, folder / "embeddings", params, name)
 
         def queries():
-            return encoder.embed_queries(index_tuning.tuning_queries(docs, params.seed))
+            return encoder.embed_queries(faiss_build.tuning_queries(docs, params.seed))
 
-        _, facts = index_tuning.build_and_tune(folder, queries, params, name)
+        _, facts = faiss_build.build_and_tune(folder, queries, params, name)
         facts |= encoder.facts | dense.facts_of_parts(folder, encoder)
-        shards.write_json(folder / "meta.json", index_meta.describe(docs, model, **facts))
+        shards.write_json(folder / "meta.json", describe(docs, model, **facts))
     embeddings.forget(name)
     return {"documents": documents.count(docs), "dim": encoder.dim, "recall_at_10": facts["recall_at_10"]}
 
@@ -54,7 +48,9 @@ def main() -> None:
 
     def work(params: SimpleNamespace) -> stage.Metrics:
         if MODELS[asked.retriever] is None:
-            return index_bm25(docs, out, params, name)
+            from pipelines.retrieval import bm25_build
+
+            return bm25_build.build(docs, out, params.index, params.compute, name)
         return index_dense(docs, MODELS[asked.retriever], out, params, name)
 
     stage.run(name, ("seed", "compute", "retriever", "index"), work, out=str(out))

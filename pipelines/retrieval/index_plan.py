@@ -31,10 +31,7 @@ class Plan(NamedTuple):
 
 
 def choose(count: int, dim: int, settings: params.Index) -> Plan:
-    """Plan an index of the kind that `settings` name; for `auto`, of one that fits. Null settings are calculated.
-
-    Raises LongtailError if the index does not fit `index.memory_gb`, or the kind needs more documents.
-    """
+    """Plan an index of the kind asked for, or one that fits; LongtailError if none does, or for too few documents."""
     limit = int(settings.memory_gb * GIB)
     auto = settings.kind == "auto"
     kind = ("flat" if count < FLAT_UP_TO else "ivf") if auto else settings.kind

@@ -23,10 +23,7 @@ class Tower:
     """A model in fp32 and its tokenizer; it reads `max_tokens` tokens of a text, special tokens included."""
 
     def __init__(self, path: str | Path, revision: str | None = None, *, max_tokens: int, device: str = "cpu") -> None:
-        """`path` is a local folder or a Hub name. Only safetensors are read, and remote code is never run.
-
-        Raises LongtailError if nothing can be loaded, or weights are missing.
-        """
+        """Load a local folder or a Hub name: only safetensors, never remote code. LongtailError if that fails."""
         # on a CPU, fused attention is slow in the backward pass and no faster in the forward pass at 128 tokens
         attention = {"attn_implementation": "eager"} if device == "cpu" else {}
         self.model = _load_model(path, revision, attention).to(device)

@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow.parquet as pq
 
 from pipelines import draws
+from pipelines.retrieval import documents
+from pipelines.retrieval.embeddings import Embeddings
+from pipelines.retrieval.retriever import open_retriever
 from pipelines.scoring.logprobs import NONE, Candidates, unique_pairs
 from pipelines.scoring.queries import Queries
-
-if TYPE_CHECKING:
-    from pipelines.retrieval.embeddings import Embeddings
 
 RETRIEVERS = {"bm25": None, "dense": Path("data/models/retriever"), "lsr": Path("data/models/lsr")}
 CURVE = "dense"  # the retriever of the datastore curve
@@ -31,9 +30,6 @@ EMPTY = np.iinfo(np.int64).min
 
 def find(corpus: str, queries: Queries, sources: np.ndarray, params: SimpleNamespace) -> list[Candidates]:
     """Each retriever's candidates; no query gets a document of its own source document, `sources` (n,)."""
-    from pipelines.retrieval import documents
-    from pipelines.retrieval.retriever import open_retriever
-
     docs, k, rows = Path("data/corpus", corpus, "docs.parquet"), params.logprobs.top_k, np.arange(len(queries))
     excluded, candidates = documents.ranges_of_sources(docs, sources), []
     for name in ("bm25", *params.parts.encoders, *params.parts.tuned):
@@ -65,10 +61,7 @@ def comparable(scores: np.ndarray, retriever: str) -> np.ndarray:
 
 
 def random_documents(seed: int, ids: Sequence[str], excluded: np.ndarray, count: int, k: int) -> np.ndarray:
-    """min(k, count) distinct positions for each query, (n, k) int64, drawn by a hash of the query's id.
-
-    `excluded` (n, 2) are the first position that a query may not get, and the one after the last.
-    """
+    """min(k, count) positions for each query, drawn by its id, (n, k); none from the ranges `excluded`, (n, 2)."""
     size = min(k, count)
     drawn = np.full((len(ids), size), NONE, np.int64)
     for row, (query_id, (first, stop)) in enumerate(zip(ids, excluded.tolist(), strict=True)):
@@ -82,7 +75,6 @@ def random_documents(seed: int, ids: Sequence[str], excluded: np.ndarray, count:
 def _datastore_curve(
     corpus: str, docs: Path, queries: Queries, excluded: np.ndarray, params: SimpleNamespace
 ) -> list[Candidates]:
-    from pipelines.retrieval.embeddings import Embeddings
     from pipelines.retrieval.encoder import Encoder
 
     settings, embeddings = params.logprobs.datastore, Embeddings(Path("data/index", CURVE, corpus, "embeddings"))
@@ -104,8 +96,7 @@ def best_of_shares(
 ) -> dict[float, tuple[np.ndarray, np.ndarray]]:
     """The exact k best documents of each share of the corpus: positions (n, k) and scores; `vectors` are (n, dim).
 
-    A document is in a share if its id's hash is below it. `excluded` is as for `random_documents`. One block of
-    embeddings is in memory at a time.
+    A document is in a share if its id's hash is below it. One block of embeddings is in memory at a time.
     """
     best = {share: np.full((len(vectors), k), EMPTY) for share in shares}
     start = 0
@@ -119,11 +110,9 @@ def best_of_shares(
             both = np.concatenate([best_so_far, keys[:, drawn < share]], axis=1)
             best[share] = np.partition(both, -k, axis=1)[:, -k:]
         start += len(batch)
-    return {share: _decoded(np.sort(keys, axis=1)[:, ::-1]) for share, keys in best.items()}
-
-
-def _decoded(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Positions and scores of the keys; EMPTY ones are NONE with -inf."""
-    empty = keys == EMPTY
-    positions, scores = PLACES - 1 - keys % PLACES, (keys // PLACES) / STEPS
-    return np.where(empty, NONE, positions), np.where(empty, -np.inf, scores)
+    decoded = {}
+    for share, keys in best.items():
+        keys = np.sort(keys, axis=1)[:, ::-1]
+        scores = np.where(keys == EMPTY, -np.inf, (keys // PLACES) / STEPS)
+        decoded[share] = np.where(keys == EMPTY, NONE, PLACES - 1 - keys % PLACES), scores
+    return decoded

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -61,6 +60,16 @@ def unique_pairs(queries: np.ndarray, positions: np.ndarray) -> np.ndarray:
     return np.unique(pairs, axis=0)
 
 
+def pair_keys(queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
+    """One number for each pair, in the pairs' order; for up to 2^27 queries and 2^36 documents."""
+    return (queries << 36) + documents + 1
+
+
+def keys_of(scored: pa.Table) -> np.ndarray:
+    """The `pair_keys` of the rows of SCORED_PAIRS."""
+    return pair_keys(scored["query"].to_numpy(), scored["document"].to_numpy())
+
+
 def prompts(queries: Queries, docs: Path, pairs: np.ndarray) -> tuple[list[Prompt], np.ndarray]:
     """What the language model reads for each pair (n, 2) of query and position, and the documents' ids (n,)."""
     with_document = pairs[:, 1] != NONE
@@ -75,8 +84,8 @@ def score_parts(
 ) -> list[Path]:
     """Score the continuation of each pair: a Parquet file of SCORED_PAIRS for each part, in the order of its pairs.
 
-    A part is (n, 2) of query and position or NONE. The files stay under (stage, key) until the caller forgets them, so
-    that a killed run scores no part twice. Only one part is in memory.
+    A part is (n, 2) of query and position or NONE; one is in memory. The files stay under (stage, key) until the caller
+    forgets them, so that a killed run scores no part twice.
     """
 
     def score(part: np.ndarray, path: Path) -> None:
@@ -105,22 +114,15 @@ def sums(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
 
 
 def gather(table: pa.Table, queries: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Look up pairs in a table of SCORED_PAIRS: queries (n,) with positions (n, k).
+    """The log-probs (n, k, tokens) float64 and bytes (n, tokens) int64 of queries (n,) with positions (n, k).
 
-    Returns log-probs (n, k, tokens) float64 and bytes (n, tokens) int64. Continuations shorter than the longest are
-    filled up with 0.
+    `table` has SCORED_PAIRS. Continuations shorter than the longest are filled up with 0.
     """
     n, k = positions.shape
-    wanted = pa.table(
-        {"place": np.arange(n * k), "query": np.repeat(queries, k), "document": np.ascontiguousarray(positions).ravel()}
-    )
-    with duckdb.connect() as connection:
-        connection.register("scored", table)
-        connection.register("wanted", wanted)
-        rows = connection.sql(
-            "SELECT log_probs, bytes FROM wanted JOIN scored USING (query, document) ORDER BY place"
-        ).to_arrow_table()
-    assert rows.num_rows == n * k, "a pair was never scored"
+    keys, wanted = keys_of(table), pair_keys(queries[:, None], positions).ravel()
+    order = np.argsort(keys)
+    assert np.isin(wanted, keys).all(), "a pair was never scored"
+    rows = table.select(["log_probs", "bytes"]).take(order[np.searchsorted(keys, wanted, sorter=order)])
     log_probs, n_bytes = padded(rows["log_probs"], np.float64), padded(rows["bytes"], np.int64)
     return log_probs.reshape(n, k, -1), n_bytes.reshape(n, k, -1)[:, 0]
 
@@ -151,8 +153,7 @@ def write(
             for number, file in enumerate(files):
                 scored = pq.read_table(file, schema=SCORED_PAIRS)
                 rows = scored["query"].to_numpy()
-                columns = {"lm": np.full(len(rows), lm, object), "query_id": ids[rows]}
-                columns |= {name: scored[name] for name in ("doc_id", "log_probs", "bytes")}
+                columns = [np.full(len(rows), lm, object), ids[rows], *scored.columns[2:]]
                 order = [("query_id", "ascending"), ("doc_id", "ascending")]
                 logprobs.write_table(pa.table(columns, schema=LOGPROBS).sort_by(order))
                 queries_of_file = range(number * size, min((number + 1) * size, len(ids)))
@@ -161,19 +162,16 @@ def write(
 
 def _ranked(candidates: Sequence[Candidates], queries_of_file: range, ids: np.ndarray, scored: pa.Table) -> pa.Table:
     """A row of RETRIEVED for each candidate of some queries; `scored` says which doc_id a position has."""
-    queries, positions, doc_ids = (scored[name].to_numpy() for name in ("query", "document", "doc_id"))
-    width = positions.max() + 2
-    keys = queries * width + positions  # ascending, because the pairs are sorted
-    parts = []
+    keys, doc_ids, parts = keys_of(scored), scored["doc_id"].to_numpy(), []  # keys ascend, as the pairs are sorted
     for retrieved in candidates:
         chosen = slice(*np.searchsorted(retrieved.queries, [queries_of_file.start, queries_of_file.stop]))
-        rows, wanted = retrieved.queries[chosen, None], retrieved.positions[chosen]
-        n, k = wanted.shape
+        rows, positions = retrieved.queries[chosen], retrieved.positions[chosen]
+        n, k = positions.shape
         part = {
-            "query_id": np.repeat(ids[rows[:, 0]], k),
+            "query_id": np.repeat(ids[rows], k),
             "retriever": np.full(n * k, retrieved.retriever, object),
             "rank": np.tile(np.arange(1, k + 1, dtype=np.int32), n),
-            "doc_id": doc_ids[np.searchsorted(keys, (rows * width + wanted).ravel())],
+            "doc_id": doc_ids[np.searchsorted(keys, pair_keys(rows[:, None], positions).ravel())],
             "similarity": retrieved.similarities[chosen].astype(np.float32).ravel(),
         }
         parts.append(pa.table(part, schema=RETRIEVED))

@@ -38,10 +38,7 @@ class Queries:
 def read_language_modelling(
     corpus: Path, split: str, seed: int, at_most: int
 ) -> tuple[Queries, np.ndarray, np.ndarray]:
-    """Queries of a corpus's split, drawn by hash, with their source_document and source, (n,) each.
-
-    The context is searched with. Raises LongtailError if the stage `chunk` has not written the queries.
-    """
+    """Queries of a corpus's split, drawn by hash, with their source_document and source; LongtailError if no file."""
     names = "id, context, continuation, source_document, source"
     query = f"SELECT {names} FROM rows WHERE split = '{split}' ORDER BY id"
     ids, contexts, continuations, source_documents, sources = _read(corpus / "queries.parquet", query)
@@ -55,8 +52,8 @@ def read_questions(
 ) -> tuple[Queries, Queries, np.ndarray]:
     """Questions of PopQA's train split to learn from, those for validation, and the latter's page titles (n,).
 
-    A hash of the subject decides between the two, so they share no subject. Only questions whose subject's page is
-    known can validate. Raises LongtailError if the stage `build_popqa` has not written the questions.
+    The two share no subject. Only questions whose subject's page is known can validate. Raises LongtailError if there
+    is no file.
     """
     ids, questions, answers, subjects, pages = _read(
         popqa,

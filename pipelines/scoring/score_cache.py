@@ -2,15 +2,14 @@
 
 Results may then differ in the last digits, because a score depends on the batch it was first computed in.
 
-.longtail/lm_scores/<lm>-<key> has a Parquet file for each time that pairs were scored. Its columns are those of
-logprobs.SCORED_PAIRS, but `query` is a hash of the query's texts. The key names the documents, the language model and
-all else that its scores depend on. A folder can be deleted at any time.
+.longtail/lm_scores/<lm>-<key> has a Parquet file of logprobs.SCORED_PAIRS for each time that pairs were scored; `query`
+is a hash of the query's texts, the key names all that scores depend on. A folder can be deleted at any time.
 """
 
 from __future__ import annotations
 
-import hashlib
 import shutil
+from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ import pyarrow.parquet as pq
 
 from pipelines import code, params, shards
 from pipelines.lm.language_model import LanguageModel
-from pipelines.retrieval.index_meta import fingerprint
+from pipelines.retrieval.retriever import fingerprint
 from pipelines.scoring import logprobs
 from pipelines.scoring.queries import Queries
 
@@ -53,7 +52,7 @@ class Scores:
 
     def missing(self, pairs: np.ndarray) -> np.ndarray:
         """Those of `pairs` (n, 2), of query and position or logprobs.NONE, that have no score yet."""
-        return pairs[~np.isin(_keys(pairs), self._keys)]
+        return pairs[~np.isin(logprobs.pair_keys(*pairs.T), self._keys)]
 
     def mean_tokens(self, pairs: np.ndarray) -> float:
         """Mean tokens, prompt and continuation, that a server is sent for a pair; counted for an even sample."""
@@ -82,8 +81,7 @@ class Scores:
 
     def look_up(self, rows: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Sums of log p and numbers of tokens of scored pairs: rows (n,), positions (n, k) -> (n, k) each."""
-        pairs = np.stack([np.repeat(rows, positions.shape[1]), positions.ravel()], axis=1)
-        places = np.searchsorted(self._keys, _keys(pairs)).reshape(positions.shape)
+        places = np.searchsorted(self._keys, logprobs.pair_keys(rows[:, None], positions))
         return self._sums[places], self._tokens[places]
 
     def _load(self, file: Path) -> None:
@@ -96,10 +94,10 @@ class Scores:
                 places = np.searchsorted(self._hashes, hashed, sorter=self._order)
                 rows = self._order[np.minimum(places, len(self._order) - 1)]
                 scored = _with_queries(scored, rows)
-                new = (self._hashes[rows] == hashed) & ~np.isin(_keys(_pairs(scored)), self._keys)
+                new = (self._hashes[rows] == hashed) & ~np.isin(logprobs.keys_of(scored), self._keys)
                 scored = scored.filter(pa.array(new))
-                keys.append(_keys(_pairs(scored)))
-                for values, more in zip((sums, tokens), logprobs.sums(scored), strict=True):
+                columns = logprobs.keys_of(scored), *logprobs.sums(scored)
+                for values, more in zip((keys, sums, tokens), columns, strict=True):
                     values.append(more)
                 whole = pa.array(scored["query"].to_numpy() >= self._whole)
                 self.whole = pa.concat_tables([self.whole, scored.filter(whole)])
@@ -112,7 +110,9 @@ class Scores:
 def hashes(queries: Queries) -> np.ndarray:
     """A hash of each query's id, context, continuation and separator, (n,) int64."""
     texts = zip(queries.ids, queries.contexts, queries.continuations, strict=True)
-    return np.array([_hash(*of_query, queries.separator) for of_query in texts], np.int64)
+    joined = ("\x1f".join((*of_query, queries.separator)).encode() for of_query in texts)
+    digests = b"".join(blake2b(text, digest_size=8).digest() for text in joined)
+    return np.frombuffer(digests, ">i8").astype(np.int64)
 
 
 def forget(lm: str, key: str, docs: Path) -> None:
@@ -124,20 +124,6 @@ def _folder(lm: str, key: str, docs: Path) -> Path:
     return FOLDER / f"{lm}-{shards.key_of(key, fingerprint(docs))}"
 
 
-def _hash(*texts: str) -> int:
-    digest = hashlib.blake2b("\x1f".join(texts).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
-
-
 def _with_queries(scored: pa.Table, values: np.ndarray) -> pa.Table:
     """The table with these values in the column `query`."""
     return scored.set_column(0, logprobs.SCORED_PAIRS.field("query"), pa.array(values))
-
-
-def _pairs(scored: pa.Table) -> np.ndarray:
-    return np.stack([scored["query"].to_numpy(), scored["document"].to_numpy()], axis=1)
-
-
-def _keys(pairs: np.ndarray) -> np.ndarray:
-    """One number for each pair, in the pairs' order; for up to 2^27 queries and 2^36 documents."""
-    return (pairs[:, 0] << 36) + pairs[:, 1] + 1

@@ -18,10 +18,7 @@ QUERIES = 64  # in memory at once; a killed run loses the scores of this many at
 
 
 def score(params: SimpleNamespace, corpus: str, name: str) -> stage.Metrics:
-    """Search with every retriever, score the union of their candidates, and write the tables.
-
-    Raises LongtailError if the corpus has no test queries.
-    """
+    """Score the union of all retrievers' candidates; write the tables. LongtailError if there are no test queries."""
     import numpy as np
 
     from pipelines.errors import LongtailError
@@ -53,11 +50,8 @@ def main() -> None:
     parser.add_argument("lm", help="one of params.yaml's lms")
     arguments = parser.parse_args()
 
-    def work(params: SimpleNamespace) -> stage.Metrics:
-        return score(params, arguments.corpus, arguments.lm)
-
-    out = str(OUT / arguments.corpus / arguments.lm)
-    stage.run(f"score_lm@{arguments.corpus}-{arguments.lm}", SECTIONS, work, out=out)
+    item = arguments.corpus, arguments.lm
+    stage.run(f"score_lm@{'-'.join(item)}", SECTIONS, lambda params: score(params, *item), out=str(OUT.joinpath(*item)))
 
 
 if __name__ == "__main__":

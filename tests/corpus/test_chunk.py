@@ -9,7 +9,7 @@ import pytest
 from corpora import assert_same_bytes, chosen, damage, joined, make, text_of, write_pile, write_wikipedia
 
 from pipelines import params
-from pipelines.corpus import cut_batch, sample
+from pipelines.corpus import chunk, sample
 from pipelines.corpus.clean import wikitext_to_text
 from pipelines.corpus.tokenizer import encode, open_tokenizer
 from pipelines.errors import LongtailError
@@ -172,7 +172,7 @@ def test_a_killed_run_goes_on_from_its_finished_shards(tokenizer: Path, monkeypa
     write_pile([text_of(i) for i in range(150)])
     expected = make(tokenizer, chosen(), out="whole")
     done: list[Path] = []
-    real = cut_batch.cut_batch
+    real = chunk.cut_batch
 
     def failing(settings, one, out: Path) -> None:
         if len(done) == 2:
@@ -180,7 +180,7 @@ def test_a_killed_run_goes_on_from_its_finished_shards(tokenizer: Path, monkeypa
         done.append(one.path)
         real(settings, one, out)
 
-    monkeypatch.setattr(cut_batch, "cut_batch", failing)
+    monkeypatch.setattr(chunk, "cut_batch", failing)
     with pytest.raises(KeyboardInterrupt):
         make(tokenizer, chosen())
     again: list[Path] = []
@@ -189,7 +189,7 @@ def test_a_killed_run_goes_on_from_its_finished_shards(tokenizer: Path, monkeypa
         again.append(one.path)
         real(settings, one, out)
 
-    monkeypatch.setattr(cut_batch, "cut_batch", noting)
+    monkeypatch.setattr(chunk, "cut_batch", noting)
     assert make(tokenizer, chosen()) == expected
     assert again
     assert not set(again) & set(done)

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from corpora import assert_same_bytes, chosen, make, text_of, write_pile
 
-from pipelines.corpus import cut_batch, sample
+from pipelines.corpus import chunk, sample
 from pipelines.errors import LongtailError
 
 pytestmark = pytest.mark.usefixtures("project")
@@ -31,13 +31,13 @@ def test_a_capped_corpus_reads_and_cuts_no_more_than_it_needs(tokenizer: Path, m
     write_pile([text_of(i) for i in range(400)])
     everything = make(tokenizer, chosen(share=0.1), out="all")[1]
     rows: list[int] = []
-    real = cut_batch.cut_batch
+    real = chunk.cut_batch
 
     def noting(settings, one, out: Path) -> None:
         rows.append(pq.read_metadata(one.path).num_rows)
         real(settings, one, out)
 
-    monkeypatch.setattr(cut_batch, "cut_batch", noting)
+    monkeypatch.setattr(chunk, "cut_batch", noting)
     # Three characters a token in truth: the first reach is too far, just right, or needs more rounds.
     results, read = [], []
     for characters in (100.0, 3.0, 0.5):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines import params
-from pipelines.corpus.sample import Draw, KeyHistogram, assign_split, sampling_key
+from pipelines.corpus.sample import Draw, KeyHistogram, sampling_key
 
 QUERIES = params.Queries(
     context_tokens=8,
@@ -26,7 +26,7 @@ def corpus(share: float, query_files: str | None = None) -> params.CorpusOf:
 
 
 def splits(names: list[str], share: float, seed: int = 0) -> list[str]:
-    return [assign_split(seed, name, "a.txt", corpus(share), QUERIES) for name in names]
+    return [Draw(seed, corpus(share), QUERIES).split(name, "a.txt") for name in names]
 
 
 def test_shares_come_out_and_a_document_stays_in_its_split() -> None:
@@ -44,7 +44,7 @@ def test_shares_come_out_and_a_document_stays_in_its_split() -> None:
 
 def test_files_can_say_their_split() -> None:
     files = {"wiki.train.tokens": "corpus", "wiki.test.tokens": "test", "test-00000-of-00001.parquet": "test"}
-    assert {file: assign_split(0, "document", file, corpus(0.0, "*test*"), QUERIES) for file in files} == files
+    assert {file: Draw(0, corpus(0.0, "*test*"), QUERIES).split("document", file) for file in files} == files
 
 
 def test_the_first_ones_are_drawn_in_proportion_to_their_weights() -> None:

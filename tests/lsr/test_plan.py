@@ -13,7 +13,7 @@ from pipelines.lsr import plan, speed
 
 @pytest.fixture(autouse=True)
 def quick_measurements(monkeypatch):
-    monkeypatch.setattr(speed, "WHILE", 0.0)
+    monkeypatch.setattr(speed, "REPETITIONS", 2)
 
 
 def chosen(values: dict) -> SimpleNamespace:

@@ -10,7 +10,7 @@ import tiny_models
 from transformers import AutoModel
 
 from pipelines import draws, params, shards
-from pipelines.corpus import tokenizer
+from pipelines.corpus import tokenizer, training_files
 from pipelines.errors import LongtailError
 from pipelines.retrieval import base_retriever
 from pipelines.retrieval.encoder import Encoder
@@ -55,9 +55,10 @@ def share_found(folder: Path) -> float:
 
 
 def test_training_makes_crops_find_their_document(corpus, words, tmp_path):
-    metrics = base_retriever.train_on_corpora(corpus, CORPORA, words, tmp_path / "trained", 0, RETRIEVER, 1)
+    files = training_files(corpus, CORPORA)
+    metrics = base_retriever.train_on_corpora(files, words, tmp_path / "trained", 0, RETRIEVER, 1)
     short = RETRIEVER.model_copy(update={"training": RETRIEVER.training.model_copy(update={"steps": 1})})
-    base_retriever.train_on_corpora(corpus, CORPORA, words, tmp_path / "untrained", 0, short, 1)
+    base_retriever.train_on_corpora(files, words, tmp_path / "untrained", 0, short, 1)
     assert metrics["documents"] == len(TEXTS)
     assert metrics["loss_curve"][-1] < metrics["loss_curve"][0]
     assert share_found(tmp_path / "trained") > share_found(tmp_path / "untrained")
@@ -66,18 +67,17 @@ def test_training_makes_crops_find_their_document(corpus, words, tmp_path):
 
 def test_same_seed_same_bytes(corpus, words, tmp_path):
     for name, seed in (("one", 0), ("again", 0), ("other", 1)):
-        base_retriever.train_on_corpora(corpus, CORPORA, words, tmp_path / name, seed, RETRIEVER, 1)
+        base_retriever.train_on_corpora(training_files(corpus, CORPORA), words, tmp_path / name, seed, RETRIEVER, 1)
     for path in (tmp_path / "one").rglob("*.*"):
         assert path.read_bytes() == (tmp_path / "again" / path.relative_to(tmp_path / "one")).read_bytes()
     weights = "model.safetensors"
     assert (tmp_path / "one" / weights).read_bytes() != (tmp_path / "other" / weights).read_bytes()
 
 
-def test_no_corpus_is_an_error_and_leaves_nothing(words, tmp_path):
+def test_no_corpus_is_an_error(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(LongtailError, match=r"docs\.parquet: no such file"):
-        base_retriever.train_on_corpora(tmp_path / "empty", CORPORA, words, tmp_path / "retriever", 0, RETRIEVER, 1)
-    assert not (tmp_path / "retriever").exists()
+        training_files(tmp_path / "empty", CORPORA)
 
 
 def test_a_hub_encoder_needs_a_pinned_revision(tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import vectors
 
-from pipelines.retrieval import dense, index_plan, index_tuning
+from pipelines.retrieval import dense, faiss_build, index_plan
 
 KINDS = ("flat", "ivf", "ivf_pq", "ivf_flat", "hnsw")
 COUNT = 3000
@@ -19,7 +19,7 @@ QUERIES = vectors.clustered(COUNT, 0)[::10] + 0.1 * np.random.default_rng(1).nor
 
 def build(folder, queries, settings, name):
     params = SimpleNamespace(index=settings, seed=0, compute=vectors.compute())
-    return index_tuning.build_and_tune(folder, queries, params, name)
+    return faiss_build.build_and_tune(folder, queries, params, name)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def indexes(tmp_path_factory):
             folder = vectors.write(tmp_path_factory.mktemp(kind), DOCUMENTS)
             indexes[kind] = build(folder, lambda: QUERIES, vectors.settings(kind), kind)
         choose = index_plan.choose
-        patch.setattr(index_tuning, "choose", lambda *args: choose(*args)._replace(sq8=True))
+        patch.setattr(faiss_build, "choose", lambda *args: choose(*args)._replace(sq8=True))
         folder = vectors.write(tmp_path_factory.mktemp("sq8"), DOCUMENTS)
         wide = vectors.settings("ivf", refine=8)
         indexes["sq8"] = build(folder, lambda: QUERIES, wide, "sq8")
