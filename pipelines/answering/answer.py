@@ -6,7 +6,6 @@ with an ensemble over the k best documents (REPLUG).
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -209,11 +208,8 @@ def _names(dataset: str, lm: str, method: str) -> tuple[str, str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m pipelines.answering.answer", description=__doc__)
-    parser.add_argument("dataset", choices=catalogue.names("answered"))
-    parser.add_argument("lm", help="one of params.yaml's lms")
-    parser.add_argument("method", choices=METHODS)
-    args = parser.parse_args()
+    lm_help = "one of params.yaml's lms"
+    args = stage.arguments(__doc__, dataset=catalogue.names("answered"), lm=lm_help, method=METHODS)
     out = Path(f"data/predictions/{args.dataset}/{args.lm}/{args.method}.parquet")
     name, _ = _names(args.dataset, args.lm, args.method)
 

@@ -6,7 +6,6 @@ and figures by method in data/metrics/tasks_<benchmark>.json.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,9 +137,7 @@ def summarise(table: pa.Table, seed: int, resamples: int) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m pipelines.evaluation.evaluate_tasks", description=__doc__)
-    parser.add_argument("task", choices=catalogue.names("benchmark"))
-    name = parser.parse_args().task
+    name = stage.arguments(__doc__, task=catalogue.names("benchmark")).task
     data, out = Path("data"), Path("data/tasks") / name
 
     def work(chosen) -> stage.Metrics:

@@ -13,7 +13,6 @@ per power of ten of the word's frequency: tokens, bits per token without documen
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -238,9 +237,7 @@ class _Sums:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m pipelines.replug.attribution", description=__doc__)
-    parser.add_argument("corpus", choices=catalogue.names("documents"))
-    corpus = parser.parse_args().corpus
+    corpus = stage.arguments(__doc__, corpus=catalogue.names("documents")).corpus
     stage.run(f"attribute@{corpus}", SECTIONS, lambda params: attribute(params, corpus), out=str(OUT / corpus))
 
 
