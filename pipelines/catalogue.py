@@ -110,9 +110,11 @@ DATASETS = {
         _RECORDS,
         questions="pipelines.questions.nq:build_nq",
         triples=True,
-        benchmark="pipelines.evaluation.open_qa:read",
+        benchmark="pipelines.evaluation.task_items:read_open_qa",
     ),
-    "triviaqa": Dataset("TriviaQA", "TriviaQA", "Apache-2.0", _RECORDS, benchmark="pipelines.evaluation.open_qa:read"),
+    "triviaqa": Dataset(
+        "TriviaQA", "TriviaQA", "Apache-2.0", _RECORDS, benchmark="pipelines.evaluation.task_items:read_open_qa"
+    ),
     "wikitext": Dataset(
         "WikiText",
         "WikiText",
