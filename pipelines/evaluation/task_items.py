@@ -37,17 +37,6 @@ class Task:
     options: bool  # whether an answer is one of the letters A to D
 
 
-@dataclass(frozen=True)
-class Found:
-    """The documents of some queries: texts (queries, k) str, similarities (queries, k) float32."""
-
-    texts: np.ndarray
-    similarities: np.ndarray
-
-
-Search = Callable[[Sequence[str]], Found]
-
-
 def drawn(items: list[Item], seed: int, purpose: str, n: int) -> list[Item]:
     """At most `n` of the items, drawn by hash, ordered by id."""
     items = sorted(items, key=lambda item: item.id)
@@ -75,9 +64,10 @@ def demonstration(item: Item, document: str | None) -> str:
     return f"{_knowledge(document)}{item.body} {item.answers[0]}\n\n"
 
 
-def prompts(items: Sequence[Item], shots: Sequence[Sequence[str]], found: Found | None) -> list[Prompt]:
-    """One prompt for each document of each item, an item's k prompts in a row; without documents one per item."""
-    documents = found.texts if found else np.full((len(items), 1), None)
+def prompts(
+    items: Sequence[Item], shots: Sequence[Sequence[str]], documents: Sequence[Sequence[str | None]]
+) -> list[Prompt]:
+    """One prompt for each document of each item, an item's k prompts in a row; None stands for no document."""
     return [
         compose(shots_of_item, _knowledge(document), item.body)
         for item, shots_of_item, documents_of_item in zip(items, shots, documents, strict=True)

@@ -26,6 +26,7 @@ from pipelines.pool import processes
 from pipelines.relations import property_ids
 from pipelines.sources import entity_api, query_service, wikidata
 from pipelines.sources.rejects import Rejects
+from pipelines.sources.streams import visible_files
 from pipelines.sources.wikimedia import open_client
 
 RAW = Path("data/raw")
@@ -42,7 +43,7 @@ def build_entities(params: SimpleNamespace, raw: Path = RAW, out: Path = OUT) ->
     LongtailError on damaged input, too many bad rows, or an entity API that refuses.
     """
     compute, ingest = params.compute, params.ingest
-    files = sorted(path for path in (raw / "wikidata").rglob("*") if path.is_file() and not path.name.startswith("."))
+    files = visible_files(raw / "wikidata")
     pages = [file for file in files if query_service.is_page(file)]
     dumps = [file for file in files if file not in pages]
     properties = tuple(property_ids(raw / "entityquestions/relation_query_templates.json"))

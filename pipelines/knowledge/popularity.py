@@ -18,6 +18,7 @@ from pipelines import code, database, pool, shards, stage
 from pipelines.errors import LongtailError
 from pipelines.sources import pageviews, pageviews_api, redirects, wikimedia
 from pipelines.sources.rejects import Rejects
+from pipelines.sources.streams import visible_files
 
 ENTITIES = Path("data/knowledge/wikidata/entities.parquet")
 RAW = Path("data/raw")
@@ -51,8 +52,8 @@ def _from_dumps(db: duckdb.DuckDBPyConnection, params: SimpleNamespace, raw: Pat
 
     Files are read in parallel. A run that was killed doesn't read finished files again.
     """
-    files = pageviews.choose_files(_files(raw / "pageviews"), params.popularity.month, params.popularity.agents)
-    tables = _files(raw / "redirects")
+    files = pageviews.choose_files(visible_files(raw / "pageviews"), params.popularity.month, params.popularity.agents)
+    tables = visible_files(raw / "redirects")
     loaded = _load_redirects(db, tables)
     key = shards.key_of(code.fingerprint("pipelines.knowledge.popularity"), files, rejects.max_share, *files)
     with pool.processes(params.compute, len(files)) as executor:
@@ -82,10 +83,6 @@ def _from_api(db: duckdb.DuckDBPyConnection, params: SimpleNamespace) -> dict[st
             "expected views of most; check popularity.api, or wait until it has that month"
         )
     return {"articles_asked_for": len(titles), "articles_not_found": unknown}
-
-
-def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
 
 
 def _load_redirects(db: duckdb.DuckDBPyConnection, files: list[Path]) -> int:

@@ -16,7 +16,7 @@ from pipelines import catalogue, params, params_file
 from pipelines.answering import answer
 from pipelines.errors import LongtailError
 from pipelines.evaluation import evaluate_tasks, mmlu
-from pipelines.evaluation.task_items import Found, Task, read_open_qa
+from pipelines.evaluation.task_items import Task, read_open_qa
 from pipelines.lm.local import LocalModel
 from pipelines.questions import matching
 from pipelines.questions.entityquestions import read_questions
@@ -56,8 +56,8 @@ def read(real: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Task
 
 def search(queries):
     """Two documents each."""
-    texts = np.array([[f"On {query[:40]}", "Nothing of it."] for query in queries])
-    return Found(texts, np.tile(np.float32([0.9, 0.1]), (len(queries), 1)))
+    texts = [[f"On {query[:40]}", "Nothing of it."] for query in queries]
+    return pa.table({"texts": texts, "similarities": [[0.9, 0.1]] * len(queries)})
 
 
 def evaluate(of: Task, lm: LocalModel, method: str) -> list[dict]:
