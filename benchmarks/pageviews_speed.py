@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import unquote
 
 import numpy as np
@@ -96,15 +97,13 @@ def plain(path: Path, titles: list[str]) -> dict[str, int]:
 def stage(path: Path) -> dict[str, int]:
     """The stage's way."""
     pa.set_cpu_count(1)
-    count_views(
-        Path("entities.parquet"),
-        path.parent.parent,
-        Path("out"),
+    params = SimpleNamespace(
         popularity=Popularity(source="dump", api="", month="2021-10", agents="all-agents"),
         contact=None,
         ingest=Ingest(max_reject_share=0.0, memory_gb=MEMORY_GB),
         compute=Compute(threads=1, workers=1, executor="local", dask=None, device="cpu"),
     )
+    count_views(params, Path("entities.parquet"), path.parent.parent, Path("out"))
     return dict(zip(*pq.read_table("out/views.parquet").to_pydict().values(), strict=True))
 
 

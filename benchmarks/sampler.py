@@ -20,6 +20,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -74,12 +75,16 @@ def make_tables(folder: Path, entities: int) -> None:
     facts = np.unique(np.add(facts, [100, 0, 100]), axis=0)
     frequencies = rng.poisson(np.array(views) ** 0.5 / 10)
 
+    for name in ("wikidata", "popularity", "term_frequency"):
+        (folder / name).mkdir()
     pq.write_table(
-        pa.table({"qid": qids, "label": labels, "aliases": aliases, "wiki_title": titles}), folder / "entities.parquet"
+        pa.table({"qid": qids, "label": labels, "aliases": aliases, "wiki_title": titles}),
+        folder / "wikidata/entities.parquet",
     )
-    pq.write_table(pa.table(dict(zip("spo", facts.T, strict=True))), folder / "claims.parquet")
-    pq.write_table(pa.table({"title": titles, "views": views}), folder / "views.parquet")
-    pq.write_table(pa.table({"qid": qids, "term_frequency": frequencies}), folder / "term_frequency.parquet")
+    pq.write_table(pa.table(dict(zip("spo", facts.T, strict=True))), folder / "wikidata/claims.parquet")
+    pq.write_table(pa.table({"title": titles, "views": views}), folder / "popularity/views.parquet")
+    counted = pa.table({"qid": qids, "term_frequency": frequencies})
+    pq.write_table(counted, folder / "term_frequency/term_frequency.parquet")
     with (folder / "entities.csv").open("w", encoding="utf-8", newline="") as file:
         rows = zip(qids.tolist(), labels, map(json.dumps, aliases), titles, views, frequencies.tolist(), strict=True)
         csv.writer(file).writerows(rows)
@@ -89,17 +94,15 @@ def make_tables(folder: Path, entities: int) -> None:
 
 
 def join(folder: Path) -> None:
-    build_triples(
-        folder, folder / "views.parquet", folder / "term_frequency.parquet", folder / "triples",
-        relations=RELATIONS, ingest=INGEST, threads=THREADS,
-    )  # fmt: skip
+    build_triples(SimpleNamespace(ingest=INGEST, compute=SimpleNamespace(threads=THREADS)), folder)
 
 
 def ask(folder: Path, popqa: params.PopQA, out: str) -> None:
-    build_popqa(
-        folder / "triples/triples.parquet", folder / "none.tsv", folder / out, relations=RELATIONS, popqa=popqa,
-        month=MONTH, seed=SEED, ingest=INGEST, threads=THREADS,
+    settings = SimpleNamespace(
+        seed=SEED, popqa=popqa, popularity=SimpleNamespace(month=MONTH), ingest=INGEST,
+        compute=SimpleNamespace(threads=THREADS),
     )  # fmt: skip
+    build_popqa(settings, folder / out, folder / "triples/triples.parquet", folder / "none.tsv")
 
 
 def plainly(folder: Path) -> None:
@@ -160,7 +163,7 @@ def main() -> None:
         folder = Path(name)
         os.chdir(folder)
         measured(make_tables, folder, given.entities)  # its peak would count for every process started after it
-        triples = pq.read_metadata(folder / "claims.parquet").num_rows
+        triples = pq.read_metadata(folder / "wikidata/claims.parquet").num_rows
         rows = {
             "triples (join)": measured(join, folder),
             "build_popqa (sample, ask)": measured(ask, folder, POPQA, "popqa"),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import gc
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +17,18 @@ from pipelines import params_file, shards, tracking
 from pipelines.errors import LongtailError, Unreachable
 
 Metrics = Mapping[str, float | list[float]]
+
+
+def arguments(doc: str, **expected: Sequence[str] | str) -> argparse.Namespace:
+    """The words after the stage's module on the command line, by name; `doc` is what --help says of the stage.
+
+    `expected` has for each word its choices, or a line of help if any word will do. Another word ends the process.
+    """
+    module = sys.modules["__main__"].__spec__
+    parser = argparse.ArgumentParser(prog=module and f"python -m {module.name}", description=doc)
+    for name, choices in expected.items():
+        parser.add_argument(name, **({"help": choices} if isinstance(choices, str) else {"choices": choices}))
+    return parser.parse_args()
 
 
 def run(

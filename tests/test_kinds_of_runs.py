@@ -171,15 +171,11 @@ import pyarrow.parquet as pq
 from pipelines import shards
 from pipelines.questions import published
 from pipelines.questions.popqa import COLUMNS, build_popqa
-from pipelines.relations import RELATIONS
 
 
 def make(params, out):
     with shards.atomic(out) as folder:
-        build_popqa(
-            None, "data/raw/riddles/riddles.tsv", folder, relations=RELATIONS, popqa=params.popqa, month="2021-10",
-            seed=params.seed, ingest=params.ingest, threads=params.compute.threads,
-        )
+        build_popqa(params, folder, published_file="data/raw/riddles/riddles.tsv")
         (folder / "popqa.parquet").rename(folder / "riddles.parquet")
     return {"questions": pq.read_metadata(out / "riddles.parquet").num_rows}
 '''

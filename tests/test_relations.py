@@ -3,6 +3,7 @@
 import gzip
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,45 +32,34 @@ def test_a_new_relation_is_one_entry(tmp_path):
 
 def questions(folder: Path, relations: dict[str, Relation]) -> list[dict]:
     """PopQA from a small world's claims, through every stage that relations matter to."""
-    ingest = params.Ingest(max_reject_share=0.0, memory_gb=1.0)
-    build_term_frequency(
-        folder,
-        folder / "c4",
-        folder / "out",
-        relations=relations,
-        sample_mb=1,
-        ingest=ingest,
+    settings = SimpleNamespace(
+        seed=0,
+        c4=params.C4(sample_mb=1),
+        popqa=params.PopQA(source="wikidata", sampling="term_frequency", per_relation=30, train_share=0.25),
+        popularity=SimpleNamespace(month="2021-10"),
+        ingest=params.Ingest(max_reject_share=0.0, memory_gb=1.0),
         compute=params.Compute(threads=1, workers=1, executor="local", dask=None, device="cpu"),
     )
-    frequencies = folder / "out/term_frequency.parquet"
-    build_triples(
-        folder, folder / "views.parquet", frequencies, folder / "triples", relations=relations, ingest=ingest, threads=1
-    )
-    build_popqa(
-        folder / "triples/triples.parquet",
-        folder / "none.tsv",
-        folder / "popqa",
-        relations=relations,
-        popqa=params.PopQA(source="wikidata", sampling="term_frequency", per_relation=30, train_share=0.25),
-        month="2021-10",
-        seed=0,
-        ingest=ingest,
-        threads=1,
-    )
+    frequencies = folder / "term_frequency"
+    build_term_frequency(settings, folder / "wikidata", folder / "c4", frequencies, relations)
+    build_triples(settings, folder, relations)
+    build_popqa(settings, folder / "popqa", folder / "triples/triples.parquet", folder / "none.tsv", relations)
     return pq.read_table(folder / "popqa/popqa.parquet").to_pylist()
 
 
 def test_an_added_entry_adds_its_questions_and_changes_nothing_else(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    for name in ("wikidata", "popularity", "c4"):
+        (tmp_path / name).mkdir()
     ids = range(1, 101)
     names = {"qid": ids, "label": [f"Name{i}" for i in ids], "aliases": [[f"N{i}"] for i in ids]}
     names["wiki_title"] = [f"Name{i}" for i in ids]
-    pq.write_table(pa.table(names), tmp_path / "entities.parquet")
+    pq.write_table(pa.table(names), tmp_path / "wikidata/entities.parquet")
     claims = sorted((s, p, (s * p) % 100 + 1) for s in ids for p in (19, 40, 106) if s % 3 or p == 40)
     columns = (pa.array(column, pa.int64()) for column in zip(*claims, strict=True))
-    pq.write_table(pa.table(dict(zip("spo", columns, strict=True))), tmp_path / "claims.parquet")
-    pq.write_table(pa.table({"title": ["Name1"], "views": pa.array([7], pa.int64())}), tmp_path / "views.parquet")
-    (tmp_path / "c4").mkdir()
+    pq.write_table(pa.table(dict(zip("spo", columns, strict=True))), tmp_path / "wikidata/claims.parquet")
+    views = {"title": ["Name1"], "views": pa.array([7], pa.int64())}
+    pq.write_table(pa.table(views), tmp_path / "popularity/views.parquet")
     text = " ".join(f"Name{i}" for i in ids)
     (tmp_path / "c4/c4.json.gz").write_bytes(gzip.compress(json.dumps({"text": text}).encode(), mtime=0))
 

@@ -199,9 +199,8 @@ def lines(asked: Asked) -> Iterator[str]:
         yield f"asked: {asked.question}"
         if subject := reading.subject:
             others = len(reading.candidates) - 1
-            yield f"subject: {subject.label} ({subject.qid})" + f"; {others} more of that name (--subject QID)" * bool(
-                others
-            )
+            namesakes = f"; {others} more of that name (--subject QID)" if others else ""
+            yield f"subject: {subject.label} ({subject.qid}){namesakes}"
             for candidate in reading.candidates[:LISTED] if others else []:
                 views = "unknown" if candidate.popularity is None else f"{candidate.popularity:,}"
                 stated = f"{template.name} known" if candidate.states else f"no {template.name} known"

@@ -37,7 +37,7 @@ class Evaluated:
 
     figures: dict  # search or "uncertainty" -> figures of metrics/adaptive.json
     relations: list[dict]  # rows of thresholds.parquet
-    splits: list[pa.Table]  # of splits.parquet
+    splits: dict[str, dict[str, np.ndarray]]  # search -> columns of splits.parquet
     curve: list[dict]  # rows of costs.parquet
     cuts: dict[str, float]  # relation -> threshold of the search in use
 
@@ -54,14 +54,14 @@ def evaluate(pairs: Pairs, chosen: params.Thresholds, seed: int, resamples: int)
         )
     everything = np.ones((len(pairs.signal), 1), dtype=bool)
     drawn = resampled_thresholds(pairs, chosen, seed, resamples)
-    figures, relations, splits, in_use = {}, [], [], {}
+    figures, relations, splits, in_use = {}, [], {}, {}
     for search in SEARCHES:
         judged = held_out.judge(pairs, train, held_out.fit(pairs, train, search, chosen))
         cuts = {r: float(cut[0]) for r, cut in held_out.fit(pairs, everything, search, chosen).items()}
         figures[search] = held_out.summary(pairs, judged, seed, resamples)
         rows = relation_rows(pairs, cuts, judged, drawn[search], chosen.min_questions, seed, resamples)
         relations += [{"search": search} | row for row in rows]
-        splits.append(_split_table(search, judged))
+        splits[search] = judged.table
         in_use = cuts if search == chosen.search else in_use
     curve = cost_curve(pairs, train, chosen, seed, resamples)
     figures |= uncertainty(pairs, train, chosen, seed, resamples)
@@ -164,7 +164,7 @@ def main() -> None:
             evaluated = evaluate(pairs, settings, chosen.seed, chosen.report.bootstrap)
             key = {"dataset": dataset, "lm": lm, "method": method}
             relations += [key | row for row in evaluated.relations]
-            splits += [_keyed(key, table) for table in evaluated.splits]
+            splits += [_split_table(key | {"search": search}, table) for search, table in evaluated.splits.items()]
             curve += [key | row for row in evaluated.curve]
             cuts = {relation: cut if math.isfinite(cut) else None for relation, cut in evaluated.cuts.items()}
             thresholds.setdefault(dataset, {}).setdefault(lm, {})[method] = cuts
@@ -189,42 +189,26 @@ def main() -> None:
     stage.run("tune_thresholds", ("seed", "lms", "thresholds", "report", "parts"), work, out=str(out))
 
 
-_KEY = [("dataset", pa.string()), ("lm", pa.string()), ("method", pa.string())]
+def _with_bounds(*names: str) -> dict[str, pa.DataType]:
+    return {name + end: pa.float64() for name in names for end in ("", "_low", "_high")}
 
 
-def _with_bounds(*names: str) -> list[tuple[str, pa.DataType]]:
-    return [(name + end, pa.float64()) for name in names for end in ("", "_low", "_high")]
-
-
+_KEY = dict.fromkeys(("dataset", "lm", "method"), pa.string())
 THRESHOLDS = pa.schema(
-    [
-        *_KEY,
-        ("search", pa.string()),
-        ("relation", pa.string()),
-        ("questions", pa.int64()),
-        ("pooled", pa.bool_()),
-        ("closed_book", pa.float64()),
-        ("augmented", pa.float64()),
-        *_with_bounds("threshold", "threshold_splits", "adaptive", "adaptive_splits", "retrieved", "retrieved_splits"),
-    ]
+    _KEY
+    | {"search": pa.string(), "relation": pa.string(), "questions": pa.int64(), "pooled": pa.bool_()}
+    | {"closed_book": pa.float64(), "augmented": pa.float64()}
+    | _with_bounds("threshold", "threshold_splits", "adaptive", "adaptive_splits", "retrieved", "retrieved_splits")
 )
 SPLITS = pa.schema(
-    [
-        *_KEY,
-        ("search", pa.string()),
-        ("split", pa.int32()),
-        ("test_questions", pa.int64()),
-        *[(name, pa.float64()) for name in (*POLICIES, "retrieved", "train_adaptive")],
-    ]
+    _KEY
+    | {"search": pa.string(), "split": pa.int32(), "test_questions": pa.int64()}
+    | dict.fromkeys((*POLICIES, "retrieved", "train_adaptive"), pa.float64())
 )
 COSTS = pa.schema(
-    [
-        *_KEY,
-        ("unit", pa.string()),
-        ("price", pa.float64()),
-        ("cost_weight", pa.float64()),
-        *_with_bounds("adaptive", "retrieved", "cost"),
-    ]
+    _KEY
+    | {"unit": pa.string(), "price": pa.float64(), "cost_weight": pa.float64()}
+    | _with_bounds("adaptive", "retrieved", "cost")
 )
 
 
@@ -234,15 +218,11 @@ def _quantiles(name: str, values: np.ndarray) -> dict[str, float | None]:
     return {f"{name}_low": low, f"{name}_high": high}
 
 
-def _split_table(search: str, judged: HeldOut) -> pa.Table:
-    splits = len(judged.table["adaptive"])
-    columns = {"search": [search] * splits, "split": np.arange(splits, dtype=np.int32)} | judged.table
-    return pa.table(columns)
-
-
-def _keyed(key: dict[str, str], table: pa.Table) -> pa.Table:
-    columns = {name: pa.repeat(value, table.num_rows) for name, value in key.items()}
-    return pa.table(columns | {name: table[name] for name in table.column_names}).select(SPLITS.names).cast(SPLITS)
+def _split_table(key: dict[str, str], table: dict[str, np.ndarray]) -> pa.Table:
+    """A search's rows of splits.parquet; `key` has the columns that are the same in all rows."""
+    n = len(table["adaptive"])
+    columns = {name: pa.repeat(value, n) for name, value in key.items()} | {"split": np.arange(n)} | table
+    return pa.table(columns).select(SPLITS.names).cast(SPLITS)
 
 
 if __name__ == "__main__":

@@ -6,13 +6,12 @@ with an ensemble over the k best documents (REPLUG).
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -74,22 +73,6 @@ class Setup:
         return self.source is not None and self.source.written
 
 
-@dataclass(frozen=True)
-class _Pool(prompts.Questions):
-    """A question set, ordered by question_id. A question is known by its position in it."""
-
-    subjects: list[str | None]
-    pages: list[str | None]  # title of the subject's Wikipedia page
-
-
-class _Answered(NamedTuple):
-    question: int
-    passages: dict  # a row of passages.SCHEMA, or CLOSED_BOOK
-    prompts: Sequence[Prompt]  # one, or one per document of an ensemble
-    seen: Sequence[Prompt]  # what the model saw of the prompts
-    generation: Generation
-
-
 def answer(questions: pa.Table, setup: Setup) -> pa.Table:
     """Answers (SCHEMA) to the test questions, at most `max_questions` drawn by hash, ordered by question_id.
 
@@ -98,7 +81,7 @@ def answer(questions: pa.Table, setup: Setup) -> pa.Table:
     columns = questions.sort_by("question_id").to_pydict()
     ids, relations = columns["question_id"], np.array(columns["relation"], dtype=object)
     pages = columns.get("s_wiki_title") or [None] * len(ids)
-    pool = _Pool(ids, relations, columns["question"], columns["possible_answers"], columns["subj"], pages)
+    pool = prompts.Questions(ids, relations, columns["question"], columns["possible_answers"], columns["subj"], pages)
     tested = [question for question, split in enumerate(columns["split"]) if split == "test"]
     drawn = draws.sample(setup.seed, "answer", [ids[question] for question in tested], setup.answer.max_questions)
     asked = [tested[i] for i in drawn]
@@ -109,7 +92,7 @@ def answer(questions: pa.Table, setup: Setup) -> pa.Table:
     lookup = Lookup(setup.source, texts, lookup_name, setup.key)
 
     def work(shard: slice, path: Path) -> None:
-        rows = [_row(setup, pool, answered) for answered in _answer(setup, pool, lookup, asked[shard], shots[shard])]
+        rows = _rows(setup, pool, lookup, asked[shard], shots[shard])
         pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), path)
 
     parts = [slice(start, start + SHARD) for start in range(0, len(asked), SHARD)]
@@ -124,10 +107,10 @@ def forget(dataset: str, lm: str, method: str, key: str) -> None:
         shards.forget(name, key)
 
 
-def _answer(
-    setup: Setup, pool: _Pool, lookup: Lookup, asked: Sequence[int], shots: Sequence[Sequence[int]]
-) -> list[_Answered]:
-    """Ask the LM some questions, each after its demonstrations `shots`."""
+def _rows(
+    setup: Setup, pool: prompts.Questions, lookup: Lookup, asked: Sequence[int], shots: Sequence[Sequence[int]]
+) -> list[dict]:
+    """Ask the LM some questions, each after its demonstrations `shots`; the rows of SCHEMA."""
     passages_asked, shown = lookup.rows(asked), sorted({*chain(*shots)})
     examples = {
         shot: (pool.texts[shot], pool.answers[shot][0], found["texts"][0])
@@ -144,16 +127,21 @@ def _answer(
     new_tokens = setup.answer.new_tokens
     generations = ensemble_answers.generate(setup.lm, sent, similarities, new_tokens, setup.replug)
     seen = setup.lm.seen(sent, new_tokens) if setup.source else sent
-    k = len(sent) // len(asked)
-    return [
-        _Answered(asked[i], passages_asked[i], sent[i * k : (i + 1) * k], seen[i * k : (i + 1) * k], generations[i])
-        for i in range(len(asked))
-    ]
+    k = len(sent) // len(asked)  # prompts of a question: one, or one per document of an ensemble
+    per_question = [list(zip(sent[i : i + k], seen[i : i + k], strict=True)) for i in range(0, len(sent), k)]
+    answered = zip(asked, passages_asked, per_question, generations, strict=True)
+    return [_row(setup, pool, *of_question) for of_question in answered]
 
 
-def _row(setup: Setup, pool: _Pool, answered: _Answered) -> dict:
-    """A row of SCHEMA."""
-    question, found, generation = answered.question, answered.passages, answered.generation
+def _row(
+    setup: Setup,
+    pool: prompts.Questions,
+    question: int,
+    found: dict,
+    sent: list[tuple[Prompt, Prompt]],
+    generation: Generation,
+) -> dict:
+    """A row of SCHEMA; `found` is a row of passages.SCHEMA or CLOSED_BOOK, `sent` are prompts and what the LM saw."""
     answers = pool.answers[question]
     row = {
         "question_id": pool.ids[question],
@@ -161,19 +149,23 @@ def _row(setup: Setup, pool: _Pool, answered: _Answered) -> dict:
         "prediction": generation.text.strip(),
         "correct": matching.substring(generation.text, answers),
         "correct_word": matching.word(generation.text, answers),
-        "prompt_hash": prompts.prompt_hash(*answered.prompts),
+        "prompt_hash": prompts.prompt_hash(*(prompt for prompt, _ in sent)),
         "mean_log_prob": generation.mean_log_prob,
-        "lm_calls": len(answered.prompts) + setup.written,
+        "lm_calls": len(sent) + setup.written,
         "passage": found["texts"][0] if setup.written else None,
     }
     row |= _usage(generation, found, setup.server)
     if setup.source:
         read = (
             prompts.passage_left(text, pool.texts[question], prompt, seen)
-            for text, prompt, seen in zip(found["texts"], answered.prompts, answered.seen, strict=True)
+            for text, (prompt, seen) in zip(found["texts"], sent, strict=True)
         )
         row["doc_has_answer"] = any(matching.word(text, answers) for text in read)
-        row |= _best_document(found, pool.subjects[question], pool.pages[question])
+        title, page = found["titles"][0], pool.pages[question]
+        row |= {"doc_id": found["doc_ids"][0], "doc_title": title, "similarity": found["similarities"][0]}
+        if title is not None and page:
+            row["doc_is_subject"] = title == page
+            row["doc_is_namesake"] = matching.namesake(title, pool.subjects[question] or "", page)
     return row
 
 
@@ -189,19 +181,6 @@ def _usage(generation: Generation, found: dict, server: params.LMServer | None) 
     return {"prompt_tokens": prompt_tokens, "new_tokens": new_tokens, "cost": cost}
 
 
-def _best_document(found: dict, subject: str | None, page: str | None) -> dict:
-    """Which document is the best, and whether it is of the subject's `page`."""
-    title = found["titles"][0]
-    known = title is not None and page
-    return {
-        "doc_id": found["doc_ids"][0],
-        "doc_title": title,
-        "similarity": found["similarities"][0],
-        "doc_is_subject": title == page if known else None,
-        "doc_is_namesake": matching.namesake(title, subject or "", page) if known else None,
-    }
-
-
 def _names(dataset: str, lm: str, method: str) -> tuple[str, str]:
     """Under which names the shards of answers and of passages lie; the first is also the stage's."""
     tuned = "_lsr" if INDEXES.get(method) == "lsr" else ""
@@ -209,11 +188,8 @@ def _names(dataset: str, lm: str, method: str) -> tuple[str, str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m pipelines.answering.answer", description=__doc__)
-    parser.add_argument("dataset", choices=catalogue.names("answered"))
-    parser.add_argument("lm", help="one of params.yaml's lms")
-    parser.add_argument("method", choices=METHODS)
-    args = parser.parse_args()
+    lm_help = "one of params.yaml's lms"
+    args = stage.arguments(__doc__, dataset=catalogue.names("answered"), lm=lm_help, method=METHODS)
     out = Path(f"data/predictions/{args.dataset}/{args.lm}/{args.method}.parquet")
     name, _ = _names(args.dataset, args.lm, args.method)
 

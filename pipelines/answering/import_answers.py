@@ -23,34 +23,23 @@ PREDICTION = ("prediction", "pred")  # names that a column may have: ours, and t
 CORRECT = ("correct", "is_correct")
 IDS = (("question_id", "question_id"), ("id", "id"), ("id", "question_id"))  # id columns of file and question set
 TELLING = ("s_uri", "o_uri", "relation", "prop", "subj", "obj")  # columns that tell questions of the same text apart
-TRUTH = {
-    "True": True,
-    "true": True,
-    "TRUE": True,
-    "1": True,
-    "False": False,
-    "false": False,
-    "FALSE": False,
-    "0": False,
-}
+TRUTH = dict.fromkeys(("True", "true", "TRUE", "1"), True) | dict.fromkeys(("False", "false", "FALSE", "0"), False)
 SHOWN = 5  # ids in a message
 
 Columns = dict[str, list[str]]  # a table as text, by column; "" for an empty cell
 
 
-def _or_none(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    return lambda text: parse(text) if text else None
-
-
 # Columns of answer.SCHEMA that are taken over, with their parsers. Tables with empty cells may write 12 as 12.0.
-MEASURES = dict.fromkeys(("doc_id", "doc_title", "passage"), _or_none(str))
-MEASURES |= dict.fromkeys(("similarity", "mean_log_prob", "cost"), _or_none(float))
-MEASURES |= dict.fromkeys(("prompt_tokens", "new_tokens", "lm_calls"), _or_none(lambda text: int(float(text))))
-MEASURES["doc_has_answer"] = _or_none(TRUTH.__getitem__)
+MEASURES: dict[str, Callable[[str], Any]] = dict.fromkeys(("doc_id", "doc_title", "passage"), str)
+MEASURES |= dict.fromkeys(("similarity", "mean_log_prob", "cost"), float)
+MEASURES |= dict.fromkeys(("prompt_tokens", "new_tokens", "lm_calls"), lambda text: int(float(text)))
+MEASURES["doc_has_answer"] = TRUTH.__getitem__
 WANTED = {*PREDICTION, *CORRECT, *MEASURES, *TELLING, "question_id", "id", "question"}
 
 
-class Joined(NamedTuple):
+class Matched(NamedTuple):
+    """Which questions the rows of a file answer."""
+
     questions: list[int]  # rows of the question set
     rows: list[int]  # rows of the file that answer these questions
     by: str  # the columns that they are joined by
@@ -65,7 +54,7 @@ def import_answers(
 
     Returns a report in lines. Predictions are judged here like all others; without predictions the file's own judgement
     counts. Raises LongtailError for an unknown method, an `lm` that is one of the params' models (`own_lms`), and
-    whatever `join` refuses.
+    whatever `match` refuses.
     """
     if method not in METHODS:
         raise LongtailError(f"--method {method}: expected one of {', '.join(METHODS)}")
@@ -85,23 +74,23 @@ def import_answers(
             f"{file}: none of its columns is {', '.join(PREDICTION)} (what the model said) or {', '.join(CORRECT)} "
             "(whether that was right), expected one of them; rename it"
         )
-    joined = join(file, columns, questions, partial=partial)
-    asked = questions.select(["question_id", "possible_answers"]).take(joined.questions).to_pydict()
+    matched = match(file, columns, questions, partial=partial)
+    asked = questions.select(["question_id", "possible_answers"]).take(matched.questions).to_pydict()
     ids, answers = asked["question_id"], asked["possible_answers"]
-    answered = {name: [values[row] for row in joined.rows] for name, values in columns.items()}
-    judged_there = _parsed(file, answered, correct, TRUTH.__getitem__, ids) if correct else None
+    answered = {name: [values[row] for row in matched.rows] for name, values in columns.items()}
+    judged_there = _parsed(file, answered, correct, ids) if correct else None
     made = {"question_id": ids, "method": [method] * len(ids), "correct": judged_there}
     if prediction:
         texts = [text.strip() for text in answered[prediction]]
         made |= {"prediction": texts, "correct": list(map(matching.substring, texts, answers))}
         made["correct_word"] = list(map(matching.word, texts, answers))
-    made |= {name: _parsed(file, answered, name, parse, ids) for name, parse in MEASURES.items() if name in answered}
+    made |= {name: _parsed(file, answered, name, ids) for name in MEASURES if name in answered}
     nothing = [None] * len(ids)
     table = pa.table({name: made.get(name, nothing) for name in SCHEMA.names}, schema=SCHEMA).sort_by("question_id")
     out = data / "imported" / dataset / lm / f"{method}.parquet"
     with shards.atomic(out) as temporary:
         pq.write_table(table, temporary, compression="zstd")
-    return _report(out, joined, made["correct"], judged_there if prediction else None)
+    return _report(out, matched, made["correct"], judged_there if prediction else None)
 
 
 def read(file: Path) -> Columns:
@@ -125,7 +114,7 @@ def read(file: Path) -> Columns:
     return columns
 
 
-def join(file: Path, columns: Columns, questions: pa.Table, *, partial: bool = False) -> Joined:
+def match(file: Path, columns: Columns, questions: pa.Table, *, partial: bool = False) -> Matched:
     """Which question each row of `file` answers.
 
     Rows are joined by id. Without ids they are joined by the question's text and as many columns of TELLING as tell the
@@ -150,7 +139,7 @@ def join(file: Path, columns: Columns, questions: pa.Table, *, partial: bool = F
                 "to no other set's; with --partial those are taken that both have"
             )
     both = [key for key in known if key in rows]
-    return Joined([known[key] for key in both], [rows[key] for key in both], names, len(unknown), len(missing))
+    return Matched([known[key] for key in both], [rows[key] for key in both], names, len(unknown), len(missing))
 
 
 def _keys(file: Path, columns: Columns, questions: pa.Table) -> tuple[str, list[tuple], dict[tuple, int]]:
@@ -216,24 +205,25 @@ def _objects(file: Path) -> Iterator[tuple[int, dict[str, str]]]:
         yield number, {name: "" if value is None else str(value) for name, value in record.items()}
 
 
-def _parsed(file: Path, answered: Columns, name: str, parse, ids: list[str]) -> list:
-    values = []
+def _parsed(file: Path, answered: Columns, name: str, ids: list[str]) -> list:
+    """A column's values; an empty cell is None in the columns of MEASURES, an error in CORRECT."""
+    parse, values = MEASURES.get(name, TRUTH.__getitem__), []
     for id_, text in zip(ids, answered[name], strict=True):
         try:
-            values.append(parse(text))
+            values.append(parse(text) if text or name in CORRECT else None)
         except (ValueError, KeyError):
             what = "true or false" if name in (*CORRECT, "doc_has_answer") else "a number"
             raise LongtailError(f"{file}: {name} of {id_} is {text!r}, expected {what}; correct it") from None
     return values
 
 
-def _report(out: Path, joined: Joined, correct: list[bool], judged_there: list[bool] | None) -> list[str]:
-    lines = [f"{len(correct)} answers, joined by {joined.by}; {100 * sum(correct) / max(1, len(correct)):.1f} % right"]
+def _report(out: Path, matched: Matched, correct: list[bool], judged_there: list[bool] | None) -> list[str]:
+    lines = [f"{len(correct)} answers, joined by {matched.by}; {100 * sum(correct) / max(1, len(correct)):.1f} % right"]
     if judged_there is not None and (differ := sum(a != b for a, b in zip(judged_there, correct, strict=True))):
         lines.append(f"{differ} of them are judged differently than in the file: predictions are judged here")
-    if joined.left_out or joined.unanswered:
+    if matched.left_out or matched.unanswered:
         lines.append(
-            f"{joined.left_out} rows that no question of the set has were left out; {joined.unanswered} test questions "
-            "have no answer"
+            f"{matched.left_out} rows that no question of the set has were left out; "
+            f"{matched.unanswered} test questions have no answer"
         )
     return [*lines, f"the answers: {out}; `longtail run` tunes thresholds for them"]

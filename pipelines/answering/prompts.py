@@ -16,12 +16,14 @@ INSTRUCTION = "Generate a background document from Wikipedia to answer the given
 
 @dataclass(frozen=True)
 class Questions:
-    """The columns of a question set that prompts are made of, in the order of question_id."""
+    """The columns of a question set, in the order of question_id. A question is known by its position."""
 
     ids: list[str]
     relations: np.ndarray  # (n,) str
     texts: list[str]
     answers: list[list[str]]
+    subjects: Sequence[str | None] = ()  # prompts need none of these two
+    pages: Sequence[str | None] = ()  # title of the subject's Wikipedia page
 
 
 def demonstrations(

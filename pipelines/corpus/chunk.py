@@ -7,7 +7,6 @@ cut each batch (`cut`), and bring all batches together (`assemble`).
 
 from __future__ import annotations
 
-import argparse
 import math
 from concurrent.futures import Executor
 from fnmatch import fnmatchcase
@@ -30,9 +29,7 @@ FOR_A_PROCESS = 1_000_000  # bytes of source files; with less than that to read,
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m pipelines.corpus.chunk", description=__doc__.splitlines()[0])
-    parser.add_argument("corpus", choices=catalogue.names("documents"))
-    name = parser.parse_args().corpus
+    name = stage.arguments(__doc__, corpus=catalogue.names("documents")).corpus
     out = Path("data/corpus") / name
 
     def work(chosen) -> dict[str, float]:

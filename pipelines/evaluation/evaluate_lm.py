@@ -19,7 +19,6 @@ replug.top_k:
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -193,9 +192,7 @@ def _gain(sums: np.ndarray) -> np.ndarray:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m pipelines.evaluation.evaluate_lm", description=__doc__)
-    parser.add_argument("corpus", choices=catalogue.names("documents"))
-    corpus = parser.parse_args().corpus
+    corpus = stage.arguments(__doc__, corpus=catalogue.names("documents")).corpus
     stage.run(f"evaluate_lm@{corpus}", SECTIONS, lambda params: evaluate(params, corpus), out=str(OUT / corpus))
 
 

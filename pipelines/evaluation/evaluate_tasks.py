@@ -6,11 +6,9 @@ and figures by method in data/metrics/tasks_<benchmark>.json.
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +18,7 @@ import pyarrow.parquet as pq
 from pipelines import catalogue, draws, intervals, params, shards, stage
 from pipelines.answering import passages
 from pipelines.evaluation import mmlu, task_items
-from pipelines.evaluation.task_items import Found, Item, Search, Task
+from pipelines.evaluation.task_items import Item, Task
 from pipelines.questions import matching
 from pipelines.replug import ensemble, ensemble_answers
 from pipelines.sources.rejects import Rejects
@@ -50,7 +48,7 @@ class Setup:
 
     method: str
     lm: LanguageModel
-    search: Search | None  # finds the documents; None: closed-book
+    search: Callable[[list[str]], pa.Table] | None  # finds the documents (passages.SCHEMA); None: closed-book
     count: Callable[[str], int]  # of a text's tokens
     new_tokens: int
     replug: params.Replug
@@ -62,13 +60,19 @@ def evaluate(task: Task, setup: Setup) -> pa.Table:
 
     Raises LongtailError if the demonstrations leave too little room. Finished shards stay until they are forgotten.
     """
-    shown = {subject: _demonstrations(items, setup.search) for subject, items in task.shots.items()}
+    shown = {subject: _demonstrations(items, setup) for subject, items in task.shots.items()}
     task_items.check_room(shown, task.param, max(map(len, shown.values())), setup.lm, setup.count)
 
     def work(items: list[Item], path: Path) -> None:
-        found = setup.search([item.query for item in items]) if setup.search else None
-        prompts = task_items.prompts(items, [shown[item.subject] for item in items], found)
-        predictions = _predict(task, setup, prompts, found.similarities if found else None)
+        documents, similarities = [[None]] * len(items), None
+        if setup.search:
+            found = setup.search([item.query for item in items])
+            documents, similarities = (
+                found["texts"].to_pylist(),
+                np.array(found["similarities"].to_pylist(), np.float32),
+            )
+        prompts = task_items.prompts(items, [shown[item.subject] for item in items], documents)
+        predictions = _predict(task, setup, prompts, similarities)
         rows = [_row(task, setup, item, text) for item, text in zip(items, predictions, strict=True)]
         pq.write_table(pa.Table.from_pylist(rows, SCHEMA), path)
 
@@ -77,10 +81,12 @@ def evaluate(task: Task, setup: Setup) -> pa.Table:
     return pa.concat_tables([SCHEMA.empty_table(), *(pq.read_table(file, schema=SCHEMA) for file in files)])
 
 
-def _demonstrations(items: list[Item], search: Search | None) -> list[str]:
+def _demonstrations(items: list[Item], setup: Setup) -> list[str]:
     """The items as they are shown, each with its own top document if there is a search."""
-    documents = search([item.query for item in items]).texts[:, 0] if search and items else [None] * len(items)
-    return [task_items.demonstration(item, document) for item, document in zip(items, documents, strict=True)]
+    documents = [[None]] * len(items)
+    if setup.search and items:
+        documents = setup.search([item.query for item in items])["texts"].to_pylist()
+    return [task_items.demonstration(item, best) for item, (best, *_) in zip(items, documents, strict=True)]
 
 
 def _predict(task: Task, setup: Setup, prompts: list[Prompt], similarities: np.ndarray | None) -> list[str]:
@@ -138,9 +144,7 @@ def summarise(table: pa.Table, seed: int, resamples: int) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m pipelines.evaluation.evaluate_tasks", description=__doc__)
-    parser.add_argument("task", choices=catalogue.names("benchmark"))
-    name = parser.parse_args().task
+    name = stage.arguments(__doc__, task=catalogue.names("benchmark")).task
     data, out = Path("data"), Path("data/tasks") / name
 
     def work(chosen) -> stage.Metrics:
@@ -163,10 +167,11 @@ def main() -> None:
             keys[method] = shards.key_of(
                 chosen.seed, chosen.tasks, chosen.replug, chosen.retriever, lm_settings, *inputs
             )
+            source = passages.open_source(method, None, chosen, data)
             setup = Setup(
                 method=method,
                 lm=lm,
-                search=_search(method, chosen, data),
+                search=source and source.find,
                 count=lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids),
                 new_tokens=chosen.tasks.new_tokens,
                 replug=chosen.replug,
@@ -186,20 +191,6 @@ def main() -> None:
 
     sections = ("seed", "compute", "ingest", "lm", "lms", "retriever", "replug", "tasks", "report", "parts")
     stage.run(f"evaluate_tasks@{name}", sections, work, out=str(out))
-
-
-def _search(method: str, chosen: SimpleNamespace, data: Path) -> Search | None:
-    """Queries -> the texts and similarities of their documents; None for closed_book."""
-    source = passages.open_source(method, None, chosen, data)
-    if source is None:
-        return None
-
-    def search(queries: Sequence[str]) -> Found:
-        found = source.find(list(queries))
-        texts, similarities = (found[name].to_pylist() for name in ("texts", "similarities"))
-        return Found(np.array(texts, object), np.array(similarities, np.float32))
-
-    return search
 
 
 def _name(task: Task, method: str) -> str:

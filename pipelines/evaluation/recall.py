@@ -16,7 +16,6 @@ data/metrics/<set>.json
 
 from __future__ import annotations
 
-import argparse
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -164,9 +163,7 @@ def summarise(datasets: list[str], golds: list[set[int]], ranks: dict[str, np.nd
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m pipelines.evaluation.recall", description=__doc__)
-    parser.add_argument("name", choices=catalogue.names("passages"))
-    name = parser.parse_args().name
+    name = stage.arguments(__doc__, name=catalogue.names("passages")).name
     stage.run(f"evaluate_retrieval@{name}", SECTIONS, lambda params: evaluate(params, name), out=str(OUT / name))
 
 

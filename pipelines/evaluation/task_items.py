@@ -1,16 +1,22 @@
-"""What the tasks share: items, their prompts with one document each, and the room that demonstrations may take."""
+"""What the tasks share: items, their prompts with one document each, and the room that demonstrations may take.
+
+Also the reader of Natural Questions and TriviaQA: short answers and no options (REPLUG, section 6.3). MMLU has its own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from pipelines import draws
+from pipelines import draws, params
 from pipelines.answering.prompts import compose
 from pipelines.errors import LongtailError
 from pipelines.lm.language_model import LanguageModel, Prompt
+from pipelines.sources.question_files import read_questions
+from pipelines.sources.rejects import Rejects
 
 
 @dataclass(frozen=True)
@@ -31,21 +37,26 @@ class Task:
     options: bool  # whether an answer is one of the letters A to D
 
 
-@dataclass(frozen=True)
-class Found:
-    """The documents of some queries: texts (queries, k) str, similarities (queries, k) float32."""
-
-    texts: np.ndarray
-    similarities: np.ndarray
-
-
-Search = Callable[[Sequence[str]], Found]
-
-
 def drawn(items: list[Item], seed: int, purpose: str, n: int) -> list[Item]:
     """At most `n` of the items, drawn by hash, ordered by id."""
     items = sorted(items, key=lambda item: item.id)
     return [items[i] for i in draws.sample(seed, f"tasks {purpose}", [item.id for item in items], n)]
+
+
+def read_open_qa(folder: Path, settings: params.Tasks, seed: int, rejects: Rejects) -> Task:
+    """Natural Questions' or TriviaQA's questions, of every file below `folder`; bad ones go to `rejects`.
+
+    Demonstrations are drawn from the questions. A question that is shown, in whatever case, is not asked.
+    """
+    items = [
+        Item(question.id, "", question.text, f"Question: {question.text}\nAnswer:", question.answers)
+        for question in read_questions(folder, rejects)
+    ]
+    name = folder.name
+    shown = drawn(items, seed, f"{name} shots", min(settings.qa_shots, max(0, len(items) - 1)))
+    known = {item.query.casefold() for item in shown}
+    rest = [item for item in items if item.query.casefold() not in known]
+    return Task(name, drawn(rest, seed, name, settings.max_questions), {"": shown}, "tasks.qa_shots", options=False)
 
 
 def demonstration(item: Item, document: str | None) -> str:
@@ -53,9 +64,10 @@ def demonstration(item: Item, document: str | None) -> str:
     return f"{_knowledge(document)}{item.body} {item.answers[0]}\n\n"
 
 
-def prompts(items: Sequence[Item], shots: Sequence[Sequence[str]], found: Found | None) -> list[Prompt]:
-    """One prompt for each document of each item, an item's k prompts in a row; without documents one per item."""
-    documents = found.texts if found else np.full((len(items), 1), None)
+def prompts(
+    items: Sequence[Item], shots: Sequence[Sequence[str]], documents: Sequence[Sequence[str | None]]
+) -> list[Prompt]:
+    """One prompt for each document of each item, an item's k prompts in a row; None stands for no document."""
     return [
         compose(shots_of_item, _knowledge(document), item.body)
         for item, shots_of_item, documents_of_item in zip(items, shots, documents, strict=True)

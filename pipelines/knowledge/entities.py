@@ -21,11 +21,12 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines import code, database, params, shards, stage
+from pipelines import code, database, shards, stage
 from pipelines.pool import processes
 from pipelines.relations import property_ids
 from pipelines.sources import entity_api, query_service, wikidata
 from pipelines.sources.rejects import Rejects
+from pipelines.sources.streams import visible_files
 from pipelines.sources.wikimedia import open_client
 
 RAW = Path("data/raw")
@@ -35,21 +36,14 @@ ANSWERS = shards.SCRATCH / "wikimedia" / "entities"
 ENDS = 1 << 20  # bytes of a dump's beginning, and of its end, that are hashed
 
 
-def build_entities(
-    raw: Path,
-    out: Path,
-    *,
-    api: str | None,
-    contact: str | None,
-    ingest: params.Ingest,
-    compute: params.Compute,
-) -> dict[str, int]:
+def build_entities(params: SimpleNamespace, raw: Path = RAW, out: Path = OUT) -> dict[str, int]:
     """Write the stage's folder `out` from the files under `raw`; return counts. Without files the tables are empty.
 
-    If `api` is given, the entity API there is asked for the names of objects that are not in the files. Raises
+    With `entities.missing_objects` the entity API is asked for the names of objects that are not in the files. Raises
     LongtailError on damaged input, too many bad rows, or an entity API that refuses.
     """
-    files = sorted(path for path in (raw / "wikidata").rglob("*") if path.is_file() and not path.name.startswith("."))
+    compute, ingest = params.compute, params.ingest
+    files = visible_files(raw / "wikidata")
     pages = [file for file in files if query_service.is_page(file)]
     dumps = [file for file in files if file not in pages]
     properties = tuple(property_ids(raw / "entityquestions/relation_query_templates.json"))
@@ -66,8 +60,8 @@ def build_entities(
         folder.mkdir()
         counts |= _load(db, blocks, query_service.read_pages(pages, bad_pages := Rejects(ingest.max_reject_share)))
         rejects.take(bad_pages)
-        if api:
-            counts |= _fetch_missing(db, api, contact, rejects)
+        if params.entities.missing_objects:
+            counts |= _fetch_missing(db, params.wikidata.api, params.contact, rejects)
         counts |= _write(db, folder)
         rejects.write(folder / "rejects.parquet")
     shards.forget("entities", key)
@@ -202,19 +196,9 @@ def _write(db: duckdb.DuckDBPyConnection, folder: Path) -> dict[str, int]:
     return {"entities": entities, **without, "claims": claims}
 
 
-def work(chosen: SimpleNamespace) -> stage.Metrics:
-    return build_entities(
-        RAW,
-        OUT,
-        api=chosen.wikidata.api if chosen.entities.missing_objects else None,
-        contact=chosen.contact,
-        ingest=chosen.ingest,
-        compute=chosen.compute,
-    )
-
-
 def main() -> None:
-    stage.run("entities", ("compute", "contact", "entities", "ingest", "wikidata"), work, out=str(OUT), metrics=METRICS)
+    sections = ("compute", "contact", "entities", "ingest", "wikidata")
+    stage.run("entities", sections, build_entities, out=str(OUT), metrics=METRICS)
 
 
 if __name__ == "__main__":

@@ -14,10 +14,11 @@ from types import SimpleNamespace
 
 import duckdb
 
-from pipelines import code, database, params, pool, shards, stage
+from pipelines import code, database, pool, shards, stage
 from pipelines.errors import LongtailError
 from pipelines.sources import pageviews, pageviews_api, wikimedia
 from pipelines.sources.rejects import Rejects
+from pipelines.sources.streams import visible_files
 
 ENTITIES = Path("data/knowledge/wikidata/entities.parquet")
 RAW = Path("data/raw")
@@ -26,28 +27,17 @@ METRICS = Path("data/metrics/popularity.json")
 ANSWERS = shards.SCRATCH / "wikimedia" / "popularity"
 
 
-def count_views(
-    entities: Path,
-    raw: Path,
-    out: Path,
-    *,
-    popularity: params.Popularity,
-    contact: str | None,
-    ingest: params.Ingest,
-    compute: params.Compute,
-) -> dict[str, int]:
+def count_views(params: SimpleNamespace, entities: Path = ENTITIES, raw: Path = RAW, out: Path = OUT) -> dict[str, int]:
     """Write the stage's folder `out`; return counts. Raises LongtailError on damaged input or a failed request."""
-    rejects = Rejects(ingest.max_reject_share)
-    with database.connect(ingest.memory_gb, compute.threads) as db, shards.atomic(out) as folder:
+    rejects = Rejects(params.ingest.max_reject_share)
+    with database.connect(params.ingest.memory_gb, params.compute.threads) as db, shards.atomic(out) as folder:
         folder.mkdir()
         db.execute(
             f"""CREATE TEMP TABLE titles AS SELECT DISTINCT wiki_title AS title FROM '{entities}'
             WHERE wiki_title IS NOT NULL"""
         )
-        if popularity.source == "api":
-            counts = _from_api(db, popularity, contact)
-        else:
-            counts = _from_dumps(db, raw, popularity, rejects, compute)
+        api = params.popularity.source == "api"
+        counts = _from_api(db, params) if api else _from_dumps(db, params, raw, rejects)
         database.write(db, "SELECT title, views FROM views ORDER BY title", folder / "views.parquet")
         rejects.write(folder / "rejects.parquet")
         titles, viewed, total = database.row(
@@ -57,18 +47,16 @@ def count_views(
     return counts | rejects.metrics()
 
 
-def _from_dumps(
-    db: duckdb.DuckDBPyConnection, raw: Path, popularity: params.Popularity, rejects: Rejects, compute: params.Compute
-) -> dict[str, int]:
+def _from_dumps(db: duckdb.DuckDBPyConnection, params: SimpleNamespace, raw: Path, rejects: Rejects) -> dict[str, int]:
     """Create table views(title, views) from the page view dumps; return counts.
 
     Files are read in parallel. A run that was killed doesn't read finished files again.
     """
-    files = pageviews.choose_files(_files(raw / "pageviews"), popularity.month, popularity.agents)
-    tables = _files(raw / "redirects")
+    files = pageviews.choose_files(visible_files(raw / "pageviews"), params.popularity.month, params.popularity.agents)
+    tables = visible_files(raw / "redirects")
     loaded = _load_redirects(db, tables)
     key = shards.key_of(code.fingerprint("pipelines.knowledge.popularity"), files, rejects.max_share, *files)
-    with pool.processes(compute, len(files)) as executor:
+    with pool.processes(params.compute, len(files)) as executor:
         parts = shards.map_shards("popularity", key, partial(_read_file, rejects.max_share), files, executor)
     for part in parts:
         rejects.take(Rejects.load(part / "rejects.json", rejects.max_share))
@@ -77,13 +65,13 @@ def _from_dumps(
     return {"files.pageviews": len(files), "files.redirects": len(tables), "redirects": loaded, "lines": rejects.read}
 
 
-def _from_api(db: duckdb.DuckDBPyConnection, popularity: params.Popularity, contact: str | None) -> dict[str, int]:
+def _from_api(db: duckdb.DuckDBPyConnection, params: SimpleNamespace) -> dict[str, int]:
     """Create table views(title, views) from the REST API; return counts. Answers to a killed run are kept and used."""
     titles = database.read(db, "SELECT title FROM titles ORDER BY title")["title"]
     db.execute("CREATE TEMP TABLE views (title VARCHAR, views BIGINT)")
     unknown = 0
-    with wikimedia.open_client(contact, ANSWERS) as client:
-        for batch in pageviews_api.ask_views(client, titles, popularity):
+    with wikimedia.open_client(params.contact, ANSWERS) as client:
+        for batch in pageviews_api.ask_views(client, titles, params.popularity):
             unknown += batch["views"].null_count
             db.register("batch", batch)
             db.execute("INSERT INTO views FROM batch WHERE views > 0")
@@ -91,14 +79,10 @@ def _from_api(db: duckdb.DuckDBPyConnection, popularity: params.Popularity, cont
     if len(titles) and unknown == len(titles):
         shutil.rmtree(ANSWERS)
         raise LongtailError(
-            f"{popularity.api}: knows none of the {len(titles):,} articles in {popularity.month}, expected views of "
-            "most; check popularity.api, or wait until it has that month"
+            f"{params.popularity.api}: knows none of the {len(titles):,} articles in {params.popularity.month}, "
+            "expected views of most; check popularity.api, or wait until it has that month"
         )
     return {"articles_asked_for": len(titles), "articles_not_found": unknown}
-
-
-def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
 
 
 def _load_redirects(db: duckdb.DuckDBPyConnection, files: list[Path]) -> int:
@@ -119,16 +103,8 @@ def _read_file(max_reject_share: float, file: Path, folder: Path) -> None:
     rejects.save(folder / "rejects.json")
 
 
-def work(chosen: SimpleNamespace) -> stage.Metrics:
-    counts = count_views(
-        ENTITIES,
-        RAW,
-        OUT,
-        popularity=chosen.popularity,
-        contact=chosen.contact,
-        ingest=chosen.ingest,
-        compute=chosen.compute,
-    )
+def work(params: SimpleNamespace) -> stage.Metrics:
+    counts = count_views(params)
     shutil.rmtree(ANSWERS, ignore_errors=True)
     return counts
 

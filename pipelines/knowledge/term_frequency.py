@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import duckdb
 import pyarrow as pa
 
-from pipelines import code, database, params, pool, shards, stage
+from pipelines import code, database, pool, shards, stage
 from pipelines.relations import RELATIONS
 from pipelines.sources import c4
 from pipelines.sources.rejects import Rejects
@@ -29,19 +29,17 @@ NAMES_PER_GB = 1_000_000  # a name needs about 0.5 kB, and names get half of the
 
 
 def build_term_frequency(
-    wikidata: Path,
-    texts: Path,
-    out: Path,
-    *,
-    relations: Collection[str],
-    sample_mb: int,
-    ingest: params.Ingest,
-    compute: params.Compute,
+    params: SimpleNamespace,
+    wikidata: Path = WIKIDATA,
+    texts: Path = TEXTS,
+    out: Path = OUT,
+    relations: Collection[str] = RELATIONS,
 ) -> dict[str, int]:
     """Write the stage's folder `out` for the subjects of `relations` in the tables of `wikidata`; return counts.
 
     Without subjects the texts are not read. Raises LongtailError on damaged texts.
     """
+    sample_mb, ingest, compute = params.c4.sample_mb, params.ingest, params.compute
     files = sorted(path for path in texts.glob("*") if path.is_file() and not path.name.startswith("."))
     rejects = Rejects(ingest.max_reject_share)
     with database.connect(ingest.memory_gb, compute.threads) as db:
@@ -115,20 +113,8 @@ def _count(
         )
 
 
-def work(chosen: SimpleNamespace) -> stage.Metrics:
-    return build_term_frequency(
-        WIKIDATA,
-        TEXTS,
-        OUT,
-        relations=RELATIONS,
-        sample_mb=chosen.c4.sample_mb,
-        ingest=chosen.ingest,
-        compute=chosen.compute,
-    )
-
-
 def main() -> None:
-    stage.run("term_frequency", ("compute", "ingest", "c4"), work, out=str(OUT), metrics=METRICS)
+    stage.run("term_frequency", ("compute", "ingest", "c4"), build_term_frequency, out=str(OUT), metrics=METRICS)
 
 
 if __name__ == "__main__":

@@ -13,34 +13,26 @@ from types import SimpleNamespace
 
 import duckdb
 
-from pipelines import database, params, shards, stage
+from pipelines import database, shards, stage
 from pipelines.relations import RELATIONS
 
-WIKIDATA = Path("data/knowledge/wikidata")
-VIEWS = Path("data/knowledge/popularity/views.parquet")
-FREQUENCIES = Path("data/knowledge/term_frequency/term_frequency.parquet")
-OUT = Path("data/knowledge/triples")
+KNOWLEDGE = Path("data/knowledge")
 METRICS = Path("data/metrics/triples.json")
 
 
 def build_triples(
-    wikidata: Path,
-    views: Path,
-    frequencies: Path,
-    out: Path,
-    *,
-    relations: Iterable[str],
-    ingest: params.Ingest,
-    threads: int,
+    params: SimpleNamespace, knowledge: Path = KNOWLEDGE, relations: Iterable[str] = RELATIONS
 ) -> dict[str, int]:
-    """Write the stage's folder `out` for the claims of `relations` in the tables of `wikidata`; return counts."""
-    with shards.atomic(out) as folder, database.connect(ingest.memory_gb, threads) as db:
+    """Write `knowledge`/triples for the claims of `relations` in the tables of the other stages; return counts."""
+    out, wikidata = knowledge / "triples", knowledge / "wikidata"
+    with shards.atomic(out) as folder, database.connect(params.ingest.memory_gb, params.compute.threads) as db:
         folder.mkdir()
         db.execute(
             f"""CREATE TEMP TABLE described AS
             SELECT qid, label, aliases, wiki_title, coalesce(views, 0) AS popularity, term_frequency
-            FROM '{wikidata}/entities.parquet' LEFT JOIN '{views}' ON wiki_title = title
-                LEFT JOIN '{frequencies}' USING (qid)"""
+            FROM '{wikidata}/entities.parquet'
+                LEFT JOIN '{knowledge}/popularity/views.parquet' ON wiki_title = title
+                LEFT JOIN '{knowledge}/term_frequency/term_frequency.parquet' USING (qid)"""
         )
         counts = _choose(db, wikidata / "claims.parquet", relations)
         return counts | _write(db, folder)
@@ -92,20 +84,8 @@ def _write(db: duckdb.DuckDBPyConnection, folder: Path) -> dict[str, int]:
     return {"labelled_entities": labelled, "entities_with_views": viewed, "subjects_in_c4": mentioned}
 
 
-def work(chosen: SimpleNamespace) -> stage.Metrics:
-    return build_triples(
-        WIKIDATA,
-        VIEWS,
-        FREQUENCIES,
-        OUT,
-        relations=RELATIONS,
-        ingest=chosen.ingest,
-        threads=chosen.compute.threads,
-    )
-
-
 def main() -> None:
-    stage.run("triples", ("compute", "ingest"), work, out=str(OUT), metrics=METRICS)
+    stage.run("triples", ("compute", "ingest"), build_triples, out=str(KNOWLEDGE / "triples"), metrics=METRICS)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -101,9 +100,7 @@ def make(chosen: SimpleNamespace, name: str) -> stage.Metrics:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m pipelines.lm.base_lm", description=__doc__)
-    parser.add_argument("name", help="a name from lms in params.yaml")
-    name = parser.parse_args().name
+    name = stage.arguments(__doc__, name="a name from lms in params.yaml").name
     out, metrics = OUT / name, Path(f"data/metrics/base_lm_{name}.json")
     sections = ("seed", "lm", "lm_text", "parts")
     stage.run(f"base_lm@{name}", sections, lambda chosen: make(chosen, name), out=str(out), metrics=metrics)

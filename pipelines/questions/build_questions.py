@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 from pipelines import catalogue, stage
@@ -12,9 +11,7 @@ SECTIONS = ("seed", "compute", "ingest", "popularity", "popqa", "c4")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m pipelines.questions.build_questions", description=__doc__)
-    parser.add_argument("name", choices=catalogue.names("questions"))
-    name = parser.parse_args().name
+    name = stage.arguments(__doc__, name=catalogue.names("questions")).name
     out, metrics = OUT / name, Path(f"data/metrics/{name}.json")
     make = catalogue.function(name, "questions")
     stage.run(f"questions@{name}", SECTIONS, lambda params: make(params, out), out=str(out), metrics=metrics)

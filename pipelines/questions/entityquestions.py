@@ -16,7 +16,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines import database, params, shards, stage
+from pipelines import database, shards
 from pipelines.errors import LongtailError
 from pipelines.questions.popqa import create_split_of
 from pipelines.questions.published import ENTITY
@@ -42,23 +42,15 @@ READ = pa.schema(
 
 
 def build_entityquestions(
-    raw: Path,
-    entities: Path,
-    claims: Path,
-    out: Path,
-    *,
-    seed: int,
-    train_share: float,
-    ingest: params.Ingest,
-    threads: int,
+    params: SimpleNamespace, out: Path, raw: Path = RAW, entities: Path = ENTITIES, claims: Path = CLAIMS
 ) -> dict[str, float]:
     """Write the stage's folder `out` from the files in `raw`; return counts. Without files the table is empty."""
-    rejects = Rejects(ingest.max_reject_share)
+    rejects = Rejects(params.ingest.max_reject_share)
     questions = read_questions(raw, rejects)
-    with database.connect(ingest.memory_gb, threads) as db:
+    with database.connect(params.ingest.memory_gb, params.compute.threads) as db:
         db.execute(f"CREATE TEMP VIEW entities AS SELECT * REPLACE (substr(qid, 2)::BIGINT AS qid) FROM '{entities}'")
         db.execute(f"CREATE TEMP VIEW claims AS SELECT * FROM '{claims}'")
-        create_split_of(db, seed, train_share)
+        create_split_of(db, params.seed, params.popqa.train_share)
         db.register("questions", questions)
         linked = link_subjects(db)
         db.register("linked", linked)
@@ -193,17 +185,3 @@ def _read_json(file: Path, kind: type) -> Any:
     if not isinstance(value, kind):
         raise LongtailError(f"{file}: a JSON {type(value).__name__}, expected a {kind.__name__}; fetch it again")
     return value
-
-
-def make(params: SimpleNamespace, out: Path) -> stage.Metrics:
-    """Build this question set into the folder `out`, by the params of the stage `questions`."""
-    return build_entityquestions(
-        RAW,
-        ENTITIES,
-        CLAIMS,
-        out,
-        seed=params.seed,
-        train_share=params.popqa.train_share,
-        ingest=params.ingest,
-        threads=params.compute.threads,
-    )

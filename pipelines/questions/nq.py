@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import duckdb
 import pyarrow as pa
 
-from pipelines import database, params, shards, stage
+from pipelines import database, shards
 from pipelines.sources import c4
 from pipelines.sources.question_files import read_questions
 from pipelines.sources.rejects import Rejects
@@ -33,24 +33,22 @@ WORDS = r"regexp_extract_all(lower(strip_accents(replace(text, chr(8217), ''''))
 TRIMMED = r"regexp_replace(name, '^[^\p{L}\p{N}]+|[^\p{L}\p{N}]+$', '', 'g')"  # quotes around a name are no part of it
 
 
-def build_nq(
-    raw: Path, entities: Path, out: Path, *, sample_mb: int, ingest: params.Ingest, threads: int
-) -> dict[str, float]:
+def build_nq(params: SimpleNamespace, out: Path, raw: Path = RAW, entities: Path = ENTITIES) -> dict[str, float]:
     """Write the stage's folder `out` from the questions in raw/nq and the texts in raw/c4; return counts.
 
     Without questions the table is empty; without texts every name counts.
     """
-    rejects = Rejects(ingest.max_reject_share)
+    rejects = Rejects(params.ingest.max_reject_share)
     questions = list(read_questions(raw / "nq", rejects))
     rejects.check()
     columns = [[question.id for question in questions], [question.text for question in questions]]
-    with shards.atomic(out) as folder, database.connect(ingest.memory_gb, threads) as db:
+    with shards.atomic(out) as folder, database.connect(params.ingest.memory_gb, params.compute.threads) as db:
         folder.mkdir()
         db.execute(f"CREATE TEMP MACRO words(text) AS {WORDS}")
         db.register("questions", pa.table(columns, pa.schema([("question_id", pa.string()), ("text", pa.string())])))
         find_names(db, entities)
         # The stage `term_frequency` checks and writes the rejects of the C4 sample.
-        texts = c4.read_sample(sorted((raw / "c4").glob("[!.]*")), sample_mb, Rejects(1.0))
+        texts = c4.read_sample(sorted((raw / "c4").glob("[!.]*")), params.c4.sample_mb, Rejects(1.0))
         drop_common_words(db, texts)
         choose_mentions(db)
         database.write(
@@ -141,15 +139,3 @@ def _count_mentions(db: duckdb.DuckDBPyConnection, questions: int) -> dict[str, 
     )
     counts = {"questions": questions, "with_entity": with_entity, "with_entity_share": with_entity / max(questions, 1)}
     return counts | {"mentions": mentions} | ({} if median is None else {"median_popularity": median})
-
-
-def make(params: SimpleNamespace, out: Path) -> stage.Metrics:
-    """Build this question set into the folder `out`, by the params of the stage `questions`."""
-    return build_nq(
-        RAW,
-        ENTITIES,
-        out,
-        sample_mb=params.c4.sample_mb,
-        ingest=params.ingest,
-        threads=params.compute.threads,
-    )

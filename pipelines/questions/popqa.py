@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipelines import database, draws, params, shards, stage
+from pipelines import database, draws, params, shards
 from pipelines.errors import LongtailError
 from pipelines.questions import published
 from pipelines.questions.published import ENTITY
@@ -34,31 +34,26 @@ QUESTION_ID = "s_qid || '-' || p_pid || '-' || o_qid"  # "Q1-P2-Q3": what a trip
 
 
 def build_popqa(
-    triples: Path,
-    published_file: Path,
+    params: SimpleNamespace,
     out: Path,
-    *,
-    relations: Mapping[str, Relation],
-    popqa: params.PopQA,
-    month: str,
-    seed: int,
-    ingest: params.Ingest,
-    threads: int,
+    triples: Path = TRIPLES,
+    published_file: Path = PUBLISHED,
+    relations: Mapping[str, Relation] = RELATIONS,
 ) -> dict[str, int]:
-    """Write the stage's folder `out`; `month` is the month of the triples' page views. Returns counts.
+    """Write the stage's folder `out`; return counts.
 
     Raises LongtailError if the source that `popqa.source` names is missing, or if no question comes out of it.
     """
-    rejects = Rejects(ingest.max_reject_share)
+    popqa, rejects = params.popqa, Rejects(params.ingest.max_reject_share)
     counts: dict[str, int] = {}
     rows = published.SCHEMA.empty_table()
     if popqa.source != "wikidata":
         rows = published.read_published(published_file, rejects)
         counts["published.empty_subject"] = pc.sum(pc.equal(rows["subj"], "")).as_py()
-    with shards.atomic(out) as folder, database.connect(ingest.memory_gb, threads) as db:
+    with shards.atomic(out) as folder, database.connect(params.ingest.memory_gb, params.compute.threads) as db:
         folder.mkdir()
-        _create_functions(db, seed)
-        create_split_of(db, seed, popqa.train_share)
+        _create_functions(db, params.seed)
+        create_split_of(db, params.seed, popqa.train_share)
         db.register("relations", pa.Table.from_pylist([vars(relation) for relation in relations.values()]))
         _load_published(db, rows)
         questions = "FROM published"
@@ -70,7 +65,7 @@ def build_popqa(
                     "or set popqa.source: published (data/metrics/triples.json says where claims fell out)"
                 )
             counts["wikidata.also_published"] = _drop_published(db)
-            questions += f" UNION ALL BY NAME {_questions_of_triples(triples, month)}"
+            questions += f" UNION ALL BY NAME {_questions_of_triples(triples, params.popularity.month)}"
         columns = ", ".join(COLUMNS)
         order = "origin, position, prop_id, subj_id, obj_id"
         database.write(db, f"SELECT {columns} FROM ({questions}) ORDER BY {order}", folder / "popqa.parquet")
@@ -182,7 +177,7 @@ def _drop_published(db: duckdb.DuckDBPyConnection) -> int:
 
 
 def _questions_of_triples(triples: Path, month: str) -> str:
-    """The query for the questions of table chosen.
+    """The query for the questions of table chosen; `month` is the month of the triples' page views.
 
     The acceptable answers are the label and the aliases of every object that the subject has in this relation, sampled
     or not. They are sorted by object, without repeats.
@@ -216,18 +211,3 @@ def _count_questions(db: duckdb.DuckDBPyConnection, questions: Path) -> dict[str
         for value, n in db.sql(f"SELECT {column}, count(*) FROM '{questions}' GROUP BY 1 ORDER BY 1").fetchall():
             counts[f"{column}.{value}"] = n
     return counts
-
-
-def make(params: SimpleNamespace, out: Path) -> stage.Metrics:
-    """Build this question set into the folder `out`, by the params of the stage `questions`."""
-    return build_popqa(
-        TRIPLES,
-        PUBLISHED,
-        out,
-        relations=RELATIONS,
-        popqa=params.popqa,
-        month=params.popularity.month,
-        seed=params.seed,
-        ingest=params.ingest,
-        threads=params.compute.threads,
-    )

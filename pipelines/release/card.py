@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ import duckdb
 import jinja2
 
 from pipelines import database
+from pipelines.catalogue import DATASETS
 from pipelines.relations import RELATIONS
 from pipelines.release import contents
+from pipelines.sources.fetch import GENERATED
 
 TITLE = "PopQA by Longtail"
 CITATION = """@inproceedings{mallen2023trust,
@@ -64,24 +67,19 @@ def licences(db: duckdb.DuckDBPyConnection) -> list[Licence]:
 def write_texts(
     db: duckdb.DuckDBPyConnection,
     folder: Path,
-    version: str,
     changes: Mapping[str, Any],
-    *,
-    commit: str,
-    search: str,
-    sources: Sequence[Mapping[str, Any]],
-    generated: bool,
+    made_by: Mapping[str, Any],
+    manifest: list[dict[str, Any]],
 ) -> None:
-    """Write README.md and LICENSE.md into a release's folder; `db` holds its checked tables.
+    """Write README.md and LICENSE.md into the folder of a release, whose checked tables `db` holds.
 
-    The card shows the thresholds of one `search`. Each of `sources` has title, files, bytes and licence. `generated`
-    says whether the sources are the fictional world.
+    `changes` are those of `versions.changes`, `made_by` has commit and params, `manifest` the raw files.
     """
-    tables = contents.present(folder)
+    tables, search = contents.present(folder), made_by["params"]["thresholds"]["search"]
     names = {table.name for table in tables}
     facts = {
         "title": TITLE,
-        "version": version,
+        "version": folder.name,
         "description": description(folder),
         "citation": CITATION,
         "licences": licences(db),
@@ -98,9 +96,9 @@ def write_texts(
         "thresholds": _thresholds(db, search) if contents.THRESHOLDS.name in names else None,
         "search": search,
         "changes": changes,
-        "commit": commit,
-        "sources": sources,
-        "generated": generated,
+        "commit": made_by["commit"],
+        "sources": _sources(manifest),
+        "generated": any(file["licence"] == GENERATED for file in manifest),
     }
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
@@ -122,6 +120,18 @@ def _size(db: duckdb.DuckDBPyConnection, names: set[str]) -> str:
     """Hugging Face's size category for the rows of all tables together."""
     rows = sum(database.row(db, f"SELECT count(*) FROM {name}")[0] for name in names)
     return next((word for limit, word in SIZES if rows < limit), LARGEST)
+
+
+def _sources(manifest: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Title, licence, number of files and bytes of each data set in the manifest, by data set and licence."""
+    sources: dict[tuple[str, str], dict[str, Any]] = defaultdict(lambda: {"files": 0, "bytes": 0})
+    for file in manifest:
+        entry = sources[file["dataset"], file["licence"]]
+        entry |= {"files": entry["files"] + 1, "bytes": entry["bytes"] + file["bytes"]}
+    return [
+        {"title": DATASETS[name].title, "licence": licence, **entry}
+        for (name, licence), entry in sorted(sources.items())
+    ]
 
 
 def _popqa(db: duckdb.DuckDBPyConnection) -> dict[str, Any]:

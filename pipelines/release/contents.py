@@ -125,6 +125,12 @@ def present(folder: Path) -> list[Table]:
     return [table for table in TABLES if (folder / table.parquet).is_file()]
 
 
+def column_types(file: Path) -> dict[str, str]:
+    """DuckDB's type of each column of a Parquet file, in the file's order."""
+    described = duckdb.execute("DESCRIBE FROM read_parquet($1)", [str(file)]).fetchall()
+    return {name: kind for name, kind, *_ in described}
+
+
 def write_tables(db: duckdb.DuckDBPyConnection, data: Path, folder: Path) -> None:
     """Copy each table from `data`, the folder of datasets, to the release's `folder`, with its rows in their order.
 

@@ -1,14 +1,16 @@
-"""Describe a release's files and columns for croissant.json, in MLCommons' Croissant format, version 1.0."""
+"""Write croissant.json: a release's files and columns in MLCommons' Croissant format, version 1.0."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
 from pathlib import Path
 from typing import Any
 
-from pipelines.release import contents
+import duckdb
 
-FILE = "croissant.json"
+from pipelines import shards
+from pipelines.release import card, contents
+
 TYPES = {
     contents.INTEGER: "sc:Integer",
     contents.FLOAT: "sc:Float",
@@ -17,66 +19,30 @@ TYPES = {
     contents.TEXTS: "sc:Text",  # in a field marked as repeated
 }
 FORMATS = {".parquet": "application/x-parquet", ".tsv": "text/tab-separated-values"}
-CONTEXT = {  # the format's standard context; its readers warn without it
-    "@language": "en",
-    "@vocab": "https://schema.org/",
-    "citeAs": "cr:citeAs",
-    "column": "cr:column",
-    "conformsTo": "dct:conformsTo",
-    "cr": "http://mlcommons.org/croissant/",
-    "data": {"@id": "cr:data", "@type": "@json"},
-    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
-    "dct": "http://purl.org/dc/terms/",
-    "equivalentProperty": "cr:equivalentProperty",
-    "examples": {"@id": "cr:examples", "@type": "@json"},
-    "extract": "cr:extract",
-    "field": "cr:field",
-    "fileObject": "cr:fileObject",
-    "fileProperty": "cr:fileProperty",
-    "fileSet": "cr:fileSet",
-    "format": "cr:format",
-    "includes": "cr:includes",
-    "isLiveDataset": "cr:isLiveDataset",
-    "jsonPath": "cr:jsonPath",
-    "key": "cr:key",
-    "md5": "cr:md5",
-    "parentField": "cr:parentField",
-    "path": "cr:path",
-    "rai": "http://mlcommons.org/croissant/RAI/",
-    "recordSet": "cr:recordSet",
-    "references": "cr:references",
-    "regex": "cr:regex",
-    "repeated": "cr:repeated",
-    "replace": "cr:replace",
-    "samplingRate": "cr:samplingRate",
-    "sc": "https://schema.org/",
-    "separator": "cr:separator",
-    "source": "cr:source",
-    "subField": "cr:subField",
-    "transform": "cr:transform",
-}
+CONTEXT = (
+    Path(__file__).with_name("templates") / "croissant_context.json"
+)  # the standard one, without which readers warn
 
 
-def describe(
-    folder: Path, version: str, *, title: str, description: str, citation: str, licences: Sequence[str], date: str
-) -> dict[str, Any]:
-    """The metadata of the release whose tables lie in `folder`; `licences` are addresses, `date` is YYYY-MM-DD."""
+def write(db: duckdb.DuckDBPyConnection, folder: Path, date: str) -> None:
+    """Write croissant.json into a release's folder; `db` holds its checked tables, `date` is YYYY-MM-DD."""
     tables = contents.present(folder)
-    return {
-        "@context": CONTEXT,
+    described = {
+        "@context": json.loads(CONTEXT.read_text(encoding="utf-8")),
         "@type": "sc:Dataset",
         "conformsTo": "http://mlcommons.org/croissant/1.0",
-        "name": title,
-        "description": description,
-        "citeAs": citation,
-        "license": list(licences),
-        "version": version,
+        "name": card.TITLE,
+        "description": card.description(folder),
+        "citeAs": card.CITATION,
+        "license": [licence.url for licence in card.licences(db)],
+        "version": folder.name,
         "datePublished": date,
         "inLanguage": "en",
         "isLiveDataset": False,
         "distribution": [_file(folder, name) for table in tables for name in (table.parquet, table.tsv)],
         "recordSet": [_records(table) for table in tables],
     }
+    shards.write_json(folder / "croissant.json", described)
 
 
 def _file(folder: Path, name: str) -> dict[str, Any]:

@@ -11,19 +11,14 @@ import json
 import os
 import shutil
 import tempfile
-from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import duckdb
-
 from pipelines import database, params, shards
-from pipelines.catalogue import DATASETS
 from pipelines.errors import LongtailError
 from pipelines.release import card, contents, croissant, private, schema, validate, versions
 from pipelines.release.difference import write_difference
-from pipelines.sources.fetch import GENERATED
 
 MANIFEST = Path("raw/manifest.json")
 
@@ -64,7 +59,12 @@ def write_release(
                 return None
             version = versions.next_version(changes, version)
             folder = folder.rename(folder.with_name(version))
-            _describe(db, folder, changes, made_by, manifest)
+            shards.write_json(folder / "changes.json", changes)
+            made = {**made_by, "params": private.shown(made_by["params"]), "sources": manifest}
+            made |= {"version": version, "previous": changes["previous"]}
+            shards.write_json(folder / "provenance.json", made)
+            card.write_texts(db, folder, changes, made_by, manifest)
+            croissant.write(db, folder, made_by["commit_date"])  # today's date would change a repeated release's bytes
         if previous:
             write_difference(previous, folder, folder / "difference", ingest=ingest, threads=threads)
         private.check(folder, machine)
@@ -80,58 +80,11 @@ def check_release(folder: Path, *, ingest: params.Ingest, threads: int) -> int:
     return count
 
 
-def _describe(
-    db: duckdb.DuckDBPyConnection,
-    folder: Path,
-    changes: dict[str, Any],
-    made_by: Mapping[str, Any],
-    manifest: list[dict[str, Any]],
-) -> None:
-    """Write all files of a release but the tables and the difference."""
-    version = folder.name
-    shards.write_json(folder / "changes.json", changes)
-    params = dict(made_by["params"])
-    made = {**made_by, "params": private.shown(params), "version": version, "previous": changes["previous"]}
-    shards.write_json(folder / "provenance.json", made | {"sources": manifest})
-    card.write_texts(
-        db,
-        folder,
-        version,
-        changes,
-        commit=made_by["commit"],
-        search=params["thresholds"]["search"],
-        sources=_sources(manifest),
-        generated=any(file["licence"] == GENERATED for file in manifest),
-    )
-    described = croissant.describe(
-        folder,
-        version,
-        title=card.TITLE,
-        description=card.description(folder),
-        citation=card.CITATION,
-        licences=[licence.url for licence in card.licences(db)],
-        date=made_by["commit_date"],  # with today's date the same release would have other bytes
-    )
-    shards.write_json(folder / croissant.FILE, described)
-
-
 def _manifest(file: Path) -> list[dict[str, Any]]:
     """The raw files that the data were made from."""
     if not file.is_file():
         raise LongtailError(f"{file}: no such file, expected the list of sources; `longtail run` makes it")
     return json.loads(file.read_text(encoding="utf-8"))
-
-
-def _sources(manifest: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Title, licence, number of files and bytes of each data set in the manifest, by data set and licence."""
-    sources: dict[tuple[str, str], dict[str, Any]] = defaultdict(lambda: {"files": 0, "bytes": 0})
-    for file in manifest:
-        entry = sources[file["dataset"], file["licence"]]
-        entry |= {"files": entry["files"] + 1, "bytes": entry["bytes"] + file["bytes"]}
-    return [
-        {"title": DATASETS[name].title, "licence": licence, **entry}
-        for (name, licence), entry in sorted(sources.items())
-    ]
 
 
 def _land(folder: Path, out: Path) -> Path:

@@ -132,8 +132,7 @@ def check_tables(db: duckdb.DuckDBPyConnection, folder: Path) -> None:
 
 def _check_schema(file: Path, table: schema.Table) -> None:
     """Raise LongtailError where a file's columns have other names or types than the schema's."""
-    described = duckdb.execute("DESCRIBE FROM read_parquet($1)", [str(file)]).fetchall()
-    columns = [f"{name} {kind}" for name, kind, *_ in described]
+    columns = [f"{name} {kind}" for name, kind in contents.column_types(file).items()]
     expected = [f"{name} {kind}" for name, kind in table.types.items()]
     for column, wanted in zip_longest(columns, expected, fillvalue="nothing"):
         if column != wanted:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow.parquet as pq
 
 from pipelines.errors import LongtailError
 from pipelines.release import contents
@@ -75,10 +76,11 @@ def _table_changes(
 ) -> dict[str, Any] | None:
     """The entry of one table in `changes`; None where neither release has the table."""
     files = [folder and folder / table.parquet for folder in (old, new)]
-    before, after = (_columns(db, file) for file in files)
+    files = [file if file and file.is_file() else None for file in files]
+    before, after = (contents.column_types(file) if file else {} for file in files)
     if not before and not after:
         return None
-    rows = [_count(db, file) for file in files]
+    rows = [pq.read_metadata(file).num_rows if file else 0 for file in files]
     entry = {
         "rows": rows[1],
         "columns_added": [name for name in after if name not in before],
@@ -103,15 +105,3 @@ def _table_changes(
         entry |= {"rows_added": added, "rows_gone": gone, "rows_changed": changed}
         entry["values_changed"] = {name: n for name, n in zip(compared, values, strict=False) if n}
     return entry
-
-
-def _columns(db: duckdb.DuckDBPyConnection, file: Path | None) -> dict[str, str]:
-    if not file or not file.is_file():
-        return {}
-    return {name: kind for name, kind, *_ in db.execute("DESCRIBE FROM read_parquet($1)", [str(file)]).fetchall()}
-
-
-def _count(db: duckdb.DuckDBPyConnection, file: Path | None) -> int:
-    if not file or not file.is_file():
-        return 0
-    return db.execute("SELECT count(*) FROM read_parquet($1)", [str(file)]).fetchall()[0][0]

@@ -13,19 +13,19 @@ per power of ten of the word's frequency: tokens, bits per token without documen
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
-from pipelines import catalogue, shards, stage
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-if TYPE_CHECKING:
-    import duckdb
-    import numpy as np
-    import pyarrow as pa
-
-    from pipelines.replug.responsibility import Attribution, Texts
+from pipelines import catalogue, database, draws, intervals, shards, stage
+from pipelines.replug import rarity, responsibility
+from pipelines.replug.rarity import UNKNOWN
+from pipelines.replug.responsibility import Attribution, Texts
 
 CORPORA = Path("data/corpus")
 LOGPROBS = Path("data/logprobs")
@@ -33,17 +33,23 @@ OUT = Path("data/attribution")
 METRICS = Path("data/metrics")
 SECTIONS = ("seed", "compute", "ingest", "lms", "replug", "report")
 BLOCK = 512  # texts in memory at once
+_KEY = dict.fromkeys(("lm", "retriever", "query_id"), pa.string())
+_SHARES = pa.list_(pa.float32())
+TOKENS = pa.schema(
+    _KEY
+    | {"token": pa.int32(), "text": pa.string(), "frequency": pa.int64()}
+    | dict.fromkeys(("log_prob_none", "log_prob", "memory"), pa.float32())
+    | {"documents": _SHARES, "responsibilities": _SHARES}
+)
+TEXTS = pa.schema(
+    _KEY
+    | {"tokens": pa.int32(), "nats_none": pa.float64(), "nats": pa.float64(), "memory": pa.float32()}
+    | {"documents": _SHARES, "weights": _SHARES, "doc_ids": pa.list_(pa.string())}
+)
 
 
 def attribute(params: SimpleNamespace, corpus: str) -> stage.Metrics:
     """Attribute every scored continuation of a corpus, for every retriever; write the tables and the metrics."""
-    import numpy as np
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
-    from pipelines import database
-    from pipelines.replug import rarity, responsibility
-
     lm, tables, replug = params.lms[0], LOGPROBS / corpus / params.lms[0], params.replug
     figures = {}
     with shards.atomic(OUT / corpus) as folder:
@@ -58,8 +64,8 @@ def attribute(params: SimpleNamespace, corpus: str) -> stage.Metrics:
             frequency = rarity.token_frequencies(db, CORPORA / corpus / "docs.parquet", queries, BLOCK, folder.parent)
         clusters = np.unique(queries["source_document"].to_numpy().astype(object), return_inverse=True)[1]
         with (
-            pq.ParquetWriter(folder / "tokens.parquet", _tokens_schema(), compression="zstd") as token_rows,
-            database.row_group_writer(folder / "texts.parquet", _texts_schema()) as add_text_rows,
+            pq.ParquetWriter(folder / "tokens.parquet", TOKENS, compression="zstd") as token_rows,
+            database.row_group_writer(folder / "texts.parquet", TEXTS) as add_text_rows,
         ):
             for (name,) in retrievers:
                 sums, start = _Sums(clusters.max(initial=-1) + 1), 0
@@ -82,8 +88,6 @@ def attribute(params: SimpleNamespace, corpus: str) -> stage.Metrics:
 
 def _queries(db: duckdb.DuckDBPyConnection, tables: Path, corpus: Path, scratch: Path) -> pa.Table:
     """The scored queries, ordered by id, in a file in the folder `scratch`."""
-    from pipelines import database
-
     rows = db.sql(
         f"""SELECT query_id, context, continuation, source_document, bytes
         FROM '{tables}/logprobs.parquet' JOIN '{corpus}/queries.parquet' AS queries ON query_id = queries.id
@@ -92,35 +96,15 @@ def _queries(db: duckdb.DuckDBPyConnection, tables: Path, corpus: Path, scratch:
     return database.mapped(scratch / "queries", rows.schema, rows)
 
 
-def _tokens_schema() -> pa.Schema:
-    import pyarrow as pa
-
-    shares = pa.list_(pa.float32())
-    return pa.schema(
-        [
-            *((name, pa.string()) for name in ("lm", "retriever", "query_id")),
-            ("token", pa.int32()),
-            ("text", pa.string()),
-            ("frequency", pa.int64()),
-            *((name, pa.float32()) for name in ("log_prob_none", "log_prob", "memory")),
-            *((name, shares) for name in ("documents", "responsibilities")),
-        ]
-    )
-
-
 def _tokens(
     lm: str, retriever: str, texts: Texts, shares: Attribution, continuations: np.ndarray, frequency: np.ndarray
 ) -> pa.Table:
     """The rows of tokens.parquet for a block; `frequency` (tokens,) is that of each token's word."""
-    import numpy as np
-    import pyarrow as pa
-
-    from pipelines.replug.rarity import UNKNOWN
-    from pipelines.replug.responsibility import token_texts
-
     real = texts.real
     rows = zip(continuations, texts.bytes, texts.lengths.tolist(), strict=True)
-    tokens = [token for continuation, n_bytes, n in rows for token in token_texts(continuation, n_bytes[:n])]
+    tokens = [
+        token for continuation, n_bytes, n in rows for token in responsibility.token_texts(continuation, n_bytes[:n])
+    ]
     columns = [
         [lm] * len(tokens),
         [retriever] * len(tokens),
@@ -131,32 +115,11 @@ def _tokens(
         *(array[real].astype(np.float32) for array in (texts.closed, shares.mixed, shares.memory)),
         *(_lists(np.moveaxis(array, 1, 2)[real]) for array in (shares.documents, shares.responsibilities)),
     ]
-    return pa.table(columns, schema=_tokens_schema())
-
-
-def _texts_schema() -> pa.Schema:
-    import pyarrow as pa
-
-    list_of_shares = pa.list_(pa.float32())
-    return pa.schema(
-        [
-            *((name, pa.string()) for name in ("lm", "retriever", "query_id")),
-            ("tokens", pa.int32()),
-            *((name, pa.float64()) for name in ("nats_none", "nats")),
-            ("memory", pa.float32()),
-            *((name, list_of_shares) for name in ("documents", "weights")),
-            ("doc_ids", pa.list_(pa.string())),
-        ]
-    )
+    return pa.table(columns, schema=TOKENS)
 
 
 def _texts(lm: str, retriever: str, texts: Texts, shares: Attribution) -> pa.Table:
     """The rows of texts.parquet for a block."""
-    import numpy as np
-    import pyarrow as pa
-
-    from pipelines.replug.responsibility import of_texts
-
     n, k = texts.doc_ids.shape
     columns = [
         [lm] * n,
@@ -165,19 +128,16 @@ def _texts(lm: str, retriever: str, texts: Texts, shares: Attribution) -> pa.Tab
         texts.lengths.astype(np.int32),
         -texts.closed.sum(1),
         -np.where(texts.real, shares.mixed, 0.0).sum(1),
-        of_texts(shares.memory, texts).astype(np.float32),
-        _lists(of_texts(shares.documents, texts)),
+        responsibility.of_texts(shares.memory, texts).astype(np.float32),
+        _lists(responsibility.of_texts(shares.documents, texts)),
         _lists(shares.weights),
         pa.ListArray.from_arrays(np.arange(0, n * k + 1, k, np.int32), pa.array(texts.doc_ids.ravel())),
     ]
-    return pa.table(columns, schema=_texts_schema())
+    return pa.table(columns, schema=TEXTS)
 
 
 def _lists(shares: np.ndarray) -> pa.ListArray:
     """Shares (rows, k) as a column of lists."""
-    import numpy as np
-    import pyarrow as pa
-
     n, k = shares.shape
     return pa.ListArray.from_arrays(np.arange(0, n * k + 1, k, dtype=np.int32), shares.ravel().astype(np.float32))
 
@@ -186,8 +146,6 @@ class _Sums:
     """Sums for the figures of one retriever: by source document, and by power of ten of the words' frequency too."""
 
     def __init__(self, clusters: int) -> None:
-        import numpy as np
-
         self._tens = 10 ** np.arange(18)
         self._whole = {name: np.zeros(clusters) for name in ("tokens", "memory")}
         shape = len(self._tens) + 1, clusters
@@ -200,9 +158,6 @@ class _Sums:
 
         All arrays are (tokens,).
         """
-        import numpy as np
-
-        from pipelines.replug.rarity import UNKNOWN
 
         def add(sums: np.ndarray, places: np.ndarray, values: np.ndarray) -> None:
             np.add.at(sums.ravel(), places, values)  # token after token, so that blocks don't change the sums
@@ -219,9 +174,6 @@ class _Sums:
 
     def figures(self, params: SimpleNamespace) -> dict:
         """The retriever's part of the metrics."""
-        import numpy as np
-
-        from pipelines import draws, intervals
 
         def mean(sums: np.ndarray, tokens: np.ndarray) -> dict:
             generator = draws.generator(params.seed, "attribution")  # all means have the same resamples: comparable
@@ -238,9 +190,7 @@ class _Sums:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m pipelines.replug.attribution", description=__doc__)
-    parser.add_argument("corpus", choices=catalogue.names("documents"))
-    corpus = parser.parse_args().corpus
+    corpus = stage.arguments(__doc__, corpus=catalogue.names("documents")).corpus
     stage.run(f"attribute@{corpus}", SECTIONS, lambda params: attribute(params, corpus), out=str(OUT / corpus))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -38,10 +37,7 @@ def index_dense(docs: Path, model: Path, out: Path, params: SimpleNamespace, nam
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("corpus", choices=catalogue.names("documents"))
-    parser.add_argument("retriever", choices=list(MODELS))
-    asked = parser.parse_args()
+    asked = stage.arguments(__doc__, corpus=catalogue.names("documents"), retriever=list(MODELS))
     docs, out = Path("data/corpus", asked.corpus, "docs.parquet"), Path("data/index", asked.retriever, asked.corpus)
     name = f"index{'_lsr' if asked.retriever == 'lsr' else ''}@{asked.corpus}"
     name += "" if asked.retriever == "lsr" else f"-{asked.retriever}"

@@ -5,7 +5,6 @@ It writes data/logprobs/<corpus>/<lm>/ (see logprobs.py). Ensembles, bits per by
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 from pathlib import Path
 from types import SimpleNamespace
@@ -45,10 +44,7 @@ def score(params: SimpleNamespace, corpus: str, name: str) -> stage.Metrics:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m pipelines.scoring.score_lm", description=__doc__)
-    parser.add_argument("corpus", choices=catalogue.names("documents"))
-    parser.add_argument("lm", help="one of params.yaml's lms")
-    arguments = parser.parse_args()
+    arguments = stage.arguments(__doc__, corpus=catalogue.names("documents"), lm="one of params.yaml's lms")
 
     item = arguments.corpus, arguments.lm
     stage.run(f"score_lm@{'-'.join(item)}", SECTIONS, lambda params: score(params, *item), out=str(OUT.joinpath(*item)))

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from pipelines.errors import LongtailError
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import check_start, open_lines, open_rows, open_text
+from pipelines.sources.streams import check_start, open_lines, open_rows, open_text, visible_files
 
 PARQUET_BATCH = 1 << 10  # rows
 SUFFIXES = (".jsonl", ".json", ".parquet")
@@ -94,7 +94,7 @@ def record_files(folder: Path, suffixes: Sequence[str] = SUFFIXES) -> list[Path]
 
     Raises LongtailError for a file with another suffix, so that no file is left out silently.
     """
-    files = sorted(file for file in folder.rglob("*") if file.is_file() and not file.name.startswith("."))
+    files = visible_files(folder)
     for file in files:
         if file.suffix not in suffixes:
             raise LongtailError(f"{file}: expected {', '.join(suffixes)}; leave it out of fetch.files")

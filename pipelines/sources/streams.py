@@ -34,12 +34,14 @@ DECOMPRESSORS: dict[str, Callable[[], Any]] = {
 }
 
 
-def source_files(folder: Path) -> list[Path]:
-    """The files of one data set's folder under data/raw, by name, without hidden ones (.about.md).
+def visible_files(folder: Path) -> list[Path]:
+    """All files below a folder, sorted, without hidden ones (.about.md)."""
+    return sorted(file for file in folder.rglob("*") if file.is_file() and not file.name.startswith("."))
 
-    Raises LongtailError if there is none.
-    """
-    files = sorted(file for file in folder.rglob("*") if file.is_file() and not file.name.startswith("."))
+
+def source_files(folder: Path) -> list[Path]:
+    """The visible files of one data set's folder under data/raw; raises LongtailError if there is none."""
+    files = visible_files(folder)
     if not files:
         raise LongtailError(f"{folder}: no files, expected a source's data; name some under fetch.files and run fetch")
     return files

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,6 @@ from pipelines.answering.answer_files import sets
 from pipelines.answering.import_answers import import_answers
 from pipelines.errors import LongtailError
 from pipelines.questions.popqa import build_popqa
-from pipelines.relations import RELATIONS
 
 ASKED = [  # two films of one name, and their two answers' questions
     ("Q1-P57-Q5", 11, "Black", "director", "Q1", "Who was the director of Black?", ["Ann Lee", "A. Lee"], "test"),
@@ -176,17 +176,13 @@ def test_the_command_takes_a_path_and_says_where_the_answers_are(data, write, ro
 @pytest.fixture(scope="module")
 def published(real, tmp_path_factory):
     folder = tmp_path_factory.mktemp("published")
-    build_popqa(
-        folder / "no triples",
-        real / "popqa/popQA.tsv",
-        folder / "data/questions/popqa",
-        relations=RELATIONS,
-        popqa=params.PopQA(source="published", sampling="all", per_relation=2000, train_share=0.25),
-        month="2021-10",
+    settings = SimpleNamespace(
         seed=0,
+        popqa=params.PopQA(source="published", sampling="all", per_relation=2000, train_share=0.25),
         ingest=params.Ingest(max_reject_share=0.05, memory_gb=1.0),
-        threads=1,
+        compute=SimpleNamespace(threads=1),
     )
+    build_popqa(settings, folder / "data/questions/popqa", folder / "no triples", real / "popqa/popQA.tsv")
     return folder
 
 

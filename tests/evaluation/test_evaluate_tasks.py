@@ -14,7 +14,7 @@ from pipelines import catalogue, params
 from pipelines.answering import passages
 from pipelines.errors import LongtailError
 from pipelines.evaluation import evaluate_tasks, mmlu
-from pipelines.evaluation.task_items import Found, Item, Task
+from pipelines.evaluation.task_items import Item, Task
 from pipelines.lm import open_lm
 from pipelines.lm.language_model import Generation, Scores
 from pipelines.sources.rejects import Rejects
@@ -147,9 +147,8 @@ def search(queries):
     """Three documents a query; the best two end in the letter or word that is right for 3 of 4 items."""
     hints = [q.split()[-1].rstrip("?") for q in queries]
     letters = ["ABCD"[int(hint) % 4] for hint in hints]
-    return Found(
-        np.array([[f"one {x}", f"two {x}", "three A"] for x in letters]), np.full((len(queries), 3), 0.5, np.float32)
-    )
+    texts = [[f"one {x}", f"two {x}", "three A"] for x in letters]
+    return pa.table({"texts": texts, "similarities": [[0.5] * 3] * len(queries)})
 
 
 REPLUG = params.Replug(top_k=3, temperature=1.0, mixture="token_mixture", vote=False)
@@ -250,7 +249,7 @@ def test_the_stage_leaves_a_benchmarks_answers_and_figures(raw, root, monkeypatc
 
     def find(texts):
         found, n = search([text if text[:-1][-1:].isdigit() else f"{text} 1" for text in texts]), len(texts)
-        columns = [found.texts.tolist(), *[[[""] * 3] * n] * 2, found.similarities.tolist(), *[[0] * n] * 2]
+        columns = [found["texts"].to_pylist(), *[[[""] * 3] * n] * 2, found["similarities"].to_pylist(), *[[0] * n] * 2]
         return pa.table(columns, schema=passages.SCHEMA)
 
     sources = {"replug": passages.Source(find, 9, written=False), "replug_lsr": passages.Source(find, 9, written=False)}

@@ -15,8 +15,8 @@ import tiny_models
 from pipelines import catalogue, params, params_file
 from pipelines.answering import answer
 from pipelines.errors import LongtailError
-from pipelines.evaluation import evaluate_tasks, mmlu, open_qa
-from pipelines.evaluation.task_items import Found, Task
+from pipelines.evaluation import evaluate_tasks, mmlu
+from pipelines.evaluation.task_items import Task, read_open_qa
 from pipelines.lm.local import LocalModel
 from pipelines.questions import matching
 from pipelines.questions.entityquestions import read_questions
@@ -56,8 +56,8 @@ def read(real: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Task
 
 def search(queries):
     """Two documents each."""
-    texts = np.array([[f"On {query[:40]}", "Nothing of it."] for query in queries])
-    return Found(texts, np.tile(np.float32([0.9, 0.1]), (len(queries), 1)))
+    texts = [[f"On {query[:40]}", "Nothing of it."] for query in queries]
+    return pa.table({"texts": texts, "similarities": [[0.9, 0.1]] * len(queries)})
 
 
 def evaluate(of: Task, lm: LocalModel, method: str) -> list[dict]:
@@ -146,7 +146,7 @@ def test_the_hubs_layouts_hold_the_same_questions_under_the_same_ids(real, tmp_p
     (tmp_path / "hub").mkdir()
     pq.write_table(pa.Table.from_pylist([json.loads(line) for line in lines]), tmp_path / "hub/NQ-open.dev.parquet")
     settings = CHOSEN.model_copy(update={"qa_shots": 0})
-    questions, same = (open_qa.read(tmp_path / name, settings, 0, Rejects(0)).items for name in ("hub", "own"))
+    questions, same = (read_open_qa(tmp_path / name, settings, 0, Rejects(0)).items for name in ("hub", "own"))
     assert len(questions) == 3610
     assert sorted(questions, key=str) == sorted(same, key=str)
 

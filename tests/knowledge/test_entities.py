@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
@@ -63,14 +64,14 @@ def dump(raw: Path, items: list, name: str = "d.json.gz") -> Path:
 
 def build(raw: Path, out: str = "out", max_share: float = 0.05, workers: int = 1, api: str | None = None):
     """Names (qid, label, title), claims, and the counts."""
-    counts = entities.build_entities(
-        raw,
-        Path(out),
-        api=api,
+    settings = SimpleNamespace(
         contact="someone@example.org",
+        entities=params.Entities(missing_objects=api is not None),
+        wikidata=SimpleNamespace(api=api),
         ingest=params.Ingest(max_reject_share=max_share, memory_gb=1.0),
         compute=params.Compute(threads=1, workers=workers, executor="local", dask=None, device="cpu"),
     )
+    counts = entities.build_entities(settings, raw, Path(out))
     names = [(row["qid"], row["label"], row["wiki_title"]) for row in read(out, "entities")]
     return names, [tuple(row.values()) for row in read(out, "claims")], counts
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -60,15 +61,13 @@ def write_entities(titles: list[str | None]) -> None:
 
 def count(out: str = "out", *, contact: str | None = None, threads: int = 1, workers: int = 1, **settings: str) -> dict:
     given = {"source": "dump", "api": "http://127.0.0.1:9", "month": "2021-10", "agents": "all-agents"} | settings
-    return count_views(
-        Path("e.parquet"),
-        Path("raw"),
-        Path(out),
+    params = SimpleNamespace(
         popularity=Popularity(**given),
         contact=contact,
         ingest=Ingest(max_reject_share=0.0, memory_gb=1.0),
         compute=Compute(threads=threads, workers=workers, executor="local", dask=None, device="cpu"),
     )
+    return count_views(params, Path("e.parquet"), Path("raw"), Path(out))
 
 
 def views(out: str = "out") -> dict[str, int]:

@@ -3,6 +3,7 @@
 import gzip
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -44,15 +45,12 @@ def tables(folder: Path, entities=WORLD, claims=CLAIMS, lines=LINES) -> None:
 
 
 def build(folder: Path, relations=("P19", "P106"), workers: int = 1, max_reject_share: float = 0.05):
-    counts = build_term_frequency(
-        folder / "wikidata",
-        folder / "c4",
-        folder / "out",
-        relations=relations,
-        sample_mb=1,
+    settings = SimpleNamespace(
+        c4=SimpleNamespace(sample_mb=1),
         ingest=params.Ingest(max_reject_share=max_reject_share, memory_gb=1.0),
         compute=params.Compute(threads=1, workers=workers, executor="local", dask=None, device="cpu"),
     )
+    counts = build_term_frequency(settings, folder / "wikidata", folder / "c4", folder / "out", relations)
     rows = pq.read_table(folder / "out/term_frequency.parquet").to_pylist()
     return {row["qid"]: row["term_frequency"] for row in rows}, counts
 

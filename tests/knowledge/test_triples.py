@@ -1,6 +1,7 @@
 """The triples stage: names, popularity and term frequency joined, what falls out by reason, bytes that repeat."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,29 +30,25 @@ CLAIMS += [(10, 1000, 20)]  # of a relation that is not asked about
 
 def build(folder: Path, entities: list[tuple], claims: list[tuple], threads: int = 1, memory_gb: float = 1.0):
     """The stage from tables of the given rows; views and frequencies are made up."""
-    (folder / "in").mkdir(exist_ok=True)
+    for name in ("wikidata", "popularity", "term_frequency"):
+        (folder / name).mkdir(exist_ok=True)
     columns = list(zip(*entities, strict=True)) or [()] * 4
     columns = [pa.array(column, field.type) for column, field in zip(columns, ENTITIES, strict=True)]
-    pq.write_table(pa.table(columns, schema=ENTITIES), folder / "in/entities.parquet")
+    pq.write_table(pa.table(columns, schema=ENTITIES), folder / "wikidata/entities.parquet")
     columns = list(zip(*claims, strict=True)) or [()] * 3
     columns = dict(zip("spo", (pa.array(c, pa.int64()) for c in columns), strict=True))
-    pq.write_table(pa.table(columns), folder / "in/claims.parquet")
+    pq.write_table(pa.table(columns), folder / "wikidata/claims.parquet")
     views = {"title": ["Ada (poet)", "Gone", "Poet"], "views": pa.array([10, 5, 2], pa.int64())}
-    pq.write_table(pa.table(views), folder / "in/views.parquet")
+    pq.write_table(pa.table(views), folder / "popularity/views.parquet")
     subjects = pa.array(sorted({s for s, _, _ in claims}), pa.int64())
     frequencies = {"qid": subjects, "term_frequency": pa.array([qid % 10 for qid in subjects.to_pylist()], pa.int64())}
-    pq.write_table(pa.table(frequencies), folder / "in/term_frequency.parquet")
-    counts = build_triples(
-        folder / "in",
-        folder / "in/views.parquet",
-        folder / "in/term_frequency.parquet",
-        folder / "out",
-        relations=("P19", "P22", "P106"),
-        ingest=params.Ingest(max_reject_share=0.05, memory_gb=memory_gb),
-        threads=threads,
+    pq.write_table(pa.table(frequencies), folder / "term_frequency/term_frequency.parquet")
+    settings = SimpleNamespace(
+        ingest=params.Ingest(max_reject_share=0.05, memory_gb=memory_gb), compute=SimpleNamespace(threads=threads)
     )
-    found = {row["qid"]: row for row in pq.read_table(folder / "out/entities.parquet").to_pylist()}
-    return pq.read_table(folder / "out/triples.parquet").to_pylist(), found, counts
+    counts = build_triples(settings, folder, relations=("P19", "P22", "P106"))
+    found = {row["qid"]: row for row in pq.read_table(folder / "triples/entities.parquet").to_pylist()}
+    return pq.read_table(folder / "triples/triples.parquet").to_pylist(), found, counts
 
 
 def test_triples_carry_names_popularity_and_term_frequency(tmp_path):
@@ -99,11 +96,11 @@ def test_the_same_tables_give_the_same_bytes_whatever_threads_and_memory(tmp_pat
     files = []
     for threads, memory_gb in ((1, 1.0), (3, 0.1)):
         build(tmp_path, entities, claims, threads, memory_gb)
-        files.append([(tmp_path / "out" / name).read_bytes() for name in ("triples.parquet", "entities.parquet")])
+        files.append([(tmp_path / "triples" / name).read_bytes() for name in ("triples.parquet", "entities.parquet")])
     assert files[0] == files[1]
 
 
 def test_empty_tables_give_empty_tables(tmp_path):
     triples, entities, counts = build(tmp_path, [], [])
     assert (triples, entities, counts["triples"]) == ([], {}, 0)
-    assert "term_frequency" in pq.read_schema(tmp_path / "out/triples.parquet").names
+    assert "term_frequency" in pq.read_schema(tmp_path / "triples/triples.parquet").names

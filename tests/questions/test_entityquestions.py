@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -63,15 +64,14 @@ def build(
     entities=ENTITIES,
     claims=CLAIMS,
 ):
-    counts = build_entityquestions(
-        folder,
-        *write_wikidata(tmp_path, entities, claims),
-        tmp_path / "out",
+    settings = SimpleNamespace(
         seed=0,
-        train_share=train_share,
+        popqa=SimpleNamespace(train_share=train_share),
         ingest=params.Ingest(max_reject_share=max_reject_share, memory_gb=1.0),
-        threads=1,
+        compute=SimpleNamespace(threads=1),
     )
+    tables = write_wikidata(tmp_path, entities, claims)
+    counts = build_entityquestions(settings, tmp_path / "out", folder, *tables)
     return pq.read_table(tmp_path / "out/entityquestions.parquet").to_pylist(), counts
 
 

@@ -4,6 +4,7 @@ import csv
 import gzip
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
@@ -44,14 +45,12 @@ def build(folder: Path, *questions: str, entities=ENTITIES, text: str | None = T
     if text is not None:
         (folder / "raw/c4/c4-train.0.json.gz").write_bytes(gzip.compress(json.dumps({"text": text}).encode()))
     write_entities(entities, folder / "entities.parquet")
-    counts = build_nq(
-        folder / "raw",
-        folder / "entities.parquet",
-        folder / "out",
-        sample_mb=1,
+    settings = SimpleNamespace(
+        c4=SimpleNamespace(sample_mb=1),
         ingest=params.Ingest(**{"max_reject_share": 0.0, "memory_gb": 1.0} | ingest),
-        threads=1,
+        compute=SimpleNamespace(threads=1),
     )
+    counts = build_nq(settings, folder / "out", folder / "raw", folder / "entities.parquet")
     return pq.read_table(folder / "out/popularity.parquet").to_pylist(), counts
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -54,17 +55,14 @@ def build(
 ):
     pq.write_table(pa.Table.from_pylist(triples, schema=TRIPLES), tmp_path / "triples.parquet")
     values = {"source": "wikidata", "sampling": "all", "per_relation": 2000, "train_share": 0.25}
-    counts = build_popqa(
-        tmp_path / "triples.parquet",
-        published,
-        tmp_path / "out",
-        relations=relations,
-        popqa=params.PopQA(**(values | change)),
-        month=month,
+    settings = SimpleNamespace(
         seed=seed,
+        popqa=params.PopQA(**(values | change)),
+        popularity=SimpleNamespace(month=month),
         ingest=params.Ingest(max_reject_share=0.05, memory_gb=1.0),
-        threads=threads,
+        compute=SimpleNamespace(threads=threads),
     )
+    counts = build_popqa(settings, tmp_path / "out", tmp_path / "triples.parquet", published, relations)
     return pq.read_table(tmp_path / "out/popqa.parquet").to_pylist(), counts
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from itertools import islice
+from types import SimpleNamespace
 
 import duckdb
 import pandas
@@ -18,7 +19,6 @@ from pipelines import params
 from pipelines.errors import LongtailError
 from pipelines.questions import published
 from pipelines.questions.popqa import build_popqa
-from pipelines.relations import RELATIONS
 from pipelines.release import contents, dataset
 from pipelines.sources.rejects import Rejects
 
@@ -240,17 +240,13 @@ def test_a_copy_cut_short_by_a_killed_process_is_no_release(tmp_path):
 def test_the_published_popqa_is_released_and_loads(tmp_path, real, loaders, monkeypatch):
     data = write_data(tmp_path / "data")
     (data / "adaptive/popularity/thresholds.parquet").unlink()
-    build_popqa(
-        tmp_path / "none.parquet",
-        real / "popqa/popQA.tsv",
-        data / "popqa",
-        relations=RELATIONS,
-        popqa=params.PopQA(source="published", sampling="all", per_relation=100, train_share=0.0),
-        month="2021-10",
+    settings = SimpleNamespace(
         seed=0,
+        popqa=params.PopQA(source="published", sampling="all", per_relation=100, train_share=0.0),
         ingest=releases.INGEST,
-        threads=1,
+        compute=SimpleNamespace(threads=1),
     )
+    build_popqa(settings, data / "questions/popqa", tmp_path / "none.parquet", real / "popqa/popQA.tsv")
     folder = release(data, tmp_path / "out")
     assert (folder / "popqa.tsv").read_bytes() == (real / "popqa/popQA.tsv").read_bytes()
     card = (folder / "README.md").read_text(encoding="utf-8")

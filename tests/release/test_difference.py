@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,6 @@ from pipelines import params
 from pipelines.errors import LongtailError
 from pipelines.questions.popqa import build_popqa
 from pipelines.questions.published import SCHEMA, read_published, write_tsv
-from pipelines.relations import RELATIONS
 from pipelines.release.difference import write_difference
 from pipelines.sources.rejects import Rejects
 
@@ -49,17 +49,14 @@ def release(folder: Path, month: str, facts: list[tuple[int, int]], views: dict[
     pq.write_table(
         pa.Table.from_pylist(rows, schema=schema.append(pa.field("term_frequency", pa.int64()))), "t.parquet"
     )
-    build_popqa(
-        Path("t.parquet"),
-        Path("none.tsv"),
-        folder,
-        relations=RELATIONS,
-        popqa=params.PopQA(source="wikidata", sampling="all", per_relation=100, train_share=0.0),
-        month=month,
+    settings = SimpleNamespace(
         seed=0,
+        popqa=params.PopQA(source="wikidata", sampling="all", per_relation=100, train_share=0.0),
+        popularity=SimpleNamespace(month=month),
         ingest=INGEST,
-        threads=1,
+        compute=SimpleNamespace(threads=1),
     )
+    build_popqa(settings, folder, Path("t.parquet"), Path("none.tsv"))
     return folder
 
 
