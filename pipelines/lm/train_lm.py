@@ -55,10 +55,9 @@ def train(
     model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(tokenizer, model_max_length=settings.positions).save_pretrained(folder)
     means = [float(part.mean()) for part in np.array_split(losses, min(CURVE, len(losses)))]
-    size = sum(weight.numel() for weight in model.parameters())
     return {
         "loss": means[-1],
-        "parameters": float(size),
+        "parameters": float(model.num_parameters()),
         "tokens": float((batches.weights > 0).sum()),
         "loss_curve": means,
     }

@@ -53,14 +53,13 @@ class _Row(msgspec.Struct):
     subset: str | None = None
 
 
-def read_documents(path: str | Path, rejects: Rejects) -> Iterator[Document]:
+def read_documents(path: Path, rejects: Rejects) -> Iterator[Document]:
     """Yield the documents of one file: JSON lines (compressed or not) or .parquet.
 
     The subset is `meta.pile_set_name` or `subset`. A document's id is a hash of its text, so exact duplicates share it,
     and it depends on neither file nor order. Bad rows go to `rejects` (bad_json, unexpected_layout, not_utf8, no_text,
     too_long). Raises LongtailError naming the file if it is damaged (see `open_lines`).
     """
-    path = Path(path)
     for number, text, subset in (_parquet if path.suffix == ".parquet" else _json_lines)(path, rejects):
         if text.strip():
             yield Document(text_id(text), text, subset, number)

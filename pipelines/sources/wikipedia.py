@@ -23,7 +23,6 @@ BYTES = 1 << 24  # in a part of a dump without an index: about 70 MB of XML, a f
 
 PAGE = ("mediawiki", "page")
 USED = {(*PAGE, *path): path[-1] for path in (("title",), ("ns",), ("id",), ("redirect",), ("revision", "text"))}
-
 DEEPEST = 20  # nesting; a page's elements are five deep
 
 
