@@ -80,16 +80,16 @@ class Decoder:
         return [(*self._answer(tokens[i, :m], log_probs[i, :m], stop), int(m)) for i, m in enumerate(lengths)]
 
     def passes(
-        self, prompts: Ragged, held: prefixes.Held, owners: np.ndarray
+        self, prompts: Ragged, held: prefixes.Held, beginnings: np.ndarray
     ) -> Generator[torch.Tensor, torch.Tensor, None]:
         """Yield logits (prompts, vocabulary) after each prompt, then after each token (prompts,) that is sent.
 
-        Prompt i begins with the beginning number owners[i] of `held`. Padding is on the left, so that the next tokens
-        of all rows stand in one column.
+        Prompt i begins with the beginning number beginnings[i] of `held`. Padding is on the left, so that the next
+        tokens of all rows stand in one column.
         """
-        past, before = held.copies(owners)  # `before` and `real`: which columns hold tokens
+        past, before = held.copies(beginnings)  # `before` and `real`: which columns hold tokens
         shared = before.sum(1)
-        rest = prompts.slice(np.arange(len(owners)), shared, prompts.lengths - shared)
+        rest = prompts.slice(np.arange(len(beginnings)), shared, prompts.lengths - shared)
         unread, real = padded(rest, int(rest.lengths.max()), self._pad, left=True)
         ids = torch.from_numpy(unread).to(self.model.device)
         mask = torch.from_numpy(np.concatenate([before, real], axis=1).astype(np.int64)).to(self.model.device)
