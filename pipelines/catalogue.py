@@ -1,7 +1,8 @@
 """Every data set that Longtail knows: what it is, its licence, who reads it, and what it is for.
 
 To add one, write its reader or builder and one entry here. What `fetch` accepts, the choices of the commands, the
-report's labels, the manifest and data/README.md follow from the entry; params.yaml says which of them a run uses.
+report's labels and the manifest follow from the entry, and a test holds data/README.md against it. params.yaml says
+which data sets a run uses.
 Functions are named as "module:function", so that a stage loads the code of its own data set alone.
 """
 
