@@ -26,7 +26,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 VARIANTS = list(itertools.product(("q_p", "p_q"), ("mean_logprob", "sum_logprob", "prob")))
 SWEEP = (1, 2, 3, 5, 10)  # documents in the ensemble
-STAGES = {"dense": "answer@popqa-{}-dense", "lsr": "answer_lsr@popqa-{}-lsr"}  # by method
+STAGES = {"dense": "answer_dense@popqa-{}-dense", "lsr": "answer_lsr@popqa-{}-lsr"}  # by method
 ANSWERS = "data/predictions/popqa/{lm}/{method}.parquet"
 
 

@@ -109,7 +109,7 @@ def test_each_language_model_has_its_stages_and_the_first_is_the_main_one(stages
         return {name for name in stages[stage].needs if name.startswith("base_lm")}
 
     for name in (main, "second"):
-        assert models(f"score_lm@pile-{name}") == models(f"answer@popqa-{name}-dense") == {f"base_lm@{name}"}
+        assert models(f"score_lm@pile-{name}") == models(f"answer_dense@popqa-{name}-dense") == {f"base_lm@{name}"}
         assert f"score_lm@pile-{name}" in stages["evaluate_lm@pile"].needs
     for stage in ("train_lsr@lsr", "evaluate_tasks@mmlu"):
         assert models(stage) == {f"base_lm@{main}"}

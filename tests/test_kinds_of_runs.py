@@ -113,7 +113,7 @@ def test_wikipedia_and_published_questions_give_answers_and_thresholds(root, sou
     run = Run(root, tmp_path / "run")
     run.set_params("wikipedia", sources)
     run("run")
-    assert {"chunk@wikipedia", "train_lsr@lsr", "answer@popqa-tiny-dense", "tune_thresholds@popularity"} <= run.stages
+    assert {"chunk@wikipedia", "train_lsr@lsr", "answer_dense@popqa-tiny-dense", "tune_thresholds@popularity"} <= run.stages
     assert not {name for name in run.stages if name.startswith(("entities", "score_lm", "evaluate_tasks"))}
     assert 'id="adaptive"' in run.report
     assert 'id="replug"' not in run.report
@@ -243,7 +243,7 @@ def test_a_corpus_and_a_question_set_are_a_reader_and_an_entry_each(root, source
     params["fetch"]["root"] = str(given)
     (run.folder / "params.yaml").write_text(yaml.safe_dump(params))
     run("run")
-    assert {"chunk@poems", "questions@riddles", "answer@riddles-tiny-dense", "attribute@poems"} <= run.stages
+    assert {"chunk@poems", "questions@riddles", "answer_dense@riddles-tiny-dense", "attribute@poems"} <= run.stages
     assert pq.read_metadata(run.folder / "data/corpus/poems/docs.parquet").num_rows
     assert "Collected poems" in run.report
     assert "Riddles of old" in run.report

@@ -1,4 +1,4 @@
-"""Stages `answer` and `answer_lsr`: one LM's answers to a question set by one method (PopQA, §4-5; REPLUG, §3.2).
+"""Stages `answer` and `answer_*`: one LM's answers to a question set by one method (PopQA, §4-5; REPLUG, §3.2).
 
 The LM answers closed-book; with the best passages of a retriever; with a passage that it writes itself (GenRead); or
 with an ensemble over the k best documents (REPLUG).

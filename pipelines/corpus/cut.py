@@ -1,6 +1,7 @@
 """Clean, tokenise and cut a batch of source documents into documents and queries (REPLUG, section 5).
 
-A piece has exactly n tokens. No cut falls inside a character, and no byte is lost.
+A document has `chunk.tokens` tokens; only the last one of a text may have fewer or, merged with a short rest, more. No
+cut falls inside a character.
 """
 
 from __future__ import annotations
@@ -179,7 +180,10 @@ def _signatures(settings: Settings, tokens: Tokens) -> tuple[pa.Array, pa.Array]
 
 
 def cut_texts(tokens: Tokens, wanted: np.ndarray, size: int, min_tokens: int, short: str) -> Pieces:
-    """Cut the texts for which `wanted` (texts,) is true at once, but for cuts inside a character; see `cut_tokens`."""
+    """`cut_tokens` for all texts where `wanted` (texts,) is true, in one pass.
+
+    A text that has a cut inside a character is cut alone.
+    """
     firsts = np.cumsum(tokens.counts) - tokens.counts
     counts = np.where(wanted, tokens.counts, 0)
     numbers = -(-counts // size)
@@ -191,7 +195,7 @@ def cut_texts(tokens: Tokens, wanted: np.ndarray, size: int, min_tokens: int, sh
     text = np.repeat(np.arange(len(numbers)), numbers)
     begin = (np.arange(len(text)) - np.repeat(np.cumsum(numbers) - numbers, numbers)) * size
     end = np.where(begin == (numbers[text] - 1) * size, totals[text], begin + size)
-    # A last piece that is too short is no piece, but a cut before it that moves changes how short it is.
+    # The cut before a last piece that is too short may move and so change its length: such a text is cut alone as well.
     ending_short = np.flatnonzero(too_short)
     cuts = np.concatenate([firsts[text] + end, (firsts + last_begin)[ending_short]])
     irregular = np.unique(np.concatenate([text, ending_short])[tokens.ends[cuts - 1] < 0])
@@ -210,7 +214,10 @@ def cut_texts(tokens: Tokens, wanted: np.ndarray, size: int, min_tokens: int, sh
 
 
 def byte_cuts(tokens: Tokens, firsts: np.ndarray, text: np.ndarray, cuts: np.ndarray) -> np.ndarray:
-    """The bytes in `Tokens.data` of boundaries `cuts` in texts `text`, (cuts,); `firsts` (texts,) are first tokens."""
+    """Byte offsets in `Tokens.data` of the token boundaries `cuts` of texts `text`, (cuts,).
+
+    `firsts` (texts,) is the number of each text's first token.
+    """
     starts = np.cumsum(tokens.sizes) - tokens.sizes
     return np.where(cuts == 0, starts[text], tokens.ends[firsts[text] + np.maximum(cuts, 1) - 1])
 

@@ -52,8 +52,8 @@ def round_starter(
     """Yield a function that starts to make a round, by its number, and returns a function that waits for it.
 
     With `lsr.refresh: sync`, the round is made while waiting. With async, a second process makes one round at a time,
-    and only that process has the language model in memory. It ends with the block, also after an error. Of several
-    GPUs it has the last.
+    and only that process has the language model in memory. It ends when the caller's `with` block ends, also after an
+    error. It uses the last one of several GPUs.
     """
     if params.lsr.refresh == "sync":
         refresher = Refresher(params, corpora, schedule, files)
@@ -117,7 +117,7 @@ class Refresher:
     def make_round(self, number: int) -> dict[str, float]:
         """Validate a round's encoder, find and score its candidates, and keep them, unless that was done before.
 
-        Returns how much the language model scored so far. Raises LongtailError as `check_cost`, before the first round.
+        Returns how much the language model scored so far. Raises LongtailError where `check_cost` does.
         """
         if not self._files.round(number).exists():
             step = self.schedule.encoder_step(number)
@@ -237,7 +237,7 @@ def make_deterministic() -> None:
 
 
 def key_of_scores(params: SimpleNamespace) -> str:
-    """A hash of what the main language model's scores depend on, and of the training unless others may reuse them."""
+    """A hash of what the main language model's scores depend on; `lsr.keep_scores: false` adds this training."""
     key = score_cache.key_of_lm(*main_lm(params), params.compute)
     if params.lsr.keep_scores:
         return key

@@ -84,8 +84,8 @@ def score_parts(
 ) -> list[Path]:
     """Score the continuation of each pair: a Parquet file of SCORED_PAIRS for each part, in the order of its pairs.
 
-    A part is (n, 2) of query and position or NONE; one is in memory. The files stay under (stage, key) until the caller
-    forgets them, so that a killed run scores no part twice.
+    A part is an array (n, 2) of query and position or NONE. One part at a time is in memory. The files stay under
+    (stage, key) until the caller forgets them, so that a killed run scores no part twice.
     """
 
     def score(part: np.ndarray, path: Path) -> None:

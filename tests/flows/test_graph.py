@@ -56,8 +56,10 @@ def every(root) -> list[graph.Stage]:
 
 def test_of_stages_that_as_many_wait_for_those_first_in_dvc_yaml_start_first(every):
     names = [stage.name for stage in every]
-    answers = [name for name in names if name.startswith("answer@popqa")]
-    assert answers == [f"answer@popqa-tiny-{m}" for m in ("replug", "genread", "dense", "bm25", "closed_book")]
+    answers = [name for name in names if name.startswith("answer") and "@popqa" in name]
+    assert answers[:4] == ["answer_replug@popqa-tiny-dense"] + [
+        f"answer@popqa-tiny-{method}" for method in ("genread", "bm25", "closed_book")
+    ]
     started = set(names) - set(answers)
     assert [stage.name for stage in graph.ready(every, started, [], compute(2))] == answers[:2]
 
@@ -65,8 +67,8 @@ def test_of_stages_that_as_many_wait_for_those_first_in_dvc_yaml_start_first(eve
 def test_stages_wait_only_for_what_they_read(every):
     needs = {stage.name: set(stage.needs) for stage in every}
     assert needs["base_lm@tiny"] == {"code", "fetch", "tokenizer@documents"}  # lm_text is C4
-    assert not needs["answer@popqa-tiny-replug"] & {"train_lsr@lsr", "index_lsr@wikipedia-lsr"}
-    assert "index_lsr@wikipedia-lsr" in needs["answer_lsr@popqa-tiny-replug_lsr-lsr"]  # it stands for the encoder too
+    assert not needs["answer_replug@popqa-tiny-dense"] & {"train_lsr@lsr", "index_lsr@wikipedia-lsr"}
+    assert "index_lsr@wikipedia-lsr" in needs["answer_replug_lsr@popqa-tiny-lsr"]  # it stands for the encoder too
 
 
 def test_a_part_is_its_stages_in_every_item_and_all_that_they_need(every):
