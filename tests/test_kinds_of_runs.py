@@ -113,7 +113,12 @@ def test_wikipedia_and_published_questions_give_answers_and_thresholds(root, sou
     run = Run(root, tmp_path / "run")
     run.set_params("wikipedia", sources)
     run("run")
-    assert {"chunk@wikipedia", "train_lsr@lsr", "answer_dense@popqa-tiny-dense", "tune_thresholds@popularity"} <= run.stages
+    assert {
+        "chunk@wikipedia",
+        "train_lsr@lsr",
+        "answer_dense@popqa-tiny-dense",
+        "tune_thresholds@popularity",
+    } <= run.stages
     assert not {name for name in run.stages if name.startswith(("entities", "score_lm", "evaluate_tasks"))}
     assert 'id="adaptive"' in run.report
     assert 'id="replug"' not in run.report
