@@ -46,6 +46,7 @@ SETTINGS = SimpleNamespace(
     seed=0,
     fetch=SimpleNamespace(source="world"),
     lms=["tiny", "big"],
+    lm_text="raw/c4",
     popularity=SimpleNamespace(month="2021-10"),
     answer=SimpleNamespace(n_shots=0),
     replug=SimpleNamespace(top_k=10, temperature=1.0, mixture="token_mixture"),
@@ -235,7 +236,9 @@ def _write_thresholds(data: Path, chosen: SimpleNamespace) -> dict:
             by_method[method] = found.figures
             rows += [key | row for row in found.relations]
             curve += [key | row for row in found.curve]
-            splits += [row | key for table in found.splits for row in table.to_pylist()]
+            for search, columns in found.splits.items():
+                values = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+                splits += [key | {"search": search, "split": i} | row for i, row in enumerate(values)]
             cuts[method] = {r: cut if math.isfinite(cut) else None for r, cut in found.cuts.items()}
     for name, of_table, schema in (
         ("thresholds", rows, tune_thresholds.THRESHOLDS),

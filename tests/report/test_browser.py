@@ -71,7 +71,7 @@ def files(root, tmp_path_factory):
         attribution_page.write(Path("data"), "pile", "tiny", home / "attribution.html")
         popqa = {"old": releases.questions([(1, 20), (2, 21)], {1: 900, 2: 40})}
         popqa["new"] = releases.questions([(1, 20), (2, 21), (3, 20)], {1: 9, 2: 4000, 3: 5}, "2022-10")
-        old, new = (releases.write_data(home / name, rows) / "popqa" for name, rows in popqa.items())
+        old, new = (releases.write_data(home / name, rows) / "questions/popqa" for name, rows in popqa.items())
         write_difference(old, new, home / "difference", ingest=releases.INGEST, threads=1)
     return {
         "report": home / "report/index.html",
