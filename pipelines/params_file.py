@@ -32,7 +32,8 @@ def parse(values: dict, file: str = "params.yaml") -> Params:
             raise LongtailError(f"{file}: unknown key {key}; allowed here: {allowed}") from None
         if fault["type"] == "missing":
             raise LongtailError(f"{file}: {key} is missing") from None
-        raise LongtailError(f"{file}: {key} is {value!r}: {problem}") from None
+        found = "" if isinstance(value, dict) else f" is {value!r}"  # a whole section is too long for a line
+        raise LongtailError(f"{file}: {key}{found}: {problem}") from None
 
 
 def _model_of(model: type[BaseModel], name: str) -> type[BaseModel]:
