@@ -108,7 +108,7 @@ def test_a_shard_done_by_a_worker_thought_lost_stays():
     path = Path("shard")
     shards._one(double, 4, path)
     shards._one(double, 5, path)
-    shards._streamed(join, 6, b"another", path)
+    shards._streamed(join, 6, [b"another"], path)
     assert path.read_text() == "8"
     assert list(shards.SCRATCH.glob("tmp/*")) == []
 
@@ -139,17 +139,17 @@ def test_a_key_follows_values_and_file_contents():
     assert key != shards.key_of(1, "x", Path("d"))
 
 
-def join(what: int, data: bytes, path: Path) -> None:
+def join(what: int, pieces: Iterable[bytes], path: Path) -> None:
     if what < 0:
         raise ValueError("bad shard")
-    path.write_bytes(b"%d:" % what + data)
+    path.write_bytes(b"%d:" % what + b"".join(pieces))
 
 
-def stream(numbers: Iterable[int], taken: list[int]) -> Iterator[tuple[int, bytes]]:
+def stream(numbers: Iterable[int], taken: list[int]) -> Iterator[tuple[int, list[bytes]]]:
     """Shards of growing and shrinking size."""
     for number in numbers:
         taken.append(number)
-        yield number, b"%d," % number * (abs(number) % 5 + 1) + b"x" * 100_000 * (number % 2)
+        yield number, [b"%d," % number] * (abs(number) % 5 + 1) + [b"x" * 100_000] * (number % 2)
 
 
 def expected(number: int) -> bytes:

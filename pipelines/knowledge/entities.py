@@ -80,7 +80,7 @@ class Parsed(msgspec.Struct):
     skipped: dict[str, int]
 
 
-def parse_block(properties: tuple[str, ...], file: str, block: bytes, path: Path) -> None:
+def parse_block(properties: tuple[str, ...], file: str, block: Iterable[bytes], path: Path) -> None:
     """Write a block's entities (wikidata.ENTITIES) to the Parquet file `path`, with a Parsed in its metadata."""
     rejects = Rejects(1.0)  # the share of bad rows is checked over the whole dump
     table, lines, fault = wikidata.parse_block(file, block, properties, rejects)

@@ -70,7 +70,7 @@ def ask_names(client: Client, api: str, qids: Iterable[int]) -> Iterator[bytes]:
 def read_answer(body: bytes, where: str, rejects: Rejects) -> pa.Table:
     """One answer's items as wikidata.NAMES, ordered by qid, see `fetch_names`. Raises msgspec.DecodeError."""
     lines = [_under_asked_id(bytes(entity)) for entity in msgspec.json.decode(body, type=_Answer).entities.values()]
-    table, _, _ = wikidata.parse_block(where, b"\n".join(lines), (), rejects)
+    table, _, _ = wikidata.parse_block(where, [b"\n".join(lines)], (), rejects)
     return table.select(wikidata.NAMES.names).sort_by("qid")
 
 

@@ -85,8 +85,8 @@ def read_views(path: Path, rejects: Rejects, project: str = PROJECT) -> Iterator
             "fetch a monthly pageview_complete file"
         )
     lines_before = 0  # in earlier blocks
-    for block in open_runs(path, BLOCK):
-        lines = pc.split_pattern(pa.array([block.removesuffix(b"\n")]), b"\n")[0].values
+    for run in open_runs(path, BLOCK):
+        lines = pc.split_pattern(pa.array([b"".join(run).removesuffix(b"\n")]), b"\n")[0].values
         of_project = pc.starts_with(lines, f"{project} ")
         rows = np.flatnonzero(of_project) + lines_before + 1
         lines_before += len(lines)

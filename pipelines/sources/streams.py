@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bz2
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,26 +126,54 @@ def open_blocks(path: str | Path, begin: int = 0, end: int | None = None) -> Ite
             raise LongtailError(f"{path}: nothing in it once decompressed, expected data; {AGAIN}")
 
 
-def open_runs(path: str | Path, size: int) -> Iterator[bytes]:
-    """Yield the decompressed file in runs of whole lines, each of at least `size` bytes.
+def open_runs(path: str | Path, size: int) -> Iterator[Iterator[bytes]]:
+    """Yield the decompressed file in runs of whole lines, each of at least `size` bytes, as an iterator of its pieces.
 
-    Where a run ends depends on the data and `size` alone. Raises the errors of `open_lines`.
+    A run must be read to its end before the next one. Where a run ends depends on the data and `size` alone. Raises the
+    errors of `open_lines`, except for long lines.
     """
-    parts: list[bytes] = []
-    length = 0
-    for block in open_blocks(path):
-        while block:
-            end = block.find(b"\n", max(size - length - 1, 0)) + 1 if length + len(block) >= size else 0
-            parts.append(block[:end] if end else block)
-            length += len(parts[-1])
+    blocks, rest = open_blocks(path), b""
+
+    def run() -> Iterator[bytes]:
+        nonlocal rest
+        length = 0
+        while block := rest or next(blocks, b""):
+            length += len(block)
+            end = block.find(b"\n", max(size - 1 - length + len(block), 0)) + 1 if length >= size else 0
+            rest = block[end:] if end else b""
+            yield block[:end] if end else block
+            if end:
+                return
             if length > size + LONGEST:
                 raise LongtailError(f"{path}: a line {TOO_LONG}; check what the file is")
-            if not end:
-                break
-            yield b"".join(parts)
-            parts, length, block = [], 0, block[end:]
+
+    while rest := rest or next(blocks, b""):
+        yield run()
+
+
+def line_spans(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, int, int]]:
+    """Yield each line of a text in pieces as (bytes, start, end): the line is bytes[start:end], without its newline.
+
+    Splitting into lines would copy them, which takes as long as to search them.
+    """
+    parts: list[bytes] = []  # of the unfinished line
+    for piece in pieces:
+        start = 0
+        if parts:
+            if (end := piece.find(b"\n")) < 0:
+                parts.append(piece)
+                continue
+            line = b"".join([*parts, piece[:end]])
+            yield line, 0, len(line)
+            start, parts = end + 1, []
+        while (end := piece.find(b"\n", start)) >= 0:
+            yield piece, start, end
+            start = end + 1
+        if start < len(piece):
+            parts = [piece[start:]]
     if parts:
-        yield b"".join(parts)
+        line = b"".join(parts)
+        yield line, 0, len(line)
 
 
 def check_start(path: Path) -> None:

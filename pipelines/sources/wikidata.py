@@ -7,8 +7,9 @@ Understands the layout of 2014-15 (entity values with only a numeric id; `[]` fo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from pipelines.errors import LongtailError
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import open_runs
+from pipelines.sources.streams import line_spans, open_runs
 
 BLOCK = 1 << 25  # bytes of JSON: about 2,000 entities
 TYPE = 64  # bytes at a line's beginning; a property says there that it is one, in either layout
@@ -41,23 +42,26 @@ ENTITIES = pa.schema(
 )
 
 
-def read_blocks(path: Path) -> Iterator[bytes]:
-    """Yield a dump in blocks of whole lines.
+def read_blocks(path: Path) -> Iterator[Iterator[bytes]]:
+    """Yield a dump in blocks of whole lines, each an iterator of its pieces that must be read before the next block.
 
     An answer of the entity API becomes one block with a line for each of its entities. Raises LongtailError if the file
     is damaged or cut.
     """
     blocks = open_runs(path, BLOCK)
     first = next(blocks)
-    if ANSWER.match(first):
-        yield _answer_lines(b"".join([first, *blocks]), path)
+    start = next(first)
+    if ANSWER.match(start):
+        yield iter([_answer_lines(b"".join([start, *first, *chain.from_iterable(blocks)]), path)])
     else:
-        yield first
+        yield chain([start], first)
         yield from blocks
 
 
-def parse_block(file: str, block: bytes, properties: tuple[str, ...], rejects: Rejects) -> tuple[pa.Table, int, str]:
-    """Return (table of ENTITIES, number of lines, error at the block's end or "") for one block.
+def parse_block(
+    file: str, block: Iterable[bytes], properties: tuple[str, ...], rejects: Rejects
+) -> tuple[pa.Table, int, str]:
+    """Return (table of ENTITIES, number of lines, error at the block's end or "") for one block in pieces.
 
     The table has the items with an English label or article; `row` is the line of the block, from 1. An item without an
     English article has no claims: its statements are neither parsed nor checked. Bad lines go to `rejects` (bad_json,
@@ -65,31 +69,33 @@ def parse_block(file: str, block: bytes, properties: tuple[str, ...], rejects: R
     of a file's last block means that the file is cut.
     """
     rows: list[tuple] = []
-    row, last = 0, b""
-    for row, line in enumerate(block.removesuffix(b"\n").split(b"\n"), start=1):
-        is_property = line.find(b'"type":"property"', 0, TYPE) >= 0
-        head = b"" if is_property else _head(line)
-        if not head and not is_property and line.strip() in BRACKETS:
-            last = b"" if line.strip() == b"]" else last
+    row, last = 0, (b"", 0, 0)
+    for row, (text, start, end) in enumerate(line_spans(block), start=1):
+        is_property = text.find(b'"type":"property"', start, min(start + TYPE, end)) >= 0
+        head = b"" if is_property else _head(text, start, end)
+        if not head and not is_property and (line := text[start:end].strip()) in BRACKETS:
+            last = (b"", 0, 0) if line == b"]" else last
             continue
         rejects.read += 1
-        last = line
+        last = text, start, end
         if is_property:
             rejects.skip("not_an_item")
         elif head and b'"en"' not in head and b'"mul"' not in head:
             rejects.skip("no_english")
         else:
             try:
-                parsed = _parse(line, head, properties)
+                parsed = _parse(text, start, end, head, properties)
             except msgspec.ValidationError as error:
                 rejects.add(file, row, "unexpected_layout", str(error))
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                rejects.add(file, row, "bad_json", f"{error}: {line[:80].decode('utf-8', 'replace')}")
+                shown = text[start : min(start + 80, end)].decode("utf-8", "replace")
+                rejects.add(file, row, "bad_json", f"{error}: {shown}")
             else:
                 rows += _item(file, row, parsed, properties, rejects)
     columns = zip(*rows, strict=True) if rows else [()] * len(ENTITIES)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, ENTITIES, strict=True)]
-    return pa.table(arrays, schema=ENTITIES), row, _syntax_error(last.strip())
+    text, start, end = last
+    return pa.table(arrays, schema=ENTITIES), row, _syntax_error(text[start:end].strip())
 
 
 def check_read(path: Path, rejects: Rejects, end_error: str) -> None:
@@ -114,34 +120,34 @@ def _answer_lines(body: bytes, path: Path) -> bytes:
     return b"\n".join(bytes(entity).replace(b"\n", b" ") for entity in entities)
 
 
-def _head(line: bytes) -> bytes:
-    """The line's entity cut before its claims, so with names only; empty if it has an article or can't be cut.
+def _head(text: bytes, start: int, end: int) -> bytes:
+    """The entity in text[start:end] cut before its claims, so with names only; empty if it has an article or can't be.
 
     It can be cut if its keys have a dump's order (labels and aliases, claims, sitelinks) and the line ends as an entity
     does. All other lines are parsed whole. A text can't be mistaken for a key, because its quotes would be escaped.
     """
-    names = max(line.find(b'"labels":'), line.find(b'"aliases":'), 0)
-    claims = line.find(b'"claims":', names)
-    links = line.rfind(b'"sitelinks":', claims) if claims > 0 else -1
-    if links < 0 or line.find(b'"enwiki"', links) >= 0 or not line.endswith((b"},", b"}")):
+    names = max(text.find(b'"labels":', start, end), text.find(b'"aliases":', start, end), start)
+    claims = text.find(b'"claims":', names, end)
+    links = text.rfind(b'"sitelinks":', claims, end) if claims > 0 else -1
+    if links < 0 or text.find(b'"enwiki"', links, end) >= 0 or not text.endswith((b"},", b"}"), start, end):
         return b""
-    return line[:claims].rstrip(b", \t") + b"}"
+    return text[start:claims].rstrip(b", \t") + b"}"
 
 
-def _parse(line: bytes, head: bytes, properties: tuple[str, ...]) -> msgspec.Struct:
-    """The entity in a line, without article and claims if it has no article. Raises msgspec's errors for the line."""
-    sitelinks = max(line.rfind(b'"sitelinks"'), 0)
+def _parse(text: bytes, start: int, end: int, head: bytes, properties: tuple[str, ...]) -> msgspec.Struct:
+    """The entity in text[start:end], without article and claims if it has no article. Raises msgspec's errors."""
+    sitelinks = max(text.rfind(b'"sitelinks"', start, end), start)
     if head:
         try:
             parsed = _decoder(None).decode(head)
         except (msgspec.DecodeError, UnicodeDecodeError):
             pass  # the whole line is parsed, and shows what is wrong if anything is
         else:
-            if revision := REVISION.search(line, sitelinks):
+            if revision := REVISION.search(text, sitelinks, end):
                 parsed.lastrevid = int(revision[1])
             return parsed
-    has_article = line.find(b'"enwiki"', sitelinks) >= 0
-    return _decoder(properties if has_article else None).decode(line.strip().removesuffix(b","))
+    has_article = text.find(b'"enwiki"', sitelinks, end) >= 0
+    return _decoder(properties if has_article else None).decode(text[start:end].strip().removesuffix(b","))
 
 
 def _item(

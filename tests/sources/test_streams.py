@@ -3,6 +3,8 @@
 import bz2
 import gzip
 import tracemalloc
+from collections import deque
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from pipelines.sources import streams
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import (
     BLOCK,
+    line_spans,
     open_blocks,
     open_lines,
     open_rows,
@@ -64,7 +67,7 @@ def test_any_lines_come_back(tmp_path_factory: pytest.TempPathFactory, lines: li
 def test_runs_are_whole_lines_and_end_where_the_data_say(tmp_path_factory, lines, size, read_at_once) -> None:
     data = b"begin\n" + b"\n".join(lines)
     path = saved(tmp_path_factory.mktemp("runs"), "", data)
-    runs = list(open_runs(path, size))
+    runs = [b"".join(run) for run in open_runs(path, size)]
     assert b"".join(runs) == data
     for run in runs[:-1]:
         assert run.endswith(b"\n")
@@ -73,14 +76,21 @@ def test_runs_are_whole_lines_and_end_where_the_data_say(tmp_path_factory, lines
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pipelines.sources.streams.BLOCK", read_at_once)
         patch.setattr("pipelines.sources.streams.HTML", (b"none",))
-        assert list(open_runs(path, size)) == runs
+        assert [b"".join(run) for run in open_runs(path, size)] == runs
 
 
 def test_a_run_does_not_hold_a_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "LONGEST", 100_000)
     path = saved(tmp_path, "", b"a\n" + b"x" * 10_000_000)
     with pytest.raises(LongtailError, match="check what the file is"):
-        list(open_runs(path, 10))
+        deque(chain.from_iterable(open_runs(path, 10)), maxlen=0)
+
+
+@given(st.lists(st.lists(LINE, min_size=1).map(b"\n".join), min_size=1))
+def test_spans_of_a_text_in_pieces_are_its_lines(pieces: list[bytes]) -> None:
+    spans = [text[start:end] for text, start, end in line_spans(pieces)]
+    text = b"".join(pieces)
+    assert spans == text.removesuffix(b"\n").split(b"\n") if text else not spans
 
 
 def test_a_line_longer_than_a_block_stays_whole(tmp_path: Path) -> None:
