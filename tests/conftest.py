@@ -30,6 +30,15 @@ def real() -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def real_models() -> Path:
+    """A folder of real weights as Hugging Face folders: smollm2-135m (a language model) and minilm (an encoder)."""
+    folder = Path(os.environ.get("LONGTAIL_REAL_MODELS") or "no folder")
+    if not (folder / "smollm2-135m/model.safetensors").is_file() or not (folder / "minilm/config.json").is_file():
+        pytest.skip("no real weights; set LONGTAIL_REAL_MODELS to a folder with smollm2-135m and minilm")
+    return folder
+
+
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test works in its own folder."""
