@@ -1,5 +1,6 @@
 """Small models with random weights in Hugging Face's layout, for tests that need a real one and not a good one."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,13 @@ def encoder(folder: Path, *, seed: int = 0, spread: float = 0.3, size: int = 32)
     )  # fmt: skip
     BertModel(config, add_pooling_layer=False).save_pretrained(folder)
     own.save_pretrained(folder)
+    return folder
+
+
+def as_bin(source: Path, folder: Path, model: PreTrainedModel) -> Path:
+    """A copy of the folder `source`, of that model, with its weights in pytorch_model.bin and not in safetensors."""
+    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    torch.save(model.state_dict(), folder / "pytorch_model.bin")
     return folder
 
 

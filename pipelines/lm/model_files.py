@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import pickle
+import re
+import zipfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from pipelines import shards
 from pipelines.errors import LongtailError
 
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+SOURCE = "source.json"  # in a pretrained model's folder: the SHA-256 of each file that its weights come from
+
 
 def save_pretrained(kind, section: str, path: str | None, revision: str | None, out: Path) -> dict[str, float]:
     """Save a pretrained model and its tokenizer to the folder `out`; returns its number of parameters.
 
     `kind` is a transformers Auto class. `path` is a local folder or the name of a model on the Hub, which needs a
-    pinned `revision`. Only safetensors are read. Raises LongtailError where `<section>.path` or a needed
-    `<section>.revision` is not set, nothing can be loaded, or the weights belong to another model.
+    pinned `revision`. The folder has safetensors, whichever format `weights_at` reads. Raises LongtailError where
+    `<section>.path` or a needed `<section>.revision` is not set, nothing can be loaded, or the weights belong to
+    another model.
     """
     from transformers import AutoTokenizer
 
     check_pinned(f"{section}.path", path, revision)
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, revision=revision, trust_remote_code=False)
+        weights, options = weights_at(path, revision)
         model, loading_info = kind.from_pretrained(
-            path, revision=revision, use_safetensors=True, trust_remote_code=False, output_loading_info=True
+            weights, **options, trust_remote_code=False, output_loading_info=True
         )
     except (OSError, ValueError, KeyError) as error:
         raise LongtailError(f"{path}: no model could be loaded: {' '.join(str(error).split())[:300]}") from None
@@ -32,7 +41,85 @@ def save_pretrained(kind, section: str, path: str | None, revision: str | None, 
     with shards.atomic(out) as folder:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
+        write_source(folder, path, revision)
     return {"parameters": float(model.num_parameters())}
+
+
+def weights_at(path: str | Path, revision: str | None) -> tuple[str, dict[str, object]]:
+    """What to give to from_pretrained for the weights at `path`: a folder or Hub name, and options.
+
+    Safetensors are preferred. Without them, PyTorch's older pytorch_model.bin is downloaded and checked. It is then
+    loaded from its folder: for a Hub name, transformers would ask the Hub to convert the weights.
+    """
+    files = _weight_files(path, revision)
+    if files[0].suffix == ".safetensors":
+        return str(path), {"revision": revision, "use_safetensors": True}
+    for file in files:
+        _check_plain_tensors(file)
+    for name in ("config.json", "generation_config.json"):
+        _fetched(path, name, revision)
+    return str(files[0].parent), {"use_safetensors": False}
+
+
+def write_source(folder: Path, path: str | Path, revision: str | None) -> None:
+    """Write which weights the model in `folder` was made from. A local folder is not pinned by anything else."""
+    digests = {}
+    for file in _weight_files(path, revision):
+        with file.open("rb") as stream:
+            digests[file.name] = hashlib.file_digest(stream, "sha256").hexdigest()
+    shards.write_json(folder / SOURCE, {"sha256": digests})
+
+
+def _weight_files(path: str | Path, revision: str | None) -> list[Path]:
+    """The files with the weights at `path`, downloaded if it is a Hub name; LongtailError if there are none."""
+    for name in WEIGHTS:
+        if not (file := _fetched(path, name, revision)):
+            continue
+        if not name.endswith(".index.json"):
+            return [file]
+        try:
+            shard_names = sorted(set(json.loads(file.read_text(encoding="utf-8"))["weight_map"].values()))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            shard_names = []
+        files = [_fetched(path, shard, revision) for shard in shard_names if Path(shard).name == shard]
+        if not files or len(files) < len(shard_names) or not all(files):
+            raise LongtailError(f"{file}: expected the names of weight files beside it, all of them there")
+        return files
+    raise LongtailError(f"{path}: has none of {', '.join(WEIGHTS)}, expected weights in one of these files")
+
+
+def _fetched(path: str | Path, name: str, revision: str | None) -> Path | None:
+    """The file `name` at `path`, in the Hub's cache if it is a Hub name; None if there is none."""
+    from transformers.utils import cached_file
+
+    file = cached_file(path, name, revision=revision, _raise_exceptions_for_missing_entries=False)
+    return Path(file) if file else None
+
+
+def _check_plain_tensors(file: Path) -> None:
+    """Raise LongtailError unless `file`, a pickle, holds a mapping from names to plain tensors; runs no code of it."""
+    import torch
+
+    try:
+        tensors = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
+    except pickle.UnpicklingError as error:
+        asked = re.search(r"GLOBAL (\S+)", str(error))
+        raise LongtailError(
+            f"{file}: not plain tensors{f' but asks for {asked[1]}' if asked else ''}; none of its code was run; "
+            "expected weights in safetensors, or a pickle of tensors alone"
+        ) from None
+    except Exception as error:  # a damaged pickle may raise anything
+        reason = " ".join(str(error).split())[:200]
+        raise LongtailError(f"{file}: can't be read, is it cut off? Fetch it again ({reason})") from None
+    plain = isinstance(tensors, dict) and all(
+        isinstance(name, str)
+        and type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        and tensor.layout == torch.strided
+        and not tensor.is_quantized
+        for name, tensor in tensors.items()
+    )
+    if not plain:
+        raise LongtailError(f"{file}: not plain tensors, expected a mapping from names to tensors and nothing else")
 
 
 def check_pinned(key: str, path: str | None, revision: str | None) -> None:

@@ -14,6 +14,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, BertConfig, BertM
 from transformers.utils import logging
 
 from pipelines.errors import LongtailError
+from pipelines.lm.model_files import weights_at
 from pipelines.lm.ragged import Ragged
 
 logging.disable_progress_bar()  # loading weights takes no time
@@ -23,7 +24,7 @@ class Tower:
     """A model in fp32 and its tokenizer; it reads `max_tokens` tokens of a text, special tokens included."""
 
     def __init__(self, path: str | Path, revision: str | None = None, *, max_tokens: int, device: str = "cpu") -> None:
-        """Load a local folder or a Hub name: only safetensors, never remote code. LongtailError if that fails."""
+        """Load a local folder or a Hub name: only plain tensors, never code. LongtailError if that fails."""
         # on a CPU, fused attention is slow in the backward pass and no faster in the forward pass at 128 tokens
         attention = {"attn_implementation": "eager"} if device == "cpu" else {}
         self.model = _load_model(path, revision, attention).to(device)
@@ -60,19 +61,19 @@ def _load_model(path: str | Path, revision: str | None, extra: dict) -> PreTrain
     """The model, ready for inference, without a pooling head, which is never used and often initialised at random."""
     if isinstance(path, Path) and not (path / "config.json").is_file():
         raise LongtailError(f"{path}: no config.json, expected an encoder in Hugging Face's layout")
-    pinned = {"revision": revision, "trust_remote_code": False}
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()  # no warnings about superfluous weights; missing ones are an error below
     try:
-        config = AutoConfig.from_pretrained(path, **pinned)
+        config = AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=False)
+        weights, options = weights_at(path, revision)
         model_class = _model_class(path, config)
         if "add_pooling_layer" in inspect.signature(model_class).parameters:
             extra = extra | {"add_pooling_layer": False}
         model, loaded = model_class.from_pretrained(
-            path, **pinned, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **extra
+            weights, **options, trust_remote_code=False, dtype=torch.float32, output_loading_info=True, **extra
         )
     except (OSError, ValueError, KeyError, StrictDataclassError) as error:
-        raise LongtailError(f"{path}: not an encoder in safetensors: {_one_line(error)}") from None
+        raise LongtailError(f"{path}: not an encoder: {_one_line(error)}") from None
     finally:
         logging.set_verbosity(verbosity)
     if missing := sorted(loaded["missing_keys"]):  # transformers would initialise them at random, with only a warning

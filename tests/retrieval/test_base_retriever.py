@@ -1,5 +1,7 @@
 """The stage base_retriever: repeatable, loadable, and after training a document's crops find their document."""
 
+import hashlib
+import json
 from pathlib import Path
 
 import numpy as np
@@ -88,6 +90,31 @@ def test_a_hub_encoder_needs_a_pinned_revision(tmp_path):
         base_retriever.copy_pretrained(
             tiny_models.retriever(path=str(one), query_path="some/encoder"), tmp_path / "retriever"
         )
+
+
+def test_older_weights_give_the_same_encoder(tmp_path):
+    source = tiny_models.encoder(tmp_path / "source")
+    older = tiny_models.as_bin(source, tmp_path / "older", AutoModel.from_pretrained(source))
+    for path in (source, older):
+        params = tiny_models.retriever(path=str(path), query_path=str(path))
+        base_retriever.copy_pretrained(params, tmp_path / f"saved-{path.name}")
+    for weights in ("model.safetensors", "query/model.safetensors"):
+        assert (tmp_path / "saved-older" / weights).read_bytes() == (tmp_path / "saved-source" / weights).read_bytes()
+    digest = hashlib.sha256((older / "pytorch_model.bin").read_bytes()).hexdigest()
+    for folder in (tmp_path / "saved-older", tmp_path / "saved-older/query"):
+        assert json.loads((folder / "source.json").read_text()) == {"sha256": {"pytorch_model.bin": digest}}
+
+
+def test_real_weights_in_the_older_format_give_the_same_vectors(real_models, tmp_path):
+    source = real_models / "minilm"
+    older = tiny_models.as_bin(source, tmp_path / "older", AutoModel.from_pretrained(source))
+    texts = ["Who wrote Pride and Prejudice?", "Canberra was founded in 1913 as the seat of government."]
+    vectors = []
+    for path in (source, older):
+        params = tiny_models.retriever(path=str(path))
+        base_retriever.copy_pretrained(params, tmp_path / f"saved-{path.name}")
+        vectors.append(Encoder.open(tmp_path / f"saved-{path.name}", params, COMPUTE).embed(texts))
+    np.testing.assert_array_equal(*vectors)
 
 
 def test_two_encoders_of_unlike_vectors_are_refused(tmp_path):

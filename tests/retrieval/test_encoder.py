@@ -204,7 +204,7 @@ def test_a_folder_without_a_whole_encoder_is_named(folder, dpr, tmp_path):
     bert, tower = (json.loads((source / "config.json").read_text()) for source in (folder, dpr[0]))
     for source, config, message in (
         (folder, bert | {"num_hidden_layers": 2}, r"weights of BertModel are missing \(encoder\.layer\.1"),
-        (folder, bert | {"hidden_size": "wide"}, r"not an encoder in safetensors: .*hidden_size"),
+        (folder, bert | {"hidden_size": "wide"}, r"not an encoder: .*hidden_size"),
         (folder, {"model_type": "t5"}, r"t5 has a decoder, expected a BERT-like encoder"),
         (dpr[0], tower | {"architectures": ["DPRQuestionEncoder"]}, r"weights of DPRQuestionEncoder are missing"),
         (dpr[0], tower | {"architectures": ["DPRReader"]}, r"says DPRReader, expected one of DPR's encoders"),
