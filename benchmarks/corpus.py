@@ -110,7 +110,7 @@ def longtail(name: str, file: Path, tokenizer: Path, out: Path, workers: int) ->
 
 
 def _chosen(workers: int) -> SimpleNamespace:
-    values = yaml.safe_load(profiles.compose("paper", ROOT))
+    values = yaml.safe_load(profiles.compose("paper-replug", ROOT))
     corpus = params.CorpusOf(documents=None, weights=None, query_share=0.0, query_files=None)
     return SimpleNamespace(
         seed=0,

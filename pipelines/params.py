@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 from pipelines import catalogue
 
 PositiveInt = Annotated[int, Field(gt=0)]
+Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 PositiveFloat = Annotated[float, Field(gt=0)]
 Month = Annotated[str, Field(pattern=r"^\d{4}-(0[1-9]|1[0-2])$")]
@@ -275,8 +276,8 @@ class Index(Section):
 
 class LSR(Section):
     queries: Literal["lm", "qa", "mixed"]  # what LSR learns from: language-modelling queries, questions, or both
-    lm_queries: PositiveInt  # language-modelling queries of the train split, at most
-    qa_queries: PositiveInt  # questions of the train split, at most
+    lm_queries: Count  # language-modelling queries of the train split, at most; 0 where queries is qa
+    qa_queries: Count  # questions of the train split, at most; 0 where queries is lm
     validation_queries: PositiveInt  # validation queries of each kind, at most; never learnt from
     validation_share: Share  # share of the train split's subjects whose questions validate
     top_k: PositiveInt  # documents of a query; both distributions are over them
@@ -300,6 +301,14 @@ class LSR(Section):
     max_cost: (
         PositiveFloat | None
     )  # limit on an estimate, made before training, of what a server's scores cost; null: none
+
+    @field_validator("lm_queries", "qa_queries")
+    @classmethod
+    def _some_of_the_kind_learnt_from(cls, value: int, info: ValidationInfo) -> int:
+        kind = info.field_name.removesuffix("_queries")
+        if value == 0 and info.data.get("queries") in (kind, "mixed"):
+            raise ValueError(f"should be at least 1 with lsr.queries: {info.data['queries']}")
+        return value
 
 
 class Datastore(Section):
@@ -328,7 +337,7 @@ class Replug(Section):
 
 class Answer(Section):
     max_questions: PositiveInt  # per data set, drawn by hash
-    n_shots: Annotated[int, Field(ge=0)]  # demonstrations before the question
+    n_shots: Count  # demonstrations before the question
     new_tokens: PositiveInt  # at most, of an answer
     passages: PositiveInt  # bm25, dense, lsr: passages in a prompt, the best first
     passage_tokens: PositiveInt  # genread: of the passage that the language model writes itself, at most
@@ -347,8 +356,8 @@ class Thresholds(Section):
 
 class Tasks(Section):
     max_questions: PositiveInt  # per task
-    mmlu_shots: Annotated[int, Field(ge=0)]  # demonstrations of the same subject
-    qa_shots: Annotated[int, Field(ge=0)]  # demonstrations for Natural Questions and TriviaQA
+    mmlu_shots: Count  # demonstrations of the same subject
+    qa_shots: Count  # demonstrations for Natural Questions and TriviaQA
     new_tokens: PositiveInt  # at most, of an answer to them
 
 
@@ -369,6 +378,7 @@ class Parts(Section):
     passages: list[str]  # sets of questions with passages that retrievers are compared on
     tokenizers: list[Literal["documents"]]  # what cuts corpora into tokens
     encoders: list[Literal["dense"]]  # untuned retrievers
+    ensembles: list[Literal["dense"]]  # of encoders: REPLUG answers question sets with their documents
     tuned: list[Literal["lsr"]]  # retrievers tuned to the main language model
     rules: list[Literal["popularity"]]  # by which the closed-book or the augmented answer is chosen
 
@@ -446,6 +456,7 @@ def _check_parts(parts: Parts, corpus: dict[str, CorpusOf], lms: list[str], popq
         (parts.knowledge or not from_triples, f"knowledge: {from_triples} need wikidata there"),
         (parts.tokenizers or not parts.corpora, "tokenizers: corpora need it to be [documents]"),
         (parts.encoders or not parts.corpora, "encoders: corpora need it to be [dense]"),
+        (set(parts.ensembles) <= set(parts.encoders), "ensembles: should be among encoders"),
         (parts.corpora or not parts.tuned, "tuned: a retriever is tuned on corpora, and there are none"),
         (lms or not (parts.tuned or parts.scored or parts.benchmarks), "tuned, scored, benchmarks: need one of lms"),
         (parts.answered or not parts.rules, "rules: thresholds need a question set in answered"),

@@ -18,10 +18,12 @@ ROOT = Path(__file__).resolve().parents[1]
 HEAD = """# Every parameter
 
 `params.yaml` is composed from `conf/config.yaml` and a profile (`longtail profile NAME`), and checked key by key. The
-values here are the sample's, then the paper's where they differ. This page is made from `pipelines/params.py`
-(`python tests/params_reference.py`): what is said of a key stands there, behind it.
+values here are the sample's, then those of the profiles `paper-popqa` and `paper-replug` (or both) where they differ.
+This page is made from `pipelines/params.py` (`python tests/params_reference.py`): what is said of a key stands there,
+behind it.
 
 """
+PROFILES = ("sample", "paper-popqa", "paper-replug")
 PLAIN = {"string": "text", "integer": "integer", "number": "number", "boolean": "true or false"}
 
 
@@ -33,7 +35,7 @@ def page() -> str:
 
     said = _comments(ROOT / "pipelines/params.py")
     schema = Params.model_json_schema()
-    values = [yaml.safe_load(profiles.compose(name, ROOT)) for name in ("sample", "paper")]
+    values = [yaml.safe_load(profiles.compose(name, ROOT)) for name in PROFILES]
     parts, plain = [], []
     for name, field in schema["properties"].items():
         if found := _section(name, field, schema["$defs"], said, [value.get(name) for value in values]):
@@ -71,7 +73,10 @@ def _section(path: str, field: dict, classes: dict, said: dict, values: list) ->
 
 def _row(kind: str, key: str, field: dict, said: dict, values: list) -> list[str]:
     shown = [_value(value[key]) if isinstance(value, dict) and key in value else "" for value in values]
-    text = shown[0] if shown[0] == shown[1] or not shown[1] else f"{shown[0] or 'none'}; paper {shown[1]}"
+    differ = {name: text for name, text in zip(PROFILES, shown, strict=True) if text and text != shown[0]}
+    if len(differ) == 2 and len(set(differ.values())) == 1:
+        differ = {"both": differ.popitem()[1]}
+    text = "; ".join([shown[0] or "none" * bool(differ), *(f"{name} {text}" for name, text in differ.items())])
     return [f"`{key}`", _type(field), text, said.get((kind, key), "")]
 
 

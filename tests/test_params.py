@@ -52,7 +52,11 @@ def changed(values: dict, key: str, value) -> dict:
         ("parts.datastore", None, ["parts", "datastore"]),
         ("parts.knowledge", [], ["parts", "knowledge", "wikidata"]),
         ("parts.encoders", [], ["parts", "encoders", "dense"]),
+        ("parts.ensembles", ["lsr"], ["parts.ensembles", "dense"]),
         ("parts.answered", ["nq"], ["parts.answered", "nq"]),
+        ("lsr.lm_queries", 0, ["lsr.lm_queries", "at least 1 with lsr.queries: mixed"]),
+        ("lsr.qa_queries", 0, ["lsr.qa_queries", "at least 1 with lsr.queries: mixed"]),
+        ("lsr.qa_queries", -1, ["lsr.qa_queries", "-1", "greater than or equal to 0"]),
         ("lms", ["tiny", "tiny"], ["lms", "each once", "tiny"]),
         ("lms", ["gpt2"], ["lms", "'gpt2'", "of: tiny"]),
     ],
@@ -63,6 +67,22 @@ def test_a_fault_names_key_value_and_what_is_allowed(values, key, value, says):
     message = str(error.value)
     assert "\n" not in message
     assert [part for part in says if part not in message] == []
+
+
+@pytest.mark.parametrize(("kind", "other"), [("lm", "qa"), ("qa", "lm")])
+def test_no_number_is_asked_for_of_queries_that_lsr_does_not_learn_from(values, kind, other):
+    values["lsr"] |= {"queries": kind, f"{other}_queries": 0}
+    assert getattr(params_file.parse(values).lsr, f"{other}_queries") == 0
+    values["lsr"]["queries"] = other
+    with pytest.raises(LongtailError, match=rf"lsr\.{other}_queries .*at least 1 with lsr\.queries: {other}"):
+        params_file.parse(values)
+
+
+def test_ensembles_need_their_encoder(values):
+    values["parts"] |= {"encoders": [], "corpora": [], "scored": [], "datastore": None, "tuned": [], "answered": []}
+    values["parts"] |= {"benchmarks": [], "passages": [], "rules": []}
+    with pytest.raises(LongtailError, match=r"parts: .*ensembles: should be among encoders"):
+        params_file.parse(values)
 
 
 def test_a_misspelt_key_is_named_rather_than_the_right_one_that_is_missing(values):

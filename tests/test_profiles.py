@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 import pytest
 import yaml
 
-from flows import profiles
+from flows import graph, profiles
+from pipelines import params_file
 from pipelines.errors import LongtailError
 
 
@@ -23,9 +24,72 @@ def test_params_yaml_is_the_sample_profile_to_the_byte(root):
 
 def test_every_profile_is_valid(root):
     names = profiles.names(root)
-    assert {"sample", "excerpt", "paper", "tiny"} <= set(names)
+    assert {"sample", "excerpt", "paper-popqa", "paper-replug", "tiny"} <= set(names)
     for name in names:
         assert f"profile: {name}\n" in profiles.compose(name, root)
+
+
+@pytest.fixture
+def composed(root):
+    return {name: params_file.parse(yaml.safe_load(profiles.compose(name, root))) for name in profiles.names(root)}
+
+
+def test_no_profile_keeps_questions_from_being_judged_that_nothing_learns_from(composed):
+    for name, params in composed.items():
+        learns = params.parts.tuned and params.lsr.queries != "lm"
+        assert learns or not params.parts.answered or params.popqa.train_share == 0, name
+
+
+def test_the_popqa_papers_set_up(composed):
+    """PopQA, sections 4.1, 5.1 and 6.1, and appendix B."""
+    params = composed["paper-popqa"]
+    assert (params.popqa.source, params.popqa.train_share) == ("published", 0)
+    assert params.fetch.files["popqa"] == ["popqa/popQA.tsv"]
+    assert params.parts.answered == ["popqa", "entityquestions"]
+    assert params.parts.tuned == params.parts.ensembles == params.parts.benchmarks == params.parts.scored == []
+    assert (params.retriever.path, params.retriever.similarity) == ("facebook/contriever-msmarco", "dot")
+    assert params.retriever.pooling == "mean"
+    assert [params.lm[name].path for name in params.lms] == [
+        *("EleutherAI/gpt-neo-1.3B", "EleutherAI/gpt-neo-2.7B", "EleutherAI/gpt-j-6b", "EleutherAI/gpt-neox-20b"),
+        *("facebook/opt-1.3b", "facebook/opt-2.7b", "facebook/opt-6.7b", "facebook/opt-13b"),
+    ]
+    assert {name for name in params.lms if params.lm[name].dtype == "int8"} == {"gpt-neox-20b", "opt-13b"}
+    assert (params.answer.n_shots, params.answer.new_tokens, params.answer.passages) == (15, 15, 1)
+    assert params.answer.max_questions >= 22_075
+    assert (params.thresholds.search, params.thresholds.splits, params.thresholds.train_share) == ("exact", 100, 0.75)
+
+
+def test_the_replug_papers_set_up(composed):
+    """REPLUG, sections 3.1, 5, 6.1 and 7.2; LSR's numbers are in tests/lsr/test_plan.py."""
+    params = composed["paper-replug"]
+    assert params.parts.question_sets == params.parts.knowledge == params.parts.rules == []
+    assert params.parts.scored == ["pile", "wikitext"]
+    assert params.parts.benchmarks == ["mmlu", "nq", "triviaqa"]
+    assert (params.parts.tuned, params.lsr.queries, params.lsr.qa_queries) == (["lsr"], "lm", 0)
+    assert (params.retriever.path, params.retriever.similarity) == ("facebook/contriever", "cosine")
+    assert (params.chunk.tokens, params.corpus["pile"].documents, params.replug.top_k) == (128, 36_000_000, 10)
+    families = {"gpt2": 4, "facebook/opt": 8, "bigscience/bloom": 5}
+    paths = [params.lm[name].path for name in params.lms]
+    assert {family: sum(path.startswith(family) for path in paths) for family in families} == families
+    assert len(paths) == 17
+    assert params.lms[0] == "gpt2-xl", "the largest open model of table 1 tunes the retriever"
+
+
+@pytest.mark.parametrize("name", ["paper-popqa", "paper-replug"])
+def test_the_papers_profiles_run_only_what_the_papers_need(root, tmp_path, monkeypatch, name):
+    shutil.copy(root / "dvc.yaml", tmp_path)
+    (tmp_path / "params.yaml").write_text(profiles.compose(name, root), encoding="utf-8")
+    subprocess.run([sys.executable, "-m", "dvc", "init", "-q", "--no-scm"], cwd=tmp_path, check=True)
+    monkeypatch.chdir(tmp_path)
+    names = [stage.name for stage in graph.read(tmp_path)[0]]
+    kinds = {name.partition("@")[0] for name in names}
+    popqa = {"questions", "answer", "answer_dense", "tune_thresholds", "triples"}
+    replug = {"train_lsr", "index_lsr", "score_lm", "evaluate_lm", "attribute", "evaluate_tasks"}
+    needed, not_needed = (popqa, replug) if name == "paper-popqa" else (replug, popqa)
+    assert needed <= kinds
+    assert not kinds & {*not_needed, "answer_replug", "answer_replug_lsr", "answer_lsr", "evaluate_retrieval"}
+    if name == "paper-popqa":
+        assert sum(stage.startswith(("answer@", "answer_dense@")) for stage in names) == 2 * 8 * 4
 
 
 def test_an_unknown_profile_names_those_there_are(root):
@@ -78,7 +142,7 @@ def test_the_command_writes_params_yaml(root, tmp_path):
 @pytest.fixture
 def given(root, tmp_path):
     """A params.yaml with page views by dump and by glob, and a comment that someone wrote."""
-    text = profiles.compose("paper", root).replace("agents: all-agents", "agents: all-agents  # as published")
+    text = profiles.compose("paper-popqa", root).replace("agents: all-agents", "agents: all-agents  # as published")
     path = tmp_path / "params.yaml"
     path.write_text(text.replace("pageviews:\n", "pageviews:\n    - views/2021-10/*.txt\n"), encoding="utf-8")
     return path

@@ -88,7 +88,7 @@ def test_older_weights_in_several_files_are_read_together(source, older):
 
 
 def test_older_weights_on_the_hub_are_loaded_from_their_folder(source, older, monkeypatch):
-    """The Hub's cache is made by hand. With a Hub name, transformers would start a thread that asks for a conversion."""
+    """The Hub's cache is made by hand. By a Hub name, transformers would start a thread that asks for a conversion."""
     commit, hub = "0123456789abcdef0123456789abcdef01234567", older.parent / "hub"
     shutil.copytree(older, hub / "models--some--model/snapshots" / commit)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(hub))

@@ -127,12 +127,18 @@ def test_the_sample_world_repeats_to_the_byte(root: Path) -> None:
     assert all(hashlib.sha256(Path("one", e["path"]).read_bytes()).hexdigest() == e["sha256"] for e in entries)
 
 
-def test_the_paper_profile_asks_for_what_it_cannot_know_before_any_request(root: Path) -> None:
-    chosen = params_file.parse(yaml.safe_load(compose("paper", root))).fetch
+@pytest.mark.parametrize(
+    ("name", "downloaded"),
+    [("paper-popqa", {"wikidata", "pageviews", "wikipedia"}), ("paper-replug", {"wikipedia"})],
+)
+def test_the_papers_profiles_ask_for_what_they_cannot_know_before_any_request(
+    root: Path, name: str, downloaded: set[str]
+) -> None:
+    chosen = params_file.parse(yaml.safe_load(compose(name, root))).fetch
     with pytest.raises(LongtailError, match=r"sources: no such folder .*fetch\.root"):
         run(chosen)
     only = {name: [one for one in entries if one.startswith("https://")] for name, entries in chosen.files.items()}
-    assert {name for name, entries in only.items() if entries} == {"wikidata", "pageviews", "wikipedia"}
+    assert {name for name, entries in only.items() if entries} == downloaded
     with pytest.raises(LongtailError, match=r"contact is null"):
         run(chosen.model_copy(update={"files": only}), contact=None)
 
