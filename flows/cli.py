@@ -128,7 +128,7 @@ def profile(
 
 @app.command()
 def plan() -> None:
-    """Say what LSR and its indexes will take. By params.yaml: pairs, tokens, hours here, memory, disk, cost."""
+    """Say what a run will take. By params.yaml: weights to download, tokens, hours here, memory, disk, cost."""
     from pipelines.lsr.plan import SECTIONS, forecast
 
     for line in forecast(params_file.load(*SECTIONS)):

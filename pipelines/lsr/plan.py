@@ -1,4 +1,6 @@
-"""`longtail plan`: what LSR and its indexes will take (REPLUG §4-5), in tokens, hours, memory, disk and money.
+"""`longtail plan`: what a run's models will take, in downloads, tokens, hours, memory, disk and money.
+
+LSR (REPLUG §4-5) and the indexes are counted here, and what language models are asked besides in workload.py.
 
 Amounts are computed from the params, and from the corpora if these params made them. Hours are amounts divided by the
 speeds of this machine (speed.py).
@@ -10,18 +12,30 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
-from pipelines.lsr import speed
+from pipelines.lsr import speed, workload
 from pipelines.lsr.speed import MODELS
-from pipelines.params import Parts
+from pipelines.lsr.workload import QUESTION
+from pipelines.params import Index, Parts
 from pipelines.retrieval.index_plan import GIB, choose
 
 SECTIONS = ("profile", "compute", "fetch", "world", "corpus", "chunk", "queries")
-SECTIONS += ("lm", "lms", "parts", "retriever", "index", "lsr")
+SECTIONS += ("lm", "lms", "parts", "retriever", "index", "lsr", "logprobs", "replug", "answer", "tasks")
 SHOWN = 10  # documents of a validation query
 WIKIPEDIA = 21_000_000  # passages of 100 words in December 2018
 DOCUMENT = 500  # bytes of a compressed source file per document: 270 for The Pile, 760 for Wikipedia
-QUESTION = 24  # tokens of a question and its answer
 SCORE = 5  # bytes on disk of a token's log-probability and length, compressed
+
+
+BYTES = {"fp32": 4, "bf16": 2, "int8": 1}  # of a weight
+
+
+class Row(NamedTuple):
+    """A line of the plan's table."""
+
+    label: str
+    tokens: int
+    rate: speed.Speed | None
+    note: str
 
 
 class Amounts(NamedTuple):
@@ -71,8 +85,50 @@ def amounts(params: SimpleNamespace, documents: dict[str, int], lm_queries: int)
 
 def forecast(params: SimpleNamespace) -> list[str]:
     """The plan for params with SECTIONS, as lines; LongtailError if an index does not fit into `index.memory_gb`."""
-    lsr, name = params.lsr, params.lms[0]
     counts, sources = _documents(params)
+    where = speed.device(params.compute)
+    lines = [
+        _title(params, counts),
+        "documents: " + (", ".join(f"{corpus} {n:,} ({sources[corpus]})" for corpus, n in counts.items()) or "none"),
+        f"rates: of this machine's {'GPU' if where == 'cuda' else 'CPU'}"
+        + f"; compute.device is {params.compute.device}, which it lacks" * (where != params.compute.device),
+        "",
+        f"{'':26} {'tokens':>9} {'tokens/s':>9} {'here':>10}",
+    ]
+    sizes = workload.sizes(params)
+    tuning, resources = _tuning(params, counts) if params.parts.tuned else _indexing(params, counts)
+    reading = _reading(params, sizes)
+    for label, tokens, rate, note in tuning + reading:
+        took, per_second = (_hours(tokens / rate.tokens), _number(rate.tokens)) if rate else ("unknown", "unknown")
+        basis = f"; {rate.basis}" if rate else ""
+        lines.append(f"{label:26} {_number(tokens):>9} {per_second:>9} {took:>10}  {note}{basis}")
+    of_tuning, of_reading = (
+        [tokens / rate.tokens for _, tokens, rate, _ in rows if rate] for rows in (tuning, reading)
+    )
+    unknown = " and what is unknown" * any(rate is None for _, _, rate, _ in reading)
+    totals = [("together", sum(of_tuning + of_reading), f"without searching and building lists{unknown}")]
+    if params.parts.tuned and params.lsr.refresh == "async":
+        note = "lsr.refresh is async: embedding anew and reading, a round ahead, on a free core or GPU"
+        refreshes = -(-params.lsr.steps // params.lsr.refresh_steps)
+        totals.append(("together, side by side", sum(of_reading) + _side_by_side(*of_tuning, refreshes), note))
+    lines += [f"{label:26} {'':9} {'':9} {_hours(took):>10}  {note}" for label, took, note in totals]
+    return [*lines, "", *_weights(params, sizes), *resources]
+
+
+def _title(params: SimpleNamespace, counts: dict[str, int]) -> str:
+    if not params.parts.tuned:
+        return f"profile {params.profile}: no retriever is tuned"
+    lsr, queries = params.lsr, amounts(params, counts, _lm_queries(params)).queries
+    passes = lsr.steps * lsr.batch_size / max(1, queries)
+    return (
+        f"profile {params.profile}: {lsr.steps:,} steps of {lsr.batch_size} queries x {lsr.top_k} documents, "
+        f"{queries:,} queries seen {passes:.1f} times, a refresh every {lsr.refresh_steps:,} steps"
+    )
+
+
+def _tuning(params: SimpleNamespace, counts: dict[str, int]) -> tuple[list[Row], list[str]]:
+    """The rows of both indexes and of LSR's training, and lines on memory, disk and cost."""
+    lsr, name = params.lsr, params.lms[0]
     needed = amounts(params, counts, _lm_queries(params))
     lm, lm_taken_for = speed.shape_of(MODELS / "lm" / name, params.lm[name], speed.GPT2_XL)
     encoder, encoder_taken_for = speed.shape_of(MODELS / "retriever", params.retriever, speed.CONTRIEVER)
@@ -80,37 +136,58 @@ def forecast(params: SimpleNamespace) -> list[str]:
     http = params.lm[name].http if params.lm[name].source == "http" else None
     read = speed.of_server(http) if http else speed.of_language_model(params, lm, lm_taken_for)
     rows = [
-        ("indexes, before and after", needed.indexed, embed, "both indexes of each corpus"),
-        ("embedding anew", needed.refreshes * needed.embedded, embed, f"{needed.refreshes} times"),
-        (f"{name} reads", needed.lm_tokens, read, f"{_number(needed.pairs)} pairs at most; kept ones cost nothing"),
-        ("training", needed.trained, train, "forward and backward"),
+        Row("indexes, before and after", needed.indexed, embed, "both indexes of each corpus"),
+        Row("embedding anew", needed.refreshes * needed.embedded, embed, f"{needed.refreshes} times"),
+        Row(f"{name} reads", needed.lm_tokens, read, f"{_number(needed.pairs)} pairs at most; kept ones cost nothing"),
+        Row("training", needed.trained, train, "forward and backward"),
     ]
-    seconds = [tokens / rate.tokens for _, tokens, rate, _ in rows]
-    device, passes = speed.device(params.compute), lsr.steps * lsr.batch_size / max(1, needed.queries)
-    lines = [
-        f"profile {params.profile}: {lsr.steps:,} steps of {lsr.batch_size} queries x {lsr.top_k} documents, "
-        f"{needed.queries:,} queries seen {passes:.1f} times, a refresh every {lsr.refresh_steps:,} steps",
-        "documents: " + ", ".join(f"{corpus} {n:,} ({sources[corpus]})" for corpus, n in counts.items()),
-        f"rates: of this machine's {'GPU' if device == 'cuda' else 'CPU'}"
-        + f"; compute.device is {params.compute.device}, which it lacks" * (device != params.compute.device),
-        "",
-        f"{'':26} {'tokens':>9} {'tokens/s':>9} {'here':>10}",
-    ]
-    for (label, tokens, rate, note), took in zip(rows, seconds, strict=True):
-        figures = f"{label:26} {_number(tokens):>9} {_number(rate.tokens):>9} {_hours(took):>10}"
-        lines.append(f"{figures}  {note}; {rate.basis}")
-    totals = [("together", sum(seconds), "without searching and building lists")]
-    if lsr.refresh == "async":
-        note = "lsr.refresh is async: embedding anew and reading, a round ahead, on a free core or GPU"
-        totals.append(("together, side by side", _side_by_side(*seconds, needed.refreshes), note))
-    lines += [f"{label:26} {'':9} {'':9} {_hours(took):>10}  {note}" for label, took, note in totals]
-    lines.append("")
-    lines += [f"memory: {line}" for line in _memory(params, needed, encoder, None if http else lm)]
+    lines = [f"memory: {line}" for line in _memory(params, needed, encoder, None if http else lm)]
     lines.append(f"disk: {_disk(params, needed, encoder)}")
     if http:
         cost = needed.lm_tokens * http.prompt_price / 1000
         limit = "no limit" if lsr.max_cost is None else f"lsr.max_cost {lsr.max_cost:g}"
         lines.append(f"cost: {cost:,.2f} at most for the scores, at {http.prompt_price:g} for 1,000 tokens; {limit}")
+    return rows, lines
+
+
+def _indexing(params: SimpleNamespace, counts: dict[str, int]) -> tuple[list[Row], list[str]]:
+    """The row of the indexes where nothing is tuned, and lines on memory and disk."""
+    if not params.parts.encoders:
+        return [], []
+    encoder, taken_for = speed.shape_of(MODELS / "retriever", params.retriever, speed.CONTRIEVER)
+    embed, _ = speed.of_encoder(params, encoder, taken_for)
+    rows = [Row("indexes", sum(counts.values()) * params.chunk.tokens, embed, "of each corpus")]
+    disk = f"disk: {2 * encoder.hidden * sum(counts.values()) / 1e9:,.1f} GB of embeddings"
+    return rows, [*(f"memory: {line}" for line in _index_memory(counts, encoder, params.index)), disk]
+
+
+def _reading(params: SimpleNamespace, sizes: dict[str, workload.Size]) -> list[Row]:
+    """A row for everything that a language model is asked outside of LSR; the speed is None if its size is unknown."""
+    rows = []
+    for name in params.lms:
+        lm = params.lm[name]
+        if lm.source == "http":
+            rate = speed.of_server(lm.http)
+        else:
+            parameters = sizes[name].parameters
+            rate = speed.of_parameters(params.compute, parameters, lm.dtype) if parameters else None
+        for what, prompts, tokens in workload.readings(params, name):
+            price = f", {tokens * lm.http.prompt_price / 1000:,.2f} in money" if lm.source == "http" else ""
+            rows.append(Row(f"{name}, {what}", tokens, rate, f"{_number(prompts)} prompts at most{price}"))
+    return rows
+
+
+def _weights(params: SimpleNamespace, sizes: dict[str, workload.Size]) -> list[str]:
+    """Lines on what is to be downloaded, and on the memory that each model's weights take as it runs."""
+    known = [size.download for size in sizes.values() if size.download is not None]
+    unknown = [name for name, size in sizes.items() if size.download is None]
+    lines = [
+        f"download: {sum(known) / 1e9:,.1f} GB of weights" + (f", and those of {', '.join(unknown)}" if unknown else "")
+    ]
+    for name, (parameters, _, where) in sizes.items():
+        dtype = params.lm[name].dtype if name in params.lm else "fp32"
+        size = f"{BYTES[dtype] * parameters / GIB:.1f} GiB of weights in {dtype}, " if parameters else ""
+        lines.append(f"model: {name} {size}{where}")
     return lines
 
 
@@ -182,14 +259,19 @@ def _memory(params: SimpleNamespace, needed: Amounts, encoder: speed.Shape, lm: 
     ]
     if lm:
         name = params.lms[0]
-        size = {"fp32": 4, "bf16": 2, "int8": 1}[params.lm[name].dtype] * (lm.weights + lm.vocabulary * lm.hidden)
+        size = BYTES[params.lm[name].dtype] * (lm.weights + lm.vocabulary * lm.hidden)
         lines.append(f"{name} {size / GIB:.1f} GiB of weights")
-    plans = [choose(n, encoder.hidden, params.index) for n in needed.documents.values() if n]
     size = needed.held * params.chunk.tokens * 5  # bytes: 4 of a token, and Python's own
     texts = f"texts of a round {size / GIB:.1f} GiB"
-    largest = max(plans, key=lambda plan: plan.memory, default=None)
-    lines.append(f"index {largest.memory / GIB:.1f} GiB ({largest.reason}), {texts}" if largest else texts)
+    lines.append(", ".join([*_index_memory(needed.documents, encoder, params.index), texts]))
     return lines
+
+
+def _index_memory(documents: dict[str, int], encoder: speed.Shape, index: Index) -> list[str]:
+    """The memory of the largest index, as a text; none if there are no documents."""
+    plans = [choose(n, encoder.hidden, index) for n in documents.values() if n]
+    largest = max(plans, key=lambda plan: plan.memory, default=None)
+    return [f"index {largest.memory / GIB:.1f} GiB ({largest.reason})"] if largest else []
 
 
 def _disk(params: SimpleNamespace, needed: Amounts, encoder: speed.Shape) -> str:

@@ -10,6 +10,7 @@ import json
 import os
 import timeit
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -113,6 +114,12 @@ def of_language_model(params: SimpleNamespace, shape: Shape, taken_for: str | No
     return Speed(_per_second(lambda: lm.score(prompts, continuations), tokens), "measured")
 
 
+def of_parameters(compute: Compute, parameters: int, dtype: str) -> Speed:
+    """Speed at which a language model of so many parameters reads, whatever its shape."""
+    threads, where = min(compute.threads, os.cpu_count() or 1), device(compute)
+    return _computed(2.0 * parameters, f"{parameters / 1e9:.3g} G parameters", threads, where, dtype != "fp32")
+
+
 def of_server(http: LMServer) -> Speed:
     """The server's limit; if it has none, a guess that says so."""
     if http.tokens_per_minute:
@@ -166,6 +173,7 @@ def _computed(operations: float, taken_for: str, threads: int, device: str, half
     return Speed(SHARE * products / operations, f"from {taken_for}, at half of {products / 1e9:.0f} G operations/s")
 
 
+@cache
 def _matrix_products(threads: int, device: str, half: bool) -> float:
     """Multiplications and additions per second, in a product of a model's shape."""
     import torch

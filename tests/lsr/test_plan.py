@@ -3,6 +3,7 @@
 import copy
 from types import SimpleNamespace
 
+import huggingface_hub
 import pytest
 import yaml
 
@@ -14,6 +15,7 @@ from pipelines.lsr import plan, speed
 @pytest.fixture(autouse=True)
 def quick_measurements(monkeypatch):
     monkeypatch.setattr(speed, "REPETITIONS", 2)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
 
 
 def chosen(values: dict) -> SimpleNamespace:
@@ -59,6 +61,22 @@ def test_without_models_the_plan_is_made_of_shapes_and_says_so(paper, tmp_path, 
     assert "from GPT-2 XL's shape" in read
     assert [line for line in lines if line.startswith("together")][1].startswith("together, side by side")
     assert any(line.startswith("disk: 175.1 GB of embeddings before and after, 55.3 while it trains") for line in lines)
+
+
+def test_without_lsr_the_plan_is_of_answers_indexes_and_weights(root, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    values = yaml.safe_load(profiles.compose("paper-popqa", root))
+    params = chosen(values)
+    lines = plan.forecast(params)
+    assert lines[0] == "profile paper-popqa: no retriever is tuned"
+    labels = [line.partition("  ")[0] for line in lines[lines.index("") + 2 :]]
+    rows = labels[: labels.index("")]
+    assert rows == ["indexes", *(f"{name}, answers" for name in params.lms), "together"]
+    assert any(line.startswith("disk: 32.3 GB of embeddings") for line in lines)
+    unknown = ", ".join([*params.lms, "retriever"])
+    assert f"download: 0.0 GB of weights, and those of {unknown}" in lines
+    values |= {"parts": yaml.safe_load(profiles.compose("predictions", root))["parts"], "lms": []}
+    assert plan.forecast(chosen(values))[1] == "documents: none"
 
 
 def test_without_corpora_their_sources_say_how_many_documents_there_may_be(settings, tmp_path, monkeypatch):

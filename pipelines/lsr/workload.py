@@ -1,0 +1,128 @@
+"""What a run's language models take besides LSR, for `longtail plan`: their size, and what they read and write.
+
+Numbers of prompts are upper bounds from the params. Sizes come from a model's config.json, also if it lies on the Hub.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple
+
+from pipelines.lsr import speed
+from pipelines.lsr.speed import MODELS
+from pipelines.params import LM, Retriever
+
+QUESTION = 24  # tokens of a question and its answer
+OPTIONS = 120  # tokens of an MMLU question with its options
+MMLU = 14_042  # questions
+UNREACHABLE = "of unknown size: the Hub can't be reached"
+
+
+class Reading(NamedTuple):
+    what: str
+    prompts: int
+    tokens: int  # read and written
+
+
+class Size(NamedTuple):
+    parameters: int | None  # None if nothing says how many
+    download: int | None  # bytes to download; 0 for a model that lies here
+    where: str
+
+
+def readings(params: SimpleNamespace, name: str) -> list[Reading]:
+    """What the language model `name` is asked outside of LSR's training; kinds without prompts are left out."""
+    kinds = [_answers(params), _scores(params)] + [_benchmarks(params)] * (name == params.lms[0])
+    return [reading for reading in kinds if reading.prompts]
+
+
+def _answers(params: SimpleNamespace) -> Reading:
+    """GenRead asks twice, for the passage and for the answer."""
+    parts, answer = params.parts, params.answer
+    questions = len(parts.answered) * answer.max_questions
+    shown = answer.n_shots + 1
+    with_passages = shown * (QUESTION + answer.passages * params.chunk.tokens)
+    prompts_and_tokens = [
+        (1, shown * QUESTION),
+        (1, QUESTION + answer.passage_tokens),
+        (1, shown * (QUESTION + answer.passage_tokens)),
+        (1 + len(parts.encoders) + len(parts.tuned), with_passages),
+        (params.replug.top_k * (len(parts.ensembles) + len(parts.tuned)), shown * (QUESTION + params.chunk.tokens)),
+    ]
+    prompts = sum(number for number, _ in prompts_and_tokens)
+    tokens = sum(number * (length + answer.new_tokens) for number, length in prompts_and_tokens)
+    return Reading("answers", questions * prompts, questions * tokens)
+
+
+def _scores(params: SimpleNamespace) -> Reading:
+    """Each test query alone, with the documents of every retriever, with random ones, and with those of the curve."""
+    parts, logprobs = params.parts, params.logprobs
+    retrievers = 1 + len(parts.encoders) + len(parts.tuned) + 1  # BM25's and random documents
+    prompts = logprobs.max_queries * (1 + retrievers * logprobs.top_k)
+    prompts += logprobs.datastore.max_queries * len(logprobs.datastore.shares) * logprobs.top_k
+    prompts *= len(parts.scored)
+    length = params.chunk.tokens + params.queries.context_tokens + params.queries.continuation_tokens
+    return Reading("scores", prompts, prompts * length)
+
+
+def _benchmarks(params: SimpleNamespace) -> Reading:
+    parts, tasks = params.parts, params.tasks
+    each = 1 + params.replug.top_k * (len(parts.encoders) + len(parts.tuned))
+    prompts = tokens = 0
+    for task in parts.benchmarks:
+        questions = min(tasks.max_questions, MMLU) if task == "mmlu" else tasks.max_questions
+        shots, length = (tasks.mmlu_shots, OPTIONS) if task == "mmlu" else (tasks.qa_shots, QUESTION)
+        prompts += questions * each
+        tokens += questions * each * ((shots + 1) * (length + params.chunk.tokens) + tasks.new_tokens)
+    return Reading("benchmarks", prompts, tokens)
+
+
+def sizes(params: SimpleNamespace) -> dict[str, Size]:
+    """The sizes of the run's language models, but for those on servers, and of its encoder, by name.
+
+    The Hub is asked for config.json alone, and not again once it can't be reached.
+    """
+    from pipelines.lm.model_files import count_parameters
+
+    models = {name: (f"base_lm@{name}", MODELS / "lm" / name, params.lm[name]) for name in params.lms}
+    if params.parts.encoders:
+        models["retriever"] = ("base_retriever@dense", MODELS / "retriever", params.retriever)
+    by_name: dict[str, Size] = {}
+    reachable = True
+    for name, (stage, folder, section) in models.items():
+        if section.source == "http":
+            continue
+        if speed.made_by_these_params(stage) and (parameters := count_parameters(folder)):
+            by_name[name] = Size(parameters, 0, "here")
+        elif section.source == "train":
+            shape, _ = speed.shape_of(folder, section, speed.GPT2_XL)
+            by_name[name] = Size(shape.weights + shape.vocabulary * shape.hidden, 0, "trained here")
+        elif section.path and (reachable or Path(section.path).is_dir()):
+            by_name[name], reachable = _size_by_config(section, reachable)
+        else:
+            by_name[name] = Size(None, None, UNREACHABLE if section.path else "of unknown size: its path is null")
+    return by_name
+
+
+def _size_by_config(section: LM | Retriever, reachable: bool) -> tuple[Size, bool]:
+    """The size of the model that config.json at `path` describes, and whether the Hub is still worth asking."""
+    import torch
+    from huggingface_hub.errors import LocalEntryNotFoundError
+    from huggingface_hub.utils import logging
+    from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
+
+    logging.set_verbosity_error()  # not a line for each of its attempts to reach the Hub
+    kind = AutoModelForCausalLM if isinstance(section, LM) else AutoModel
+    try:
+        config = AutoConfig.from_pretrained(section.path, revision=section.revision, trust_remote_code=False)
+        with torch.device("meta"):
+            parameters = kind.from_config(config, trust_remote_code=False).num_parameters()
+    except (OSError, ValueError, KeyError) as error:
+        away = isinstance(error.__cause__, LocalEntryNotFoundError)
+        reason = " ".join(str(error).split())[:80]
+        return Size(None, None, UNREACHABLE if away else f"of unknown size: {reason}"), reachable and not away
+    if Path(section.path).is_dir():
+        return Size(parameters, 0, "here"), reachable
+    of_each = (config.dtype or torch.float32).itemsize
+    return Size(parameters, parameters * of_each, "on the Hub"), reachable

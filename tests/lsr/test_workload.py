@@ -1,0 +1,91 @@
+"""What language models are asked besides LSR is counted from the params; their sizes come from their config.json."""
+
+import shutil
+from types import SimpleNamespace
+
+import huggingface_hub
+import pytest
+import tiny_models
+import yaml
+from transformers import AutoModel, AutoModelForCausalLM
+
+from flows import profiles
+from pipelines import params_file
+from pipelines.lsr import plan, workload
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture
+def params(root):
+    def composed(name: str, **changes) -> SimpleNamespace:
+        checked = params_file.parse(yaml.safe_load(profiles.compose(name, root)) | changes)
+        return SimpleNamespace(**{section: getattr(checked, section) for section in plan.SECTIONS})
+
+    return composed
+
+
+@pytest.fixture(autouse=True)
+def hub(tmp_path, monkeypatch):
+    """The Hub can't be reached; a folder for what of it is here. params.yaml is of no profile."""
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path / "hub"
+
+
+def test_popqas_prompts_are_questions_times_methods_with_all_demonstrations(params):
+    popqa = params("paper-popqa")
+    (answers,) = workload.readings(popqa, popqa.lms[0])
+    asked = 2 * 25_000
+    closed_book, genread = 16 * 24, (24 + 150) + 15 + 16 * (24 + 150)
+    with_a_passage = 16 * (24 + 128)  # BM25, Contriever
+    assert answers.prompts == asked * 5, "GenRead asks twice"
+    assert answers.tokens == asked * (closed_book + genread + 2 * with_a_passage + 4 * 15)
+
+
+def test_replugs_scores_are_of_each_document_of_each_retriever(params):
+    replug = params("paper-replug")
+    scores, benchmarks = workload.readings(replug, "gpt2-xl")
+    documents = 4 * 10  # BM25's, Contriever's, LSR's and random ones
+    assert scores.prompts == 2 * (10_000 * (1 + documents) + 1_000 * 4 * 10)
+    assert scores.tokens == scores.prompts * 3 * 128
+    assert benchmarks.prompts == (14_042 + 2 * 20_000) * (1 + 2 * 10)
+    assert [reading.what for reading in workload.readings(replug, "opt-66b")] == ["scores"]
+
+
+def test_a_run_without_answers_asks_nothing(params):
+    sample = params("sample")
+    sample.parts = sample.parts.model_copy(update={"answered": [], "scored": [], "benchmarks": []})
+    assert workload.readings(sample, "tiny") == []
+
+
+def test_sizes_are_those_of_the_models_and_what_the_hub_has_is_to_be_downloaded(params, hub, tmp_path):
+    here, there = tiny_models.language_model(tmp_path / "here"), tiny_models.encoder(tmp_path / "there")
+    (hub / "models--some--encoder/snapshots" / COMMIT).mkdir(parents=True)
+    shutil.copy(there / "config.json", hub / "models--some--encoder/snapshots" / COMMIT)
+    chosen = params("paper-popqa")
+    lm = chosen.lm[chosen.lms[0]]
+    chosen.lms, chosen.lm = (
+        ["here", "away", "served"],
+        {
+            "here": lm.model_copy(update={"path": str(here)}),
+            "away": lm.model_copy(update={"path": "some/model"}),
+            "served": chosen.lm["davinci"],
+        },
+    )
+    chosen.retriever = chosen.retriever.model_copy(update={"path": "some/encoder", "revision": COMMIT})
+    sizes = workload.sizes(chosen)
+    assert list(sizes) == ["here", "away", "retriever"]
+    assert sizes["here"] == (AutoModelForCausalLM.from_pretrained(here).num_parameters(), 0, "here")
+    assert sizes["away"] == (None, None, workload.UNREACHABLE)
+    assert sizes["retriever"].where == workload.UNREACHABLE, "the Hub is not asked again"
+    chosen.lms = ["here"]
+    parameters = AutoModel.from_pretrained(there, add_pooling_layer=True).num_parameters()
+    assert workload.sizes(chosen)["retriever"] == (parameters, 4 * parameters, "on the Hub")
+
+
+def test_a_model_that_is_trained_here_has_the_size_of_its_shape(params):
+    tiny = workload.sizes(params("sample"))["tiny"]
+    assert tiny == (4 * (4 * 128**2 + 2 * 128 * 256), 0, "trained here")
