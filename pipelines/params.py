@@ -120,18 +120,12 @@ class CorpusOf(Section):
     documents: PositiveInt | None  # documents of the corpus, at most, drawn by hash; null: all
     weights: dict[str, PositiveFloat] | None  # subset -> weight in the draw of documents; others left out; null: all 1
     query_share: Share  # share of source documents that become language-modelling queries in place of documents
-    query_files: str | None  # glob of file names whose source documents become test queries, whole; null: query_share
-
-    @field_validator("query_files")
-    @classmethod
-    def _one_way_to_queries(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value is not None and info.data.get("query_share"):
-            raise ValueError("should be null where query_share is not 0: one of them says which documents are queries")
-        return value
+    test_files: str | None  # glob of the file names of a published test split; null: queries.test_share
+    validation_files: str | None  # glob of the file names of a published validation split
 
     @property
     def has_queries(self) -> bool:
-        return self.query_share > 0 or self.query_files is not None
+        return self.query_share > 0 or self.test_files is not None or self.validation_files is not None
 
 
 class Chunk(Section):
@@ -148,11 +142,13 @@ class Chunk(Section):
 
 
 class Queries(Section):
+    """Language-modelling queries to learn from and to validate on, anywhere in the source documents kept for them."""
+
     context_tokens: PositiveInt  # tokens of a query that are given
     continuation_tokens: PositiveInt  # tokens of a query that are predicted
     validation_share: Share  # share of the queries' source documents for validation
     test_share: Share  # share of the queries' source documents for tests; what remains is for training
-    per_document: PositiveInt  # queries of a source document, at most, from its beginning; no bound under query_files
+    per_document: PositiveInt  # queries of a source document, at most, drawn by hash
     max_per_split: PositiveInt  # queries of a split, at most, drawn by hash
     near_duplicate: Annotated[float, Field(gt=0, le=1)]  # Jaccard similarity from which a query's document is dropped
 
@@ -162,6 +158,14 @@ class Queries(Section):
         if value + info.data.get("validation_share", 0.0) > 1:
             raise ValueError(f"should be at most 1 with queries.validation_share, {info.data['validation_share']}")
         return value
+
+
+class Windows(Section):
+    """Rolling windows over whole test documents: each predicts the tokens that follow those of the one before."""
+
+    context_tokens: PositiveInt  # tokens before a window that are searched with, and shown to the language model
+    stride_tokens: PositiveInt  # tokens that a window predicts; documents are retrieved anew for each window
+    first: bool  # predict a document's first context_tokens as well, which nothing can be retrieved for
 
 
 class Phase(Section):
@@ -406,6 +410,7 @@ class Params(Section):
     corpus: dict[str, CorpusOf]  # how each corpus of parts.corpora is read
     chunk: Chunk
     queries: Queries
+    windows: Windows
     lm: dict[LMName, LM]
     lms: list[LMName]  # the language models that run; the first is the main one (lm/open_lm.py)
     parts: Parts
@@ -435,22 +440,27 @@ class Params(Section):
     @field_validator("parts")
     @classmethod
     def _complete(cls, parts: Parts, info: ValidationInfo) -> Parts:
-        if {"corpus", "lms", "popqa"} <= set(info.data):
-            _check_parts(parts, info.data["corpus"], info.data["lms"], info.data["popqa"])
+        if {"corpus", "queries", "lms", "popqa"} <= set(info.data):
+            tested = [
+                name
+                for name, corpus in info.data["corpus"].items()
+                if corpus.test_files or (corpus.query_share and info.data["queries"].test_share)
+            ]
+            _check_parts(parts, info.data["corpus"], tested, info.data["lms"], info.data["popqa"])
         return parts
 
 
-def _check_parts(parts: Parts, corpus: dict[str, CorpusOf], lms: list[str], popqa: PopQA) -> None:
-    """Raise ValueError naming the first list of `parts` that lacks what another one needs."""
-    with_queries = [name for name in parts.corpora if name in corpus and corpus[name].has_queries]
+def _check_parts(parts: Parts, corpus: dict[str, CorpusOf], tested: list[str], lms: list[str], popqa: PopQA) -> None:
+    """Raise ValueError naming the first list of `parts` that lacks what another one needs; `tested` have test texts."""
+    tested = [name for name in parts.corpora if name in tested]
     published = {"popqa"} if popqa.source == "published" else set()
     from_triples = [name for name in parts.question_sets if catalogue.DATASETS[name].triples and name not in published]
     answering = bool(parts.benchmarks or parts.passages or (parts.answered and lms))
     rules = [
         (set(parts.corpora) <= set(corpus), "corpora: the section corpus has no settings for one of them"),
         (
-            set(parts.scored) <= set(with_queries),
-            f"scored: only {with_queries} have test queries (corpus.*.query_share)",
+            set(parts.scored) <= set(tested),
+            f"scored: only {tested} have test texts (corpus.*.test_files, or query_share and queries.test_share)",
         ),
         (set(parts.answered) <= set(parts.question_sets), "answered: should be among question_sets"),
         (parts.knowledge or not from_triples, f"knowledge: {from_triples} need wikidata there"),

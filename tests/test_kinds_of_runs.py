@@ -222,7 +222,15 @@ def test_a_corpus_and_a_question_set_are_a_reader_and_an_entry_each(root, source
                 "fetch": {"source": "files", "files": {"poems": ["poems/*"], "riddles": ["riddles/*"]}},
                 "popqa": {"source": "published"},
                 "tokenizer": {"text": ["poems"]},
-                "corpus": {"poems": {"documents": None, "weights": None, "query_share": 0.3, "query_files": None}},
+                "corpus": {
+                    "poems": {
+                        "documents": None,
+                        "weights": None,
+                        "query_share": 0.3,
+                        "test_files": None,
+                        "validation_files": None,
+                    }
+                },
                 "lm": {"tiny": {"training": {"phases": [{"until": 1.0, "weights": {}}]}}},
                 "lm_text": "corpus",
             }

@@ -88,8 +88,8 @@ def write(
     if not cut or not count_documents(db, rounds):
         raise LongtailError(
             f"data/raw/{settings.name}: no documents for the corpus: of {rows} rows, {json.dumps(reasons)} were left "
-            f"out, and corpus.{settings.name} has query_share {settings.corpus.query_share} and query_files "
-            f"{settings.corpus.query_files}; give it more text"
+            f"out, and corpus.{settings.name} has query_share {settings.corpus.query_share} and test_files "
+            f"{settings.corpus.test_files}; give it more text"
         )
     docs, queries = (_parquet([path / f"{kind}.parquet" for path in cut]) for kind in ("docs", "queries"))
     sources, docs = _capped(db, _sources(rounds), docs, settings.corpus.documents)
@@ -98,11 +98,11 @@ def write(
         near = near_duplicates(db, sources, settings.queries.near_duplicate)
     db.execute("CREATE OR REPLACE TEMP TABLE near AS SELECT unnest(?::VARCHAR[]) AS source_document", [sorted(near)])
     db.execute(f"CREATE OR REPLACE TEMP VIEW apart AS SELECT * FROM {queries} ANTI JOIN near USING (source_document)")
-    # Repeated texts of a published test split stay, so that its perplexity is that of the whole split.
-    same = "context, continuation" if settings.corpus.query_files is None else "id"
+    # Repeated test windows stay, so that every byte of a test document counts once.
     db.execute(
-        f"""CREATE OR REPLACE TEMP VIEW unique_queries AS SELECT * FROM apart QUALIFY
-              row_number() OVER (PARTITION BY {same} ORDER BY source_document, id) = 1"""
+        """CREATE OR REPLACE TEMP VIEW unique_queries AS
+            SELECT * FROM apart QUALIFY split = 'test' OR row_number() OVER (
+              PARTITION BY context, continuation ORDER BY split <> 'test', source_document, id) = 1"""
     )
     tables = {
         "docs": f'SELECT {DOC_COLUMNS} FROM {docs} ORDER BY source_document, "offset"',

@@ -1,8 +1,9 @@
 """Stage `chunk`: cut a raw corpus into documents of `chunk.tokens` tokens, and queries from other source documents.
 
 REPLUG, section 5: documents have 128 tokens; a query is a context and its continuation, 128 tokens each, from source
-documents that are not in the corpus. The work has three steps: read source documents in batches (`sample`), clean and
-cut each batch (`cut`), and bring all batches together (`assemble`).
+documents that are not in the corpus. Test queries are rolling windows over whole source documents. The work has three
+steps: read source documents in batches (`sample`), clean and cut each batch (`cut`), and bring all batches together
+(`assemble`).
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ def main() -> None:
         shards.write_json(Path("data/metrics") / f"corpus_{name}.json", metrics)
         return metrics
 
-    stage.run(f"chunk@{name}", ("seed", "compute", "ingest", "corpus", "chunk", "queries"), work, out=str(out))
+    stage.run(
+        f"chunk@{name}", ("seed", "compute", "ingest", "corpus", "chunk", "queries", "windows"), work, out=str(out)
+    )
 
 
 def build(raw: Path, tokenizer: Path, out: Path, name: str, chosen) -> dict[str, float]:
@@ -45,12 +48,13 @@ def build(raw: Path, tokenizer: Path, out: Path, name: str, chosen) -> dict[str,
 
     Raises LongtailError on damaged files, too many bad rows, or a corpus without documents.
     """
-    files, query_files = source_files(raw), chosen.corpus[name].query_files
-    if query_files and not any(fnmatchcase(file.name, query_files) for file in files):
-        raise LongtailError(
-            f"params.yaml: corpus.{name}.query_files is {query_files}, expected a glob that names a file in {raw}"
-        )
-    settings = Settings(name, tokenizer, chosen.seed, chosen.corpus[name], chosen.chunk, chosen.queries)
+    files, corpus = source_files(raw), chosen.corpus[name]
+    for key, glob in (("test_files", corpus.test_files), ("validation_files", corpus.validation_files)):
+        if glob and not any(fnmatchcase(file.name, glob) for file in files):
+            raise LongtailError(
+                f"params.yaml: corpus.{name}.{key} is {glob}, expected a glob that names a file in {raw}"
+            )
+    settings = Settings(name, tokenizer, chosen.seed, corpus, chosen.chunk, chosen.queries, chosen.windows)
     stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     key = shards.key_of(code.fingerprint("pipelines.corpus.chunk"), catalogue.facts(name), tokenizer, settings, stats)
     with database.connect(chosen.ingest.memory_gb, chosen.compute.threads) as db:

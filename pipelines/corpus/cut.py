@@ -49,6 +49,7 @@ class Settings(NamedTuple):
     corpus: params.CorpusOf
     chunk: params.Chunk
     queries: params.Queries
+    windows: params.Windows
 
 
 class Batch(NamedTuple):
@@ -144,22 +145,26 @@ def _docs(rows: pa.Table, keys: np.ndarray, tokens: Tokens, pieces: Pieces) -> p
 
 def _queries(settings: Settings, rows: pa.Table, tokens: Tokens, splits: np.ndarray) -> tuple[pa.Table, np.ndarray]:
     """The queries, each with `draw`, a hash of (seed, query id); and each source document's number of queries."""
-    queries, starts = settings.queries, np.cumsum(tokens.sizes) - tokens.sizes
-    lengths = queries.context_tokens, queries.continuation_tokens
+    seed, queries, starts = settings.seed, settings.queries, np.cumsum(tokens.sizes) - tokens.sizes
     firsts = np.cumsum(tokens.counts) - tokens.counts
     written, numbers = [], np.zeros(len(splits), dtype=np.int64)
     for i in np.flatnonzero(splits != "corpus"):
         ends = tokens.ends[firsts[i] : firsts[i] + tokens.counts[i]]
-        if settings.corpus.query_files is None:
-            cuts = windows(ends, *lengths, queries.per_document)
-        else:
-            cuts = windows_throughout(ends, *lengths)
-        numbers[i] = len(cuts)
         name, source = rows["source_document"][i].as_py(), rows["source"][i].as_py()
+        if splits[i] == "test":
+            cuts = rolling_windows(ends, *settings.windows.model_dump().values())
+        else:
+            shift = draws.uniform(seed, "first query", name)
+            cuts = separate_windows(ends, queries.context_tokens, queries.continuation_tokens, shift)
+            numbered = [f"{name}:{number}" for number in range(len(cuts))]
+            cuts = (
+                cuts[draws.sample(seed, "queries of a document", numbered, queries.per_document)] if numbered else cuts
+            )
+        numbers[i] = len(cuts)
         cuts = byte_cuts(tokens, firsts, np.full(cuts.size, i), cuts.ravel()).reshape(-1, 3)
         for begin, middle, end in cuts.tolist():
             parts = (tokens.data[begin:middle].decode(), tokens.data[middle:end].decode())
-            written.append((f"{name}:{begin - starts[i]}", str(splits[i]), name, source, *parts))
+            written.append((f"{name}:{middle - starts[i]}", str(splits[i]), name, source, *parts))
     columns = list(zip(*written, strict=True)) or [()] * len(QUERIES)
     table = pa.table([pa.array(column, pa.string()) for column in columns], schema=QUERIES)
     return table.append_column("draw", pa.array(draws.uniforms(settings.seed, "queries", columns[0]))), numbers
@@ -244,14 +249,17 @@ def cut_tokens(ends: np.ndarray, size: int, min_tokens: int, short: str) -> np.n
     return np.stack([bounds[:-1], bounds[1:]], axis=1)
 
 
-def windows(ends: np.ndarray, context: int, continuation: int, most: int) -> np.ndarray:
-    """The first `most` windows of a context and its continuation, (windows, 3) int64: begin, middle and end token.
+def separate_windows(ends: np.ndarray, context: int, continuation: int, shift: float) -> np.ndarray:
+    """All windows of a context and its continuation that fit a text, (windows, 3) int64: begin, middle and end token.
 
-    Windows don't overlap. Both parts have their full length, except where a cut moved out of a character.
+    Windows don't overlap. `shift`, from 0 to 1, says which part of the tokens that no window has room for lies before
+    the first one. Both parts have their full length, except where a cut moved out of a character.
     """
     rows: list[tuple[int, int, int]] = []
-    begin = 0
-    while len(rows) < most and begin + context + continuation <= len(ends):
+    spare = len(ends) % (context + continuation)
+    begin = int(shift * (spare + 1))
+    begin = _allowed(ends, 0, begin) if begin and len(ends) >= context + continuation else 0
+    while begin + context + continuation <= len(ends):
         middle = _allowed(ends, begin, begin + context)
         if middle == len(ends):
             break
@@ -261,18 +269,21 @@ def windows(ends: np.ndarray, context: int, continuation: int, most: int) -> np.
     return np.array(rows, dtype=np.int64).reshape(-1, 3)
 
 
-def windows_throughout(ends: np.ndarray, context: int, continuation: int) -> np.ndarray:
-    """Windows over all of a text, (windows, 3) int64 as of `windows`: for the perplexity of a published test split.
+def rolling_windows(ends: np.ndarray, context: int, stride: int, first: bool) -> np.ndarray:
+    """Windows over all of a text, (windows, 3) int64: begin of the context, begin and end of what is predicted.
 
-    Contexts overlap: every token behind the first `context` is in exactly one continuation. The last may be shorter.
+    Every token behind the first `context` is predicted in exactly one window. With `first`, the tokens before it are
+    predicted by one more window, whose context is empty. The last window may be shorter.
     """
     rows: list[tuple[int, int, int]] = []
     middle = _allowed(ends, 0, context) if len(ends) > context else len(ends)
+    if first and middle:
+        rows.append((0, 0, middle))
     while middle < len(ends):
         begin = max(middle - context, 0)
         while begin > 0 and ends[begin - 1] < 0:
             begin -= 1
-        end = _allowed(ends, middle, min(middle + continuation, len(ends)))
+        end = _allowed(ends, middle, min(middle + stride, len(ends)))
         rows.append((begin, middle, end))
         middle = end
     return np.array(rows, dtype=np.int64).reshape(-1, 3)

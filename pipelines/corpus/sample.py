@@ -51,16 +51,21 @@ class Draw(NamedTuple):
     def split(self, source_document: str, file: str) -> str:
         """The split of a source document, one of SPLITS: a hash of (seed, document id) decides.
 
-        Where `corpus.query_files` keeps a published split, the file's name decides instead.
+        Documents in the files of a published test or validation split have that split, and no others have it.
         """
-        if self.corpus.query_files is not None:
-            return "test" if fnmatchcase(file, self.corpus.query_files) else "corpus"
+        published = {"test": self.corpus.test_files, "validation": self.corpus.validation_files}
+        for split, glob in published.items():
+            if glob is not None and fnmatchcase(file, glob):
+                return split
         if draws.uniform(self.seed, "query source", source_document) >= self.corpus.query_share:
             return "corpus"
-        u, shares = draws.uniform(self.seed, "query split", source_document), self.queries
-        if u < shares.test_share:
-            return "test"
-        return "validation" if u < shares.test_share + shares.validation_share else "train"
+        u = draws.uniform(self.seed, "query split", source_document)
+        for split, share in (("test", self.queries.test_share), ("validation", self.queries.validation_share)):
+            if published[split] is None:
+                if u < share:
+                    return split
+                u -= share
+        return "train"
 
     def key(self, source_document: str, source: str, split: str) -> float | None:
         """The document's key, or 0 if it gives queries: these are all read. None if its subset has no weight."""

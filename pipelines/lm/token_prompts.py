@@ -64,7 +64,7 @@ class PromptTokenizer:
         if longest > self.max_tokens - 1:
             raise LongtailError(
                 f"a continuation has {longest} tokens, but {self.name} reads {self.max_tokens} at once; lower "
-                "queries.continuation_tokens"
+                "windows.stride_tokens and queries.continuation_tokens"
             )
         counts = Ragged(byte_counts(unique, ends).astype(np.int64), tokens.bounds)
         return tokens.take(rows), counts.take(rows)

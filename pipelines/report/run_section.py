@@ -96,8 +96,8 @@ def _corpora(inputs: Inputs) -> list[Table]:
                 "queries",
                 "Language-modelling queries. They come from source documents that the corpus does not contain. "
                 "Near-duplicates are source documents of queries that resemble one in the corpus, or one of a split "
-                "that models are judged on. If a corpus has test files of its own (corpus.*.query_files), each token "
-                "of them after a document's first context is in exactly one query.",
+                "that models are judged on. The test queries are rolling windows, so that each byte of a test document "
+                "is predicted once.",
                 QUERIES,
             )
         )

@@ -29,17 +29,32 @@ EMPTY = np.iinfo(np.int64).min
 
 
 def find(corpus: str, queries: Queries, sources: np.ndarray, params: SimpleNamespace) -> list[Candidates]:
-    """Each retriever's candidates; no query gets a document of its own source document, `sources` (n,)."""
+    """Each retriever's candidates; no query gets a document of its own source document, `sources` (n,).
+
+    A query without a context, at the beginning of a text, has no candidate.
+    """
     docs, k, rows = Path("data/corpus", corpus, "docs.parquet"), params.logprobs.top_k, np.arange(len(queries))
+    searched = np.flatnonzero(queries.texts != "")
+    texts, sources, ids = queries.texts[searched], sources[searched], queries.ids[searched]
     excluded, candidates = documents.ranges_of_sources(docs, sources), []
+
+    def of_all(name: str, positions: np.ndarray, similarities: np.ndarray) -> Candidates:
+        """The candidates of all queries: where nothing was searched with, NONE has all the weight."""
+        shape = len(queries), positions.shape[1]
+        every = np.full(shape, NONE, np.int64), np.full(shape, -np.inf)
+        every[1][:, :1] = 0.0
+        for whole, part in zip(every, (positions, similarities), strict=True):
+            whole[searched] = part
+        return Candidates(name, rows, *every)
+
     for name in ("bm25", *params.parts.encoders, *params.parts.tuned):
         encoder = RETRIEVERS[name]
         retriever = open_retriever(Path("data/index", name, corpus), docs, encoder, params.retriever, params.compute)
-        positions, scores = retriever.search(list(queries.texts), k, without=list(sources))
-        candidates.append(Candidates(name, rows, positions, comparable(scores, name)))
-    positions = random_documents(params.seed, queries.ids, excluded, retriever.count, k)
-    candidates.append(Candidates("random", rows, positions, np.where(positions == NONE, -np.inf, 0.0)))
-    return candidates + _datastore_curve(corpus, docs, queries, excluded, params)
+        positions, scores = retriever.search(list(texts), k, without=list(sources))
+        candidates.append(of_all(name, positions, comparable(scores, name)))
+    positions = random_documents(params.seed, ids, excluded, retriever.count, k)
+    candidates.append(of_all("random", positions, np.where(positions == NONE, -np.inf, 0.0)))
+    return candidates + _datastore_curve(corpus, docs, queries, searched, excluded, params)
 
 
 def union(n: int, candidates: Sequence[Candidates]) -> np.ndarray:
@@ -73,16 +88,17 @@ def random_documents(seed: int, ids: Sequence[str], excluded: np.ndarray, count:
 
 
 def _datastore_curve(
-    corpus: str, docs: Path, queries: Queries, excluded: np.ndarray, params: SimpleNamespace
+    corpus: str, docs: Path, queries: Queries, searched: np.ndarray, excluded: np.ndarray, params: SimpleNamespace
 ) -> list[Candidates]:
+    """The curve's candidates for some of the queries `searched`, rows of `queries`; `excluded` are their own ranges."""
     from pipelines.retrieval.encoder import Encoder
 
     settings, embeddings = params.logprobs.datastore, Embeddings(Path("data/index", CURVE, corpus, "embeddings"))
-    drawn = draws.sample(params.seed, "datastore queries", list(queries.ids), settings.max_queries)
+    drawn = draws.sample(params.seed, "datastore queries", list(queries.ids[searched]), settings.max_queries)
     encoder = Encoder.open(RETRIEVERS[CURVE], params.retriever, params.compute)
-    vectors, shares = encoder.embed_queries(list(queries.texts[drawn])), [*settings.shares, 1.0]
+    vectors, shares = encoder.embed_queries(list(queries.texts[searched[drawn]])), [*settings.shares, 1.0]
     best = best_of_shares(docs, embeddings, vectors, excluded[drawn], shares, params.logprobs.top_k, params.seed)
-    return [Candidates(f"{CURVE}@{share:g}", drawn, *of_share) for share, of_share in best.items()]
+    return [Candidates(f"{CURVE}@{share:g}", searched[drawn], *of_share) for share, of_share in best.items()]
 
 
 def best_of_shares(

@@ -30,13 +30,21 @@ def chosen(
     share: float = 0.5,
     documents: int | None = None,
     weights: dict | None = None,
-    query_files: str | None = None,
+    test_files: str | None = None,
+    validation_files: str | None = None,
+    first: bool = True,
     **queries,
 ) -> SimpleNamespace:
     values = yaml.safe_load(profiles.compose("sample", ROOT))
     shares = {"validation_share": 0.2, "test_share": 0.3, "near_duplicate": 0.8}
     lengths = {"context_tokens": 16, "continuation_tokens": 16, "per_document": 2, "max_per_split": 1000}
-    corpus = params.CorpusOf(documents=documents, weights=weights, query_share=share, query_files=query_files)
+    corpus = params.CorpusOf(
+        documents=documents,
+        weights=weights,
+        query_share=share,
+        test_files=test_files,
+        validation_files=validation_files,
+    )
     return SimpleNamespace(
         seed=3,
         compute=params.Compute(**{**values["compute"], "threads": 1, "workers": workers}),
@@ -44,6 +52,7 @@ def chosen(
         corpus=dict.fromkeys(("wikipedia", "pile", "wikitext"), corpus),
         chunk=params.Chunk(tokens=32, min_tokens=8, short="merge"),
         queries=params.Queries(**shares, **{**lengths, **queries}),
+        windows=params.Windows(context_tokens=16, stride_tokens=24, first=first),
     )
 
 

@@ -1,4 +1,4 @@
-"""A published test split is kept: its files' documents are queries, all of their text, the others the corpus."""
+"""A published test split is kept, and rolling windows predict each of its bytes once."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def write_wikitext(train: list[str], test: list[str]) -> None:
 
 
 def settings(workers: int = 1, **given):
-    return chosen(workers, share=0.0, query_files="*test*", **given)
+    return chosen(workers, share=0.0, test_files="*test*", **given)
 
 
 def test_the_files_say_what_is_corpus_and_what_is_queries(tokenizer: Path) -> None:
@@ -38,22 +38,59 @@ def test_the_files_say_what_is_corpus_and_what_is_queries(tokenizer: Path) -> No
     assert_same_bytes("out", "two")
 
 
-def test_the_continuations_are_all_of_the_test_split_but_its_first_contexts(tokenizer: Path) -> None:
-    test = [article(i) for i in range(40, 60)]
+def windows_of(queries: list[dict]) -> dict[str, list[dict]]:
+    """The test windows of each source document, in their order."""
+    of_document: dict[str, list[dict]] = {}
+    for query in sorted(queries, key=lambda query: int(query["id"].rpartition(":")[2])):
+        if query["split"] == "test":
+            of_document.setdefault(query["source_document"], []).append(query)
+    return of_document
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_each_byte_of_the_test_split_is_predicted_once(tokenizer: Path, first: bool) -> None:
+    test = [*(article(i) for i in range(40, 60)), " \n = A = \n a \n"]
     write_wikitext([article(1)], test)
-    _, _, queries, _ = make(tokenizer, settings(per_document=1), "wikitext")
-    queries_of: dict[str, list[dict]] = {}
-    for query in sorted(queries, key=lambda query: int(query["id"].split(":")[1])):
-        queries_of.setdefault(query["source_document"], []).append(query)
-    texts = {
-        queries[0]["context"] + "".join(query["continuation"] for query in queries) for queries in queries_of.values()
-    }
-    assert texts == set(test)
-    for queries in queries_of.values():
-        before = queries[0]["context"]
-        for query in queries:
+    _, _, queries, _ = make(tokenizer, settings(per_document=1, first=first), "wikitext")
+    windows = windows_of(queries)
+    texts = {of[0]["context"] + "".join(query["continuation"] for query in of) for of in windows.values()}
+    assert texts == (set(test) if first else set(test[:-1]))
+    for of_document in windows.values():
+        before = of_document[0]["context"]
+        assert (before == "") == first
+        for query in of_document:
             assert before.endswith(query["context"])
             before += query["continuation"]
+
+
+def test_every_byte_of_a_drawn_test_document_counts_too(tokenizer: Path) -> None:
+    """The end of a document, short documents, and texts that are repeated within a document."""
+    texts = [text_of(i, words) for i, words in enumerate([1, 3, 9, 50, 200] * 12)]
+    texts += ["the same again and again\n" * 40]
+    write_pile(texts)
+    _, _, queries, _ = make(tokenizer, chosen(share=0.9, per_document=1))
+    assert sum(query["split"] == "train" for query in queries) > 5
+    windows = windows_of(queries)
+    assert len(windows) > 8
+    assert {"".join(query["continuation"] for query in of) for of in windows.values()} <= set(texts)
+
+
+def test_a_published_test_split_and_queries_to_learn_from_go_together(tokenizer: Path) -> None:
+    train, test, validation = ([article(i) for i in range(start, start + 30)] for start in (0, 100, 200))
+    write_wikitext(train, test)
+    Path("raw/wikitext/3.valid.tokens").write_text("".join(validation))
+    both = chosen(share=0.5, test_files="*test*", validation_files="*valid*")
+    _, docs, queries, _ = make(tokenizer, both, "wikitext")
+    texts = {
+        split: {q["context"] + q["continuation"] for q in queries if q["split"] == split}
+        for split in ("train", "validation")
+    }
+    assert set(joined(docs).values()) < set(train), "no test or validation text becomes a document"
+    assert texts["train"]
+    assert all(any(text in article for article in train) for text in texts["train"])
+    assert texts["validation"]
+    assert all(any(text in article for article in validation) for text in texts["validation"])
+    assert {"".join(query["continuation"] for query in of) for of in windows_of(queries).values()} == set(test)
 
 
 def test_of_a_copy_and_a_near_copy_in_the_other_split_one_goes_and_is_counted(
@@ -66,7 +103,7 @@ def test_of_a_copy_and_a_near_copy_in_the_other_split_one_goes_and_is_counted(
     for documents in (None, 150):
         metrics, docs, queries, _ = make(tokenizer, settings(documents=documents), "wikitext")
         shqueries = set(joined(docs).values())
-        first = {query["context"] for query in queries if query["id"].endswith(":0")}
+        first = {query["continuation"] for query in queries if query["id"].endswith(":0")}
         assert metrics["duplicates"] == 1
         assert test[3] not in shqueries
         assert any(test[3].startswith(context) for context in first)
@@ -76,9 +113,7 @@ def test_of_a_copy_and_a_near_copy_in_the_other_split_one_goes_and_is_counted(
 
 def test_a_glob_that_names_no_file_is_an_error_before_any_work(tokenizer: Path) -> None:
     write_pile([text_of(i) for i in range(10)])
-    with pytest.raises(
-        LongtailError, match=r"corpus\.pile\.query_files is \*test\*, expected a glob that names a file"
-    ):
+    with pytest.raises(LongtailError, match=r"corpus\.pile\.test_files is \*test\*, expected a glob that names a file"):
         make(tokenizer, settings())
     assert not Path(".longtail/shards").exists()
 
@@ -95,7 +130,6 @@ def test_the_real_wikitext_2(real: Path, tokenizer: Path) -> None:
     ]
     whole = {split: (real / f"wikitext-2/wikitext-2.{split}.txt").stat().st_size for split in ("valid", "test")}
     assert metrics["bytes"] == whole["valid"]
-    firsts = [query["context"] for query in queries if query["id"].endswith(":0")]
-    assert len(firsts) == metrics["source_documents"] == 60
-    assert sum(len(part.encode()) for part in [*firsts, *(q["continuation"] for q in queries)]) == whole["test"]
+    assert len(windows_of(queries)) == metrics["source_documents"] == 60
+    assert sum(len(query["continuation"].encode()) for query in queries) == whole["test"]
     assert {doc["source_document"] for doc in docs}.isdisjoint(query["source_document"] for query in queries)

@@ -21,8 +21,10 @@ QUERIES = params.Queries(
 )
 
 
-def corpus(share: float, query_files: str | None = None) -> params.CorpusOf:
-    return params.CorpusOf(documents=None, weights=None, query_share=share, query_files=query_files)
+def corpus(share: float, test_files: str | None = None, validation_files: str | None = None) -> params.CorpusOf:
+    return params.CorpusOf(
+        documents=None, weights=None, query_share=share, test_files=test_files, validation_files=validation_files
+    )
 
 
 def splits(names: list[str], share: float, seed: int = 0) -> list[str]:
@@ -47,6 +49,20 @@ def test_files_can_say_their_split() -> None:
     assert {file: Draw(0, corpus(0.0, "*test*"), QUERIES).split("document", file) for file in files} == files
 
 
+def test_published_splits_leave_queries_to_learn_from_and_no_other_test_text() -> None:
+    names = [f"document{i}" for i in range(4000)]
+
+    def shares(*globs: str | None) -> dict[str, float]:
+        drawn = [Draw(0, corpus(0.5, *globs), QUERIES).split(name, "00.jsonl.zst") for name in names]
+        return {split: drawn.count(split) / len(drawn) for split in set(drawn)}
+
+    assert shares("test*", None) == pytest.approx({"corpus": 0.5, "train": 0.4, "validation": 0.1}, abs=0.03)
+    assert shares("test*", "val*") == pytest.approx({"corpus": 0.5, "train": 0.5}, abs=0.03)
+    draw = Draw(0, corpus(0.5, "test*", "val*"), QUERIES)
+    assert {draw.split(name, "val.jsonl.zst") for name in names} == {"validation"}
+    assert {draw.split(name, "test.jsonl.zst") for name in names} == {"test"}
+
+
 def test_the_first_ones_are_drawn_in_proportion_to_their_weights() -> None:
     names = [f"document{i}" for i in range(30_000)]
     weights = np.where(np.arange(30_000) % 3 == 0, 4.0, 1.0)
@@ -61,7 +77,9 @@ def test_the_first_ones_are_drawn_in_proportion_to_their_weights() -> None:
 
 
 def test_a_key_follows_from_the_document_and_its_weight() -> None:
-    weighted = params.CorpusOf(documents=5, weights={"A": 2.0, "B": 1.0}, query_share=0.3, query_files=None)
+    weighted = params.CorpusOf(
+        documents=5, weights={"A": 2.0, "B": 1.0}, query_share=0.3, test_files=None, validation_files=None
+    )
     draw = Draw(0, weighted, QUERIES)
     names = [f"document{i}" for i in range(200)]
     drawn = [draw.split(name, "00.jsonl.zst") for name in names]
