@@ -39,13 +39,12 @@ def find(corpus: str, queries: Queries, sources: np.ndarray, params: SimpleNames
     excluded, candidates = documents.ranges_of_sources(docs, sources), []
 
     def of_all(name: str, positions: np.ndarray, similarities: np.ndarray) -> Candidates:
-        """The candidates of all queries: where nothing was searched with, NONE has all the weight."""
+        """The candidates of all queries; where there is none, NONE has all the weight."""
         shape = len(queries), positions.shape[1]
-        every = np.full(shape, NONE, np.int64), np.full(shape, -np.inf)
-        every[1][:, :1] = 0.0
-        for whole, part in zip(every, (positions, similarities), strict=True):
-            whole[searched] = part
-        return Candidates(name, rows, *every)
+        every, similarities_of_all = np.full(shape, NONE, np.int64), np.full(shape, -np.inf)
+        every[searched], similarities_of_all[searched] = positions, similarities
+        similarities_of_all[every[:, 0] == NONE, 0] = 0.0
+        return Candidates(name, rows, every, similarities_of_all)
 
     for name in ("bm25", *params.parts.encoders, *params.parts.tuned):
         encoder = RETRIEVERS[name]

@@ -1,6 +1,9 @@
 """The stage `score_lm` asks the language model once about each query and candidate, and writes what it said."""
 
+from pathlib import Path
+
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -9,6 +12,7 @@ from pipelines.errors import LongtailError
 from pipelines.lm.language_model import Prompt
 from pipelines.lm.local import LocalModel
 from pipelines.lm.open_lm import main_lm, open_lm
+from pipelines.replug import bits
 from pipelines.scoring import candidates, logprobs, score_lm
 
 OUT = score_lm.OUT / "pile/tiny"
@@ -73,6 +77,25 @@ def test_the_whole_corpus_as_a_share_is_what_the_exact_index_finds(scored):
     for (query, _, rank), (doc_id, similarity) in curve.items():
         assert retrieved[query, "dense", rank][0] == doc_id
         assert retrieved[query, "dense", rank][1] == pytest.approx(similarity, abs=2e-5)
+
+
+def test_the_beginning_of_a_text_is_predicted_without_documents_by_every_retriever(project):
+    path = Path("data/corpus/pile/queries.parquet")
+    queries = pq.read_table(path).to_pylist()
+    first = next(query for query in queries if query["split"] == "test")
+    first["context"] = ""
+    pq.write_table(pa.Table.from_pylist(queries, pq.read_schema(path)), path)
+    score_lm.score(project.params, "pile", "tiny")
+    measured = bits.measure(OUT, project.params.replug)
+    row = list(measured.ids).index(first["id"])
+    (alone,) = (
+        open_lm(*main_lm(project.params), project.params.compute).score([Prompt("")], [first["continuation"]]).log_probs
+    )
+    whole = {setting: nats[row] for setting, nats in measured.nats.items() if "@" not in setting[0]}
+    assert {name for name, *_ in whole} == {"none", "bm25", "dense", "lsr", "random"}
+    np.testing.assert_allclose([*whole.values()], -alone.sum(), rtol=1e-5)
+    other = np.arange(len(measured.ids)) != row
+    assert not np.allclose(measured.nats["none", 0, 1.0][other], measured.nats["dense", 1, 1.0][other])
 
 
 def test_each_pair_is_scored_once_and_a_killed_run_goes_on(project, monkeypatch):
