@@ -51,10 +51,20 @@ class Ingest(Section):
     memory_gb: PositiveFloat  # GB for joins and name searches; larger ones spill to disk or take several passes
 
 
+class Pages(Section):
+    """Wikipedia's pages about the subjects of the published PopQA, from the MediaWiki API in place of a dump."""
+
+    api: str  # address of MediaWiki's api.php
+    max_subjects: PositiveInt | None  # subjects, at most, drawn by hash; questions about others are left out; null: all
+    namesakes: bool  # also pages of the subjects' names with another qualifier, as Mercury (planet) for Mercury
+    others: Annotated[int, Field(ge=0)]  # further pages: those that follow subjects in the order of titles
+
+
 class Fetch(Section):
     source: Literal["world", "files", "wikimedia"]  # the generated world, files on disk, or Wikimedia's servers
     root: str | None  # files: the folder that they lie in
     files: dict[str, list[str]]  # data set of the catalogue -> globs below root (files) or URLs (wikimedia)
+    pages: Pages | None  # wikimedia: pages to ask for in place of a dump of Wikipedia; null: none
 
 
 class World(Section):

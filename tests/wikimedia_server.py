@@ -3,11 +3,13 @@
 import json
 import re
 import threading
+import unicodedata
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, quote, urlsplit
+from xml.sax.saxutils import escape
 
 Page = bytes | Callable[[dict[str, str]], bytes | None]
 
@@ -25,6 +27,13 @@ class Fault:
 
 def busy(retry_after: str = "0") -> Fault:
     return Fault(429, b"Too many requests", {"Retry-After": retry_after})
+
+
+def lagged(retry_after: str = "0") -> Fault:
+    """What MediaWiki's API answers a request with `maxlag` while its database lags behind: status 200."""
+    info = "Waiting for 10.64.32.21: 6.1 seconds lagged."
+    error = {"code": "maxlag", "info": info, "host": "10.64.32.21", "lag": 6.1, "type": "db"}
+    return Fault(200, json.dumps({"error": error, "servedby": "mw1"}).encode(), {"Retry-After": retry_after})
 
 
 def moved(to: str) -> Fault:
@@ -162,3 +171,126 @@ def _term(value: str) -> dict[str, str]:
     if value.startswith('"'):
         return {"type": "literal", "value": value[1:-1]}
     return {"type": "uri", "value": value if value.startswith("http") else ENTITY + value}
+
+
+NAMESPACES = {"Talk": 1, "Wikipedia": 4, "Category": 14}
+INVALID = re.compile(r"[\[\]{}<>|#]|^$")
+SITE = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="en">
+  <siteinfo>
+    <sitename>Wikipedia</sitename>
+    <generator>MediaWiki 1.45.0-wmf.7</generator>
+    <namespaces>
+      <namespace key="0" case="first-letter" />
+    </namespaces>
+  </siteinfo>
+"""
+
+
+@dataclass
+class Wikipedia:
+    """MediaWiki's API (formatversion 2) over a few pages; its method `api` goes into `pages`."""
+
+    texts: dict[str, str]  # title -> wikitext; a page's id is 1000 and its place here
+    redirects: dict[str, str] = field(default_factory=dict)  # title -> title
+    items: dict[str, str] = field(default_factory=dict)  # title -> its Wikidata item
+    listed: int = 500  # titles in an answer, at most
+
+    def api(self, params: dict[str, str]) -> bytes:
+        assert params["action"] == "query"
+        assert params["format"] == "json"
+        assert params["formatversion"] == "2"
+        answer = self._list(params) if params.get("list") == "allpages" else self._query(params)
+        return json.dumps({"batchcomplete": True} | answer, ensure_ascii=False).encode()
+
+    def _list(self, params: dict[str, str]) -> dict:
+        keys = sorted((_key(title) for title in {**self.texts, **self.redirects} if not _namespace(title)), key=str)
+        if params["apfilterredir"] == "nonredirects":
+            keys = [key for key in keys if key.replace("_", " ") not in self.redirects]
+        prefix, start = _key(_normal(params.get("apprefix", ""))), _key(_normal(params.get("apfrom", "")))
+        start = params.get("apcontinue", start)
+        keys = [key for key in keys if key.startswith(prefix) and key >= start]
+        limit = min(int(params["aplimit"]), self.listed)
+        query = {"allpages": [{"pageid": self._id(k), "ns": 0, "title": k.replace("_", " ")} for k in keys[:limit]]}
+        more = {"continue": {"apcontinue": keys[limit], "continue": "-||"}} if len(keys) > limit else {}
+        return more | {"query": query}
+
+    def _query(self, params: dict[str, str]) -> dict:
+        query: dict[str, list | str] = {"normalized": [], "interwiki": [], "redirects": [], "pages": []}
+        titles, answer = params["titles"].split("|"), {"query": query}
+        if len(titles) > 50:
+            text = 'Too many values supplied for parameter "titles". The limit is 50.'
+            answer["warnings"] = {"query": {"warnings": text}}
+        good = []
+        for title in titles[:50]:
+            if INVALID.search(title):
+                reason = f'The requested page title contains invalid characters: "{title[:1]}".'
+                query["pages"].append({"title": title, "invalidreason": reason, "invalid": True})
+                continue
+            if (normal := _normal(title)) != title:
+                encoded = unicodedata.normalize("NFC", title) != title
+                begun = quote(title.replace(" ", "_"), safe="") if encoded else title
+                query["normalized"].append({"fromencoded": encoded, "from": begun, "to": normal})
+            if normal.startswith("Fr:"):
+                query["interwiki"].append({"title": title, "iw": "fr"})
+                continue
+            passed = {normal}
+            while params.get("redirects") and normal in self.redirects:
+                query["redirects"].append({"from": normal, "to": self.redirects[normal]})
+                normal = self.redirects[normal]
+                if normal in passed:
+                    break
+                passed.add(normal)
+            if normal not in {**self.texts, **self.redirects}:
+                query["pages"].append({"ns": _namespace(normal), "title": normal, "missing": True})
+            elif normal not in good:
+                good.append(normal)
+        for title in good:
+            page = {"pageid": self._id(title), "ns": _namespace(title), "title": title}
+            wanted = params.get("ppprop") == "wikibase_item" and title in self.items
+            query["pages"].append(page | ({"pageprops": {"wikibase_item": self.items[title]}} if wanted else {}))
+        query["pages"].sort(key=lambda page: (page.get("pageid", -1), page["title"]))
+        if params.get("export"):
+            query["export"] = SITE + "".join(map(self._export, good)) + "</mediawiki>\n"
+        answer["query"] = {name: value for name, value in query.items() if value}
+        return answer
+
+    def _id(self, title: str) -> int:
+        return 1000 + [*self.texts, *self.redirects].index(title.replace("_", " "))
+
+    def _export(self, title: str) -> str:
+        target = self.redirects.get(title)
+        text = f"#REDIRECT [[{target}]]" if target else self.texts[title]
+        redirect = f'    <redirect title="{escape(target)}" />\n' if target else ""
+        return f"""  <page>
+    <title>{escape(title)}</title>
+    <ns>{_namespace(title)}</ns>
+    <id>{self._id(title)}</id>
+{redirect}    <revision>
+      <id>{100_000 + self._id(title)}</id>
+      <timestamp>2026-10-01T12:00:00Z</timestamp>
+      <contributor>
+        <username>Someone</username>
+        <id>7</id>
+      </contributor>
+      <comment>/* Life */ see &lt;page&gt;</comment>
+      <origin>{100_000 + self._id(title)}</origin>
+      <model>wikitext</model>
+      <format>text/x-wiki</format>
+      <text bytes="{len(text.encode())}" sha1="x" xml:space="preserve">{escape(text)}</text>
+      <sha1>x</sha1>
+    </revision>
+  </page>
+"""
+
+
+def _normal(title: str) -> str:
+    title = unicodedata.normalize("NFC", title.replace("_", " "))
+    return title[:1].upper() + title[1:]
+
+
+def _key(title: str) -> str:
+    return title.replace(" ", "_")
+
+
+def _namespace(title: str) -> int:
+    return NAMESPACES.get(title.partition(":")[0], 0)

@@ -13,11 +13,10 @@ import pyarrow as pa
 from pipelines.errors import LongtailError
 from pipelines.sources import wikidata
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.wikimedia import Client
-from pipelines.web import Again, shown
+from pipelines.sources.wikimedia import Client, api_answer
+from pipelines.web import Again
 
 AT_MOST = 50  # ids in a request
-BUSY = ("maxlag", "ratelimited", "readonly", "internal_api_error")  # error codes that begin so are temporary
 
 
 def fetch_names(client: Client, api: str, qids: Iterable[int], rejects: Rejects) -> pa.Table:
@@ -48,15 +47,8 @@ def ask_names(client: Client, api: str, qids: Iterable[int]) -> Iterator[bytes]:
         }
 
         def check(body: bytes) -> None:
-            try:
-                answer = msgspec.json.decode(body, type=_Answer)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise Again(f"not the entity API's JSON ({error})") from None
-            if answer.error:
-                code, info = (msgspec.json.decode(answer.error.get(key, b'""')) for key in ("code", "info"))
-                message = f"the API answers {code}: {info}"
-                raise Again(message) if code.startswith(BUSY) else LongtailError(f"{shown(api, params)}: {message}")
-            if missing := set(ids) - answer.entities.keys():  # the keys are the ids asked for, also of redirects
+            entities = api_answer(body, _Answer, api, params).entities
+            if missing := set(ids) - entities.keys():  # the keys are the ids asked for, also of redirects
                 raise Again(f"nothing about {min(missing)} and {len(missing) - 1} more of the ids asked for")
 
         body = client.ask(api, params, check)
@@ -76,7 +68,6 @@ def read_answer(body: bytes, where: str, rejects: Rejects) -> pa.Table:
 
 class _Answer(msgspec.Struct):
     entities: dict[str, msgspec.Raw] = {}
-    error: dict[str, msgspec.Raw] = {}
 
 
 def _under_asked_id(entity: bytes) -> bytes:

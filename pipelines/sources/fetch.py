@@ -13,8 +13,9 @@ from pipelines import params, shards, stage
 from pipelines.catalogue import DATASETS
 from pipelines.errors import LongtailError
 from pipelines.relations import property_ids
+from pipelines.sources import query_service
 from pipelines.sources.download import download, name_of
-from pipelines.sources.query_service import write_pages
+from pipelines.sources.pages_api import write_pages
 from pipelines.sources.streams import check_start
 from pipelines.sources.wikimedia import open_client
 
@@ -23,7 +24,9 @@ ABOUT = ".about.md"  # hidden: no reader takes it for data
 DOWNLOADS = shards.SCRATCH / "downloads"
 ANSWERS = shards.SCRATCH / "wikimedia" / "fetch"
 TEMPLATES = Path("entityquestions/relation_query_templates.json")
-
+POPQA = Path("popqa/popQA.tsv")
+REJECTS = Path("popqa/rejects.parquet")
+PAGES = Path("wikipedia/pages-articles.xml.bz2")
 
 GENERATED = "CC0-1.0 (generated)"
 
@@ -44,12 +47,13 @@ def fetch(
     wikidata: params.Wikidata,
     world: params.World,
 ) -> dict[str, float]:
-    """Write `out`: a folder for each of DATASETS, which ABOUT describes, and manifest.json; return files and bytes.
+    """Write `out`: a folder for each of DATASETS, which ABOUT describes, and manifest.json; return counts.
 
     Raises LongtailError, before anything is written, on a glob without a file, a damaged file, a failed download, or a
-    query service that gives no answer.
+    server that gives no answer.
     """
     _check(settings, wikidata)
+    counts: dict[str, float] = {}
     sources: dict[Path, str] = {}  # path below `out` -> where the file is from
     with shards.atomic(out) as folder:
         folder.mkdir()
@@ -58,8 +62,8 @@ def fetch(
 
             write_world(folder, seed, world)
         else:
-            sources = _collect(folder, contact, settings, wikidata)
-        metrics = _describe(folder, sources, f"generated: sample world, seed {seed}")
+            sources, counts = _collect(folder, seed, contact, settings, wikidata)
+        metrics = counts | _describe(folder, sources, f"generated: sample world, seed {seed}")
     shutil.rmtree(DOWNLOADS, ignore_errors=True)
     shutil.rmtree(ANSWERS, ignore_errors=True)
     return metrics
@@ -80,6 +84,16 @@ def _check(settings: params.Fetch, wikidata: params.Wikidata) -> None:
             "params.yaml: fetch.files names a dump under wikidata and wikidata.source is query_service; "
             "leave the files out, or set wikidata.source: dump"
         )
+    if settings.pages and (settings.source != "wikimedia" or not settings.files.get("popqa")):
+        raise LongtailError(
+            "params.yaml: fetch.pages asks for the pages of PopQA's subjects, expected fetch.source: wikimedia and "
+            "popQA.tsv under fetch.files.popqa"
+        )
+    if settings.pages and settings.files.get("wikipedia"):
+        raise LongtailError(
+            "params.yaml: fetch.files names a dump under wikipedia and fetch.pages asks for pages; leave the dump out, "
+            "or set fetch.pages: null"
+        )
     if settings.source == "world":
         return
     if not queried and not any(settings.files.values()):
@@ -89,10 +103,13 @@ def _check(settings: params.Fetch, wikidata: params.Wikidata) -> None:
         raise LongtailError(f"params.yaml: fetch.files has {urls[0]}; addresses need fetch.source: wikimedia")
 
 
-def _collect(folder: Path, contact: str | None, settings: params.Fetch, wikidata: params.Wikidata) -> dict[Path, str]:
-    """Bring local files, downloads and the query service's pages into `folder`; return where each file is from.
+def _collect(
+    folder: Path, seed: int, contact: str | None, settings: params.Fetch, wikidata: params.Wikidata
+) -> tuple[dict[Path, str], dict[str, float]]:
+    """Bring local files, downloads and what servers answer into `folder`.
 
-    What is checked on this machine is checked before anything is asked of another.
+    Returns where each file is from, and the counts of fetch.pages. What is checked on this machine is checked before
+    anything is asked of another.
     """
     entries = [(name, entry) for name, patterns in settings.files.items() for entry in patterns]
     files: dict[Path, tuple[Path, str]] = {}  # target below `folder` -> (file that is here now, where it is from)
@@ -100,8 +117,8 @@ def _collect(folder: Path, contact: str | None, settings: params.Fetch, wikidata
         if not _is_url(entry):
             for file, source in _matches(settings, entry):
                 _add(files, Path(name) / file.name, file, source)
-    urls, queried = _urls(settings), wikidata.source == "query_service"
-    with open_client(contact, ANSWERS) if urls or queried else nullcontext() as client:
+    urls, queried, counts = _urls(settings), wikidata.source == "query_service", {}
+    with open_client(contact, ANSWERS) if urls or queried or settings.pages else nullcontext() as client:
         downloaded = dict(zip(urls, download(urls, DOWNLOADS, client), strict=True)) if urls else {}
         for name, entry in entries:
             if _is_url(entry):
@@ -110,12 +127,23 @@ def _collect(folder: Path, contact: str | None, settings: params.Fetch, wikidata
         if queried:
             (folder / "wikidata").mkdir()
             templates, _ = files.get(TEMPLATES, (folder / TEMPLATES, ""))
-            pages = write_pages(client, folder / "wikidata", wikidata, property_ids(templates))
+            pages = query_service.write_pages(client, folder / "wikidata", wikidata, property_ids(templates))
             sources |= {Path("wikidata", name): source for name, source in pages.items()}
+        if settings.pages:
+            published, origin = files.pop(POPQA, (None, ""))
+            if not published:
+                raise LongtailError("params.yaml: fetch.files.popqa has no popQA.tsv, expected it with fetch.pages")
+            written = [folder / target for target in (PAGES, POPQA, REJECTS)]
+            for file in written:
+                file.parent.mkdir(exist_ok=True)
+            counts = write_pages(client, settings.pages, seed, published, *written)
+            sources[PAGES] = settings.pages.api
+            sources[POPQA] = f"{origin}: questions whose subject's page was fetched"
+            sources[REJECTS] = f"{origin}: questions whose subject has no page"
     for target, (file, _) in files.items():
         (folder / target).parent.mkdir(parents=True, exist_ok=True)
         _bring(file, folder / target)
-    return sources
+    return sources, counts
 
 
 def _add(files: dict[Path, tuple[Path, str]], target: Path, file: Path, source: str) -> None:

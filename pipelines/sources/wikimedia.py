@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlencode
+
+import msgspec
 
 from pipelines import web
 from pipelines.errors import LongtailError
@@ -16,6 +19,9 @@ from pipelines.errors import LongtailError
 AT_ONCE = 3  # requests side by side: Wikimedia's rule
 TIMEOUT = (30, 120)  # seconds to connect and between two reads; the query service itself gives up after 60
 KEPT_DAYS = 7.0  # older answers are asked for again
+BUSY = ("maxlag", "ratelimited", "readonly", "internal_api_error")  # error codes that begin so are temporary
+
+Answer = TypeVar("Answer")
 
 
 @contextmanager
@@ -64,6 +70,26 @@ class Client(web.Client):
     def close(self) -> None:
         super().close()
         self._kept.close()
+
+
+class _Failure(msgspec.Struct):
+    error: dict[str, msgspec.Raw] = {}
+
+
+def api_answer(body: bytes, kind: type[Answer], url: str, params: Mapping[str, str]) -> Answer:
+    """A body that MediaWiki's API sent, as `kind`; for checks of `Client.ask`.
+
+    Raises Again if it is no such JSON or the API is busy, and LongtailError naming the request if the API refuses it.
+    """
+    try:
+        error = msgspec.json.decode(body, type=_Failure).error
+        if not error:
+            return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        raise web.Again(f"not the JSON of MediaWiki's API ({problem})") from None
+    code, info = (msgspec.json.decode(error.get(key, b'""')) for key in ("code", "info"))
+    message = f"the API answers {code}: {info}"
+    raise web.Again(message) if code.startswith(BUSY) else LongtailError(f"{web.shown(url, params)}: {message}")
 
 
 def _key(url: str, params: Mapping[str, str] | None) -> str:

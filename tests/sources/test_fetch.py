@@ -27,7 +27,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def settings(files: dict[str, list[str]], source: str = "files", root: str | None = "root") -> params.Fetch:
-    return params.Fetch(source=source, root=root, files=files)
+    return params.Fetch(source=source, root=root, files=files, pages=None)
 
 
 DUMPS = params.Wikidata(source="dump", query_service="http://-", api="http://-", page=10)
@@ -113,7 +113,7 @@ def test_a_failed_fetch_leaves_the_last_one_as_it_was() -> None:
 def test_the_sample_world_repeats_to_the_byte(root: Path) -> None:
     values = yaml.safe_load(profiles.compose("sample", root))["world"]
     world = params.World(**{**values, "entities": 60, "lm_documents": 200, "questions": 20})
-    nothing = params.Fetch(source="world", root=None, files={})
+    nothing = params.Fetch(source="world", root=None, files={}, pages=None)
     metrics = [
         fetch(Path(out), seed, None, nothing, DUMPS, world) for out, seed in (("one", 1), ("again", 1), ("two", 2))
     ]

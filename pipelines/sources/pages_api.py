@@ -1,0 +1,258 @@
+"""Wikipedia's pages about PopQA's subjects, pages of the same names and others, from the MediaWiki API.
+
+They stand in for a dump where only some pages are needed. An answer holds up to 50 pages in the dump's own XML, with
+the ids of their revisions. Requests follow each other, and wait while the servers lag behind, as Wikimedia asks.
+"""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from math import ceil
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+import msgspec
+import numpy as np
+from tqdm import tqdm
+
+from pipelines import draws, params
+from pipelines.errors import LongtailError
+from pipelines.sources.rejects import Rejects
+from pipelines.sources.streams import open_text
+from pipelines.sources.wikimedia import Client, api_answer
+from pipelines.web import Again
+
+AT_MOST = 50  # titles in a request
+LONGEST = 6000  # bytes of titles in an address, which servers limit to some 8,000
+LISTED = 500  # titles in an answer that lists them
+NEIGHBOURS = 10  # pages in a row, at least, that follow the title of a subject
+COMMON = {"action": "query", "format": "json", "formatversion": "2", "maxlag": "5"}
+URI, TITLE = "s_uri", "s_wiki_title"  # columns of popQA.tsv
+QUALIFIER = re.compile(r" \([^()]+\)$")
+PAGE = re.compile(r"<page>.*?</page>", re.DOTALL)  # never in a page's text, where "<" is "&lt;"
+ID = re.compile(r"<id>(\d+)</id>")  # the first in a page is the page's
+
+
+class Target(NamedTuple):
+    """The page that a title leads to."""
+
+    title: str
+    item: str | None  # its Wikidata item, as "Q42", if it has one
+
+
+def write_pages(
+    client: Client, settings: params.Pages, seed: int, published: Path, pages: Path, questions: Path, rejected: Path
+) -> dict[str, float]:
+    """Write the pages of subjects of the file `published` (popQA.tsv) to `pages`, a dump (.xml.bz2); return counts.
+
+    `questions` gets the rows of `published` whose subject was drawn and has a page. If the page was moved, the row has
+    its new title. `rejected` (Parquet) gets the rows of drawn subjects without a page. Raises LongtailError naming the
+    API if it refuses, or knows fewer than half of the subjects.
+    """
+    header, rows = _read(published)
+    uri, title = header.index(URI), header.index(TITLE)
+    titles = {row[uri]: row[title] for _, row in rows}  # subject -> its page's title
+    known = list(titles)
+    drawn = draws.sample(seed, "fetch.pages", known, settings.max_subjects or len(known))
+    titles = {known[i]: titles[known[i]] for i in drawn}
+    subjects = sorted({*titles.values()} - {""})
+    about = len(subjects) if settings.namesakes else 0
+    about += ceil(settings.others / NEIGHBOURS) + ceil((len(subjects) + settings.others) / AT_MOST)
+    print(f"fetch: pages of {len(subjects):,} subjects of PopQA; about {about:,} requests, one at a time", flush=True)
+    asked = dict.fromkeys(subjects)
+    if settings.namesakes:
+        asked |= dict.fromkeys(_namesakes(client, settings.api, subjects))
+    asked |= dict.fromkeys(_others(client, settings.api, seed, subjects, asked, settings.others))
+    targets, count = _write_dump(client, settings.api, list(asked), pages)
+
+    rejects = Rejects(1.0)
+    with questions.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, delimiter="\t", lineterminator="\n")
+        writer.writerow(header)
+        for number, row in rows:
+            if row[uri] not in titles:
+                continue
+            rejects.read += 1
+            page = targets.get(row[title])
+            if page is None:
+                rejects.add(questions, number, "no_page", row[title])
+            elif page.item not in (None, row[uri].rpartition("/")[2]):
+                rejects.add(questions, number, "page_of_another", f"{row[title]}: {page.title} is about {page.item}")
+            else:
+                writer.writerow([*row[:title], page.title, *row[title + 1 :]])
+    rejects.write(rejected)
+    if 2 * len(rejects.rows) > rejects.read:
+        raise LongtailError(
+            f"{settings.api}: {len(rejects.rows)} of {rejects.read} questions of popQA.tsv have no page about their "
+            f"subject there, expected English Wikipedia's api.php (fetch.pages.api); the first: {rejects.rows[0][3]!r}"
+        )
+    counts = {"pages": count, "subjects": len(titles), "questions": rejects.read - len(rejects.rows)}
+    return {name: float(value) for name, value in (counts | rejects.metrics()).items()}
+
+
+def _read(published: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """The header and the rows of popQA.tsv, each with its number. Raises LongtailError on another layout."""
+    reader = csv.reader((line + "\n" for line in open_text(published)), delimiter="\t")
+    header = next(reader)
+    if not {URI, TITLE} <= set(header):
+        raise LongtailError(f"{published}: no column {URI} or {TITLE}, expected popQA.tsv as published")
+    rows = list(enumerate(reader, start=2))  # the header is row 1
+    if not rows:
+        raise LongtailError(f"{published}: no question in it; fetch it again")
+    for number, row in rows:
+        if len(row) != len(header):
+            raise LongtailError(
+                f"{published}: row {number} has {len(row)} columns, expected {len(header)}; fetch it again"
+            )
+    return header, rows
+
+
+def _namesakes(client: Client, api: str, titles: Sequence[str]) -> list[str]:
+    """Titles of the same name with another qualifier, or without one: "Mercury (planet)" has "Mercury" and more."""
+    names = sorted({QUALIFIER.sub("", title) for title in titles})
+    listed = [
+        title
+        for name in tqdm(names, desc="namesakes", unit="name", mininterval=2)
+        for title in _articles(client, api, LISTED, apprefix=f"{name} (")
+    ]
+    return sorted({*names, *listed})
+
+
+def _others(
+    client: Client, api: str, seed: int, subjects: Sequence[str], known: Mapping[str, None], n: int
+) -> list[str]:
+    """`n` titles that are not `known`, fewer only where the wiki ends: those that follow subjects' titles.
+
+    A hash orders the subjects. As many as needed are taken, and NEIGHBOURS or more titles after each.
+    """
+    order = np.lexsort((np.array(subjects), draws.uniforms(seed, "fetch.pages.others", subjects)))
+    share = max(NEIGHBOURS, ceil(n / len(subjects)))
+    others: dict[str, None] = {}
+    with tqdm(total=n, desc="other titles", unit="title", mininterval=2, disable=not n) as bar:
+        for subject in order if n else ():
+            listed = _articles(client, api, min(LISTED, 2 * share), apfrom=subjects[subject])
+            unknown = (title for title in listed if title not in known and title not in others)
+            others |= dict.fromkeys(islice(unknown, min(share, n - len(others))))
+            bar.update(len(others) - bar.n)
+            if len(others) == n:
+                break
+    return list(others)
+
+
+def _articles(client: Client, api: str, limit: int, **which: str) -> Iterator[str]:
+    """Titles of articles that are no redirects, in the wiki's order; asks for `limit` at a time, as they are taken."""
+    query = {"list": "allpages", "apnamespace": "0", "apfilterredir": "nonredirects", "aplimit": str(limit), **which}
+    more: Mapping[str, str] | None = {}
+    while more is not None:
+        answer = _ask(client, api, query | more)
+        yield from (listed.title for listed in answer.query.allpages)
+        more = answer.more
+
+
+def _write_dump(client: Client, api: str, titles: Iterable[str], path: Path) -> tuple[dict[str, Target], int]:
+    """Write the pages that `titles` lead to, each once; return title -> its page, and the number of pages.
+
+    They are written in the order of the requests, and by page id within an answer.
+    """
+    targets: dict[str, Target] = {}
+    written: set[int] = set()
+    with bz2.open(path, "wt", encoding="utf-8", newline="\n") as file:
+        file.write('<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="en">\n')
+        for batch in tqdm(list(_batches(titles)), desc="pages", unit="request", mininterval=2):
+            query = {"titles": "|".join(batch), "redirects": "1", "export": "1"}
+            answer = _ask(client, api, query | {"prop": "pageprops", "ppprop": "wikibase_item"}).query
+            exported = {pageid: page for pageid, page in _exported(answer).items() if not _is_redirect(page)}
+            articles = {page.title: page for page in answer.pages if page.ns == 0 and page.pageid in exported}
+            for pageid in sorted({page.pageid for page in articles.values()} - written):
+                file.write(f"  {exported[pageid]}\n")
+                written.add(pageid)
+            moves = {move.start: move.to for move in (*answer.normalized, *answer.redirects)}
+            for title in batch:
+                if page := articles.get(_end(title, moves)):
+                    targets[title] = Target(page.title, page.pageprops.get("wikibase_item"))
+        file.write("</mediawiki>\n")
+    return targets, len(written)
+
+
+def _batches(titles: Iterable[str]) -> Iterator[list[str]]:
+    """The titles in their order, as many in a request as the API and an address take."""
+    batch: list[str] = []
+    size = 0
+    for title in titles:
+        length = len(quote(title, safe="")) + len("%7C")
+        if batch and (len(batch) == AT_MOST or size + length > LONGEST):
+            yield batch
+            batch, size = [], 0
+        batch.append(title)
+        size += length
+    if batch:
+        yield batch
+
+
+def _end(title: str, moves: Mapping[str, str]) -> str:
+    """Where a title leads by normalisation and redirects; in a circle, anywhere on it."""
+    for _ in moves:
+        title = moves.get(title, title)
+    return title
+
+
+# The layout of the API's answers (formatversion 2), as far as it is used.
+class _Page(msgspec.Struct):
+    title: str
+    ns: int = 0
+    pageid: int = 0  # none where the page is missing or its title invalid
+    pageprops: dict[str, str] = {}
+
+
+class _Move(msgspec.Struct):
+    origin: str = msgspec.field(name="from")
+    to: str
+    fromencoded: bool = False  # a title that was not in Unicode's form C
+
+    @property
+    def start(self) -> str:
+        return unquote(self.origin) if self.fromencoded else self.origin
+
+
+class _Query(msgspec.Struct):
+    normalized: list[_Move] = []
+    redirects: list[_Move] = []
+    pages: list[_Page] = []
+    allpages: list[_Page] = []
+    export: str = ""
+
+
+class _Answer(msgspec.Struct):
+    query: _Query
+    more: dict[str, str | int] | None = msgspec.field(name="continue", default=None)
+
+
+def _ask(client: Client, api: str, query: Mapping[str, str]) -> _Answer:
+    """The API's answer to a query, with the text of every page that it names if `export` is asked for."""
+    params = COMMON | query
+
+    def check(body: bytes) -> None:
+        answer = api_answer(body, _Answer, api, params).query
+        lacking = {page.pageid for page in answer.pages if page.pageid} - _exported(answer).keys()
+        if lacking and "export" in query:
+            raise Again(f"no text of page {min(lacking)} and {len(lacking) - 1} more")
+
+    body = client.ask(api, params, check)
+    if body is None:
+        raise LongtailError(f"{api}: the server answers 404, expected MediaWiki's api.php (fetch.pages.api)")
+    return msgspec.json.decode(body, type=_Answer)
+
+
+def _exported(answer: _Query) -> dict[int, str]:
+    """Page id -> its XML."""
+    return {int(ID.search(page)[1]): page for page in PAGE.findall(answer.export) if ID.search(page)}
+
+
+def _is_redirect(page: str) -> bool:
+    """Whether the API did not follow a redirect: in a circle, or to another wiki."""
+    return "<redirect " in page.partition("<revision>")[0]

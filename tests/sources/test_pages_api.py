@@ -1,0 +1,374 @@
+"""Pages come from the API as from a dump: each once, under their titles of today; what has no page is named."""
+
+import bz2
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from wikimedia_server import Fault, Wikimedia, Wikipedia, lagged
+
+from pipelines import params
+from pipelines.errors import LongtailError
+from pipelines.questions.published import COLUMNS, read_published
+from pipelines.sources.fetch import fetch
+from pipelines.sources.rejects import Rejects
+from pipelines.sources.source_documents import read_raw
+from pipelines.sources.wikipedia import parts
+
+DUMPS = params.Wikidata(source="dump", query_service="http://-", api="http://-", page=10)
+PAGES, QUESTIONS, REJECTS = (
+    Path("data/raw", name) for name in ("wikipedia/pages-articles.xml.bz2", "popqa/popQA.tsv", "popqa/rejects.parquet")
+)
+CUT = b'{"batchcomplete":true,"query":{"pages":[{"pageid":1000,"ns":0,"title":"Old'
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def ask_about(titles: list[str], per_subject: int = 1) -> None:
+    """Write root/popQA.tsv: questions about subjects Q1, Q2, ... whose pages had these titles."""
+    Path("root").mkdir(exist_ok=True)
+    rows = []
+    for number, title in enumerate(titles * per_subject):
+        subject = number % len(titles) + 1
+        row = dict.fromkeys(COLUMNS, "x") | {"id": str(number), "prop": "author", "s_wiki_title": title}
+        row |= {name: str(subject) for name in ("subj_id", "prop_id", "obj_id", "s_pop", "o_pop")}
+        row |= {name: '["a \\"name\\"","b"]' for name in ("s_aliases", "o_aliases")} | {"possible_answers": '["x"]'}
+        row |= {name: f"http://www.wikidata.org/entity/Q{subject}" for name in ("s_uri", "o_uri")}
+        rows.append(row)
+    with Path("root/popQA.tsv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, delimiter="\t", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def settings(
+    server: Wikimedia, max_subjects: int | None = None, namesakes: bool = False, others: int = 0, **change
+) -> params.Fetch:
+    pages = params.Pages(api=f"{server.address}/api", max_subjects=max_subjects, namesakes=namesakes, others=others)
+    chosen = {"source": "wikimedia", "root": "root", "files": {"popqa": ["popQA.tsv"]}, "pages": pages}
+    return params.Fetch(**chosen | change)
+
+
+def run(chosen: params.Fetch, seed: int = 0, contact: str | None = "someone@example.org") -> dict[str, float]:
+    return fetch(Path("data/raw"), seed, contact, chosen, DUMPS, world=None)
+
+
+def pages() -> dict[str, str]:
+    """Title -> text, as the reader of dumps reads data/raw/wikipedia."""
+    rejects = Rejects(0.0)
+    raws = [raw for part in parts(PAGES) for raw in read_raw("wikipedia", part, rejects)]
+    rejects.check()
+    assert not rejects.skipped
+    assert len({raw.source_document for raw in raws}) == len(raws)
+    return {raw.title: raw.text for raw in raws}
+
+
+def titles_asked_about() -> list[str]:
+    return read_published(QUESTIONS, Rejects(0.0))["s_wiki_title"].to_pylist()
+
+
+def rejected() -> list[tuple[int, str, str]]:
+    return [(row["row"], row["reason"], row["detail"]) for row in pq.read_table(REJECTS).to_pylist()]
+
+
+# What comes
+
+
+def test_pages_come_under_unusual_titles_too(wikimedia: Wikimedia) -> None:
+    titles = [
+        "DC vs. Marvel",
+        "'71 (film)",
+        'AT&T & "Me" + 100% <3'.replace("<", ""),
+        "Naughty @ 40",
+        "Who Am I? / Was I?",
+        "Kurt Gödel",
+        "日本語 ・ ę",
+        "Film_with_underscores",
+        "iPod",
+        "Cafe\u0301",  # not in Unicode's form C
+    ]
+    texts = {title: f"'''{title}''' is &lt;odd&gt; <ref>a & b</ref> </page> [[x]]" for title in titles[:7]}
+    texts |= {"Film with underscores": "a", "IPod": "b", "Café": "c"}
+    wikimedia.pages["/api"] = Wikipedia(texts).api
+    ask_about(titles)
+    metrics = run(settings(wikimedia))
+    assert pages() == texts
+    assert sorted(titles_asked_about()) == sorted(texts)  # as the corpus has them
+    assert metrics | {"pages": 10, "subjects": 10, "questions": 10, "rejected": 0} == metrics
+
+
+def test_a_moved_page_is_the_subjects_and_a_page_of_another_is_not(wikimedia: Wikimedia) -> None:
+    """Titles of 2021 lead to something else today: by Wikidata's item one sees whether it is the same subject."""
+    world = Wikipedia(
+        {"New name": "moved", "List of dogs": "merged", "John (writer)": "written about later", "Plain": "no item yet"},
+        redirects={"Old name": "Older name", "Older name": "New name", "Rex": "List of dogs"},
+        items={"New name": "Q1", "List of dogs": "Q50", "John (writer)": "Q3"},
+    )
+    world.texts["John"] = "may refer to"
+    world.items["John"] = "Q77"
+    wikimedia.pages["/api"] = world.api
+    ask_about(["Old name", "Rex", "John (writer)", "Plain", "John", "New name"])
+    metrics = run(settings(wikimedia))
+    assert titles_asked_about() == ["New name", "John (writer)", "Plain"]
+    assert rejected() == [
+        (3, "page_of_another", "Rex: List of dogs is about Q50"),
+        (6, "page_of_another", "John: John is about Q77"),
+        (7, "page_of_another", "New name: New name is about Q1"),
+    ]
+    assert metrics["rejected.page_of_another"] == 3
+    assert pages()["New name"] == "moved"
+    assert len(pages()) == 5
+
+
+def test_what_has_no_page_is_named(wikimedia: Wikimedia) -> None:
+    here = ["Here", "There", "Elsewhere", "Somewhere", "Far", "Near"]
+    world = Wikipedia(
+        dict.fromkeys([*here, "Wikipedia:Rules"], "text"),
+        redirects={"Rules": "Wikipedia:Rules", "Circle": "Round", "Round": "Circle"},
+    )
+    wikimedia.pages["/api"] = world.api
+    ask_about([*here, "Gone", "Bad [title]", "Rules", "fr:Ici", "Circle", ""])
+    metrics = run(settings(wikimedia))
+    assert [detail for _, _, detail in rejected()] == ["Gone", "Bad [title]", "Rules", "fr:Ici", "Circle", ""]
+    assert {reason for _, reason, _ in rejected()} == {"no_page"}
+    assert sorted(pages()) == sorted(titles_asked_about()) == sorted(here)
+    assert metrics | {"rejected.no_page": 6, "questions": 6, "subjects": 12} == metrics
+
+
+def test_a_wiki_that_knows_few_subjects_is_not_the_one(wikimedia: Wikimedia) -> None:
+    wikimedia.pages["/api"] = Wikipedia({"Here": "a"}).api
+    ask_about(["Here", "Gone", "Lost"])
+    with pytest.raises(LongtailError, match=r"/api: 2 of 3 questions of popQA\.tsv have no page .*'Gone'"):
+        run(settings(wikimedia))
+    assert not Path("data").exists()
+
+
+def test_questions_stay_as_they_were_published(wikimedia: Wikimedia) -> None:
+    wikimedia.pages["/api"] = Wikipedia({f"Page {n}": "text" for n in range(5)}).api
+    ask_about([f"Page {n}" for n in range(5)], per_subject=2)
+    run(settings(wikimedia))
+    assert QUESTIONS.read_bytes() == Path("root/popQA.tsv").read_bytes()
+
+
+def test_the_files_say_where_they_are_from(wikimedia: Wikimedia) -> None:
+    wikimedia.pages["/api"] = Wikipedia({"Here": "a"}).api
+    ask_about(["Here"])
+    metrics = run(settings(wikimedia))
+    manifest = {entry["path"]: entry for entry in json.loads(Path("data/raw/manifest.json").read_text())}
+    assert manifest["wikipedia/pages-articles.xml.bz2"]["source"] == f"{wikimedia.address}/api"
+    assert manifest["wikipedia/pages-articles.xml.bz2"]["licence"].startswith("CC-BY-SA")
+    assert manifest["popqa/popQA.tsv"]["source"] == "popQA.tsv: questions whose subject's page was fetched"
+    assert manifest["popqa/rejects.parquet"]["licence"] == "MIT"
+    assert metrics["files"] == 3
+    xml = bz2.decompress(PAGES.read_bytes()).decode()
+    assert "<id>101000</id>\n      <timestamp>2026-10-01T12:00:00Z</timestamp>" in xml  # the revision
+
+
+# What is asked
+
+
+def test_fifty_titles_are_asked_for_at_once_one_request_after_another(wikimedia: Wikimedia) -> None:
+    wikimedia.pages["/api"] = Wikipedia({f"Page {n:03}": f"text {n}" for n in range(101)}).api
+    wikimedia.hold = 0.01
+    ask_about([f"Page {n:03}" for n in range(101)])
+    run(settings(wikimedia))
+    asked = wikimedia.asked("/api")
+    assert [len(params["titles"].split("|")) for params in asked] == [50, 50, 1]
+    assert all(params["maxlag"] == "5" for params in asked)
+    assert wikimedia.most == 1
+    assert wikimedia.agents == {"longtail/0.1 (someone@example.org)"}
+    assert len(pages()) == 101
+
+
+def test_long_titles_fit_into_an_address(wikimedia: Wikimedia) -> None:
+    titles = [f"{n:02} {'語' * 80}" for n in range(40)]
+    wikimedia.pages["/api"] = Wikipedia(dict.fromkeys(titles, "text")).api
+    ask_about(titles)
+    run(settings(wikimedia))
+    assert len(pages()) == 40
+    assert all(0 < len(params["titles"].encode()) * 3 < 8000 for params in wikimedia.asked("/api"))
+
+
+def test_namesakes_are_the_pages_that_differ_by_a_qualifier(wikimedia: Wikimedia) -> None:
+    texts = dict.fromkeys(["Mercury", "Mercury (god)", "Mercury (planet)", "Mercury Records", "Mercurys (x)"], "text")
+    texts |= {f"Mercury (film {n})": "text" for n in range(7)} | {"Alone": "text"}
+    world = Wikipedia(texts, redirects={"Mercury (car)": "Mercury Records"}, listed=3)
+    wikimedia.pages["/api"] = world.api
+    ask_about(["Mercury (planet)", "Alone"])
+    run(settings(wikimedia, namesakes=True))
+    assert {*texts} - {*pages()} == {"Mercury Records", "Mercurys (x)"}
+    listed = [params.get("apcontinue") for params in wikimedia.asked("/api") if params.get("apprefix") == "Mercury ("]
+    assert listed == [None, "Mercury_(film_3)", "Mercury_(film_6)"]
+
+
+def test_other_pages_follow_subjects_drawn_by_hash(wikimedia: Wikimedia) -> None:
+    texts = {f"Page {n:04}": f"text {n}" for n in range(1000)}
+    world = Wikipedia(texts, redirects={f"Page {n:04}a": "Page 0000" for n in range(0, 1000, 7)}, listed=15)
+    wikimedia.pages["/api"] = world.api
+    subjects = [f"Page {n:04}" for n in range(0, 1000, 100)]
+    ask_about(subjects)
+    metrics = run(settings(wikimedia, others=25))
+    drawn = pages()
+    assert metrics["pages"] == len(drawn) == 35
+    assert {*subjects} <= {*drawn}
+    starts = [params["apfrom"] for params in wikimedia.asked("/api") if "list" in params]
+    assert len(starts) == 3
+    assert {f"{start[:-2]}{n:02}" for start in starts[:2] for n in range(11)} <= {*drawn}
+    first = PAGES.read_bytes()
+    run(settings(wikimedia, others=25))
+    assert PAGES.read_bytes() == first
+    run(settings(wikimedia, others=25), seed=1)
+    assert PAGES.read_bytes() != first
+    run(settings(wikimedia, others=2000))
+    assert pages() == {title: texts[title] for title in pages()}
+    assert len(pages()) > 800  # all that follow the subjects
+
+
+def test_subjects_are_drawn_by_hash_with_all_their_questions(wikimedia: Wikimedia) -> None:
+    texts = {f"Page {n:02}": "text" for n in range(40)}
+    wikimedia.pages["/api"] = Wikipedia(texts).api
+    ask_about(list(texts), per_subject=2)
+    assert run(settings(wikimedia, max_subjects=7))["questions"] == 14
+    few, asked = {*pages()}, titles_asked_about()
+    assert sorted(asked) == sorted([*few] * 2)
+    run(settings(wikimedia, max_subjects=9))
+    assert few < {*pages()}
+
+
+# What goes wrong
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lagged(),
+        Fault(200, b"<!DOCTYPE html><html><body>Error</body></html>", {"Content-Type": "text/html"}),
+        Fault(503, b"<html>upstream connect error</html>", {"Content-Type": "text/html", "Retry-After": "0"}),
+        Fault(200, CUT),
+        Fault(200, b'{"batchcomplete": true}'),
+        Fault(200, b'{"query": {"pages": [{"pageid": 1000, "ns": 0, "title": "Here"}], "export": "<mediawiki>"}}'),
+        Fault(sent=300),
+        Fault(429, b"Too many requests", {"Retry-After": "0"}),
+    ],
+)
+def test_a_bad_answer_is_asked_for_again(wikimedia: Wikimedia, fault: Fault) -> None:
+    wikimedia.pages["/api"] = Wikipedia({"Here": "a"}).api
+    ask_about(["Here"])
+    wikimedia.faults = [fault, fault]
+    run(settings(wikimedia))
+    assert pages() == {"Here": "a"}
+    assert len(wikimedia.requests) == 3
+
+
+def test_a_lagging_server_is_left_alone_as_long_as_it_asks(
+    wikimedia: Wikimedia, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wikimedia.pages["/api"] = Wikipedia({"Here": "a"}).api
+    ask_about(["Here"])
+    wikimedia.faults = [lagged("1")]
+    started = time.monotonic()
+    run(settings(wikimedia))
+    assert time.monotonic() - started >= 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (Fault(404, b"no"), r"/api: the server answers 404, expected MediaWiki's api\.php \(fetch\.pages\.api\)"),
+        (
+            Fault(200, b'{"error": {"code": "badvalue", "info": "Unrecognized"}}'),
+            r"/api\?action=.*badvalue: Unrecognized",
+        ),
+        (Fault(403, b"Please set a user-agent"), "403 Forbidden: Please set a user-agent"),
+    ],
+)
+def test_a_refusal_ends_it(wikimedia: Wikimedia, fault: Fault, message: str) -> None:
+    if fault.status != 404:
+        wikimedia.pages["/api"] = Wikipedia({"Here": "a"}).api
+    ask_about(["Here"])
+    wikimedia.faults = [fault]
+    with pytest.raises(LongtailError, match=message):
+        run(settings(wikimedia))
+    assert not Path("data").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "contact", "message"),
+    [
+        ({"source": "files"}, "x@y", "fetch.pages asks for .*expected fetch.source: wikimedia"),
+        ({"files": {"nq": ["popQA.tsv"]}}, "x@y", "popQA.tsv under fetch.files.popqa"),
+        ({"files": {"popqa": ["popQA.tsv"], "wikipedia": ["x.xml"]}}, "x@y", "leave the dump out"),
+        ({"files": {"popqa": ["other.tsv"]}}, "x@y", r"fetch\.files\.popqa has no popQA\.tsv"),
+        ({}, None, "contact is null"),
+    ],
+)
+def test_what_cannot_go_together_is_said_before_anything_is_asked(
+    wikimedia: Wikimedia, change: dict, contact: str | None, message: str
+) -> None:
+    ask_about(["Here"])
+    Path("root/other.tsv").write_text("x")
+    with pytest.raises(LongtailError, match=message):
+        run(settings(wikimedia, **change), contact=contact)
+    assert not wikimedia.requests
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("id\tsubj\n1\tx\n", "no column s_uri or s_wiki_title"),
+        ("\t".join(COLUMNS) + "\n", "no question in it"),
+        ("\t".join(COLUMNS) + "\n1\tx\n", "row 2 has 2 columns, expected 17"),
+    ],
+)
+def test_a_file_that_is_not_popqa_is_named(wikimedia: Wikimedia, text: str, message: str) -> None:
+    Path("root").mkdir()
+    Path("root/popQA.tsv").write_text(text)
+    with pytest.raises(LongtailError, match=message):
+        run(settings(wikimedia))
+    assert not wikimedia.requests
+
+
+SCRIPT = """
+import json, sys
+from pathlib import Path
+from pipelines import params
+from pipelines.sources.fetch import fetch
+chosen, wikidata = (json.loads(text) for text in sys.argv[1:])
+fetch(Path("data/raw"), 0, "someone@example.org", params.Fetch(**chosen), params.Wikidata(**wikidata), None)
+"""
+
+
+def test_a_killed_fetch_goes_on_and_asks_nothing_twice(wikimedia: Wikimedia, root: Path) -> None:
+    texts = {f"Page {n:03}": f"text {n}" for n in range(160)}
+    wikimedia.pages["/api"] = Wikipedia(texts).api
+    ask_about(list(texts)[::2])
+    chosen = settings(wikimedia, namesakes=True, others=50)
+    command = [sys.executable, "-c", SCRIPT, chosen.model_dump_json(), DUMPS.model_dump_json()]
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    wikimedia.hold = 0.02
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while len(wikimedia.requests) < 40:
+            assert process.poll() is None
+            time.sleep(0.002)
+        os.kill(process.pid, signal.SIGKILL)
+    assert not Path("data").exists()
+    wikimedia.hold = 0
+    killed_at = len(wikimedia.requests)
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    asked = [tuple(sorted(params.items())) for params in wikimedia.asked("/api")]
+    assert killed_at < len(asked) <= len({*asked}) + 1  # but for the one under way when it was killed
+    manifest = Path("data/raw/manifest.json").read_bytes()
+    run(chosen)
+    assert Path("data/raw/manifest.json").read_bytes() == manifest
+    assert len(pages()) == 130
