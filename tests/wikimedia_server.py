@@ -95,9 +95,12 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in fault.headers.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(body if fault.sent is None else body[: fault.sent])
+        if self.command != "HEAD":
+            self.wfile.write(body if fault.sent is None else body[: fault.sent])
         if fault.sent is not None or fault.length is not None:
             self.close_connection = True
+
+    do_HEAD = do_GET
 
     def log_message(self, *_: object) -> None:
         pass
@@ -190,27 +193,33 @@ SITE = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="
 class Wikipedia:
     """MediaWiki's API (formatversion 2) over a few pages; its method `api` goes into `pages`."""
 
-    texts: dict[str, str]  # title -> wikitext; a page's id is 1000 and its place here
+    texts: dict[str, str]  # title -> wikitext
     redirects: dict[str, str] = field(default_factory=dict)  # title -> title
     items: dict[str, str] = field(default_factory=dict)  # title -> its Wikidata item
     listed: int = 500  # titles in an answer, at most
+    ids: dict[str, int] = field(default_factory=dict)
 
     def api(self, params: dict[str, str]) -> bytes:
         assert params["action"] == "query"
         assert params["format"] == "json"
         assert params["formatversion"] == "2"
+        self.ids = {title: 1000 + place for place, title in enumerate([*self.texts, *self.redirects])}
         answer = self._list(params) if params.get("list") == "allpages" else self._query(params)
         return json.dumps({"batchcomplete": True} | answer, ensure_ascii=False).encode()
 
     def _list(self, params: dict[str, str]) -> dict:
-        keys = sorted((_key(title) for title in {**self.texts, **self.redirects} if not _namespace(title)), key=str)
+        keys = sorted((_key(title) for title in self.ids if not _namespace(title)), key=str)
         if params["apfilterredir"] == "nonredirects":
             keys = [key for key in keys if key.replace("_", " ") not in self.redirects]
         prefix, start = _key(_normal(params.get("apprefix", ""))), _key(_normal(params.get("apfrom", "")))
         start = params.get("apcontinue", start)
         keys = [key for key in keys if key.startswith(prefix) and key >= start]
         limit = min(int(params["aplimit"]), self.listed)
-        query = {"allpages": [{"pageid": self._id(k), "ns": 0, "title": k.replace("_", " ")} for k in keys[:limit]]}
+        query = {
+            "allpages": [
+                {"pageid": self.ids[k.replace("_", " ")], "ns": 0, "title": k.replace("_", " ")} for k in keys[:limit]
+            ]
+        }
         more = {"continue": {"apcontinue": keys[limit], "continue": "-||"}} if len(keys) > limit else {}
         return more | {"query": query}
 
@@ -240,12 +249,12 @@ class Wikipedia:
                 if normal in passed:
                     break
                 passed.add(normal)
-            if normal not in {**self.texts, **self.redirects}:
+            if normal not in self.ids:
                 query["pages"].append({"ns": _namespace(normal), "title": normal, "missing": True})
             elif normal not in good:
                 good.append(normal)
         for title in good:
-            page = {"pageid": self._id(title), "ns": _namespace(title), "title": title}
+            page = {"pageid": self.ids[title], "ns": _namespace(title), "title": title}
             wanted = params.get("ppprop") == "wikibase_item" and title in self.items
             query["pages"].append(page | ({"pageprops": {"wikibase_item": self.items[title]}} if wanted else {}))
         query["pages"].sort(key=lambda page: (page.get("pageid", -1), page["title"]))
@@ -254,9 +263,6 @@ class Wikipedia:
         answer["query"] = {name: value for name, value in query.items() if value}
         return answer
 
-    def _id(self, title: str) -> int:
-        return 1000 + [*self.texts, *self.redirects].index(title.replace("_", " "))
-
     def _export(self, title: str) -> str:
         target = self.redirects.get(title)
         text = f"#REDIRECT [[{target}]]" if target else self.texts[title]
@@ -264,16 +270,16 @@ class Wikipedia:
         return f"""  <page>
     <title>{escape(title)}</title>
     <ns>{_namespace(title)}</ns>
-    <id>{self._id(title)}</id>
+    <id>{self.ids[title]}</id>
 {redirect}    <revision>
-      <id>{100_000 + self._id(title)}</id>
+      <id>{100_000 + self.ids[title]}</id>
       <timestamp>2026-10-01T12:00:00Z</timestamp>
       <contributor>
         <username>Someone</username>
         <id>7</id>
       </contributor>
       <comment>/* Life */ see &lt;page&gt;</comment>
-      <origin>{100_000 + self._id(title)}</origin>
+      <origin>{100_000 + self.ids[title]}</origin>
       <model>wikitext</model>
       <format>text/x-wiki</format>
       <text bytes="{len(text.encode())}" sha1="x" xml:space="preserve">{escape(text)}</text>

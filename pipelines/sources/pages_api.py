@@ -126,7 +126,7 @@ def _namesakes(client: Client, api: str, titles: Sequence[str]) -> list[str]:
 def _others(
     client: Client, api: str, seed: int, subjects: Sequence[str], known: Mapping[str, None], n: int
 ) -> list[str]:
-    """`n` titles that are not `known`, fewer only where the wiki ends: those that follow subjects' titles.
+    """`n` titles that are not `known`: those that follow subjects' titles. Fewer if the wiki ends within them.
 
     A hash orders the subjects. As many as needed are taken, and NEIGHBOURS or more titles after each.
     """

@@ -9,12 +9,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from wikimedia_server import Fault, Wikimedia, Wikipedia, lagged
 
-from pipelines import params
+from flows.profiles import compose
+from pipelines import params, params_file
 from pipelines.errors import LongtailError
 from pipelines.questions.published import COLUMNS, read_published
 from pipelines.sources.fetch import fetch
@@ -173,6 +176,37 @@ def test_the_files_say_where_they_are_from(wikimedia: Wikimedia) -> None:
     assert metrics["files"] == 3
     xml = bz2.decompress(PAGES.read_bytes()).decode()
     assert "<id>101000</id>\n      <timestamp>2026-10-01T12:00:00Z</timestamp>" in xml  # the revision
+
+
+def test_every_published_title_finds_its_page(wikimedia: Wikimedia, real: Path) -> None:
+    published = read_published(real / "popqa/popQA.tsv", Rejects(0.0))
+    titles = {*published["s_wiki_title"].to_pylist()}
+    wikimedia.pages["/api"] = Wikipedia({title: f"about {title}" for title in sorted(titles)}).api
+    assert run(settings(wikimedia, root=str(real), files={"popqa": ["popqa/popQA.tsv"]}))["pages"] == len(titles)
+    assert QUESTIONS.read_bytes() == (real / "popqa/popQA.tsv").read_bytes()
+    assert {*pages()} == titles
+
+
+def test_the_laptop_profile_fetches_by_address_and_from_the_api(wikimedia: Wikimedia, root: Path) -> None:
+    profile = params_file.parse(yaml.safe_load(compose("laptop", root)))
+    with pytest.raises(LongtailError, match="contact is null"):
+        run(profile.fetch, contact=profile.contact)
+    texts = {f"Page {n}": f"about {n}" for n in range(3000)} | {f"Page {n} (film)": "x" for n in range(9)}
+    subjects = [f"Page {n} (film)" for n in range(5)]
+    ask_about(subjects)
+    addresses = [address for entries in profile.fetch.files.values() for address in entries]
+    for address in addresses:
+        wikimedia.pages[urlsplit(address).path] = b" = Title = \n text \n"
+    wikimedia.pages[urlsplit(addresses[0]).path] = Path("root/popQA.tsv").read_bytes()
+    wikimedia.pages["/w/api.php"] = Wikipedia(texts).api
+    text = profile.fetch.model_dump_json()
+    for host in ("https://raw.githubusercontent.com", "https://en.wikipedia.org"):
+        text = text.replace(host, wikimedia.address)
+    metrics = run(params.Fetch.model_validate_json(text))
+    assert metrics | {"questions": 5, "pages": 5 + 5 + 300} == metrics
+    assert {*subjects, "Page 0", "Page 4"} <= {*pages()}
+    assert QUESTIONS.read_bytes() == Path("root/popQA.tsv").read_bytes()
+    assert {file.name for file in Path("data/raw/wikitext").glob("[!.]*")} == {"valid.txt", "test.txt"}
 
 
 # What is asked
@@ -342,7 +376,8 @@ def test_a_file_that_is_not_popqa_is_named(wikimedia: Wikimedia, text: str, mess
 SCRIPT = """
 import json, sys
 from pathlib import Path
-from pipelines import params
+from flows.profiles import compose
+from pipelines import params, params_file
 from pipelines.sources.fetch import fetch
 chosen, wikidata = (json.loads(text) for text in sys.argv[1:])
 fetch(Path("data/raw"), 0, "someone@example.org", params.Fetch(**chosen), params.Wikidata(**wikidata), None)
