@@ -182,9 +182,6 @@ SITE = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="
   <siteinfo>
     <sitename>Wikipedia</sitename>
     <generator>MediaWiki 1.45.0-wmf.7</generator>
-    <namespaces>
-      <namespace key="0" case="first-letter" />
-    </namespaces>
   </siteinfo>
 """
 
