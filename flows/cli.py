@@ -24,6 +24,7 @@ app = typer.Typer(
 )
 HOME = Path(".longtail/prefect")
 REPORT = Path("data/report/index.html")
+REPRODUCTION = Path("docs/reproduction.md")
 DIFFERENCE = Path(".longtail/difference")
 ATTRIBUTION = Path(".longtail/attribution.html")
 PORTS = {"min": 1, "max": 65535}
@@ -95,7 +96,7 @@ def status() -> None:
 
     params_file.load()  # dvc.yaml takes names from it; DVC's own error would not help
     stages, changed = graph.read(Path.cwd(), beside_a_run=True)
-    touched: set[str] = set()
+    touched = graph.behind(stages, changed)
     for stage in stages:
         reasons = changed.get(stage.name)
         if reasons == [graph.RUNNING] and touched.isdisjoint(stage.needs):
@@ -108,8 +109,6 @@ def status() -> None:
             word, detail = "waiting", f"for {', '.join(name for name in stage.needs if name in touched)}"
         else:
             word, detail = "up to date", ""
-        if word != "up to date":
-            touched.add(stage.name)
         print(f"{stage.name:32} {word:12} {detail}".rstrip())
     print(
         f"{len(stages) - len(touched)} of {len(stages)} stages are up to date"
@@ -215,6 +214,26 @@ def report(
     print(REPORT.resolve())
     if show:
         typer.launch(REPORT.resolve().as_uri())
+
+
+@app.command()
+def reproduce() -> None:
+    """Compare with the papers' numbers. Of results whose set-up is the paper's, says which agree; writes a page."""
+    from flows import graph
+    from pipelines import shards
+    from pipelines.params import Params
+    from pipelines.report import comparison, comparison_page, papers
+
+    chosen = params_file.load(*Params.model_fields)
+    behind = graph.behind(*graph.read(Path.cwd(), beside_a_run=True)) if chosen.fetch.source != "world" else ()
+    published = papers.read()
+    held = comparison.Run(Path("data"), chosen, published.setups, finished="analyse" not in behind)
+    groups = [(group, [held.compare(number) for number in group.numbers]) for group in published.groups]
+    for line in comparison_page.lines(groups):
+        _show(line)
+    with shards.atomic(REPRODUCTION) as file:
+        file.write_text(comparison_page.page(groups, published, chosen.profile), encoding="utf-8")
+    print(f"\n{comparison_page.count(groups)}; the page: {REPRODUCTION}")
 
 
 @app.command()

@@ -64,6 +64,15 @@ def read(root: Path, beside_a_run: bool = False) -> tuple[list[Stage], dict[str,
     return stages, {name: _reasons(entries) for name, entries in status.items()}
 
 
+def behind(stages: list[Stage], changed: Mapping[str, list[str]]) -> set[str]:
+    """The stages that are not up to date: those that changed, and those that wait for one of these."""
+    names: set[str] = set()
+    for stage in stages:  # in topological order
+        if changed.get(stage.name) or names.intersection(stage.needs):
+            names.add(stage.name)
+    return names
+
+
 def outputs_changed(stage: Stage, reasons: list[str]) -> bool:
     """Whether a stage's outputs are gone, or not those of dvc.lock; `reasons` are what `read` gives for the stage."""
     return any(reason.endswith(f" {path}") for reason in reasons for path in stage.outs)

@@ -99,7 +99,7 @@ def comparisons(answers: Answers, seed: int, resamples: int) -> list[dict]:
 
 
 def recall(answers: Answers) -> list[dict]:
-    """How often what a method read holds an answer: over all questions, and by which answers are right (Table 2)."""
+    """How often what a method read holds an answer: over all questions, and by which answers are right (Table 1)."""
     rows = []
     for method in _augmented(answers):
         answer = answers.by_method[method]

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 OUT = Path("data/report")
 FOOTER = (
     "Made by Longtail from the tables under data/. Beside this page lie the figures as SVG files (figures/), the "
-    "tables as CSV files (tables/) and the findings (findings.json)."
+    "tables as CSV files (tables/) and the findings (findings.json). The command longtail reproduce holds the figures "
+    "against the papers' published numbers, in docs/reproduction.md."
 )
 SECTIONS = ("profile", "seed", "lms", "popularity", "answer", "replug", "thresholds", "report", "parts", "lm_text")
 

@@ -1,0 +1,245 @@
+"""The papers' numbers held against a run: a result counts only if the run has what the paper's set-up demands.
+
+`verdict` is the rule by which two numbers agree.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from functools import cache, cached_property
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from pipelines import intervals, params
+from pipelines.answering import answer_files
+from pipelines.evaluation import accuracy, stage_metrics, tables
+from pipelines.intervals import NOTHING, Interval, interval
+from pipelines.report.papers import Number
+
+RULE = (
+    "A number is `ok` if our 95 % interval meets the published number, give or take half a unit of its last printed "
+    "digit, or what a *roughly* in the text allows. Where the paper states a bound, our interval must reach below it."
+)
+ANSWERING = ("answer.", "retriever.", "parts.datastore", "files.wikipedia", "metrics.corpus_wikipedia.")
+_WORDS = ("table", "value", "times")  # of `find`, beside the columns that pick rows
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A published number and ours: `verdict` is "ok", "differs" or "not run here", `needs` says why it was not."""
+
+    number: Number
+    ours: Interval = NOTHING  # in the paper's set-up
+    beside: Interval = NOTHING  # the same measure in another set-up or of another model, never in the place of ours
+    lm: str = ""  # whose figure `ours` or `beside` is
+    verdict: str = "not run here"
+    needs: tuple[str, ...] = ()
+
+
+def verdict(number: Number, ours: Interval) -> str:
+    """RULE, as "ok" or "differs"."""
+    slack = number.tolerance + 1e-9 * abs(number.value)
+    below, above = ours.low <= number.value + slack, ours.high >= number.value - slack
+    return "ok" if below and (above or number.bound == "at most") else "differs"
+
+
+def alike(name: str | None, other: str) -> bool:
+    """Whether two names mean one model: the last part of a path or Hub name, whatever the case and separators."""
+    words = [re.findall(r"[a-z0-9]+", (text or "").rstrip("/").rpartition("/")[2].lower()) for text in (name, other)]
+    return bool(words[0]) and words[0] == words[1]
+
+
+class Run:
+    """The outputs in a folder `data` and the params that made them.
+
+    `setups` are those of papers.Papers. `finished` says whether all outputs are of these params.
+    """
+
+    def __init__(self, data: Path, chosen: params.Params | SimpleNamespace, setups: dict, finished: bool = True):
+        self.data, self.params, self.setups = data, chosen, setups
+        self.comparable = chosen.fetch.source != "world"
+        self.finished = finished and (data / "analyses/models.parquet").is_file()
+        self._table = cache(lambda name: tables.read(data / "analyses", name))
+
+    @cached_property
+    def metrics(self) -> dict[str, dict]:
+        return stage_metrics.read(self.data)
+
+    @cached_property
+    def names(self) -> dict[str, str | None]:
+        """Language model of the run -> its path, or the name that imported answers have; None if trained here."""
+        return {
+            row["lm"]: row["lm"] if row["imported"] else self.params.lm[row["lm"]].path for row in self._table("models")
+        }
+
+    def imported(self, lm: str) -> bool:
+        return lm in self.names and lm not in self.params.lms
+
+    def compare(self, number: Number) -> Compared:
+        """The verdict on a number."""
+        if number.missing:
+            return Compared(number, needs=(number.missing,))
+        if not self.comparable:
+            return Compared(number, needs=("real data",))
+        if not self.finished:
+            return Compared(number, needs=("a finished run; `longtail run` brings every stage up to date",))
+        of_main = number.find.get("table") == "tasks"  # benchmarks ask the main language model alone
+        models = list(self.names)[:1] if of_main else list(self.names)
+        right = [lm for lm in models if any(alike(self.names[lm], name) for name in number.lm)]
+        lm = next(iter(right or models), "")
+        needs = [] if right or not number.lm else [f"the {'main ' * of_main}language model {number.lm[0]}"]
+        for setup in number.setups:
+            needs += self.differences(self.setups[setup], lm)
+        measured = self.measure(number.find, lm)
+        if needs:
+            return Compared(number, beside=measured, lm=lm, needs=tuple(needs))
+        if not math.isfinite(measured.value):
+            return Compared(number, lm=lm, needs=("this part of the pipeline (`parts` in params.yaml)",))
+        return Compared(number, measured, lm=lm, verdict=verdict(number, measured))
+
+    def differences(self, needs: dict[str, Any], lm: str) -> list[str]:
+        """What of `needs` the run does not have. How imported answers were made is not known, and not asked."""
+        asked = [key for key in needs if not (self.imported(lm) and key.startswith(ANSWERING))]
+        found = {key: self.setting(key, lm) for key in asked}
+        return [
+            f"{key} {_shown(needs[key])} (here {_shown(value)})"
+            for key, value in found.items()
+            if not _meets(key, value, needs[key])
+        ]
+
+    def setting(self, key: str, lm: str) -> Any:
+        """What the run has: a param by its dotted name, or one of these; None where it has none.
+
+        `main`: the name of the main language model. `questions.<set or benchmark>`: how many were asked.
+        `files.<data set>`: the names of its raw files. `metrics.<file>.<key>`: a figure of data/metrics.
+        """
+        kind, _, name = key.partition(".")
+        if kind == "main":
+            return self.names.get(next(iter(self.params.lms), ""))
+        if kind == "questions":
+            rows = [row for row in self._table("accuracy") if (row["dataset"], row["lm"]) == (name, lm)]
+            rows += [row for row in self._table("tasks") if (row["task"], row["category"]) == (name, "all")]
+            return rows[0]["questions"] if rows else None
+        if kind == "files":
+            manifest = json.loads((self.data / "raw/manifest.json").read_text(encoding="utf-8"))
+            return [row["path"].rpartition("/")[2] for row in manifest if row["dataset"] == name] or None
+        if kind == "metrics":
+            file, _, figure = name.partition(".")
+            return self.metrics.get(file, {}).get(figure)
+        value: Any = self.params
+        for part in key.split("."):
+            value = value and (value.get(part) if isinstance(value, dict) else getattr(value, part))
+        return value
+
+    def measure(self, find: dict[str, Any], lm: str) -> Interval:
+        """Our figure for a language model, NOTHING if the run has none. `find` has one of these, and `times`, a factor:
+
+        `table` and `value`, a table of data/analyses and a column or a function of DERIVED, with what picks rows;
+        several rows, of different questions, count as their mean; `metrics` and `key`, a file of data/metrics and the
+        dotted name of a figure; `least_popular`, so many questions of `dataset` as `method` answered them.
+        """
+        if "metrics" in find:
+            figure = self.metrics.get(find["metrics"], {})
+            for part in find["key"].format(lm=lm).split("."):
+                figure = figure.get(part, {}) if isinstance(figure, dict) else {}
+            measured = interval(figure) if isinstance(figure, dict) else Interval(*[float(figure)] * 3)
+        elif "least_popular" in find:
+            measured = self._least_popular(find, lm)
+        else:
+            measured = DERIVED.get(find["value"], Run.mean)(self, find, lm)
+        return measured.times(find.get("times", 1)) if math.isfinite(measured.value) else NOTHING
+
+    def rows(self, find: dict[str, Any], lm: str) -> list[dict]:
+        """The rows that `find` picks; none if one of them is missing."""
+        wanted = {key: entry for key, entry in find.items() if key not in _WORDS}
+        wanted |= {"lm": lm} if "lm" in tables.TABLES[find["table"]] else {}
+        wanted = {key: entry if isinstance(entry, list) else [entry] for key, entry in wanted.items()}
+        rows = [
+            row for row in self._table(find["table"]) if all(row[key] in entries for key, entries in wanted.items())
+        ]
+        return rows if len(rows) == math.prod(map(len, wanted.values())) else []
+
+    def mean(self, find: dict[str, Any], lm: str) -> Interval:
+        """The mean of a column over the rows that `find` picks; their errors are independent of each other."""
+        cells = [row[find["value"]] for row in self.rows(find, lm)]
+        cells = [
+            cell if isinstance(cell, Interval) else Interval(*[float(cell)] * 3) for cell in cells if cell is not None
+        ]
+        if not cells:
+            return NOTHING
+        value = float(np.mean([cell.value for cell in cells]))
+        down, up = (
+            math.hypot(*(cell.value - end for cell, end in zip(cells, ends, strict=True))) / len(cells)
+            for ends in ([cell.low for cell in cells], [cell.high for cell in cells])
+        )
+        return Interval(value, value - down, value + up)
+
+    def share(self, find: dict[str, Any], lm: str) -> Interval:
+        """A cell's share of all questions, with Wilson's interval."""
+        cell, everything = (self.rows(find | {"answers": name}, lm) for name in (find["answers"], "all"))
+        if not cell or not everything:
+            return NOTHING
+        low, high = intervals.wilson(np.array(cell[0]["questions"]), np.array(everything[0]["questions"]))
+        return Interval(cell[0]["share"], float(low), float(high))
+
+    def relative_gain(self, find: dict[str, Any], lm: str) -> Interval:
+        """What a method gains on a benchmark, in % of the closed-book accuracy."""
+        gain = self.mean(find | {"value": "gain"}, lm)
+        closed_book = self.mean(find | {"value": "accuracy", "method": "closed_book"}, lm)
+        return gain.times(100 / closed_book.value) if closed_book.value > 0 else NOTHING
+
+    def perplexity_saved(self, find: dict[str, Any], lm: str) -> Interval:
+        """The share of perplexity saved, in %: ln of the perplexity falls by the share of bits saved."""
+        saved = self.mean(find | {"value": "saved"}, lm)
+        without = self.mean(find | {"value": "perplexity", "retriever": "none", "k": 0}, lm).value
+        return Interval(*(100 * (1 - without ** (-end / 100)) for end in (saved.value, saved.low, saved.high)))
+
+    def price(self, find: dict[str, Any], lm: str) -> Interval:
+        """What answers cost; NOTHING for a model that runs here, which has no price."""
+        cost = self.mean(find, lm)
+        return cost if cost.value > 0 else NOTHING
+
+    def _least_popular(self, find: dict[str, Any], lm: str) -> Interval:
+        dataset, method = find["dataset"], find["method"]
+        files = answer_files.sets(dataset, self.params.lms, self.data).get(lm, {})
+        if method not in files:
+            return NOTHING
+        answers = accuracy.read(self.data / "questions" / dataset / f"{dataset}.parquet", {method: files[method]})
+        order = np.argsort(answers.popularity, kind="stable")[: find["least_popular"]]  # unknown popularity comes last
+        whole = len(order) == find["least_popular"] and np.isfinite(answers.popularity[order]).all()
+        return accuracy.share(answers.by_method[method].correct, order) if whole else NOTHING
+
+
+DERIVED = {  # `value` of a `find` -> how it is measured; all else is a column
+    "share": Run.share,
+    "cost_per_1000": Run.price,
+    "relative_gain": Run.relative_gain,
+    "perplexity_saved": Run.perplexity_saved,
+}
+
+
+def _meets(key: str, value: Any, wanted: Any) -> bool:
+    if wanted == "set":
+        return value is not None
+    if value is None or wanted is None:
+        return value is wanted
+    if key.startswith("files."):
+        return any(fnmatch(name, pattern) for name in value for pattern in wanted)
+    if key == "main":
+        return any(alike(value, name) for name in wanted)
+    if key.endswith("path"):
+        return alike(value, wanted)
+    return value >= float(wanted[3:]) if str(wanted).startswith(">= ") else value == wanted
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return " or ".join(value) if len(value) <= 3 else f"{len(value)} files"
+    return "none" if value is None else f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,156 @@
+"""The papers' numbers beside ours, as lines for a terminal and as the page docs/reproduction.md."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from pipelines.intervals import Interval
+from pipelines.report.comparison import RULE, Compared
+from pipelines.report.page import NONE, show
+from pipelines.report.papers import Group, Number, Papers
+
+WIDTH = 100
+NOT_RUN = "not run here"
+VERDICTS = ("ok", "differs", NOT_RUN)
+_BULLET = "\n".join(textwrap.wrap(f"- {RULE}", 120, subsequent_indent="  "))
+HEAD = f"""# The papers' numbers, and ours
+
+Hold a run's outputs against every result that the texts of the REPLUG and PopQA papers state as a number:
+
+```sh
+longtail run --profile paper-popqa
+longtail reproduce
+```
+
+`longtail reproduce` prints this table for the run at hand and writes this page. The numbers are in
+`pipelines/report/papers.yaml`.
+
+{_BULLET}
+- A result counts only if the run has what the paper's set-up demands: the language model and the
+  [set-ups](#set-ups) that its line names. All else is `not run here`, with what the run lacks.
+- A language model is known by the last part of its `path`, whatever the case and the separators, or by the name that
+  [imported answers](adaptive.md#answers-made-elsewhere) have. How imported answers were made is not checked.
+- **here** is the same measure in another set-up or of another model. It stands beside the paper's number, never in its
+  place, and has no verdict.
+- The sample's world is fictional, so its figures can't be compared with the papers. They are not shown here at all.
+- Numbers stand as printed. Figures that no text puts into numbers are listed at the end, with the table that has ours.
+"""
+
+SETUPS = """## Set-ups
+
+Names are parameters ([params.md](params.md)), but for these: `main` is the main language model; `questions.<set>` is a
+number of questions asked; `files.<data set>` are the names of its raw files; `metrics.<file>.<key>` is a figure in
+`data/metrics`. `set` means any value.
+"""
+
+
+def count(groups: Sequence[tuple[Group, list[Compared]]]) -> str:
+    """How many numbers have each verdict."""
+    times = Counter(compared.verdict for _, of_group in groups for compared in of_group)
+    return ", ".join(f"{times[verdict]} {verdict}" for verdict in VERDICTS)
+
+
+def lines(groups: Sequence[tuple[Group, list[Compared]]]) -> Iterator[str]:
+    """Yield lines of at most WIDTH characters: the numbers that we have a figure for, and why the others have none.
+
+    A figure that stands beside several numbers of a group is shown with the first.
+    """
+    for group, of_group in groups:
+        yield from ("", *textwrap.wrap(f"{group.paper}, {group.place}. {group.what}", WIDTH))
+        reasons, shown = Counter[str](), {""}
+        for compared in of_group:
+            ours, beside = _figures(compared)
+            if ours or beside not in shown:
+                shown.add(beside)
+                yield f"  {textwrap.shorten(_label(compared.number), WIDTH - 4, placeholder=' …')}"
+                figures = [f"published {_published(compared.number)}", f"ours {ours}" * bool(ours)]
+                figures += [f"here {beside}" * bool(beside), compared.verdict]
+                yield from _wrapped("; ".join(filter(None, figures)), "    ")
+            if compared.needs:
+                reasons[_reason(compared)] += 1
+        for reason, times in reasons.items():
+            yield from _wrapped(f"{times} {NOT_RUN}: {reason}", "  ")
+
+
+def page(groups: Sequence[tuple[Group, list[Compared]]], published: Papers, profile: str) -> str:
+    """The page, as Markdown."""
+    parts = [HEAD, f"Held against a run of the profile `{profile}`: {count(groups)}.\n"]
+    for paper in dict.fromkeys(group.paper for group, _ in groups):
+        parts.append(f"## {paper}\n")
+        parts += [_section(group, of_group) for group, of_group in groups if group.paper == paper]
+    rows = [
+        f"| {name} | {', '.join(f'`{key}: {_wanted(value)}`' for key, value in demands.items())} |"
+        for name, demands in published.setups.items()
+    ]
+    parts.append("\n".join([SETUPS, "| set-up | a run must have |", "|---|---|", *rows, ""]))
+    rows = [f"| {entry['figure']} | `data/analyses/{entry['table']}.parquet` |" for entry in published.drawn]
+    parts.append("\n".join(["## Figures without printed numbers\n", "| figure | ours |", "|---|---|", *rows, ""]))
+    return "\n".join(parts)
+
+
+def _section(group: Group, of_group: list[Compared]) -> str:
+    text = [f"### {group.place[0].upper()}{group.place[1:]}\n", f"{group.what}. Profile `{group.profile}`.\n"]
+    text += [f"- {' '.join(note.split())}" for note in group.notes]
+    text += ["", "| | published | ours | here | set-up | found in | verdict |", "|---|---|---|---|---|---|---|"]
+    for compared in of_group:
+        ours, beside = _figures(compared)
+        verdict = compared.verdict + f": {_reason(compared)}" * bool(compared.needs)
+        number = compared.number
+        cells = [_label(number), _published(number), ours or NONE, beside or NONE]
+        cells += [", ".join([*number.lm[:1], *number.setups]) or NONE, _place(number), verdict]
+        text.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
+    return "\n".join([*text, ""])
+
+
+def _figures(compared: Compared) -> tuple[str, str]:
+    """Ours and what stands beside it, as text; "" for none."""
+    ours, beside = (_figure(figure, compared.number.digits + 1) for figure in (compared.ours, compared.beside))
+    return ours, beside and f"{beside} ({compared.lm})" if compared.number.lm else beside
+
+
+def _figure(figure: Interval, digits: int) -> str:
+    if not math.isfinite(figure.value):
+        return ""
+    if figure.low < figure.high:
+        return show(figure, digits=digits)
+    return f"{figure.value:,.{0 if figure.value.is_integer() else digits}f}"
+
+
+def _label(number: Number) -> str:
+    return f"{number.row}: {number.column}" if number.column else number.row
+
+
+def _published(number: Number) -> str:
+    return " ".join(filter(None, (number.bound, f"{number.value:,.{number.digits}f}", number.unit)))
+
+
+def _place(number: Number) -> str:
+    """Where ours is found in the outputs."""
+    find = dict(number.find)
+    if not find:
+        return NONE
+    find.pop("times", None)
+    if "metrics" in find:
+        return f"`data/metrics/{find['metrics']}.json`, `{find['key']}`"
+    if "least_popular" in find:
+        least, dataset, method = find["least_popular"], find["dataset"], find["method"]
+        return f"`data/predictions/{dataset}/{{lm}}/{method}.parquet`, the {least:,} least popular"
+    table, value = find.pop("table"), find.pop("value")
+    rows = ", ".join(f"{key} {_wanted(entry)}" for key, entry in find.items())
+    return f"`data/analyses/{table}.parquet`, `{value}` of {rows}"
+
+
+def _reason(compared: Compared) -> str:
+    first, *more = compared.needs or ("",)
+    return f"needs {first}" + f"; and {len(more)} more" * bool(more)
+
+
+def _wanted(value: object) -> str:
+    return " or ".join(value) if isinstance(value, list) else "none" if value is None else str(value)
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=f"{indent}  ")

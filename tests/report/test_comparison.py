@@ -1,0 +1,288 @@
+"""The papers' numbers held against small runs: the rule at its edges, what counts, and what only stands beside."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import yaml
+from small_results import settings, write_data
+
+from flows import cli, profiles
+from pipelines import params_file
+from pipelines.intervals import NOTHING, Interval
+from pipelines.report import comparison_page, papers
+from pipelines.report.comparison import Run, alike, verdict
+from pipelines.report.papers import Group, Number
+
+PRINTED = Number("GPT-2", "original", 35.0, "%", tolerance=0.5)
+FIND = {"table": "accuracy", "dataset": "popqa", "method": "closed_book", "value": "substring", "times": 100}
+PARTS = {
+    "question_sets": ["popqa"],
+    "answered": ["popqa"],
+    "rules": ["popularity"],
+    "corpora": ["wikipedia", "pile"],
+    "datastore": "wikipedia",
+    "scored": ["pile"],
+    "benchmarks": ["nq"],
+    "tokenizers": ["documents"],
+    "encoders": ["dense"],
+    "tuned": ["lsr"],
+}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "bound", "expected"),
+    [
+        (33.0, 34.5, "", "ok"),  # the interval ends where 35 %, rounded, begins
+        (33.0, 34.49, "", "differs"),
+        (35.5, 37.0, "", "ok"),
+        (35.51, 37.0, "", "differs"),
+        (34.9, 35.1, "", "ok"),
+        (10.0, 60.0, "", "ok"),
+        (35.2, 35.2, "", "ok"),  # a figure without an interval
+        (20.0, 21.0, "at most", "ok"),
+        (35.5, 37.0, "at most", "ok"),
+        (35.51, 37.0, "at most", "differs"),
+    ],
+)
+def test_a_number_is_ok_where_our_interval_meets_it_as_printed(low, high, bound, expected):
+    assert verdict(replace(PRINTED, bound=bound), Interval((low + high) / 2, low, high)) == expected
+
+
+def test_the_edge_is_not_lost_to_floating_point():
+    printed = Number("GPT-2", "original", 1.33, "bits per byte", tolerance=0.005)
+    assert verdict(printed, Interval(1.34, 1.335, 1.345)) == "ok"
+    assert verdict(printed, Interval(1.34, 1.3351, 1.345)) == "differs"
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "same"),
+    [
+        ("facebook/opt-1.3b", "opt-1.3B", True),
+        ("/models/opt-1.3b/", "opt-1.3b", True),
+        ("opt-1_3b", "opt-1.3b", True),  # a name of imported answers, which has no dots
+        ("facebook/opt-13b", "opt-1.3b", False),
+        ("gpt2-xl", "gpt2", False),
+        ("davinci-002", "text-davinci-002", False),  # OpenAI's later model is not the paper's
+        (None, "gpt2", False),
+        ("", "gpt2", False),
+    ],
+)
+def test_a_model_is_known_by_the_last_part_of_its_path(name, other, same):
+    assert alike(name, other) is same
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        write_data(folder / "data", chosen=settings(["tiny", "big"], **PARTS))
+        raw = [{"path": "wikipedia/psgs_w100.tsv.gz", "dataset": "wikipedia"}]
+        (folder / "data/raw/manifest.json").write_text(json.dumps(raw))
+    return folder / "data"
+
+
+def composed(root, **changes) -> dict:
+    """The sample's params as a run on real files has them, with two local models."""
+    values = yaml.safe_load(profiles.compose("sample", root))
+    values["fetch"]["source"] = "files"
+    values["lms"] = ["tiny", "big"]
+    local = values["lm"]["tiny"] | {"source": "pretrained", "training": None}
+    values["lm"] = {"tiny": local | {"path": "models/gpt2"}, "big": local | {"path": "facebook/opt-1.3b"}}
+    for key, value in changes.items():
+        section, _, name = key.partition("__")
+        values[section][name] = value
+    return values
+
+
+@pytest.fixture
+def run(written, root):
+    """A function that opens the run with changed params."""
+
+    def opened(setups=None, finished=True, **changes) -> Run:
+        return Run(written, params_file.parse(composed(root, **changes)), setups or {}, finished)
+
+    return opened
+
+
+def of(lm: str, *setups: str, **find) -> Number:
+    return replace(PRINTED, lm=[lm], setups=list(setups), find=FIND | find)
+
+
+def test_a_result_in_the_papers_set_up_gets_a_verdict(run):
+    opened = run({"size": {"questions.popqa": 800}, "shots": {"answer.n_shots": 0}})
+    ours = opened.measure(FIND, "tiny")
+    assert ours.low < ours.value < ours.high
+    for printed, expected in ((round(ours.value), "ok"), (90.0, "differs")):
+        compared = opened.compare(replace(of("gpt2", "size", "shots"), value=printed))
+        assert (compared.verdict, compared.ours, compared.lm, compared.needs) == (expected, ours, "tiny", ())
+        assert compared.beside == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("setup", "changes", "named"),
+    [
+        ({"questions.popqa": 14267}, {}, "questions.popqa 14,267 (here 800)"),
+        ({"answer.n_shots": 15}, {}, "answer.n_shots 15 (here 0)"),
+        ({"retriever.path": "facebook/contriever"}, {}, "retriever.path facebook/contriever (here none)"),
+        ({"replug.top_k": 10}, {"replug__top_k": 3}, "replug.top_k 10 (here 3)"),
+        ({"metrics.corpus_pile.documents": ">= 36000000"}, {}, "metrics.corpus_pile.documents >= 36000000 (here"),
+        ({"files.wikipedia": ["*201812*"]}, {}, "files.wikipedia *201812* (here psgs_w100.tsv.gz)"),
+        ({"main": ["curie"]}, {}, "main curie (here models/gpt2)"),
+        ({"corpus.pile.query_files": "set"}, {}, "corpus.pile.query_files set (here none)"),
+    ],
+)
+def test_a_result_in_another_set_up_stands_beside_with_what_differs(run, setup, changes, named):
+    opened = run({"theirs": setup}, **changes)
+    compared = opened.compare(of("gpt2", "theirs"))
+    assert (compared.verdict, compared.ours, compared.lm) == ("not run here", NOTHING, "tiny")
+    assert compared.beside == opened.measure(FIND, "tiny")
+    (need,) = compared.needs
+    assert need.startswith(named)
+
+
+def test_set_ups_that_the_run_has_are_no_difference(run):
+    setup = {"files.wikipedia": ["*201812*", "*psgs_w100*"], "retriever.query_path": None, "questions.popqa": ">= 800"}
+    setup |= {"main": ["gpt2"], "retriever.path": "contriever", "corpus.wikitext.query_files": "set"}
+    assert run(retriever__path="models/contriever", retriever__source="pretrained").differences(setup, "tiny") == []
+
+
+def test_another_model_stands_beside_the_main_one_first(run):
+    opened = run()
+    compared = opened.compare(of("gpt-neox-20b"))
+    assert (compared.verdict, compared.lm) == ("not run here", "tiny")
+    assert compared.needs == ("the language model gpt-neox-20b",)
+    assert compared.beside == opened.measure(FIND, "tiny")
+    assert opened.compare(of("opt-1.3b")).lm == "big"
+    task = replace(
+        PRINTED, lm=["opt-1.3b"], find={"table": "tasks", "task": "nq", "method": "replug", "category": "all"}
+    )
+    compared = opened.compare(replace(task, find=task.find | {"value": "accuracy"}))
+    assert compared.needs == ("the main language model opt-1.3b",)
+    assert compared.beside.value == pytest.approx(2 / 3)
+
+
+def test_a_fictional_world_is_never_shown(run):
+    compared = run(fetch__source="world").compare(of("gpt2"))
+    assert (compared.ours, compared.beside, compared.needs) == (NOTHING, NOTHING, ("real data",))
+
+
+def test_outputs_of_other_params_are_never_shown(run):
+    compared = run(finished=False).compare(of("gpt2"))
+    assert (compared.ours, compared.beside) == (NOTHING, NOTHING)
+    assert compared.needs == ("a finished run; `longtail run` brings every stage up to date",)
+
+
+def test_how_imported_answers_were_made_is_not_asked(written, root):
+    """What is asked is the question set, and the name that their model was given."""
+    setups = {"theirs": {"answer.n_shots": 15, "files.wikipedia": ["*201812*"]}, "size": {"questions.popqa": 800}}
+    opened = Run(written, params_file.parse(composed(root)), setups)
+    assert opened.compare(of("davinci", "theirs", "size")).verdict in ("ok", "differs")
+    assert opened.compare(of("gpt2", "theirs", "size")).needs[0] == "answer.n_shots 15 (here 0)"
+    setups["size"] = {"questions.popqa": 14267}
+    assert opened.compare(of("davinci", "theirs", "size")).needs == ("questions.popqa 14,267 (here 800)",)
+
+
+def test_derived_figures(run):
+    opened = run()
+    gain = {"table": "tasks", "task": "nq", "method": "replug", "category": "all", "value": "relative_gain"}
+    assert opened.measure(gain, "tiny").value == 0
+    share = {"table": "recall", "dataset": "popqa", "method": "dense", "answers": "both right", "value": "share"}
+    measured = opened.measure(share, "tiny")
+    (row,) = opened.rows({key: value for key, value in share.items() if key != "value"}, "tiny")
+    assert measured.value == pytest.approx(row["questions"] / 800)
+    assert measured.low < measured.value < measured.high
+    saved = {"table": "bits_per_byte", "corpus": "pile", "retriever": "dense", "k": 10, "value": "perplexity_saved"}
+    assert opened.measure(saved, "tiny").value == pytest.approx(100 * (1 - 20.0**-0.1))  # 10 % of the bits of 20
+    assert opened.measure(saved | {"k": 7}, "tiny") == NOTHING
+    least = {"least_popular": 100, "dataset": "popqa", "method": "closed_book"}
+    assert opened.measure(least, "tiny").value < opened.measure(FIND, "tiny").value / 100 - 0.1
+    assert opened.measure(least | {"least_popular": 4000}, "tiny") == NOTHING
+
+
+def test_the_mean_of_categories_has_the_error_of_independent_parts(run):
+    find = {"table": "accuracy", "dataset": "popqa", "method": ["closed_book", "dense"], "value": "substring"}
+    opened = run()
+    one, other = (opened.measure(find | {"method": method}, "tiny") for method in find["method"])
+    mean = opened.measure(find, "tiny")
+    assert mean.value == pytest.approx((one.value + other.value) / 2)
+    assert mean.high - mean.value < (one.high - one.value + other.high - other.value) / 2
+    assert opened.measure(find | {"method": ["closed_book", "nothing"]}, "tiny") == NOTHING
+
+
+def test_lines_fit_a_terminal_and_the_page_has_every_number(run):
+    published = papers.read()
+    opened = run(published.setups)
+    groups = [(group, [opened.compare(number) for number in group.numbers]) for group in published.groups]
+    lines = list(comparison_page.lines(groups))
+    assert max(map(len, lines)) <= comparison_page.WIDTH
+    assert any("here " in line and "(tiny)" in line for line in lines)
+    page = comparison_page.page(groups, published, "mine")
+    rows = [line for line in page.splitlines() if line.startswith("| ") and "not run here" in line]
+    assert len(rows) == sum(len(group.numbers) for group in published.groups)
+    assert comparison_page.count(groups) == f"0 ok, 0 differs, {len(rows)} not run here"
+
+
+def test_a_verdict_is_shown_with_both_figures(run):
+    number = of("gpt2")
+    group = Group("PopQA", "Table 9", "Accuracy", "paper-popqa", [], [number])
+    opened = run()
+    (_, _, label, figures) = comparison_page.lines([(group, [opened.compare(number)])])
+    assert label == "  GPT-2: original"
+    assert figures.startswith("    published 35 %; ours ")
+    assert figures.rpartition("; ")[2] in ("ok", "differs")
+
+
+@pytest.fixture
+def longtail(written, tmp_path, monkeypatch, capsys, root):
+    """The command in a DVC project that has these outputs, and whose stage `analyse` follows answer.n_shots."""
+    shutil.copytree(written, tmp_path / "data")
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/config.yaml").touch()
+    (tmp_path / "dvc.yaml").write_text("stages:\n  analyse:\n    cmd: 'true'\n    params: [answer.n_shots]\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["longtail", "reproduce"])
+
+    def call(**changes) -> str:
+        (tmp_path / "params.yaml").write_text(yaml.safe_dump(composed(root, **changes)))
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert not ended.value.code
+        return capsys.readouterr().out
+
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(composed(root)))
+    for command in (
+        ["git", "init", "-q"],
+        [sys.executable, "-m", "dvc", "init", "-q"],
+        [sys.executable, "-m", "dvc", "repro", "-q"],
+    ):
+        subprocess.run(command, check=True)
+    return call
+
+
+def test_the_command_prints_the_table_and_writes_the_page(longtail, tmp_path):
+    said = longtail()
+    page = (tmp_path / "docs/reproduction.md").read_text()
+    assert "here 0.900 [0.880, 0.920] (tiny)" in said, "bits per byte of the small run, beside GPT-2's"
+    assert "0.900 [0.880, 0.920] (tiny)" in page
+    assert said.splitlines()[-1].endswith("not run here; the page: docs/reproduction.md")
+    said = longtail(answer__n_shots=5)
+    assert "here 0.900" not in said, "the outputs are not of these params"
+    assert "needs a finished run" in said
+    assert "0.900" not in (tmp_path / "docs/reproduction.md").read_text()
+
+
+def test_the_page_in_the_repository_is_that_of_the_sample(root):
+    published = papers.read()
+    chosen = params_file.parse(yaml.safe_load(profiles.compose("sample", root)))
+    held = Run(root / "data", chosen, published.setups)
+    groups = [(group, [held.compare(number) for number in group.numbers]) for group in published.groups]
+    page = (root / "docs/reproduction.md").read_text(encoding="utf-8")
+    assert page == comparison_page.page(groups, published, "sample"), "`longtail reproduce` writes it again"
