@@ -52,7 +52,7 @@ def verdict(number: Number, ours: Interval) -> str:
 
 def alike(name: str | None, other: str) -> bool:
     """Whether two names mean one model: the last part of a path or Hub name, whatever the case and separators."""
-    words = [re.findall(r"[a-z0-9]+", (text or "").rstrip("/").rpartition("/")[2].lower()) for text in (name, other)]
+    words = [re.findall(r"[a-z0-9]+", (_last(text) or "").lower()) for text in (name, other)]
     return bool(words[0]) and words[0] == words[1]
 
 
@@ -107,12 +107,12 @@ class Run:
     def differences(self, needs: dict[str, Any], lm: str) -> list[str]:
         """What of `needs` the run does not have. How imported answers were made is not known, and not asked."""
         asked = [key for key in needs if not (self.imported(lm) and key.startswith(ANSWERING))]
-        found = {key: self.setting(key, lm) for key in asked}
-        return [
-            f"{key} {_shown(needs[key])} (here {_shown(value)})"
-            for key, value in found.items()
-            if not _meets(key, value, needs[key])
-        ]
+        found, lacking = {key: self.setting(key, lm) for key in asked}, []
+        for key in found:
+            if not _meets(key, found[key], needs[key]):
+                here = _last(found[key]) if key == "main" or key.endswith("path") else found[key]
+                lacking.append(f"{key} {_shown(needs[key])} (here {_shown(here)})")
+        return lacking
 
     def setting(self, key: str, lm: str) -> Any:
         """What the run has: a param by its dotted name, or one of these; None where it has none.
@@ -237,6 +237,10 @@ def _meets(key: str, value: Any, wanted: Any) -> bool:
     if key.endswith("path"):
         return alike(value, wanted)
     return value >= float(wanted[3:]) if str(wanted).startswith(">= ") else value == wanted
+
+
+def _last(path: str | None) -> str | None:
+    return path and path.rstrip("/").rpartition("/")[2]
 
 
 def _shown(value: Any) -> str:

@@ -97,7 +97,7 @@ def _section(group: Group, of_group: list[Compared]) -> str:
     text += ["", "| | published | ours | here | set-up | found in | verdict |", "|---|---|---|---|---|---|---|"]
     for compared in of_group:
         ours, beside = _figures(compared)
-        verdict = compared.verdict + f": {_reason(compared)}" * bool(compared.needs)
+        verdict = compared.verdict + f": needs {'; '.join(compared.needs)}" * bool(compared.needs)
         number = compared.number
         cells = [_label(number), _published(number), ours or NONE, beside or NONE]
         cells += [", ".join([*number.lm[:1], *number.setups]) or NONE, _place(number), verdict]
@@ -144,6 +144,7 @@ def _place(number: Number) -> str:
 
 
 def _reason(compared: Compared) -> str:
+    """The first need in full: a terminal has no room for all of them."""
     first, *more = compared.needs or ("",)
     return f"needs {first}" + f"; and {len(more)} more" * bool(more)
 
