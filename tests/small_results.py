@@ -38,6 +38,7 @@ PARTS = params.Parts(
     passages=["retrieval"],
     tokenizers=["documents"],
     encoders=["dense"],
+    ensembles=["dense"],
     tuned=["lsr"],
     rules=["popularity"],
 )

@@ -135,7 +135,7 @@ def test_a_result_in_the_papers_set_up_gets_a_verdict(run):
         ({"metrics.corpus_pile.documents": ">= 36000000"}, {}, "metrics.corpus_pile.documents >= 36000000 (here"),
         ({"files.wikipedia": ["*201812*"]}, {}, "files.wikipedia *201812* (here psgs_w100.tsv.gz)"),
         ({"main": ["curie"]}, {}, "main curie (here gpt2)"),
-        ({"corpus.pile.query_files": "set"}, {}, "corpus.pile.query_files set (here none)"),
+        ({"corpus.pile.test_files": "set"}, {}, "corpus.pile.test_files set (here none)"),
     ],
 )
 def test_a_result_in_another_set_up_stands_beside_with_what_differs(run, setup, changes, named):
@@ -149,7 +149,7 @@ def test_a_result_in_another_set_up_stands_beside_with_what_differs(run, setup, 
 
 def test_set_ups_that_the_run_has_are_no_difference(run):
     setup = {"files.wikipedia": ["*201812*", "*psgs_w100*"], "retriever.query_path": None, "questions.popqa": ">= 800"}
-    setup |= {"main": ["gpt2"], "retriever.path": "contriever", "corpus.wikitext.query_files": "set"}
+    setup |= {"main": ["gpt2"], "retriever.path": "contriever", "corpus.wikitext.test_files": "set"}
     assert run(retriever__path="models/contriever", retriever__source="pretrained").differences(setup, "tiny") == []
 
 
