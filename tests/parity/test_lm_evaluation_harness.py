@@ -1,0 +1,186 @@
+"""Log-probabilities, bits per byte and multiple choice are those of lm-evaluation-harness on the same texts.
+
+Two differences are meant. Each is a test here, so that nobody mends it by accident:
+
+- The harness tokenises context and continuation together and scores the tokens behind as many as the context has alone.
+  Longtail tokenises the continuation by itself. REPLUG sums p(y_t | d, x, y_<t) over documents, so y must have the same
+  tokens after every document, and bits per byte need each byte of y scored once. Where a word goes on over the cut, the
+  harness drops bytes or adds some of the context. Where no token does, both have the same tokens.
+- The harness moves white space at the context's end to the continuation. No prompt of Longtail ends with white space.
+
+What the model reads of too long a pair is the same but for one token: the harness' `max_length` does not count the
+last token, which is predicted and not read; Longtail's `max_tokens` does.
+"""
+
+import io
+import json
+
+import numpy as np
+import pytest
+import tiny_models
+import zstandard
+
+from pipelines.evaluation import mmlu, task_items
+from pipelines.lm.language_model import Prompt
+from pipelines.lm.local import LocalModel
+from pipelines.replug import ensemble
+from pipelines.sources.rejects import Rejects
+
+TOKENS = 32  # of a context, and of a continuation, cut from the Pile
+SUBJECTS = ("global_facts", "marketing", "virology", "world_religions")
+
+
+@pytest.fixture(scope="module")
+def library():
+    return pytest.importorskip("lm_eval.models.huggingface", reason="pip install -e '.[parity]'")
+
+
+@pytest.fixture(scope="module")
+def opened(library):
+    def open_harness(folder, **options):
+        return library.HFLM(pretrained=str(folder), dtype="float32", device="cpu", batch_size=1, **options)
+
+    return open_harness
+
+
+@pytest.fixture(scope="module")
+def harness(opened, real_models):
+    return opened(real_models / "smollm2-135m")
+
+
+@pytest.fixture(scope="module")
+def pile(real, smollm) -> list[tuple[str, str]]:
+    """Contexts and continuations of TOKENS of the model's tokens each, as REPLUG cuts them (§5)."""
+    pairs = []
+    with (real / "pile/pile_sample.jsonl.zst").open("rb") as file:
+        lines = io.TextIOWrapper(zstandard.ZstdDecompressor().stream_reader(file), encoding="utf-8")
+        for text in (json.loads(line)["text"][:2000] for line in lines):
+            tokens = smollm.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+            ends = [end for _, end in tokens["offset_mapping"]]
+            if len(ends) >= 2 * TOKENS:
+                pairs.append((text[: ends[TOKENS - 1]], text[ends[TOKENS - 1] : ends[2 * TOKENS - 1]]))
+    return pairs[::20]
+
+
+@pytest.fixture(scope="module")
+def cut_at_words(passages) -> list[tuple[str, str]]:
+    """A passage's first words, of many numbers, and those after them; one context is empty."""
+    words = [passage.text.split(" ") for passage in passages[::700]]
+    pairs = [(" ".join(text[: 3 + 5 * i]), " " + " ".join(text[3 + 5 * i :][:12])) for i, text in enumerate(words)]
+    return [*pairs, ("", passages[0].text[:60]), ("Столица Норвегии —", " город Осло."), ("東京は", " 日本の首都")]
+
+
+def theirs(harness, pairs) -> np.ndarray:
+    from lm_eval.api.instance import Instance
+
+    requests = [Instance("loglikelihood", {}, pair, number) for number, pair in enumerate(pairs)]
+    return np.array([log_prob for log_prob, _ in harness.loglikelihood(requests, disable_tqdm=True)])
+
+
+def ours(lm, pairs) -> np.ndarray:
+    scores = lm.score([Prompt(context) for context, _ in pairs], [continuation for _, continuation in pairs])
+    return np.array([of_tokens.sum(dtype=np.float64) for of_tokens in scores.log_probs])
+
+
+def encode(lm, text: str) -> list[int]:
+    return lm.tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+def same_tokens(lm, pairs) -> list[bool]:
+    """Whether a pair's texts have the same tokens alone and together."""
+    return [encode(lm, a) + encode(lm, b) == encode(lm, a + b) for a, b in pairs]
+
+
+def bits_per_byte(lm, pairs) -> float:
+    scores = lm.score([Prompt(context) for context, _ in pairs], [continuation for _, continuation in pairs])
+    nats, n_bytes = (sum(float(row.sum()) for row in rows) for rows in (scores.log_probs, scores.bytes))
+    return ensemble.bits_per_byte(-nats, n_bytes)
+
+
+def test_texts_cut_between_words_have_the_same_log_probabilities(smollm, harness, cut_at_words):
+    assert all(same_tokens(smollm, cut_at_words))
+    np.testing.assert_allclose(ours(smollm, cut_at_words), theirs(harness, cut_at_words), rtol=1e-5)
+
+
+def test_texts_cut_at_the_models_tokens_have_the_same_bits_per_byte(smollm, harness, pile):
+    # The harness moves white space at a context's end to the continuation: see above.
+    moved = [(context.rstrip(), context[len(context.rstrip()) :] + continuation) for context, continuation in pile]
+    pairs = [pair for pair, same in zip(moved, same_tokens(smollm, moved), strict=True) if same]
+    assert len(pairs) >= 0.9 * len(pile) >= 20
+    log_probs = theirs(harness, pairs)
+    np.testing.assert_allclose(ours(smollm, pairs), log_probs, rtol=1e-5)
+    from lm_eval.api.metrics import bits_per_byte as their_bits_per_byte
+
+    items = [(log_prob, len(text.encode())) for log_prob, (_, text) in zip(log_probs, pairs, strict=True)]
+    assert bits_per_byte(smollm, pairs) == pytest.approx(their_bits_per_byte(items), abs=1e-4)
+
+
+def test_a_cut_inside_a_word_scores_the_continuations_tokens_whatever_stands_before_it(smollm, harness, passages):
+    texts = [passage.text for passage in passages[5::900] if len(passage.text) > 150]
+    pairs = [(text[:100], text[100:150]) for text in texts]
+    assert sum(same_tokens(smollm, pairs)) < len(pairs) / 2
+    tokens = [(pair, encode(smollm, pair[0]), encode(smollm, pair[1])) for pair in pairs]
+    given_tokens = harness._loglikelihood_tokens(tokens, disable_tqdm=True)
+    np.testing.assert_allclose(ours(smollm, pairs), [log_prob for log_prob, _ in given_tokens], rtol=1e-5)
+    scores = smollm.score([Prompt(context) for context, _ in pairs], [continuation for _, continuation in pairs])
+    assert [int(row.sum()) for row in scores.bytes] == [len(continuation.encode()) for _, continuation in pairs]
+    lost = [len(encode(smollm, b)) - len(harness._encode_pair(a, b)[1]) for a, b in pairs]
+    assert max(lost) > 0  # the harness scores fewer tokens, so its sum is not the continuation's
+
+
+@pytest.mark.parametrize("bos", [True, False])
+def test_a_text_begins_as_the_tokenizer_says(opened, bos, tmp_path):
+    folder = tiny_models.language_model(tmp_path / "lm", bos=bos)
+    lm = LocalModel(folder, name="tiny", dtype="fp32", batch_tokens=512, device="cpu", threads=1)
+    texts = tiny_models.words(12, 0, at_least=4, at_most=14)
+    pairs = [*((text, " Norland is Velm") for text in texts), ("", texts[0]), ("", "Velm")]
+    np.testing.assert_allclose(ours(lm, pairs), theirs(opened(folder), pairs), rtol=1e-5)
+
+
+def test_a_long_context_loses_its_beginning(opened, tmp_path):
+    folder = tiny_models.language_model(tmp_path / "lm", bos=False)
+    lm = LocalModel(folder, name="tiny", dtype="fp32", batch_tokens=512, device="cpu", threads=1)
+    pairs = [(text, " Norland is Velm") for text in tiny_models.words(6, 0, at_least=120, at_most=150)]
+    assert min(len(encode(lm, context)) for context, _ in pairs) > lm.max_tokens
+    harness = opened(folder, max_length=lm.max_tokens - 1)
+    np.testing.assert_allclose(ours(lm, pairs), theirs(harness, pairs), rtol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def questions(real) -> list[task_items.Item]:
+    items = mmlu.read_split(real / "mmlu", "test", Rejects(0))
+    return [item for subject in SUBJECTS for item in [item for item in items if item.subject == subject][:2]]
+
+
+@pytest.fixture(scope="module")
+def prompts(real, questions, passages) -> list[Prompt]:
+    """The questions with a solved one before them; every other one with a passage."""
+    solved = mmlu.read_split(real / "mmlu", "dev", Rejects(0))
+    shots = [
+        [task_items.demonstration(item, None) for item in solved if item.subject == question.subject][:1]
+        for question in questions
+    ]
+    documents = [[passages[i].text if i % 2 else None] for i in range(len(questions))]
+    return task_items.prompts(questions, shots, documents)
+
+
+def test_mmlus_choices_are_the_same(smollm, harness, prompts):
+    letters = [f" {letter}" for letter in mmlu.LETTERS]
+    pairs = [(prompt.document + prompt.context, letter) for prompt in prompts for letter in letters]
+    expected = theirs(harness, pairs).reshape(len(prompts), len(letters))
+    log_probs = smollm.next_token(prompts)[:, [smollm.token_id(letter) for letter in letters]]
+    np.testing.assert_allclose(log_probs, expected, atol=1e-4)
+    choices = mmlu.answer(smollm, prompts, np.zeros((len(prompts), 1)))
+    assert choices == [mmlu.LETTERS[best] for best in expected.argmax(1)]
+    assert len(set(choices)) > 1
+
+
+def test_choices_of_several_tokens_are_the_same(smollm, harness, questions):
+    pairs = []
+    for question in questions[::2]:
+        lines = question.body.split("\n")
+        pairs += [(f"{lines[0]}\nAnswer:", line[2:]) for line in lines[-5:-1]]
+    assert max(len(encode(smollm, choice)) for _, choice in pairs) > 3
+    log_probs, expected = (values.reshape(-1, 4) for values in (ours(smollm, pairs), theirs(harness, pairs)))
+    np.testing.assert_allclose(log_probs, expected, rtol=1e-5)
+    np.testing.assert_array_equal(log_probs.argmax(1), expected.argmax(1))
