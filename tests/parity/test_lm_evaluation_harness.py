@@ -27,7 +27,7 @@ from pipelines.replug import ensemble
 from pipelines.sources.rejects import Rejects
 
 TOKENS = 32  # of a context, and of a continuation, cut from the Pile
-SUBJECTS = ("global_facts", "marketing", "virology", "world_religions")
+SUBJECTS = ("marketing", "virology", "world_religions")
 
 
 @pytest.fixture(scope="module")
@@ -59,13 +59,13 @@ def pile(real, smollm) -> list[tuple[str, str]]:
             ends = [end for _, end in tokens["offset_mapping"]]
             if len(ends) >= 2 * TOKENS:
                 pairs.append((text[: ends[TOKENS - 1]], text[ends[TOKENS - 1] : ends[2 * TOKENS - 1]]))
-    return pairs[::20]
+    return pairs[::25]
 
 
 @pytest.fixture(scope="module")
 def cut_at_words(passages) -> list[tuple[str, str]]:
     """A passage's first words, of many numbers, and those after them; one context is empty."""
-    words = [passage.text.split(" ") for passage in passages[::700]]
+    words = [passage.text.split(" ") for passage in passages[::1000]]
     pairs = [(" ".join(text[: 3 + 5 * i]), " " + " ".join(text[3 + 5 * i :][:12])) for i, text in enumerate(words)]
     return [*pairs, ("", passages[0].text[:60]), ("Столица Норвегии —", " город Осло."), ("東京は", " 日本の首都")]
 
@@ -106,7 +106,7 @@ def test_texts_cut_at_the_models_tokens_have_the_same_bits_per_byte(smollm, harn
     # The harness moves white space at a context's end to the continuation: see above.
     moved = [(context.rstrip(), context[len(context.rstrip()) :] + continuation) for context, continuation in pile]
     pairs = [pair for pair, same in zip(moved, same_tokens(smollm, moved), strict=True) if same]
-    assert len(pairs) >= 0.9 * len(pile) >= 20
+    assert len(pairs) >= 0.9 * len(pile) >= 15
     log_probs = theirs(harness, pairs)
     np.testing.assert_allclose(ours(smollm, pairs), log_probs, rtol=1e-5)
     from lm_eval.api.metrics import bits_per_byte as their_bits_per_byte
@@ -154,13 +154,13 @@ def questions(real) -> list[task_items.Item]:
 
 @pytest.fixture(scope="module")
 def prompts(real, questions, passages) -> list[Prompt]:
-    """The questions with a solved one before them; every other one with a passage."""
+    """The questions with a solved one before them; some with a passage."""
     solved = mmlu.read_split(real / "mmlu", "dev", Rejects(0))
     shots = [
         [task_items.demonstration(item, None) for item in solved if item.subject == question.subject][:1]
         for question in questions
     ]
-    documents = [[passages[i].text if i % 2 else None] for i in range(len(questions))]
+    documents = [[passages[i].text[:300] if i % 2 else None] for i in range(len(questions))]
     return task_items.prompts(questions, shots, documents)
 
 
