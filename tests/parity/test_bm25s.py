@@ -104,4 +104,3 @@ def test_rankings_are_those_of_lucenes_formula(searched, terms, questions, k1_b)
                 idf = math.log(1 + (len(terms) - n + 0.5) / (n + 0.5))
                 row[position] += idf * tf / (tf + k1 * (1 - b + b * lengths[position] / lengths.mean()))
     check(searched, scores)
-
