@@ -4,16 +4,16 @@ Lucene's score of a term that a document has tf times is
 
     ln(1 + (N - n + 0.5) / (n + 0.5)) * tf / (tf + k1 (1 - b + b * length / mean length))
 
-with N documents of which n have the term. Lucene keeps a document's length in one byte: exact up to 40 terms, above that
-rounded down by less than an eighth. Longtail and bm25s keep it exact, so scores may be up to five percent from Lucene's.
-Lucene's N and mean leave out documents without any term; Longtail's count them.
+with N documents of which n have the term. Lucene keeps a document's length in one byte: exact up to 40 terms, above
+that rounded down by less than an eighth. Longtail and bm25s keep it exact, so a passage's score may be five percent
+from Lucene's. Lucene's N and mean leave out documents without any term; Longtail's count them.
 
-The terms are Longtail's on both sides. Lucene's StandardAnalyzer splits words by UAX 29 and lower-cases them; by default it
-keeps stop words and does not stem. Lucene's EnglishAnalyzer also cuts a possessive 's, leaves out the 33 stop words that
-Longtail leaves out, and stems by Porter's first algorithm. Longtail differs from EnglishAnalyzer in these ways: texts are
-normalised (NFKC); every character that is no letter, digit or underscore ends a word, so "O'Neill" and "3.14" are two
-words, where UAX 29 has one; a possessive "s" is a term; stems are Snowball's (Porter's second algorithm); a run of
-Chinese characters is one word, where UAX 29 has one for each.
+The terms are Longtail's on both sides. Lucene's StandardAnalyzer splits words by UAX 29 and lower-cases them; by
+default it keeps stop words and does not stem. Lucene's EnglishAnalyzer also cuts a possessive 's, leaves out the 33
+stop words that Longtail leaves out, and stems by Porter's first algorithm. Longtail differs from EnglishAnalyzer in
+these ways: texts are normalised (NFKC); every character that is no letter, digit or underscore ends a word, so
+"O'Neill" and "3.14" are two words, where UAX 29 has one; a possessive "s" is a term; stems are Snowball's (Porter's
+second algorithm); a run of Chinese characters is one word, where UAX 29 has one for each.
 """
 
 import math

@@ -2,13 +2,14 @@
 
 Where the two differ, the difference is meant:
 
-- The harness tokenises context and continuation together, and scores the tokens behind as many as the context has alone.
-  Longtail tokenises the continuation by itself. REPLUG sums p(y_t | d, x, y_<t) over documents, so y must have the same
-  tokens after every document, and bits per byte count each byte of y once. Where a word goes on over the cut, the
-  harness leaves out bytes of y or scores some of x. Where no token goes over the cut, both score the same tokens.
-- The harness moves white space at the context's end to the continuation. In REPLUG the context's last tokens, white space
-  or not, belong to the context (§5).
-- The harness' `max_length` does not count the last token, which is predicted and not read. Longtail's `max_tokens` does.
+- The harness tokenises context and continuation together, and scores the tokens behind as many as the context has
+  alone. Longtail tokenises the continuation by itself. REPLUG sums p(y_t | d, x, y_<t) over documents, so y must have
+  the same tokens after every document, and bits per byte count each byte of y once. Where a word goes on over the cut,
+  the harness leaves out bytes of y or scores some of x. Where no token goes over the cut, both score the same tokens.
+- The harness moves white space at the context's end to the continuation. In REPLUG the context's last tokens, white
+  space or not, belong to the context (§5).
+- The harness' `max_length` does not count the last token, which is predicted and not read. Longtail's `max_tokens`
+  does.
 - The harness cuts a long text's beginning with the token that begins it. Longtail keeps that token.
 """
 

@@ -18,9 +18,8 @@ NEVER = "\0"  # a stop string that the model does not say: whole texts are compa
 def plain(real_models):
     """transformers' model and tokenizer, opened without any code of the project."""
     folder = real_models / "smollm2-135m"
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval(), AutoTokenizer.from_pretrained(
-        folder
-    )
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    return model.eval(), AutoTokenizer.from_pretrained(folder)
 
 
 @pytest.fixture(scope="module")
