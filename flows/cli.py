@@ -13,6 +13,7 @@ import typer
 
 from pipelines import catalogue, params_file
 from pipelines.errors import LongtailError
+from pipelines.params import Parts
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -126,6 +127,20 @@ def profile(
 
 
 @app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(help="Folder with data sets and folders of models, wherever below it.")],
+    name: Annotated[str | None, typer.Option(help="The profile's name, in place of the folder's.")] = None,
+    lsr: Annotated[bool, typer.Option("--lsr", help="Tune the retriever to the language model too.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Write over a profile of that name.")] = False,
+) -> None:
+    """Write a profile for the data and models in a folder. Says what was found, what is missing, and what to run."""
+    from flows import init_profile
+
+    for line in init_profile.init(CALLED_FROM / folder, name, lsr=lsr, force=force):
+        _show(line)
+
+
+@app.command()
 def plan() -> None:
     """Say what a run will take. By params.yaml: weights to download, tokens, hours here, memory, disk, cost."""
     from pipelines.lsr.plan import SECTIONS, forecast
@@ -134,6 +149,7 @@ def plan() -> None:
         print(line)
 
 
+RETRIEVERS = "dense is the untuned encoder, lsr the tuned one, which is the default where there is one."
 Corpus = StrEnum("Corpus", catalogue.names("documents"))
 
 
@@ -148,7 +164,7 @@ def search(
     text: Annotated[str, typer.Argument(help="What to look for.")],
     k: Annotated[int, typer.Option("-k", min=1, help="How many documents.")] = 5,
     corpus: Annotated[Corpus | None, typer.Option(help="Where to look, in place of parts.datastore.")] = None,
-    retriever: Annotated[Method, typer.Option(help="dense is the untuned encoder, lsr the tuned one.")] = Method.lsr,
+    retriever: Annotated[Method | None, typer.Option(help=RETRIEVERS)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all of each document, as a JSON list.")] = False,
 ) -> None:
     """Search a corpus. Shows score, title, id and the beginning of the best documents."""
@@ -160,7 +176,7 @@ def search(
 
     parts = params_file.load("parts").parts
     corpus = corpus or parts.datastore or next(iter(parts.corpora), "")
-    hits = explore.search(text, corpus, retriever, k)
+    hits = explore.search(text, corpus, retriever or _best(parts), k)
     if as_json:
         print(json.dumps([asdict(hit) for hit in hits], ensure_ascii=False, indent=1))
         return
@@ -172,7 +188,7 @@ def search(
 def ask(
     question: Annotated[str, typer.Argument(help="Such as: What is X's occupation? Other questions get a passage.")],
     lm: Annotated[str | None, typer.Option(help="A language model of params.yaml's lms; by default the first.")] = None,
-    retriever: Annotated[Method, typer.Option(help="dense is the untuned encoder, lsr the tuned one.")] = Method.lsr,
+    retriever: Annotated[Method | None, typer.Option(help=RETRIEVERS)] = None,
     subject: Annotated[str | None, typer.Option(help="Wikidata id of the subject that is meant, such as Q42.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all that was found, as a JSON object.")] = False,
 ) -> None:
@@ -184,7 +200,10 @@ def ask(
 
     question = question.encode(errors="replace").decode()  # no tokenizer takes an argument that is no UTF-8
     params = params_file.load("seed", "lm", "lms", "compute", "retriever", "answer", "parts")
-    asked = ask.ask(question, lm or params.lms[0], retriever.value, params, subject=subject, data=Path("data"))
+    if not params.lms:
+        raise LongtailError("params.yaml: lms is empty, expected a language model that answers")
+    by = (retriever or _best(params.parts)).value
+    asked = ask.ask(question, lm or params.lms[0], by, params, subject=subject, data=Path("data"))
     if as_json:
         print(json.dumps(asdict(asked), ensure_ascii=False, indent=1))
         return
@@ -195,12 +214,12 @@ def ask(
 @app.command()
 def attribute(
     query: Annotated[str, typer.Argument(help="Id of a language-modelling query of the test split.")],
-    retriever: Annotated[Method, typer.Option(help="dense is the untuned encoder, lsr the tuned one.")] = Method.lsr,
+    retriever: Annotated[Method | None, typer.Option(help=RETRIEVERS)] = None,
 ) -> None:
     """Show what a text owes to memory and to each document. Token by token, with a page."""
     from flows import explore
 
-    for line in explore.attribute(query, retriever, ATTRIBUTION):
+    for line in explore.attribute(query, retriever or _best(params_file.load("parts").parts), ATTRIBUTION):
         _show(line)
 
 
@@ -316,6 +335,11 @@ def ui(
                 time.sleep(3600)
         except KeyboardInterrupt:
             print("closed")
+
+
+def _best(parts: Parts) -> Method:
+    """The tuned retriever in a run that has one, else the untuned encoder."""
+    return Method.lsr if parts.tuned else Method.dense
 
 
 def _show(line: str) -> None:

@@ -36,7 +36,8 @@ class Dataset:
         return [name.partition(":")[0] for name in (self.documents, self.questions, self.benchmark) if name]
 
 
-_DUMP = "`*pages-articles*.xml*.bz2`, a multistream dump's index beside it; or DPR's `psgs_w100.tsv`, also `.gz`"
+_DUMP = "`*pages-articles*.xml*.bz2`, a multistream dump's index beside it; or DPR's `psgs_w100.tsv`, also `.gz`; "
+_DUMP += "or `.jsonl` with `title` and `text`, also `.zst`, `.gz`, `.bz2`"
 _RECORDS = "`.jsonl`, `.json` or `.parquet` with a question and its answers"
 
 DATASETS = {
@@ -92,7 +93,7 @@ DATASETS = {
         "PopQA",
         "PopQA as published",
         "MIT",
-        "`popQA.tsv`, the published 17 columns",
+        "`popQA.tsv` or another `.tsv` with the published 17 columns, one file",
         questions="pipelines.questions.popqa:build_popqa",
         triples=True,
         answered=True,

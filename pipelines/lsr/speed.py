@@ -169,12 +169,12 @@ def _texts(params: SimpleNamespace) -> list[str]:
 
 def _computed(operations: float, taken_for: str, threads: int, device: str, half: bool) -> Speed:
     """The speed of a model with so many operations per token."""
-    products = _matrix_products(threads, device, half)
+    products = matrix_products(threads, device, half)
     return Speed(SHARE * products / operations, f"from {taken_for}, at half of {products / 1e9:.0f} G operations/s")
 
 
 @cache
-def _matrix_products(threads: int, device: str, half: bool) -> float:
+def matrix_products(threads: int, device: str, half: bool) -> float:
     """Multiplications and additions per second, in a product of a model's shape."""
     import torch
 

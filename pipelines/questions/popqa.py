@@ -25,9 +25,10 @@ from pipelines.questions import published
 from pipelines.questions.published import ENTITY
 from pipelines.relations import RELATIONS, Relation
 from pipelines.sources.rejects import Rejects
+from pipelines.sources.streams import source_files
 
 TRIPLES = Path("data/knowledge/triples/triples.parquet")
-PUBLISHED = Path("data/raw/popqa/popQA.tsv")
+PUBLISHED = Path("data/raw/popqa")  # holds one file, called popQA.tsv by the authors and test.tsv on the Hub
 PUBLISHED_MONTH = "2021-10"  # of the published page views
 COLUMNS = [*published.COLUMNS, "question_id", "relation", "split", "month", "origin"]
 QUESTION_ID = "s_qid || '-' || p_pid || '-' || o_qid"  # "Q1-P2-Q3": what a triple's draws depend on
@@ -48,7 +49,7 @@ def build_popqa(
     counts: dict[str, int] = {}
     rows = published.SCHEMA.empty_table()
     if popqa.source != "wikidata":
-        rows = published.read_published(published_file, rejects)
+        rows = published.read_published(_one_file(published_file), rejects)
         counts["published.empty_subject"] = pc.sum(pc.equal(rows["subj"], "")).as_py()
     with shards.atomic(out) as folder, database.connect(params.ingest.memory_gb, params.compute.threads) as db:
         folder.mkdir()
@@ -78,6 +79,17 @@ def build_popqa(
         published.write_tsv(pq.ParquetFile(folder / "popqa.parquet").iter_batches(), folder / "popqa.tsv")
         rejects.write(folder / "rejects.parquet")
     return counts | rejects.metrics()
+
+
+def _one_file(path: Path) -> Path:
+    """The file at `path`, or the one in the folder there; LongtailError for none or several."""
+    if not path.is_dir():
+        return path
+    files = source_files(path)
+    if len(files) > 1:
+        names = ", ".join(file.name for file in files)
+        raise LongtailError(f"{path}: {names}, expected one file; name one under fetch.files.popqa")
+    return files[0]
 
 
 def keep_probability(term_frequency: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -34,6 +34,7 @@ class Document(NamedTuple):
     text: str
     subset: str
     row: int  # line or row of the file, from 1
+    title: str = ""  # of JSON lines that have one
 
 
 class Article(NamedTuple):
@@ -51,18 +52,20 @@ class _Row(msgspec.Struct):
     text: str
     meta: _Meta | str | None = None  # a text or null, in some data sets on the Hub, names no subset
     subset: str | None = None
+    title: Any = ""  # anything but a text is no title
 
 
 def read_documents(path: Path, rejects: Rejects) -> Iterator[Document]:
     """Yield the documents of one file: JSON lines (compressed or not) or .parquet.
 
-    The subset is `meta.pile_set_name` or `subset`. A document's id is a hash of its text, so exact duplicates share it,
-    and it depends on neither file nor order. Bad rows go to `rejects` (bad_json, unexpected_layout, not_utf8, no_text,
-    too_long). Raises LongtailError naming the file if it is damaged (see `open_lines`).
+    The subset is `meta.pile_set_name` or `subset`, the title `title` (JSON lines only). A document's id is a hash of its
+    text, so exact duplicates share it, and it depends on neither file nor order. Bad rows go to `rejects` (bad_json,
+    unexpected_layout, not_utf8, no_text, too_long). Raises LongtailError naming the file if it is damaged (see
+    `open_lines`).
     """
-    for number, text, subset in (_parquet if path.suffix == ".parquet" else _json_lines)(path, rejects):
+    for number, text, subset, title in (_parquet if path.suffix == ".parquet" else _json_lines)(path, rejects):
         if text.strip():
-            yield Document(text_id(text), text, subset, number)
+            yield Document(text_id(text), text, subset, number, title)
         else:
             rejects.add(path, number, "no_text", "text is empty")
 
@@ -72,7 +75,7 @@ def text_id(text: str) -> str:
     return hashlib.blake2b(text.encode("utf-8"), digest_size=16).hexdigest()
 
 
-def _json_lines(path: Path, rejects: Rejects) -> Iterator[tuple[int, str, str]]:
+def _json_lines(path: Path, rejects: Rejects) -> Iterator[tuple[int, str, str, str]]:
     parse = msgspec.json.Decoder(_Row).decode
     for number, line in open_rows(path, rejects):
         try:
@@ -84,14 +87,15 @@ def _json_lines(path: Path, rejects: Rejects) -> Iterator[tuple[int, str, str]]:
         except (msgspec.DecodeError, RecursionError) as error:
             rejects.add(path, number, "bad_json", str(error))
         else:
-            yield number, row.text, (isinstance(row.meta, _Meta) and row.meta.pile_set_name) or row.subset or ""
+            subset = (isinstance(row.meta, _Meta) and row.meta.pile_set_name) or row.subset or ""
+            yield number, row.text, subset, row.title if isinstance(row.title, str) else ""
 
 
-def _parquet(path: Path, rejects: Rejects) -> Iterator[tuple[int, str, str]]:
+def _parquet(path: Path, rejects: Rejects) -> Iterator[tuple[int, str, str, str]]:
     for number, (text, subset) in enumerate(read_parquet(path), start=1):
         rejects.read += 1
         try:
-            yield number, (text or b"").decode("utf-8"), subset or ""
+            yield number, (text or b"").decode("utf-8"), subset or "", ""
         except UnicodeDecodeError as error:
             rejects.add(path, number, "not_utf8", str(error))
 
@@ -135,6 +139,10 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def is_psgs(file: Path) -> bool:
     return file.name.endswith((".tsv", ".tsv.gz"))
+
+
+def is_json_lines(file: Path) -> bool:
+    return ".json" in file.suffixes[-2:] or ".jsonl" in file.suffixes[-2:]
 
 
 def read_psgs(path: Path, rejects: Rejects) -> Iterator[Article]:

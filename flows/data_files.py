@@ -1,0 +1,204 @@
+"""Tell which data set of the catalogue each file of a folder holds, by its name and its first bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from pipelines.catalogue import DATASETS
+from pipelines.errors import LongtailError
+from pipelines.evaluation.mmlu import CATEGORIES
+from pipelines.questions import published
+from pipelines.sources import pageviews, text_documents, wikipedia
+from pipelines.sources.question_files import SUFFIXES
+from pipelines.sources.streams import DECOMPRESSORS, open_blocks
+
+HEAD = 1 << 16  # bytes, decompressed, that are read of a file
+TEMPLATES = "relation_query_templates.json"
+SPLIT = re.compile(r"(?<![a-z])(dev|test|train|validation|valid|val)(?![a-z])")
+
+
+class Seen(NamedTuple):
+    """What a file is: the data set as under fetch.files, such as mmlu/dev; or "", and why the file is not used."""
+
+    data_set: str
+    reason: str = ""
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """The visible files below a folder, sorted by path; links are followed, and models' folders left out."""
+    visited: set[Path] = set()
+    for place, folders, names in os.walk(folder, followlinks=True):
+        real = Path(place).resolve()
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        if real in visited or "config.json" in names:
+            folders.clear()
+            continue
+        visited.add(real)
+        yield from (Path(place, name) for name in sorted(names) if not name.startswith("."))
+
+
+def recognise(file: Path) -> Seen:
+    """The data set that a file holds. Reads at most HEAD bytes, or a Parquet file's columns."""
+    try:
+        seen = _by_columns(file) if file.suffix == ".parquet" else _by_head(file)
+    except LongtailError as error:
+        return Seen("", str(error).removeprefix(f"{file}: "))
+    name = seen.data_set.partition("/")[0]
+    readable = (".csv", *SUFFIXES) if name == "mmlu" else (".jsonl",) if name == "retrieval" else SUFFIXES
+    if name in ("mmlu", "nq", "triviaqa", "retrieval") and file.suffix not in readable:
+        return Seen("", f"{DATASETS[name].label} is read from {', '.join(readable)} only")
+    return seen
+
+
+def split_of(file: Path) -> str:
+    """The split that a file's name or its folder's name tells, such as dev or test; else ""."""
+    for name in (file.name, file.parent.name):
+        if splits := SPLIT.findall(name.lower()):
+            return splits[-1]
+    return ""
+
+
+def together(data_set: str, files: list[Path]) -> tuple[list[Path], list[tuple[Path, Path]]]:
+    """The files of a data set that a run can use together; and each other file, with the one used in its place.
+
+    Of PopQA one file is used. Of Wikipedia, passages come before dumps, and dumps before JSON lines, which would repeat
+    the same articles. Files of a data set are copied into one folder, so only one of each name is used.
+    """
+    if data_set == "popqa":
+        first = min(files, key=lambda file: (file.name != "popQA.tsv", file))
+        return [first], [(file, first) for file in files if file != first]
+    used: dict[str, Path] = {}
+    others = []
+    kinds = {file: _kind(file) if data_set == "wikipedia" else 0 for file in files}
+    best = min(files, key=lambda file: (kinds[file], file))
+    for file in files:
+        if kinds[file] != kinds[best]:
+            others.append((file, best))
+        elif used.setdefault(file.name, file) != file:
+            others.append((file, used[file.name]))
+    return list(used.values()), others
+
+
+def _kind(file: Path) -> int:
+    """Of Wikipedia's files: passages, a dump, or JSON lines."""
+    return 0 if text_documents.is_psgs(file) else 2 if text_documents.is_json_lines(file) else 1
+
+
+def _by_head(file: Path) -> Seen:
+    name, head = file.name, _head(file)
+    first, *lines = head.split(b"\n", 40)
+    columns = first.rstrip(b"\r").decode("utf-8", "replace").split("\t")
+    if columns == published.COLUMNS:
+        return Seen("popqa")
+    if columns == text_documents.HEADER:
+        fault = "" if text_documents.is_psgs(file) else "DPR's passages are read from .tsv or .tsv.gz only"
+        return Seen("" if fault else "wikipedia", fault)
+    if wikipedia.INDEX in name:
+        dump = file.with_name(name.replace(wikipedia.INDEX, wikipedia.DUMP, 1).replace(".txt", ".xml", 1))
+        return Seen("wikipedia") if dump.is_file() else Seen("", f"the index of {dump.name}, which is not beside it")
+    if b"<mediawiki" in head[:1000]:
+        return Seen("wikipedia")
+    if b"`redirect`" in head and ".sql" in name:
+        return Seen("redirects")
+    if re.match(pageviews.LINE, first.decode("utf-8", "replace")):
+        return Seen("pageviews")
+    if any(text_documents.TITLE.fullmatch(line) for line in (first, *lines[:4])):
+        return Seen("wikitext")
+    if Path(name).suffix == ".csv":
+        return _mmlu_csv(file)
+    if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
+        return _by_record(file, _first_record(head.decode("utf-8", "ignore")))
+    return Seen("", "its beginning is in no layout that is read")
+
+
+def _head(file: Path) -> bytes:
+    head = b""
+    for block in open_blocks(file):
+        head += block[: HEAD - len(head)]
+        if len(head) >= HEAD:
+            break
+    return head
+
+
+def _first_record(text: str) -> dict:
+    """The first object of JSON lines or of a list; where it is longer than the text, the keys that are there."""
+    begin = max(text.find("{"), 0)
+    try:
+        record = json.JSONDecoder().raw_decode(text, begin)[0]
+    except (ValueError, RecursionError):
+        return dict.fromkeys(re.findall(r'"(\w+)"\s*:', text))
+    return record if isinstance(record, dict) else {}
+
+
+def _by_record(file: Path, record: dict) -> Seen:
+    keys = record.keys()
+    if file.name == TEMPLATES:
+        return Seen("entityquestions")
+    if {"id", "type", "labels"} <= keys:
+        return Seen("wikidata")
+    if {"question", "subject", "choices", "answer"} <= keys:
+        return _mmlu(split_of(file))
+    if "question" in keys and keys & {"ctxs", "context"}:
+        return Seen("retrieval")
+    if {"question", "answers"} <= keys and re.match(r"P\d+\.", file.name):
+        test = file.name.endswith(".test.json")
+        return Seen("entityquestions") if test else Seen("", "of EntityQuestions, only P*.test.json is read")
+    if "question" in keys and keys & {"answer", "golden_answers"}:
+        return _questions(file, record.get("answer"))
+    if "text" in keys:
+        return _text(file, set(keys))
+    return Seen("", f"JSON with {', '.join(sorted(keys)[:6]) or 'nothing'}, which is the layout of no data set")
+
+
+def _by_columns(file: Path) -> Seen:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        schema = pq.read_schema(file)
+    except (pa.ArrowException, OSError):
+        return Seen("", "not a Parquet file")
+    columns = set(schema.names)
+    if {"question", "subject", "choices", "answer"} <= columns:
+        return _mmlu(split_of(file))
+    if "question" in columns and columns & {"answer", "golden_answers"}:
+        with_aliases = "answer" in columns and pa.types.is_struct(schema.field("answer").type)
+        return _questions(file, {} if with_aliases else None)
+    if columns == {"text"}:  # a line in each row, as the Hub has WikiText
+        return Seen("wikitext" if "wikitext" in str(file).lower() else "pile")
+    if "text" in columns:
+        return Seen("pile")
+    return Seen("", f"Parquet with {', '.join(schema.names[:6])}, which is the layout of no data set")
+
+
+def _text(file: Path, keys: set[str]) -> Seen:
+    """A title makes a text an article or a passage of Wikipedia, an address one of C4; others are The Pile's."""
+    if "title" in keys and not keys & {"meta", "subset"}:
+        return Seen("wikipedia")
+    plain = Path(file.name.removesuffix(file.suffix) if file.suffix in DECOMPRESSORS else file.name).suffix
+    return Seen("c4" if "url" in keys and plain == ".json" else "pile")
+
+
+def _questions(file: Path, answer: object) -> Seen:
+    if split_of(file) == "train":
+        return Seen("", "a train split, and benchmarks are made of test questions")
+    words = f"{file.parent.name}/{file.name}".lower()
+    if isinstance(answer, dict) or "trivia" in words:
+        return Seen("triviaqa")
+    if re.search(r"(?<![a-z])nq(?![a-z])|natural.?questions", words):
+        return Seen("nq")
+    return Seen("", "questions and answers; name the file or its folder nq or triviaqa to have them asked")
+
+
+def _mmlu(split: str) -> Seen:
+    return Seen(f"mmlu/{split}") if split in ("dev", "test") else Seen("", "of MMLU, only dev and test are read")
+
+
+def _mmlu_csv(file: Path) -> Seen:
+    subject, _, split = file.stem.rpartition("_")
+    return _mmlu(split) if subject in CATEGORIES else Seen("", "a table of no data set")

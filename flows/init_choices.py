@@ -1,0 +1,291 @@
+"""What a profile for a folder sets: the parts that its data and models allow, and numbers that fit the machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from flows.model_folders import Encoder, LanguageModel
+from pipelines.lsr import plan, speed
+from pipelines.sources import pageviews
+
+GIB = 1 << 30
+PASSAGE, QUESTION = 180, 30  # tokens of a passage with its title, of a question with its answer: more than most have
+TOKENS, SHORTEST = 128, 16  # of a document
+SHOTS, SHOTS_ON_A_CPU = 15, 5  # demonstrations: as PopQA's authors show, and what a CPU reads in bearable time
+NEW_TOKENS = 15
+QUESTIONS = (20_000, 5_000, 2_000, 1_000, 500, 200)  # all of PopQA, or fewer
+HOURS = 2.0  # that all answers may take
+WRITTEN = 150  # tokens of the passage that the language model writes itself (GenRead)
+ENSEMBLE = 10  # documents in REPLUG's
+
+
+class Machine(NamedTuple):
+    cores: int
+    memory: int  # bytes
+    gpu: bool
+    operations: float  # a second, of matrix products on one core or on the GPU
+
+
+def this_machine() -> Machine:
+    import torch
+
+    gpu = torch.cuda.is_available()
+    operations = speed.matrix_products(1, "cuda" if gpu else "cpu", gpu)
+    return Machine(os.cpu_count() or 1, psutil.virtual_memory().total, gpu, operations)
+
+
+@dataclass
+class Choices:
+    parts: dict
+    data_sets: list[str]  # that are fetched, as under fetch.files
+    set_aside: dict[str, str]  # data sets that are there and not fetched -> why
+    sections: dict[str, dict | list]  # of the profile, without fetch
+    notes: dict[str, list[str]]  # section -> comments above it
+    advice: list[str]  # for the terminal
+    uses_lms: bool
+
+    def commands(self, name: str) -> list[str]:
+        """What to run next."""
+        if self.uses_lms or not self.parts["answered"]:
+            return [f"longtail run --profile {name}"]
+        imported = f"longtail import-answers FILE --dataset {self.parts['answered'][0]} --lm NAME --method METHOD"
+        return [
+            f"longtail run popqa --profile {name}",
+            f"{imported}   # closed_book, and one with retrieval",
+            "longtail run",
+        ]
+
+
+def choose(
+    files: dict[str, list[Path]],
+    lms: Sequence[LanguageModel],
+    encoders: Sequence[Encoder],
+    machine: Machine,
+    *,
+    lsr: bool = False,
+) -> Choices:
+    """The profile's content for `files` by data set; `lms` are smallest first, of `encoders` the first is used."""
+    parts, set_aside = _parts(files, lsr=lsr)
+    data_sets = _needed(files, parts)
+    set_aside |= {key: "nothing in this run needs it" for key in files if key not in {*data_sets, *set_aside}}
+    uses_lms = bool(parts["corpora"]) and bool(parts["answered"] or parts["scored"] or parts["benchmarks"])
+    if not uses_lms:
+        parts["tuned"] = []
+    choices = Choices(parts, data_sets, set_aside, {}, {}, [], uses_lms)
+    _machine(choices, lms if uses_lms else [], machine)
+    choices.sections["parts"] = parts
+    choices.notes["parts"] = ["What the run is made of; an empty list leaves its stages out."]
+    if parts["corpora"] and not parts["tuned"]:
+        choices.notes["parts"].append("tuned: [lsr] would tune the retriever to the language model (--lsr).")
+    _questions(choices, files)
+    if parts["corpora"]:
+        _corpora(choices, files, encoders, machine)
+    if uses_lms:
+        _language_models(choices, lms, machine)
+    else:
+        choices.sections["lms"] = []
+        why = "Passages are missing, so no language model is asked here. Import answers made elsewhere."
+        choices.notes["lms"] = [why if parts["answered"] else "Nothing here asks a language model."]
+    return choices
+
+
+def _parts(files: dict[str, list[Path]], *, lsr: bool) -> tuple[dict, dict[str, str]]:
+    """The section `parts`, and the data sets that can't be used, with why."""
+    aside: dict[str, str] = {}
+    lacking = [key for key in ("wikidata", "pageviews", "c4") if key not in files]
+    knowledge = [] if lacking else ["wikidata"]
+    for key in ("wikidata", "pageviews", "c4") if lacking else ():
+        if key in files:
+            aside[key] = f"triples need {' and '.join(lacking)} too"
+    sets = [key for key in ("popqa",) if key in files or knowledge]
+    if "entityquestions" in files and knowledge:
+        sets.append("entityquestions")
+    elif "entityquestions" in files:
+        aside["entityquestions"] = "its subjects are linked to Wikidata: it needs wikidata, pageviews and c4"
+    answered = list(sets)
+    sets += ["nq"] if knowledge and "nq" in files else []
+    queries = [file for file in files.get("wikitext", []) if "test" in file.name]
+    whole = len(queries) not in (0, len(files.get("wikitext", [])))
+    if "wikitext" in files and not whole:
+        aside["wikitext"] = "it takes a file named test, whose articles are queries, and another one, to retrieve from"
+    corpora = [name for name in ("wikipedia", "pile") if name in files] + ["wikitext"] * whole
+    datastore = next((name for name in corpora if name != "wikitext"), None)
+    benchmarks = ["mmlu"] if "mmlu/test" in files else []
+    benchmarks += [name for name in ("nq", "triviaqa") if name in files]
+    if not datastore:
+        for key in files:
+            if key.partition("/")[0] in {*benchmarks, "retrieval"}:
+                aside[key] = "needs passages to answer from (wikipedia or pile)"
+    parts = {
+        "knowledge": knowledge,
+        "question_sets": sets,
+        "answered": answered,
+        "corpora": corpora,
+        "datastore": datastore,
+        "scored": [name for name in corpora if name != "wikipedia"],
+        "benchmarks": benchmarks if datastore else [],
+        "passages": ["retrieval"] if "retrieval" in files and datastore else [],
+        "tokenizers": ["documents"] if corpora else [],
+        "encoders": ["dense"] if corpora else [],
+        "tuned": ["lsr"] if lsr and corpora else [],
+        "rules": ["popularity"] if answered else [],
+    }
+    return parts, aside
+
+
+def _needed(files: dict[str, list[Path]], parts: dict) -> list[str]:
+    """The data sets that these parts read, in the order of `files`."""
+    names = {*parts["question_sets"], *parts["corpora"], *parts["benchmarks"], *parts["passages"]}
+    names |= {"wikidata", "pageviews", "redirects", "c4"} if parts["knowledge"] else set()
+    return [key for key in files if key.partition("/")[0] in names]
+
+
+def _machine(choices: Choices, lms: Sequence[LanguageModel], machine: Machine) -> None:
+    """As many processes at once as have a language model each in memory; other cores become their threads."""
+    largest = max((4 * lm.parameters for lm in lms), default=0)
+    workers = max(1, min(machine.cores, int(0.5 * machine.memory // max(largest + GIB, 1))))
+    compute = {"threads": max(1, machine.cores // workers), "workers": workers}
+    if machine.gpu:
+        compute["device"] = "cuda"
+    memory = max(1.0, float(machine.memory // GIB // 4))
+    choices.sections |= {"compute": compute, "ingest": {"memory_gb": memory}}
+    shown = f"{machine.cores} cores and {machine.memory / GIB:.0f} GiB of memory{' and a GPU' * machine.gpu}"
+    choices.notes["compute"] = [f"For {shown}: workers are processes at once, each with so many threads."]
+
+
+def _questions(choices: Choices, files: dict[str, list[Path]]) -> None:
+    parts, sections, notes = choices.parts, choices.sections, choices.notes
+    if "popqa" in files:
+        sections["popqa"] = {"source": "published", "sampling": "all"}
+        notes["popqa"] = ["The questions and popularities of popQA.tsv, as published."]
+        if parts["knowledge"]:
+            notes["popqa"].append("source: both would add questions made from Wikidata.")
+    elif parts["knowledge"]:
+        sections["popqa"] = {"source": "wikidata"}
+        notes["popqa"] = ["There is no popQA.tsv, so the questions are made from Wikidata."]
+    if parts["answered"] and not parts["tuned"]:
+        sections.setdefault("popqa", {})["train_share"] = 0.0
+        notes["popqa"].append("No retriever is tuned, so no question is set aside to learn from (train_share).")
+    if parts["knowledge"]:
+        months = {named["month"] for file in files["pageviews"] if (named := pageviews.FILE.match(file.name))}
+        if months:
+            sections["popularity"] = {"month": f"{min(months)[:4]}-{min(months)[4:6]}"}
+            notes["popularity"] = ["The month of the page views, by the files' names."]
+
+
+def _corpora(choices: Choices, files: dict, encoders: Sequence[Encoder], machine: Machine) -> None:
+    sections, notes = choices.sections, choices.notes
+    sections["chunk"] = {"tokens": TOKENS, "min_tokens": SHORTEST}
+    notes["chunk"] = ["Documents of about 100 words, as in the papers."]
+    if choices.parts["scored"]:
+        sections["queries"] = {"context_tokens": 128, "continuation_tokens": 128}
+        if "pile" in choices.parts["corpora"]:
+            sections["corpus"] = {"pile": {"query_share": 0.2}}
+            notes["corpus"] = ["A fifth of the texts become queries; the others are retrieved."]
+    memory = max(1.0, float(machine.memory // GIB // 4))
+    sections["index"] = {"memory_gb": memory}
+    for encoder in encoders:
+        sections["retriever"] = {
+            "source": "pretrained", "path": str(encoder.folder.absolute()), "pooling": encoder.pooling,
+            "similarity": encoder.similarity, "query_prefix": encoder.query_prefix,
+            "document_prefix": encoder.document_prefix, "batch_tokens": 65536 if machine.gpu else 4096,
+            "max_tokens": encoder.max_tokens, "training": None,
+        }  # fmt: skip
+        if encoder.query_folder:
+            sections["retriever"]["query_path"] = str(encoder.query_folder.absolute())
+        notes["retriever"] = [reason for reason in encoder.reasons if reason]
+        if hours := _embedding_hours(choices.parts["corpora"], files, encoder, machine):
+            notes["retriever"].append(hours)
+            choices.advice.append(hours)
+    if choices.parts["tuned"]:
+        parts = choices.parts
+        learnt = "mixed" if parts["answered"] and parts["scored"] else "qa" if parts["answered"] else "lm"
+        sections["lsr"] = {"queries": learnt}
+        if encoders:
+            sections["lsr"] |= {"learning_rate": 0.00002, "beta": 0.1, "micro_batch": 64}
+            notes["lsr"] = ["REPLUG's learning rate and temperature. `longtail plan` estimates the hours."]
+
+
+def _language_models(choices: Choices, lms: Sequence[LanguageModel], machine: Machine) -> None:
+    sections, notes = choices.sections, choices.notes
+    if not lms:
+        training = {"positions": 384, "phases": [{"until": 1.0, "weights": {}}]}
+        sections["lm"], sections["lm_text"] = {"tiny": {"training": training}}, "corpus"
+        sections["tokenizer"] = {"vocab_size": 4096, "text": [n for n in choices.parts["corpora"] if n != "wikitext"]}
+        notes["lm"] = ["No language model was there: this small one is trained on your texts, to try the stages."]
+        sections["answer"] = {"passage_tokens": WRITTEN}
+        return
+    main = lms[0]
+    sections["tokenizer"] = {"source": "pretrained", "path": str(main.folder.absolute()), "vocab_size": None}
+    notes["tokenizer"] = [f"{main.name}'s tokenizer cuts the corpora."]
+    sections["lms"] = [lm.name for lm in lms]
+    notes["lms"] = ["The first one is the main one."] if len(lms) > 1 else []
+    sections["lm"] = {
+        lm.name: {
+            "source": "pretrained", "path": str(lm.folder.absolute()), "revision": None, "http": None,
+            "dtype": "fp32" if 4 * lm.parameters < 0.4 * machine.memory else "bf16",
+            "batch_tokens": 32768 if machine.gpu else 4096, "training": None,
+        }
+        for lm in lms
+    }  # fmt: skip
+    notes["lm"] = [f"{lm.name} has a chat template; prompts are sent as plain text." for lm in lms if lm.chat]
+    positions = min(lm.positions for lm in lms)
+    fits = (positions - NEW_TOKENS - PASSAGE - QUESTION) // (PASSAGE + QUESTION)
+    n_shots = max(0, min(fits, SHOTS if machine.gpu else SHOTS_ON_A_CPU))
+    sets = len(choices.parts["answered"])
+    hours = sum(_answer_hours(lm, n_shots, len(choices.parts["tuned"]), machine) for lm in lms) * sets
+    questions = next((n for n in QUESTIONS if n * hours <= HOURS), QUESTIONS[-1])
+    sections["answer"] = {"max_questions": questions, "n_shots": n_shots, "passage_tokens": WRITTEN}
+    if sets:
+        said = f"Answers to {questions:,} questions by all methods take about {_hours(questions * hours)} here."
+        why = (
+            "fit beside a passage"
+            if n_shots == fits
+            else "are the authors'"
+            if machine.gpu
+            else "keep a CPU's time short"
+        )
+        notes["answer"] = [said, f"n_shots: so many demonstrations {why}; PopQA's authors show {SHOTS}."]
+        choices.advice.append(said + " answer.max_questions changes that.")
+    if choices.parts["benchmarks"]:
+        sections["tasks"] = {"qa_shots": n_shots, "mmlu_shots": 5 if positions >= 8192 else 0}
+
+
+def _answer_hours(lm: LanguageModel, n_shots: int, tuned: int, machine: Machine) -> float:
+    """Hours of all methods for a question: closed-book, GenRead, and for each retriever one passage or an ensemble."""
+    closed = (n_shots + 1) * QUESTION + NEW_TOKENS
+    augmented = (n_shots + 1) * (QUESTION + PASSAGE) + NEW_TOKENS
+    ensemble = augmented + (ENSEMBLE - 1) * (QUESTION + PASSAGE + NEW_TOKENS)
+    tokens = 2 * closed + WRITTEN + 2 * augmented + (1 + tuned) * (augmented + ensemble)
+    return _seconds(tokens * lm.parameters, machine) / 3600
+
+
+def _embedding_hours(corpora: Sequence[str], files: dict, encoder: Encoder, machine: Machine) -> str:
+    """How long the documents take to embed, by the files' sizes; "" where that is less than a quarter of an hour."""
+    paths = [file for corpus in corpora for file in files[corpus]]
+    size = sum(
+        file.stat().st_size * (1 if file.suffix in (".gz", ".bz2", ".zst", ".parquet") else 0.4) for file in paths
+    )
+    documents = int(size / plan.DOCUMENT)
+    hours = _seconds(documents * TOKENS * encoder.parameters, machine) / 3600
+    if hours < 0.25:
+        return ""
+    bound = f"corpus.{corpora[0]}.documents: 100000 would draw fewer"
+    return f"To embed about {documents:,} documents takes about {_hours(hours)} here; {bound}."
+
+
+def _seconds(weights_read: float, machine: Machine) -> float:
+    """Seconds of forward passes: two operations for each weight and token."""
+    return 2 * weights_read / (speed.SHARE * machine.operations * (1 if machine.gpu else machine.cores))
+
+
+def _hours(hours: float) -> str:
+    if hours >= 48:
+        return f"{hours / 24:.0f} days"
+    return f"{hours:.1f} hours" if hours >= 1 else f"{max(1, round(60 * hours))} minutes"

@@ -1,0 +1,230 @@
+"""`longtail init FOLDER`: write a commented profile for the data sets and models that lie in a folder."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from glob import escape
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+import yaml
+
+from flows import data_files, model_folders, profiles
+from flows.init_choices import Choices, choose, this_machine
+from flows.model_folders import Encoder, LanguageModel
+from pipelines import catalogue, shards
+from pipelines.errors import LongtailError
+
+LOOKED_FOR = (
+    "popQA.tsv, DPR's psgs_w100.tsv, a Wikipedia dump (*pages-articles*.xml.bz2), JSON lines with text, another data "
+    "set of data/README.md, and folders of models with a config.json"
+)
+ABOUT = re.compile(r"(?i)(readme|licen[sc]e|notice|citation)\b")  # files that are no data
+WITHOUT = {  # data set -> what a run lacks without it
+    "popqa": "popQA.tsv: questions with the popularity of what they ask about",
+    "wikipedia": "DPR's psgs_w100.tsv or a Wikipedia dump: passages to answer questions from",
+    "pile": "The Pile (.jsonl.zst with text): bits per byte with REPLUG, and attribution",
+    "wikidata": "Wikidata's dump, page views and C4, all three: new questions, and EntityQuestions with popularity",
+    "nq": "Natural Questions (.jsonl in a folder nq): a benchmark",
+    "triviaqa": "TriviaQA (.jsonl in a folder triviaqa): a benchmark",
+    "mmlu/test": "MMLU (dev/*.csv and test/*.csv): a benchmark",
+    "retrieval": "questions with passages (.jsonl with ctxs): recall of the retrievers",
+}
+
+
+class Contents(NamedTuple):
+    """What lies in a folder."""
+
+    files: dict[str, list[Path]]  # by data set, as under fetch.files
+    lms: list[LanguageModel]  # smallest first
+    encoders: list[Encoder]
+    unused: list[tuple[Path, str]]  # a file or folder, and why it is not used
+
+
+def init(folder: Path, name: str | None, *, lsr: bool = False, force: bool = False) -> list[str]:
+    """Write conf/profile/<name>.yaml for a folder; return what to tell the user. `name` is by default the folder's.
+
+    Raises LongtailError where the folder has nothing that a run can use, or the profile is there and `force` is not.
+    """
+    if not folder.is_dir():
+        raise LongtailError(f"{folder}: no such folder; expected one with {LOOKED_FOR}")
+    name = _profile_name(folder, name)
+    path = profiles.FOLDER / f"{name}.yaml"
+    if path.exists() and not force:
+        raise LongtailError(f"{path}: is there already; --force writes it anew, --name NAME writes another")
+    contents = look(folder)
+    choices = choose(contents.files, contents.lms, contents.encoders, this_machine(), lsr=lsr)
+    if not choices.parts["question_sets"] and not choices.parts["corpora"]:
+        unused = f"; not used: {contents.unused[0][0].name}, {contents.unused[0][1]}" if contents.unused else ""
+        raise LongtailError(f"{folder}: nothing in it that a run can be made of; looked for {LOOKED_FOR}{unused}")
+    before = path.read_text(encoding="utf-8") if path.exists() else None
+    _write(path, text(folder, name, contents, choices))
+    try:
+        profiles.compose(name)
+    except LongtailError:
+        path.unlink() if before is None else _write(path, before)
+        raise
+    return _said(folder, name, path, contents, choices)
+
+
+def look(folder: Path) -> Contents:
+    """The data sets and models in a folder, and why the other files and folders are not used."""
+    files: dict[str, list[Path]] = {}
+    unused: list[tuple[Path, str]] = []
+    for file in data_files.files_below(folder):
+        seen = data_files.recognise(file)
+        if seen.data_set:
+            files.setdefault(seen.data_set, []).append(file)
+        elif not ABOUT.match(file.name):
+            unused.append((file, seen.reason))
+    for key, paths in files.items():
+        files[key], others = data_files.together(key, paths)
+        unused += [(file, f"{other.relative_to(folder)} is used in its place") for file, other in others]
+    lms: list[LanguageModel] = []
+    encoders: list[Encoder] = []
+    for place in model_folders.folders_below(folder):
+        try:
+            model = model_folders.read(place)
+        except LongtailError as error:
+            unused.append((place, str(error)))
+            continue
+        if isinstance(model, Encoder):
+            encoders.append(model)
+        elif model.name in {lm.name for lm in lms}:
+            unused.append((place, f"another model is called {model.name}; rename the folder"))
+        else:
+            lms.append(model)
+    encoders = model_folders.pair_dpr(encoders)
+    unused += [(encoder.folder, f"{encoders[0].folder.name} is the retriever") for encoder in encoders[1:]]
+    lms.sort(key=lambda lm: (lm.parameters, lm.name))
+    return Contents(files, lms, encoders[:1], unused)
+
+
+def text(folder: Path, name: str, contents: Contents, choices: Choices) -> str:
+    """The profile: what was found, used and missing as a comment, then each section with why it is so."""
+    root, globs = _globs(folder, {key: contents.files[key] for key in choices.data_sets})
+    lines = ["# @package _global_", f"# Written by `longtail init` from what lies in {folder}. It is yours to change."]
+    lines += ["# docs/params.md explains every key; `longtail run --profile` checks them.", "#", "# Used:"]
+    lines += [f"#   {line}" for line in _used(folder, contents, choices)]
+    set_aside = [f"{key}: {why}" for key, why in choices.set_aside.items()]
+    if unused := [*set_aside, *(f"{_shown(path, folder)}: {why}" for path, why in _grouped(contents.unused))]:
+        lines += ["# Not used:", *(f"#   {line}" for line in unused)]
+    if missing := _missing(contents, choices):
+        lines += ["# Missing. Put it into the folder and run `longtail init` with --force to have it used:"]
+        lines += [f"#   {line}" for line in missing]
+    lines.append(f"profile: {name}")
+    fetch = {"fetch": {"source": "files", "root": str(root), "files": globs}}
+    notes = {"fetch": ["The globs are relative to root." + _linked(folder, root)]} | choices.notes
+    for section, values in (fetch | choices.sections).items():
+        lines += [f"# {_one_line(note)}" for note in notes.get(section, [])]
+        lines += _yaml({section: values})
+    return "\n".join(lines) + "\n"
+
+
+def _profile_name(folder: Path, name: str | None) -> str:
+    chosen = name if name is not None else model_folders.param_name(folder.resolve().name)
+    if name is None and not isinstance(yaml.safe_load(chosen), str):
+        chosen = f"data-{chosen}"
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", chosen) or not isinstance(yaml.safe_load(chosen), str):
+        raise LongtailError(f"--name {chosen}: expected lower-case letters, digits, hyphens and underscores")
+    return chosen
+
+
+def _globs(folder: Path, files: dict[str, list[Path]]) -> tuple[Path, dict[str, list[str]]]:
+    """fetch.root and fetch.files. Where files are links, the root is above the folder and all that they lead to."""
+    folder = folder.absolute()
+    targets = [file.resolve().parent for paths in files.values() for file in paths]
+    inside = all(target.is_relative_to(folder.resolve()) for target in targets)
+    root = folder.resolve() if inside else Path(os.path.commonpath([folder.resolve(), *targets]))
+    globs = {}
+    for key, paths in files.items():
+        globs[key] = []
+        for parent, group in groupby(paths, key=lambda file: file.parent):
+            names = {file.name for file in group}
+            below = (folder.resolve() / parent.absolute().relative_to(folder)).relative_to(root)
+            first = min(names)
+            ends = [first[i:] for i, character in enumerate(first) if character == "."]
+            end = next((end for end in ends if all(name.endswith(end) for name in names)), "")
+            alike = len(names) > 2 and {file.name for file in parent.glob(f"*{escape(end)}") if file.is_file()} == names
+            patterns = [f"*{escape(end)}"] if alike else [escape(file) for file in sorted(names)]
+            globs[key] += [(Path(escape(str(below))) / pattern).as_posix() for pattern in patterns]
+    return root, globs
+
+
+def _linked(folder: Path, root: Path) -> str:
+    return "" if root == folder.resolve() else " Links lead out of the folder, so root is above all that they lead to."
+
+
+def _used(folder: Path, contents: Contents, choices: Choices) -> list[str]:
+    lines = []
+    for key in choices.data_sets:
+        files = contents.files[key]
+        names = ", ".join(_shown(file, folder) for file in files[:2])
+        more = f" and {len(files) - 2} more" if len(files) > 2 else ""
+        data_set, _, split = key.partition("/")
+        lines.append(f"{catalogue.label(data_set)}{f' {split}' * bool(split)}: {names}{more}")
+    for lm in contents.lms if choices.uses_lms else []:
+        chat = "; its chat template is not used" if lm.chat else ""
+        size = f"{lm.parameters / 1e6:,.0f} M parameters, reads {lm.positions:,} tokens at once"
+        lines.append(f"language model {_shown(lm.folder, folder)}: {size}{chat}")
+    for encoder in contents.encoders if choices.parts["encoders"] else []:
+        lines.append(f"encoder {_shown(encoder.folder, folder)}")
+    return lines
+
+
+def _missing(contents: Contents, choices: Choices) -> list[str]:
+    lines = [why for key, why in WITHOUT.items() if key not in choices.data_sets]
+    if not contents.lms:
+        small = " A small one is trained on your texts, to try the stages; its answers are worth little."
+        lines.insert(0, f"a language model (Hugging Face's layout).{small if choices.uses_lms else ''}")
+    if not contents.encoders and choices.parts["encoders"]:
+        lines.insert(0, "an encoder (Hugging Face's layout). A small one is trained on your texts.")
+    return lines
+
+
+def _said(folder: Path, name: str, path: Path, contents: Contents, choices: Choices) -> list[str]:
+    lines = [f"used: {line}" for line in _used(folder, contents, choices)]
+    lines += [f"not used: {key}: {why}" for key, why in choices.set_aside.items()]
+    lines += [f"not used: {_shown(place, folder)}: {why}" for place, why in _grouped(contents.unused)]
+    lines += [f"missing: {line}" for line in _missing(contents, choices)]
+    lines += [*choices.advice, f"wrote {path}, which says what was chosen and why; look at it, then:"]
+    return [*lines, *(f"  {command}" for command in choices.commands(name))]
+
+
+def _grouped(unused: Sequence[tuple[Path, str]]) -> list[tuple[Path, str]]:
+    """At most two files of a folder with the same reason; the second then stands for all others."""
+    grouped = []
+    key = lambda entry: (str(entry[0].parent), re.sub(r"\S+\.\w+", "", entry[1]))  # noqa: E731
+    for _, group in groupby(sorted(unused, key=key), key=key):
+        first, *others = group
+        more = f" (and {len(others)} more files beside it)" if others else ""
+        grouped.append((first[0], first[1] + more))
+    return grouped
+
+
+def _shown(path: Path, folder: Path) -> str:
+    return _one_line(path.relative_to(folder).as_posix() if path != folder else path.name)
+
+
+def _one_line(words: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in words)
+
+
+def _yaml(values: dict, indent: str = "") -> list[str]:
+    """Block style, with lists and empty mappings on one line."""
+    lines = []
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            lines += [f"{indent}{key}:", *_yaml(value, indent + "  ")]
+        else:
+            flow = yaml.safe_dump([value], default_flow_style=True, width=1 << 20, allow_unicode=True).strip()
+            lines.append(f"{indent}{key}: {flow[1:-1]}")
+    return lines
+
+
+def _write(path: Path, content: str) -> None:
+    with shards.atomic(path) as temporary:
+        temporary.write_text(content, encoding="utf-8")
