@@ -66,8 +66,8 @@ def split_of(file: Path) -> str:
 def together(data_set: str, files: list[Path]) -> tuple[list[Path], list[tuple[Path, Path]]]:
     """The files of a data set that a run can use together; and each other file, with the one used in its place.
 
-    Of PopQA one file is used. Of Wikipedia, passages come before dumps, and dumps before JSON lines, which would repeat
-    the same articles. Files of a data set are copied into one folder, so only one of each name is used.
+    Of PopQA one file is used. Of Wikipedia, passages come before dumps, and dumps before JSON lines and Parquet, as
+    each has the same articles. Files of a data set are copied into one folder, so only one of each name is used.
     """
     if data_set == "popqa":
         first = min(files, key=lambda file: (file.name != "popQA.tsv", file))
@@ -85,8 +85,8 @@ def together(data_set: str, files: list[Path]) -> tuple[list[Path], list[tuple[P
 
 
 def _kind(file: Path) -> int:
-    """Of Wikipedia's files: passages, a dump, or JSON lines."""
-    return 0 if text_documents.is_psgs(file) else 2 if text_documents.is_json_lines(file) else 1
+    """Of Wikipedia's files: passages, a dump, or rows with title and text."""
+    return 0 if text_documents.is_psgs(file) else 2 if text_documents.is_documents(file) else 1
 
 
 def _by_head(file: Path) -> Seen:
@@ -172,7 +172,7 @@ def _by_columns(file: Path) -> Seen:
     if columns == {"text"}:  # a line in each row, as the Hub has WikiText
         return Seen("wikitext" if "wikitext" in str(file).lower() else "pile")
     if "text" in columns:
-        return Seen("pile")
+        return _text(file, columns)
     return Seen("", f"Parquet with {', '.join(schema.names[:6])}, which is the layout of no data set")
 
 

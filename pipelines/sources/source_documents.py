@@ -29,14 +29,14 @@ def read_raw(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
 
 
 def wikipedia(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
-    """Articles of a pages-articles dump, of DPR's passages put together again, or of JSON lines with title and text.
+    """Articles of a pages-articles dump, of DPR's passages put together again, or of rows with title and text.
 
     The file's suffix tells which.
     """
     if text_documents.is_psgs(part.file):
         for article in text_documents.read_psgs(part.file, rejects):
             yield Raw(f"psgs-{article.id}", name, article.title, article.text, part.file.name, article.row)
-    elif text_documents.is_json_lines(part.file):
+    elif text_documents.is_documents(part.file):
         for document in text_documents.read_documents(part.file, rejects):
             yield Raw(document.id, name, document.title, document.text, part.file.name, document.row)
     else:

@@ -34,7 +34,7 @@ class Document(NamedTuple):
     text: str
     subset: str
     row: int  # line or row of the file, from 1
-    title: str = ""  # of JSON lines that have one
+    title: str = ""
 
 
 class Article(NamedTuple):
@@ -58,10 +58,10 @@ class _Row(msgspec.Struct):
 def read_documents(path: Path, rejects: Rejects) -> Iterator[Document]:
     """Yield the documents of one file: JSON lines (compressed or not) or .parquet.
 
-    The subset is `meta.pile_set_name` or `subset`, the title `title` (JSON lines only). A document's id is a hash of its
-    text, so exact duplicates share it, and it depends on neither file nor order. Bad rows go to `rejects` (bad_json,
-    unexpected_layout, not_utf8, no_text, too_long). Raises LongtailError naming the file if it is damaged (see
-    `open_lines`).
+    The subset is `meta.pile_set_name` or `subset`, the title is `title`, where there is one. A document's id is a hash
+    of its text, so exact duplicates share it, and it depends on neither file nor order. Bad rows go to `rejects`
+    (bad_json, unexpected_layout, not_utf8, no_text, too_long). Raises LongtailError naming the file if it is damaged
+    (see `open_lines`).
     """
     for number, text, subset, title in (_parquet if path.suffix == ".parquet" else _json_lines)(path, rejects):
         if text.strip():
@@ -92,16 +92,16 @@ def _json_lines(path: Path, rejects: Rejects) -> Iterator[tuple[int, str, str, s
 
 
 def _parquet(path: Path, rejects: Rejects) -> Iterator[tuple[int, str, str, str]]:
-    for number, (text, subset) in enumerate(read_parquet(path), start=1):
+    for number, (text, subset, title) in enumerate(read_parquet(path), start=1):
         rejects.read += 1
         try:
-            yield number, (text or b"").decode("utf-8"), subset or "", ""
+            yield number, (text or b"").decode("utf-8"), subset or "", title or ""
         except UnicodeDecodeError as error:
             rejects.add(path, number, "not_utf8", str(error))
 
 
-def read_parquet(path: Path) -> Iterator[tuple[bytes | None, str | None]]:
-    """Yield (text, subset) of a Parquet file's rows. The text is bytes, as pyarrow doesn't check that it is UTF-8.
+def read_parquet(path: Path) -> Iterator[tuple[bytes | None, str | None, str | None]]:
+    """Yield (text, subset, title) of a Parquet file's rows. The text is bytes: pyarrow doesn't check that it is UTF-8.
 
     Raises LongtailError naming the file if it is damaged or has no column `text` of strings.
     """
@@ -110,27 +110,30 @@ def read_parquet(path: Path) -> Iterator[tuple[bytes | None, str | None]]:
         with pq.ParquetFile(path) as file:
             columns = _columns(path, file.schema_arrow)
             for batch in file.iter_batches(PARQUET_BATCH, columns=columns):
-                yield from zip(batch.column(0).cast(pa.large_binary()).to_pylist(), _subsets(batch), strict=True)
+                texts = batch.column("text").cast(pa.large_binary()).to_pylist()
+                yield from zip(texts, _names(batch, "meta", "subset"), _names(batch, "title"), strict=True)
     except (pa.ArrowException, OSError) as error:
         raise LongtailError(f"{path}: corrupt, expected a Parquet file ({error}); fetch it again") from None
 
 
-def _subsets(batch: pa.RecordBatch) -> list[str | None]:
-    """The second column, or the field of its structs; None for every row if there is no such column."""
-    if batch.num_columns == 1:
+def _names(batch: pa.RecordBatch, *names: str) -> list[str | None]:
+    """The first of these columns that is there, or the field of its structs; None for every row if none is."""
+    column = next((batch.column(name) for name in names if name in batch.schema.names), None)
+    if column is None:
         return [None] * batch.num_rows
-    column = batch.column(1)
     return (pc.struct_field(column, 0) if pa.types.is_struct(column.type) else column).to_pylist()
 
 
 def _columns(path: Path, schema: pa.Schema) -> list[str]:
-    """The column with the texts and, if there is one, the column with the subsets."""
+    """The column with the texts and, where they are there, the columns with the subsets and the titles."""
     if "text" not in schema.names or not _is_text(schema.field("text").type):
         raise LongtailError(f"{path}: columns {', '.join(schema.names)}, expected a column `text` of strings")
+    titles = ["title"] if "title" in schema.names and _is_text(schema.field("title").type) else []
     meta = schema.field("meta").type if "meta" in schema.names else pa.null()
     if pa.types.is_struct(meta) and "pile_set_name" in [field.name for field in meta.fields]:
-        return ["text", "meta.pile_set_name"]
-    return ["text", "subset"] if "subset" in schema.names and _is_text(schema.field("subset").type) else ["text"]
+        return ["text", "meta.pile_set_name", *titles]
+    subsets = ["subset"] if "subset" in schema.names and _is_text(schema.field("subset").type) else []
+    return ["text", *subsets, *titles]
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -141,8 +144,9 @@ def is_psgs(file: Path) -> bool:
     return file.name.endswith((".tsv", ".tsv.gz"))
 
 
-def is_json_lines(file: Path) -> bool:
-    return ".json" in file.suffixes[-2:] or ".jsonl" in file.suffixes[-2:]
+def is_documents(file: Path) -> bool:
+    """Whether a file of Wikipedia is JSON lines or Parquet with titles and texts, and no dump."""
+    return bool({".json", ".jsonl", ".parquet"} & set(file.suffixes[-2:]))
 
 
 def read_psgs(path: Path, rejects: Rejects) -> Iterator[Article]:
@@ -190,7 +194,7 @@ def read_wikitext(path: Path, rejects: Rejects) -> Iterator[Article]:
     if it is damaged (see `open_lines`).
     """
     if path.suffix == ".parquet":  # a line in each row; an empty one stands for " ", WikiText's blank line
-        lines = ((row or b"").removesuffix(b"\n") or b" " for row, _ in read_parquet(path))
+        lines = ((row or b"").removesuffix(b"\n") or b" " for row, *_ in read_parquet(path))
     else:
         lines = bounded_lines(path)
     for row, title, article in _articles(lines):

@@ -73,6 +73,29 @@ def test_passages_are_articles_and_need_no_dump(tokenizer: Path) -> None:
     assert {doc["title"] for doc in docs if doc["source_document"] == "psgs-14"} == {"A 7"}
 
 
+def test_rows_with_title_and_text_are_articles_with_their_titles(tokenizer: Path) -> None:
+    Path("raw/wikipedia").mkdir(parents=True)
+    lines = [{"id": i, "title": f"A {i}", "text": f"{text} [[it is no wikitext"} for i, text in enumerate(TEXTS)]
+    lines[3]["title"] = ["no text"]
+    data = "\n".join(map(json.dumps, lines)).encode()
+    Path("raw/wikipedia/wikipedia.jsonl.gz").write_bytes(gzip.compress(data))
+    metrics, docs, *_, rejects = make(tokenizer, chosen(share=0.0), "wikipedia")
+    assert (metrics["source_documents"], rejects) == (120, [])
+    assert {doc["title"] for doc in docs} == {"", *(f"A {i}" for i in range(120) if i != 3)}
+    found = joined(docs)
+    assert f"A 7\n{lines[7]['text']}" in found.values()
+    lines[3]["title"] = None
+    Path("raw/wikipedia/wikipedia.jsonl.gz").unlink()
+    pq.write_table(
+        pa.Table.from_pylist(lines), "raw/wikipedia/train.parquet"
+    )  # title stands before text, as on the Hub
+    columns = ("title", "text", "source_document")
+    _, again, *_ = make(tokenizer, chosen(share=0.0), "wikipedia", "parquet")
+    assert sorted([doc[name] for name in columns] for doc in again) == sorted(
+        [doc[name] for name in columns] for doc in docs
+    )
+
+
 def test_every_layout_of_texts_gives_the_same_corpus(tokenizer: Path) -> None:
     raw = Path("raw/pile")
     raw.mkdir(parents=True)

@@ -11,6 +11,7 @@ import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+import yaml
 
 from flows import cli, server
 
@@ -64,6 +65,32 @@ def test_what_is_not_there_or_in_the_way_is_named(longtail, tmp_path, words, nam
     assert (code, said) == (1, "")
     assert error.startswith(f"error: {named.format(here=tmp_path)}")
     assert error.count("\n") == 1
+
+
+def test_without_a_tuned_retriever_the_untuned_one_is_the_default(longtail, tmp_path):
+    values = yaml.safe_load((tmp_path / "params.yaml").read_text())
+    assert "data/index/lsr/wikipedia: no such index" in longtail("search", "Velm")[2]
+    values["parts"]["tuned"] = []
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(values))
+    assert "data/index/dense/wikipedia: no such index" in longtail("search", "Velm")[2]
+    values["lms"], values["parts"]["scored"], values["parts"]["benchmarks"] = [], [], []
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(values))
+    assert longtail("ask", "Where?")[2] == "error: params.yaml: lms is empty, expected a language model that answers\n"
+
+
+def test_init_writes_a_profile_that_the_next_command_takes(longtail, tmp_path, root, monkeypatch):
+    shutil.copytree(root / "conf/profile", tmp_path / "conf/profile")
+    assert longtail("init", "mine")[2].startswith(f"error: {tmp_path}/mine: no such folder")
+    (tmp_path / "mine").mkdir()
+    shutil.copy(root / "tests/conftest.py", tmp_path / "mine")
+    code, said, error = longtail("init", "mine")
+    assert (code, said, error.count("\n")) == (1, "", 1)
+    (tmp_path / "mine/psgs_w100.tsv").write_text("id\ttext\ttitle\n1\tA harbour.\tVelm\n")
+    code, said, error = longtail("init", "mine", "--name", "harbours")
+    assert (code, error) == (0, "")
+    assert "not used: conftest.py: its beginning is in no layout that is read" in said
+    assert said.splitlines()[-1] == "  longtail run --profile harbours"
+    assert longtail("profile", "harbours")[0] == 0
 
 
 @pytest.mark.parametrize("words", [("ui", "--port"), ("ui", "--mlflow-port"), ("schedule", "--port")])

@@ -147,6 +147,7 @@ def test_other_names_and_layouts(checkout, name, content, expected):
         ("nq_open/validation.parquet", {"question": "", "answer": [""]}, "nq"),
         ("wikitext-103/test.parquet", {"text": ""}, "wikitext"),
         ("0.parquet", {"text": "", "meta": {"pile_set_name": ""}}, "pile"),
+        ("0.parquet", {"id": "", "url": "", "title": "", "text": ""}, "wikipedia"),
         ("0.parquet", {"image": ""}, ""),
     ],
 )

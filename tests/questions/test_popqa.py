@@ -283,6 +283,34 @@ def test_numbers_are_wikidatas_own_and_stay(tmp_path):
         assert row["s_uri"] == f"{ENTITY}Q{row['subj_id']}"
 
 
+def test_the_published_file_may_have_any_name_but_must_be_alone(tmp_path):
+    """On the Hub it is called test.tsv."""
+    (tmp_path / "raw").mkdir()
+    line = [
+        "7",
+        "George",
+        "occupation",
+        "politician",
+        "1",
+        "22",
+        "2",
+        "[]",
+        "[]",
+        f"{ENTITY}Q5",
+        f"{ENTITY}Q6",
+        "George",
+    ]
+    line += ["Politician", "142", "25", "What is George's occupation?", '"[""politician""]"']
+    text = "\t".join(COLUMNS) + "\n" + "\t".join(line) + "\n"
+    (tmp_path / "raw/test.tsv").write_text(text)
+    (tmp_path / "raw/.about.md").write_text("# PopQA\n")
+    rows, _ = build(tmp_path, [], published=tmp_path / "raw", source="published")
+    assert [row["question"] for row in rows] == ["What is George's occupation?"]
+    (tmp_path / "raw/popQA.tsv").write_text(text)
+    with pytest.raises(LongtailError, match=r"raw: popQA\.tsv, test\.tsv, expected one file; .*fetch\.files\.popqa"):
+        build(tmp_path, [], published=tmp_path / "raw", source="published")
+
+
 def test_a_missing_published_file_and_no_triples_and_no_question_are_errors(tmp_path):
     with pytest.raises(LongtailError, match=r"gone\.tsv: no such file"):
         build(tmp_path, [], published=Path("gone.tsv"), source="both")

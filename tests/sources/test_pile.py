@@ -79,7 +79,7 @@ def test_parquet_gives_the_same_documents_as_json_lines(tmp_path: Path, columns:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table(columns), path, row_group_size=2)
     rejects = Rejects(0.9)
-    expected = [(text_id("a"), "a", subsets[0], 1), (text_id("b c"), "b c", subsets[1], 2)]
+    expected = [(text_id("a"), "a", subsets[0], 1, ""), (text_id("b c"), "b c", subsets[1], 2, "")]
     assert list(read_documents(path, rejects)) == expected
     assert [row[:3] for row in rejects.rows] == [("a.parquet", 3, "no_text"), ("a.parquet", 4, "no_text")]
     assert rejects.read == 4
