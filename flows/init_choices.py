@@ -219,7 +219,7 @@ def _language_models(choices: Choices, lms: Sequence[LanguageModel], machine: Ma
         sections["lm"], sections["lm_text"] = {"tiny": {"training": training}}, "corpus"
         sections["tokenizer"] = {"vocab_size": 4096, "text": [n for n in choices.parts["corpora"] if n != "wikitext"]}
         notes["lm"] = ["No language model was there: this small one is trained on your texts, to try the stages."]
-        sections["answer"] = {"passage_tokens": WRITTEN}
+        sections["answer"] = {"passage_tokens": WRITTEN}  # the small model reads 384 at once
         return
     main = lms[0]
     sections["tokenizer"] = {"source": "pretrained", "path": str(main.folder.absolute()), "vocab_size": None}
@@ -241,7 +241,11 @@ def _language_models(choices: Choices, lms: Sequence[LanguageModel], machine: Ma
     sets = len(choices.parts["answered"])
     hours = sum(_answer_hours(lm, n_shots, len(choices.parts["tuned"]), machine) for lm in lms) * sets
     questions = next((n for n in QUESTIONS if n * hours <= HOURS), QUESTIONS[-1])
-    sections["answer"] = {"max_questions": questions, "n_shots": n_shots, "passage_tokens": WRITTEN}
+    sections["answer"] = {
+        "max_questions": questions,
+        "n_shots": n_shots,
+        "passage_tokens": min(WRITTEN, positions // 4),
+    }
     if sets:
         said = f"Answers to {questions:,} questions by all methods take about {_hours(questions * hours)} here."
         why = (

@@ -106,20 +106,26 @@ def candidates(name: str, template: Template, data: Path, qid: str | None = None
     """The entities whose label or alias is `name`, whatever the case, and the one called `qid`; the likeliest first.
 
     Entities that have the relation come first, then labels before aliases, then the most viewed. They are searched in
-    the entity table and in the question set, because published questions may be about other entities. The popularities
-    are those of the question set, which thresholds were tuned to, if it has them.
+    the entity table and in the question set, because published questions may be about other entities. A run without
+    Wikidata has no table but the question set. The popularities are those of the question set, which thresholds were
+    tuned to, if it has them.
     """
     files = {
         "entities": data / "knowledge/triples/entities.parquet",
         "claims": data / "knowledge/wikidata/claims.parquet",
         "questions": data / "questions" / template.dataset / f"{template.dataset}.parquet",
     }
-    for file in files.values():
-        if not file.is_file():
-            raise LongtailError(f"{file}: no such file; `longtail run` writes it")
+    present = {name: str(file) for name, file in files.items() if file.is_file()}
+    if missing := next((files[name] for name in files if name not in present), None):
+        if set(present) != {"questions"}:
+            raise LongtailError(f"{missing}: no such file; `longtail run` writes it")
+    entities, claims = "read_parquet($entities)", "read_parquet($claims)"
+    if "entities" not in present:
+        entities = "(SELECT '' AS qid, '' AS label, [''] AS aliases, '' AS wiki_title, 0 AS popularity WHERE false)"
+        claims = "(SELECT 0 AS s, 0 AS p WHERE false)"
     columns = "s_aliases, s_wiki_title" if template.dataset == "popqa" else "[], NULL"
     query = f"""WITH named AS MATERIALIZED (
-        SELECT qid, label, aliases, wiki_title, popularity, false AS asked FROM read_parquet($entities)
+        SELECT qid, label, aliases, wiki_title, popularity, false AS asked FROM {entities}
         WHERE qid = $qid OR plain(label) = plain($name)
             OR list_contains(list_transform(aliases, lambda x: plain(x)), plain($name))
         UNION ALL
@@ -131,7 +137,7 @@ def candidates(name: str, template: Template, data: Path, qid: str | None = None
             bool_or(asked) AS asked, plain(arg_min(label, (asked, label))) = plain($name) AS by_label
         FROM named GROUP BY qid
     ), stated AS (
-        SELECT DISTINCT 'Q' || s AS qid FROM read_parquet($claims)
+        SELECT DISTINCT 'Q' || s AS qid FROM {claims}
         WHERE p = substr($relation, 2)::BIGINT AND s IN (SELECT TRY_CAST(substr(qid, 2) AS BIGINT) FROM named)
     )
     SELECT qid, label, title, popularity,
@@ -139,10 +145,9 @@ def candidates(name: str, template: Template, data: Path, qid: str | None = None
             ELSE coalesce(list_filter(aliases, lambda x: plain(x) = plain($name))[1], label) END,
         asked OR qid IN (FROM stated) AS states
     FROM known ORDER BY states DESC, by_label DESC, popularity DESC NULLS LAST, length(qid), qid"""
-    values = {name: str(file) for name, file in files.items()}
     with duckdb.connect() as db:
         db.execute(f"CREATE TEMP MACRO plain(text) AS {PLAIN}")
-        rows = db.execute(query, values | {"name": name, "relation": template.relation, "qid": qid}).fetchall()
+        rows = db.execute(query, present | {"name": name, "relation": template.relation, "qid": qid}).fetchall()
     return [Candidate(*row) for row in rows]
 
 

@@ -49,18 +49,28 @@ class Speed(NamedTuple):
 
 
 def shape_of(folder: Path, section: LM | Retriever, otherwise: Shape) -> tuple[Shape, str | None]:
-    """A model's shape, and None; or if these params have not made the model yet, a likely shape and its name."""
+    """A model's shape, and None; or if these params have not made the model yet, a likely shape and its name.
+
+    Likely is the shape of the local folder that the params name, or that of the training's settings.
+    """
     config, stage = folder / "config.json", f"base_lm@{folder.name}" if "lm" in folder.parts else "base_retriever@dense"
     if config.is_file() and made_by_these_params(stage):
-        read = json.loads(config.read_text(encoding="utf-8"))
-        hidden = read.get("hidden_size") or read["n_embd"]
-        intermediate = read.get("intermediate_size") or read.get("n_inner") or 4 * hidden
-        return Shape(read.get("num_hidden_layers") or read["n_layer"], hidden, intermediate, read["vocab_size"]), None
+        return _read_shape(config), None
+    local = Path(section.path or "") / "config.json"
+    if section.source == "pretrained" and local.is_file():
+        return _read_shape(local), f"the shape of {local.parent.name}"
     if training := section.training:
         intermediate = getattr(training, "intermediate_size", 2 * training.hidden_size)
         shape = Shape(training.layers, training.hidden_size, intermediate, 0)
         return shape, f"{training.layers} layers of {training.hidden_size}"
     return otherwise, "GPT-2 XL's shape" if otherwise is GPT2_XL else "BERT-base's shape"
+
+
+def _read_shape(config: Path) -> Shape:
+    read = json.loads(config.read_text(encoding="utf-8"))
+    hidden = read.get("hidden_size") or read["n_embd"]
+    intermediate = read.get("intermediate_size") or read.get("n_inner") or 4 * hidden
+    return Shape(read.get("num_hidden_layers") or read["n_layer"], hidden, intermediate, read["vocab_size"])
 
 
 def of_encoder(params: SimpleNamespace, shape: Shape, taken_for: str | None) -> tuple[Speed, Speed]:

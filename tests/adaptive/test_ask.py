@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -146,6 +147,23 @@ def test_published_questions_are_recognised_by_relation_and_name(real):
             found = {template.relation for template, _ in subjects.matches(row["question"], known)}
             assert file.name.split(".")[0] in found  # P131 and P276 have one wording: the statements decide
     assert len(rows) == 714
+
+
+def test_a_run_without_wikidata_knows_the_subjects_of_its_questions(project, tmp_path):
+    data = tmp_path / "data"
+    (data / "questions").mkdir(parents=True)
+    shutil.copytree(project / "data/questions/popqa", data / "questions/popqa")
+    relation, subject, number, popularity, question, _ = QUESTIONS[0]
+    found = subjects.read(question, data)
+    assert (found.template.relation, found.subject.qid, found.subject.popularity) == (
+        relation,
+        f"Q{number}",
+        popularity,
+    )
+    (data / "knowledge/wikidata").mkdir(parents=True)
+    shutil.copy(project / "data/knowledge/wikidata/claims.parquet", data / "knowledge/wikidata")
+    with pytest.raises(LongtailError, match=r"entities\.parquet: no such file"):
+        subjects.read(question, data)
 
 
 def test_a_paraphrase_is_asked_in_the_words_that_were_evaluated(project):

@@ -249,6 +249,7 @@ def test_demonstrations_fit_beside_a_passage(checkout, monkeypatch, positions, g
     gpt(checkout / "gpt2", positions=positions)
     init_profile.init(checkout, None)
     assert composed().answer.n_shots == n_shots
+    assert composed().answer.passage_tokens == min(150, positions // 4)  # GenRead's passage, beside its question
     assert composed().compute.device == ("cuda" if gpu else "cpu")
 
 

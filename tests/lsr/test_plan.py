@@ -1,6 +1,7 @@
 """`longtail plan` counts what LSR will take, from the params alone or from the corpora and models that are there."""
 
 import copy
+import json
 from types import SimpleNamespace
 
 import huggingface_hub
@@ -77,6 +78,16 @@ def test_without_lsr_the_plan_is_of_answers_indexes_and_weights(root, tmp_path, 
     assert f"download: 0.0 GB of weights, and those of {unknown}" in lines
     values |= {"parts": yaml.safe_load(profiles.compose("predictions", root))["parts"], "lms": []}
     assert plan.forecast(chosen(values))[1] == "documents: none"
+
+
+def test_a_local_model_that_is_not_taken_over_yet_gives_its_own_shape(paper, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small").mkdir()
+    shape = {"hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 128, "vocab_size": 1000}
+    (tmp_path / "small/config.json").write_text(json.dumps(shape))
+    paper["lm"]["gpt2-xl"]["path"] = str(tmp_path / "small")
+    (read,) = (line for line in plan.forecast(chosen(paper)) if line.startswith("gpt2-xl reads"))
+    assert "from the shape of small" in read
 
 
 def test_without_corpora_their_sources_say_how_many_documents_there_may_be(settings, tmp_path, monkeypatch):
