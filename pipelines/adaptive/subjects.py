@@ -116,9 +116,9 @@ def candidates(name: str, template: Template, data: Path, qid: str | None = None
         "questions": data / "questions" / template.dataset / f"{template.dataset}.parquet",
     }
     present = {name: str(file) for name, file in files.items() if file.is_file()}
-    if missing := next((files[name] for name in files if name not in present), None):
-        if set(present) != {"questions"}:
-            raise LongtailError(f"{missing}: no such file; `longtail run` writes it")
+    missing = [file for name, file in files.items() if name not in present]
+    if missing and set(present) != {"questions"}:
+        raise LongtailError(f"{missing[0]}: no such file; `longtail run` writes it")
     entities, claims = "read_parquet($entities)", "read_parquet($claims)"
     if "entities" not in present:
         entities = "(SELECT '' AS qid, '' AS label, [''] AS aliases, '' AS wiki_title, 0 AS popularity WHERE false)"

@@ -153,7 +153,7 @@ def test_a_run_without_wikidata_knows_the_subjects_of_its_questions(project, tmp
     data = tmp_path / "data"
     (data / "questions").mkdir(parents=True)
     shutil.copytree(project / "data/questions/popqa", data / "questions/popqa")
-    relation, subject, number, popularity, question, _ = QUESTIONS[0]
+    relation, _, number, popularity, question, _ = QUESTIONS[0]
     found = subjects.read(question, data)
     assert (found.template.relation, found.subject.qid, found.subject.popularity) == (
         relation,
