@@ -15,9 +15,12 @@ from pipelines.lsr import plan, speed
 from pipelines.sources import pageviews
 
 GIB = 1 << 30
-PASSAGE, QUESTION = 180, 30  # tokens of a passage with its title, of a question with its answer: more than most have
-TOKENS, SHORTEST = 128, 16  # of a document
-SHOTS, SHOTS_ON_A_CPU = 15, 5  # demonstrations: as PopQA's authors show, and what a CPU reads in bearable time
+PASSAGE = 180  # tokens of a passage with its title: more than most have
+QUESTION = 30  # tokens of a question with its answer
+TOKENS = 128  # of a document
+SHORTEST = 16  # tokens of the last piece of a text
+SHOTS = 15  # demonstrations, as PopQA's authors show
+SHOTS_ON_A_CPU = 5  # which it reads in bearable time
 NEW_TOKENS = 15
 QUESTIONS = (20_000, 5_000, 2_000, 1_000, 500, 200)  # all of PopQA, or fewer
 HOURS = 2.0  # that all answers may take
