@@ -6,13 +6,15 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import psutil
 
 from flows.model_folders import Encoder, LanguageModel
-from pipelines.lsr import plan, speed
+from pipelines.lsr import plan, speed, workload
 from pipelines.sources import pageviews
+from pipelines.sources.streams import DECOMPRESSORS
 
 GIB = 1 << 30
 PASSAGE = 180  # tokens of a passage with its title: more than most have
@@ -25,7 +27,7 @@ NEW_TOKENS = 15
 QUESTIONS = (20_000, 5_000, 2_000, 1_000, 500, 200)  # all of PopQA, or fewer
 HOURS = 2.0  # that all answers may take
 WRITTEN = 150  # tokens of the passage that the language model writes itself (GenRead)
-ENSEMBLE = 10  # documents in REPLUG's
+ENSEMBLE = 10  # documents in REPLUG's ensemble
 
 
 class Machine(NamedTuple):
@@ -136,6 +138,7 @@ def _parts(files: dict[str, list[Path]], *, lsr: bool) -> tuple[dict, dict[str, 
         "passages": ["retrieval"] if "retrieval" in files and datastore else [],
         "tokenizers": ["documents"] if corpora else [],
         "encoders": ["dense"] if corpora else [],
+        "ensembles": ["dense"] if corpora else [],
         "tuned": ["lsr"] if lsr and corpora else [],
         "rules": ["popularity"] if answered else [],
     }
@@ -188,6 +191,7 @@ def _corpora(choices: Choices, files: dict, encoders: Sequence[Encoder], machine
     notes["chunk"] = ["Documents of about 100 words, as in the papers."]
     if choices.parts["scored"]:
         sections["queries"] = {"context_tokens": 128, "continuation_tokens": 128}
+        sections["windows"] = {"context_tokens": 128, "stride_tokens": 128}
         if "pile" in choices.parts["corpora"]:
             sections["corpus"] = {"pile": {"query_share": 0.2}}
             notes["corpus"] = ["A fifth of the texts become queries; the others are retrieved."]
@@ -242,16 +246,16 @@ def _language_models(choices: Choices, lms: Sequence[LanguageModel], machine: Ma
     positions = min(lm.positions for lm in lms)
     fits = (positions - NEW_TOKENS - PASSAGE - QUESTION) // (PASSAGE + QUESTION)
     n_shots = max(0, min(fits, SHOTS if machine.gpu else SHOTS_ON_A_CPU))
-    sets = len(choices.parts["answered"])
-    hours = sum(_answer_hours(lm, n_shots, len(choices.parts["tuned"]), machine) for lm in lms) * sets
+    written = min(WRITTEN, positions // 4)
+    hours = _hours_a_question(choices, lms, n_shots, written, machine)
     questions = next((n for n in QUESTIONS if n * hours <= HOURS), QUESTIONS[-1])
     sections["answer"] = {
         "max_questions": questions,
         "n_shots": n_shots,
         "passage_tokens": min(WRITTEN, positions // 4),
     }
-    if sets:
-        said = f"Answers to {questions:,} questions by all methods take about {_hours(questions * hours)} here."
+    if choices.parts["answered"]:
+        said = f"Answers to {questions:,} questions by all methods take {_hours(questions * hours)} here at most, by its speed."
         why = (
             "fit beside a passage"
             if n_shots == fits
@@ -265,21 +269,27 @@ def _language_models(choices: Choices, lms: Sequence[LanguageModel], machine: Ma
         sections["tasks"] = {"qa_shots": n_shots, "mmlu_shots": 5 if positions >= 8192 else 0}
 
 
-def _answer_hours(lm: LanguageModel, n_shots: int, tuned: int, machine: Machine) -> float:
-    """Hours of all methods for a question: closed-book, GenRead, and for each retriever one passage or an ensemble."""
-    closed = (n_shots + 1) * QUESTION + NEW_TOKENS
-    augmented = (n_shots + 1) * (QUESTION + PASSAGE) + NEW_TOKENS
-    ensemble = augmented + (ENSEMBLE - 1) * (QUESTION + PASSAGE + NEW_TOKENS)
-    tokens = 2 * closed + WRITTEN + 2 * augmented + (1 + tuned) * (augmented + ensemble)
-    return _seconds(tokens * lm.parameters, machine) / 3600
+def _hours_a_question(
+    choices: Choices, lms: Sequence[LanguageModel], n_shots: int, written: int, machine: Machine
+) -> float:
+    """Hours that all methods take, at most, to answer a question of each set, by all language models."""
+    answer = {"max_questions": 1, "n_shots": n_shots, "passages": 1, "passage_tokens": written}
+    asked = workload.answers(
+        SimpleNamespace(
+            parts=SimpleNamespace(**choices.parts),
+            answer=SimpleNamespace(**answer, new_tokens=NEW_TOKENS),
+            chunk=SimpleNamespace(tokens=TOKENS),
+            replug=SimpleNamespace(top_k=ENSEMBLE),
+        )
+    )
+    return sum(_seconds(asked.tokens * lm.parameters, machine) for lm in lms) / 3600
 
 
 def _embedding_hours(corpora: Sequence[str], files: dict, encoder: Encoder, machine: Machine) -> str:
     """How long the documents take to embed, by the files' sizes; "" where that is less than a quarter of an hour."""
     paths = [file for corpus in corpora for file in files[corpus]]
-    size = sum(
-        file.stat().st_size * (1 if file.suffix in (".gz", ".bz2", ".zst", ".parquet") else 0.4) for file in paths
-    )
+    packed = (*DECOMPRESSORS, ".parquet")
+    size = sum(file.stat().st_size * (1 if file.suffix in packed else 0.4) for file in paths)
     documents = int(size / plan.DOCUMENT)
     hours = _seconds(documents * TOKENS * encoder.parameters, machine) / 3600
     if hours < 0.25:

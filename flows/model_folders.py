@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipelines.errors import LongtailError
-from pipelines.lm.model_files import count_parameters
+from pipelines.lm.model_files import WEIGHTS, count_parameters
 
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
 POSITIONS = ("max_position_embeddings", "n_positions", "seq_length", "n_ctx")
@@ -58,8 +58,8 @@ def read(folder: Path) -> LanguageModel | Encoder:
     """What the model in a folder is. Raises LongtailError, naming no folder, where Longtail can't use it."""
     config = _json(folder / "config.json")
     kinds, family = config.get("architectures") or [], config.get("model_type", "")
-    if not any(folder.glob("*.safetensors")):
-        raise LongtailError("a model without safetensors, which are all that is read of weights")
+    if not any((folder / name).is_file() for name in WEIGHTS):
+        raise LongtailError(f"a model without weights, in none of {', '.join(WEIGHTS)}")
     if not any((folder / name).is_file() for name in TOKENIZERS):
         raise LongtailError("a model without a tokenizer")
     causal = any(re.search(r"(ForCausalLM|LMHeadModel)$", kind) for kind in kinds)
@@ -90,7 +90,7 @@ def _language_model(folder: Path, config: dict) -> LanguageModel:
     positions = min((int(limit) for limit in limits if limit and limit < 1 << 30), default=ENDLESS)
     chat = bool(settings.get("chat_template")) or (folder / "chat_template.jinja").is_file()
     name = param_name(published_name(folder))
-    return LanguageModel(folder, name, count_parameters(folder) or 0, positions, chat)
+    return LanguageModel(folder, name, _parameters(folder, config), positions, chat)
 
 
 def _encoder(folder: Path, config: dict, kinds: list[str]) -> Encoder:
@@ -105,7 +105,7 @@ def _encoder(folder: Path, config: dict, kinds: list[str]) -> Encoder:
     embeddings = config.get("vocab_size", 0) * config.get("hidden_size", 0)  # are looked up, not multiplied
     return Encoder(
         folder=folder,
-        parameters=max(0, (count_parameters(folder) or 0) - embeddings),
+        parameters=max(0, _parameters(folder, config) - embeddings),
         pooling=pooling,
         similarity=similarity,
         query_prefix=query_prefix,
@@ -167,6 +167,13 @@ def pair_dpr(encoders: list[Encoder]) -> list[Encoder]:
             other = queries[0].folder if queries and kinds[encoder.folder] == "DPRContextEncoder" else None
             paired.append(replace(encoder, query_folder=other))
     return paired or queries
+
+
+def _parameters(folder: Path, config: dict) -> int:
+    """Counted in safetensors; for PyTorch's older files by their size, of which half precision takes two bytes each."""
+    half = str(config.get("dtype") or config.get("torch_dtype")).removeprefix("torch.") in ("float16", "bfloat16")
+    size = sum(file.stat().st_size for file in folder.glob("pytorch_model*.bin"))
+    return count_parameters(folder) or size // (2 if half else 4)
 
 
 def _is_dpr(kinds: list[str]) -> bool:

@@ -33,12 +33,12 @@ class Size(NamedTuple):
 
 def readings(params: SimpleNamespace, name: str) -> list[Reading]:
     """What the language model `name` is asked outside of LSR's training; kinds without prompts are left out."""
-    kinds = [_answers(params), _scores(params)] + [_benchmarks(params)] * (name == params.lms[0])
+    kinds = [answers(params), _scores(params)] + [_benchmarks(params)] * (name == params.lms[0])
     return [reading for reading in kinds if reading.prompts]
 
 
-def _answers(params: SimpleNamespace) -> Reading:
-    """GenRead asks twice, for the passage and for the answer."""
+def answers(params: SimpleNamespace) -> Reading:
+    """All answers of a language model, at most. GenRead asks twice, for the passage and for the answer."""
     parts, answer = params.parts, params.answer
     questions = len(parts.answered) * answer.max_questions
     shown = answer.n_shots + 1

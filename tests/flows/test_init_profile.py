@@ -298,6 +298,16 @@ def test_an_encoder_is_used_as_it_was_trained(checkout, name, files, expected):
     assert made.max_tokens == 256
 
 
+def test_weights_may_be_pytorchs_older_files(checkout):
+    write(checkout, FILES["wikipedia"] | FILES["popqa"])
+    for folder, size in ((gpt(checkout / "gpt2"), 4000), (bert(checkout / "contriever"), 80)):
+        (folder / "model.safetensors").unlink()
+        (folder / "pytorch_model.bin").write_bytes(bytes(size))
+    init_profile.init(checkout, None)
+    assert (composed().lms, Path(composed().retriever.path).name) == (["gpt2"], "contriever")
+    assert init_profile.look(checkout).lms[0].parameters == 1000
+
+
 def test_dprs_two_encoders_belong_together(checkout):
     write(checkout, FILES["wikipedia"])
     bert(checkout / "dpr-ctx", "DPRContextEncoder"), bert(checkout / "dpr-question", "DPRQuestionEncoder")
@@ -316,7 +326,7 @@ def test_models_that_nothing_here_can_use_are_named(checkout):
     said = "\n".join(init_profile.init(checkout, None))
     assert "not used: reranker: a model of the kind BertForSequenceClassification" in said
     assert "not used: t5: a model of the kind T5ForConditionalGeneration" in said
-    assert "not used: old: a model without safetensors" in said
+    assert "not used: old: a model without weights" in said
     assert "not used: last: an encoder that pools neither by the mean nor by the first token" in said
     assert composed().retriever.source == "train"
 
