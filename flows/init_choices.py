@@ -2,47 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
-from typing import NamedTuple
 
-import psutil
-
+from flows.machine import GIB, NEW_TOKENS, TOKENS, Machine, answer_hours, embedding_hours, shown
 from flows.model_folders import Encoder, LanguageModel
-from pipelines.lsr import plan, speed, workload
 from pipelines.sources import pageviews
-from pipelines.sources.streams import DECOMPRESSORS
 
-GIB = 1 << 30
 PASSAGE = 180  # tokens of a passage with its title: more than most have
 QUESTION = 30  # tokens of a question with its answer
-TOKENS = 128  # of a document
 SHORTEST = 16  # tokens of the last piece of a text
 SHOTS = 15  # demonstrations, as PopQA's authors show
 SHOTS_ON_A_CPU = 5  # which it reads in bearable time
-NEW_TOKENS = 15
 QUESTIONS = (20_000, 5_000, 2_000, 1_000, 500, 200)  # all of PopQA, or fewer
 HOURS = 2.0  # that all answers may take
 WRITTEN = 150  # tokens of the passage that the language model writes itself (GenRead)
-ENSEMBLE = 10  # documents in REPLUG's ensemble
-
-
-class Machine(NamedTuple):
-    cores: int
-    memory: int  # bytes
-    gpu: bool
-    operations: float  # a second, of matrix products on one core or on the GPU
-
-
-def this_machine() -> Machine:
-    import torch
-
-    gpu = torch.cuda.is_available()
-    operations = speed.matrix_products(1, "cuda" if gpu else "cpu", gpu)
-    return Machine(os.cpu_count() or 1, psutil.virtual_memory().total, gpu, operations)
 
 
 @dataclass
@@ -208,7 +183,7 @@ def _corpora(choices: Choices, files: dict, encoders: Sequence[Encoder], machine
         if encoder.query_folder:
             sections["retriever"]["query_path"] = str(encoder.query_folder.absolute())
         notes["retriever"] = [reason for reason in encoder.reasons if reason]
-        if hours := _embedding_hours(choices.parts["corpora"], files, encoder, machine):
+        if hours := embedding_hours(choices.parts["corpora"], files, encoder, machine):
             notes["retriever"].append(hours)
             choices.advice.append(hours)
     if choices.parts["tuned"]:
@@ -247,7 +222,7 @@ def _language_models(choices: Choices, lms: Sequence[LanguageModel], machine: Ma
     fits = (positions - NEW_TOKENS - PASSAGE - QUESTION) // (PASSAGE + QUESTION)
     n_shots = max(0, min(fits, SHOTS if machine.gpu else SHOTS_ON_A_CPU))
     written = min(WRITTEN, positions // 4)
-    hours = _hours_a_question(choices, lms, n_shots, written, machine)
+    hours = answer_hours(choices.parts, lms, n_shots, written, machine)
     questions = next((n for n in QUESTIONS if n * hours <= HOURS), QUESTIONS[-1])
     sections["answer"] = {
         "max_questions": questions,
@@ -255,7 +230,8 @@ def _language_models(choices: Choices, lms: Sequence[LanguageModel], machine: Ma
         "passage_tokens": min(WRITTEN, positions // 4),
     }
     if choices.parts["answered"]:
-        said = f"Answers to {questions:,} questions by all methods take {_hours(questions * hours)} here at most, by its speed."
+        time = shown(questions * hours)
+        said = f"Answers to {questions:,} questions by all methods take {time} here at most, by the machine's speed."
         why = (
             "fit beside a passage"
             if n_shots == fits
@@ -267,43 +243,3 @@ def _language_models(choices: Choices, lms: Sequence[LanguageModel], machine: Ma
         choices.advice.append(said + " answer.max_questions changes that.")
     if choices.parts["benchmarks"]:
         sections["tasks"] = {"qa_shots": n_shots, "mmlu_shots": 5 if positions >= 8192 else 0}
-
-
-def _hours_a_question(
-    choices: Choices, lms: Sequence[LanguageModel], n_shots: int, written: int, machine: Machine
-) -> float:
-    """Hours that all methods take, at most, to answer a question of each set, by all language models."""
-    answer = {"max_questions": 1, "n_shots": n_shots, "passages": 1, "passage_tokens": written}
-    asked = workload.answers(
-        SimpleNamespace(
-            parts=SimpleNamespace(**choices.parts),
-            answer=SimpleNamespace(**answer, new_tokens=NEW_TOKENS),
-            chunk=SimpleNamespace(tokens=TOKENS),
-            replug=SimpleNamespace(top_k=ENSEMBLE),
-        )
-    )
-    return sum(_seconds(asked.tokens * lm.parameters, machine) for lm in lms) / 3600
-
-
-def _embedding_hours(corpora: Sequence[str], files: dict, encoder: Encoder, machine: Machine) -> str:
-    """How long the documents take to embed, by the files' sizes; "" where that is less than a quarter of an hour."""
-    paths = [file for corpus in corpora for file in files[corpus]]
-    packed = (*DECOMPRESSORS, ".parquet")
-    size = sum(file.stat().st_size * (1 if file.suffix in packed else 0.4) for file in paths)
-    documents = int(size / plan.DOCUMENT)
-    hours = _seconds(documents * TOKENS * encoder.parameters, machine) / 3600
-    if hours < 0.25:
-        return ""
-    bound = f"corpus.{corpora[0]}.documents: 100000 would draw fewer"
-    return f"To embed about {documents:,} documents takes about {_hours(hours)} here; {bound}."
-
-
-def _seconds(weights_read: float, machine: Machine) -> float:
-    """Seconds of forward passes: two operations for each weight and token."""
-    return 2 * weights_read / (speed.SHARE * machine.operations * (1 if machine.gpu else machine.cores))
-
-
-def _hours(hours: float) -> str:
-    if hours >= 48:
-        return f"{hours / 24:.0f} days"
-    return f"{hours:.1f} hours" if hours >= 1 else f"{max(1, round(60 * hours))} minutes"

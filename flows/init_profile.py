@@ -13,7 +13,8 @@ from typing import NamedTuple
 import yaml
 
 from flows import data_files, model_folders, profiles
-from flows.init_choices import Choices, choose, this_machine
+from flows.init_choices import Choices, choose
+from flows.machine import this_machine
 from flows.model_folders import Encoder, LanguageModel
 from pipelines import catalogue, shards
 from pipelines.errors import LongtailError

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from flows import data_files, init_profile, profiles
-from flows.init_choices import GIB, Machine
+from flows.machine import GIB, Machine
 from pipelines import catalogue, params_file
 from pipelines.errors import LongtailError
 from pipelines.params import Params
