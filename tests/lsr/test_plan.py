@@ -94,7 +94,12 @@ def test_without_corpora_their_sources_say_how_many_documents_there_may_be(setti
     monkeypatch.chdir(tmp_path)
     (tmp_path / "dumps").mkdir()
     (tmp_path / "dumps/a.xml.bz2").write_bytes(bytes(40 * plan.DOCUMENT))
-    settings["fetch"] = {"source": "files", "root": "dumps", "files": {"wikipedia": ["*.bz2", "a.*"], "pile": ["b.*"]}}
+    settings["fetch"] = {
+        "source": "files",
+        "root": "dumps",
+        "files": {"wikipedia": ["*.bz2", "a.*"], "pile": ["b.*"]},
+        "pages": None,
+    }
     for corpus in settings["corpus"].values():
         corpus["documents"] = None
     guess, unknown = "a guess: no corpus is there yet", "unknown: no corpus is there yet"
