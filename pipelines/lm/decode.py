@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from pipelines.lm import prefixes
+from pipelines.lm.language_model import up_to
 from pipelines.lm.ragged import Ragged, joined, padded
 
 
@@ -46,8 +47,8 @@ class Decoder:
     def greedy(
         self, batch: Batch, max_tokens: int, stop: str, *, sequence_mixture: bool = False
     ) -> list[tuple[str, float, int]]:
-        """For each question the text up to `stop`, the mean log-prob of its tokens (nats; -inf if there are none), and
-        how many tokens were generated, those of the stop string included.
+        """For each question the text `up_to` the stop string, the mean log-prob of its tokens (nats; -inf if there are
+        none), and how many tokens were generated, those of the stop string included.
 
         The next token is the one with the largest sum over the question's prompts of weight * p(token | prompt, text so
         far). With `sequence_mixture` the weights follow the text: see `_Weights`.
@@ -71,7 +72,7 @@ class Decoder:
             ended = unfinished & np.isin(tokens[:, step], self._ends)
             lengths[ended], unfinished[ended] = step, False
             for text in np.flatnonzero(unfinished & completes_stop[tokens[:, step]]):
-                if stop in self._decode(tokens[text, : step + 1]):
+                if stop in self._decode(tokens[text, : step + 1]).lstrip():
                     lengths[text], unfinished[text] = step + 1, False
             if step + 1 == max_tokens or not unfinished.any():
                 break
@@ -110,12 +111,12 @@ class Decoder:
 
     def _answer(self, tokens: np.ndarray, log_probs: np.ndarray, stop: str) -> tuple[str, float]:
         """The text before `stop`, and the mean log-prob of its tokens."""
-        text, found, _ = self._decode(tokens).partition(stop)
-        count = len(tokens)
+        whole, count = self._decode(tokens), len(tokens)
+        text = up_to(whole, stop)
         # Tokens that belong to the stop string only do not count.
-        while found and count and len(self._decode(tokens[: count - 1])) >= len(text):
+        while text != whole and count and len(self._decode(tokens[: count - 1])) >= len(text):
             count -= 1
-        return text, float(log_probs[:count].mean()) if count else float("-inf")
+        return text, float(log_probs[:count].mean()) if text else float("-inf")
 
     def _decode(self, tokens: np.ndarray) -> str:
         return self.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)

@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 
 from pipelines.errors import LongtailError
+from pipelines.lm.language_model import up_to
 
 TOLERANCE = 0.5  # nats: how far two passes of a server may differ at one token, in whatever number format
 
@@ -101,11 +102,11 @@ class Choice(msgspec.Struct):
         return (self.logprobs.top_logprobs or [None])[0] or {}
 
     def answer(self, stop: str) -> tuple[str, float]:
-        """The text up to `stop`, and the mean log-probability of the tokens that begin before it.
+        """The text `up_to` the stop string, and the mean log-probability of the tokens that begin before its end.
 
         The mean is nan where the server shows no log-probabilities. Raises Unable where another token was likelier.
         """
-        text, shown = self.text.split(stop, 1)[0], self.logprobs
+        text, shown = up_to(self.text, stop), self.logprobs
         if not (shown.tokens and shown.token_logprobs):
             return text, float("nan" if text else "-inf")
         log_probs = np.array(shown.token_logprobs, np.float64)

@@ -124,9 +124,10 @@ class HttpModel:
         return self._tokenizer.seen(prompts, np.full(len(prompts), max_tokens)) if self._tokenizer else list(prompts)
 
     def generate(self, prompts: Sequence[Prompt], max_tokens: int, stop: str = "\n") -> list[Generation]:
-        """The mean log-probability is that of the tokens that begin before `stop`.
+        """The mean log-probability is that of the tokens that begin before the text's end.
 
-        Raises LongtailError where `max_tokens` leaves no room for a prompt.
+        A server stops at once where a text begins with the stop string. It is then asked again without one, and the
+        tokens of both requests count. Raises LongtailError where `max_tokens` leaves no room for a prompt.
         """
         if max_tokens >= self.max_tokens:
             raise LongtailError(f"{max_tokens} new tokens asked of {self.name}, which reads {self.max_tokens} at once")
@@ -138,7 +139,14 @@ class HttpModel:
         def read(i: int, choice: Choice) -> Generation:
             return Generation(*choice.answer(stop), int(lengths[i]), len(choice.logprobs.tokens))
 
-        return self._client.ask(sent, read, max_tokens=max_tokens, stop=[stop], logprobs=1)
+        fields = {"max_tokens": max_tokens, "logprobs": 1}
+        made = self._client.ask(sent, read, stop=[stop], **fields)
+        empty = [i for i, first in enumerate(made) if not first.text]
+        again = self._client.ask([sent[i] for i in empty], lambda i, choice: read(empty[i], choice), **fields)
+        for i, second in zip(empty, again, strict=True):
+            tokens = made[i].prompt_tokens + second.prompt_tokens, made[i].new_tokens + second.new_tokens
+            made[i] = Generation(second.text, second.mean_log_prob, *tokens)
+        return made
 
     def generate_mixture(self, *_, **__) -> list[Generation]:
         """Always raises LongtailError: the interface shows only a few of the most likely tokens."""

@@ -27,10 +27,19 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Generation:
-    text: str  # up to the stop string, without it
+    text: str  # as `up_to` cuts it, white space at its beginning included
     mean_log_prob: float  # nats per token of `text`; -inf if it is empty, nan if unknown
     prompt_tokens: int  # tokens read: after cutting, first token included; 0 if unknown
     new_tokens: int = 0  # generated for all prompts that were read, stop string included; 0 if unknown
+
+
+def up_to(text: str, stop: str) -> str:
+    """The part of a generated text before `stop`. White space at its beginning is kept, and holds no stop string.
+
+    So "\\n\\nParis\\n" has the line "\\n\\nParis". A text of white space alone is empty.
+    """
+    answer = text.lstrip()
+    return text[: len(text) - len(answer)] + answer.partition(stop)[0] if answer else ""
 
 
 @dataclass(frozen=True)
@@ -61,7 +70,7 @@ class LanguageModel(Protocol):
         """Each prompt as the model reads it before it generates `max_tokens`: cut where it is too long."""
 
     def generate(self, prompts: Sequence[Prompt], max_tokens: int, stop: str = "\n") -> list[Generation]:
-        """The greedy continuation of each prompt, up to `stop`, the model's end token, or `max_tokens` tokens."""
+        """The greedy continuation of each prompt, `up_to` the stop string, the end token, or `max_tokens` tokens."""
 
     def generate_mixture(
         self,

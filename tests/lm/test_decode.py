@@ -82,13 +82,15 @@ def naive(lm, prompts, log_weights, stop="\n", mixture="token_mixture"):
             break
         made.append(token)
         log_probs = np.concatenate([log_probs, np.array([row[token] for row in rows])[None, :, None]], axis=2)
-        if stop in lm.tokenizer.decode(made, skip_special_tokens=True):
+        if stop in lm.tokenizer.decode(made, skip_special_tokens=True).lstrip():
             break
-    text, found, _ = lm.tokenizer.decode(made, skip_special_tokens=True).partition(stop)
+    whole = lm.tokenizer.decode(made, skip_special_tokens=True)
+    answer, found, _ = whole.lstrip().partition(stop)
+    text = whole[: len(whole) - len(whole.lstrip())] + answer if answer else ""
     while found and made and len(lm.tokenizer.decode(made[:-1], skip_special_tokens=True)) >= len(text):
         made.pop()
     mixed = ensemble.MIXTURES[mixture](log_probs[:, :, : len(made)], log_weights[None])
-    return text, float(mixed.mean()) if made else -np.inf
+    return text, float(mixed.mean()) if text else -np.inf
 
 
 def check(lm, prompts, log_weights, found, stop="\n", mixture="token_mixture"):
@@ -97,7 +99,7 @@ def check(lm, prompts, log_weights, found, stop="\n", mixture="token_mixture"):
         own = prompts[i * k : (i + 1) * k]
         text, mean = naive(lm, own, log_weights[i], stop, mixture)
         assert one.text == text
-        assert stop not in one.text
+        assert stop not in one.text.lstrip()
         np.testing.assert_allclose(one.mean_log_prob, mean, atol=1e-4)
         read = [len(ids_of(lm, p)) for p, w in zip(own, log_weights[i], strict=True) if np.isfinite(w)]
         assert one.prompt_tokens == sum(read)
@@ -105,13 +107,31 @@ def check(lm, prompts, log_weights, found, stop="\n", mixture="token_mixture"):
     return texts
 
 
-@pytest.mark.parametrize("stop", ["\n", "e", "an"])
+@pytest.mark.parametrize("stop", ["\n", "e", "an", " "])
 def test_generation_equals_greedy_decoding_of_each_prompt_alone(lm, stop):
     prompts, _ = asked(24, 1)
     prompts[3] = Prompt("")
     texts = check(lm, prompts, np.zeros((24, 1)), lm.generate(prompts, STEPS, stop), stop)
     ended = [len(lm.tokenizer(text)["input_ids"]) - 1 < STEPS for text in texts]
     assert stop == "\n" or any(ended), "no answer met the stop string: the test shows nothing"
+    if stop == " ":
+        assert any(text.startswith(" ") for text in texts), "white space before an answer hides it"
+
+
+def test_white_space_alone_is_no_answer_and_no_confidence(lm, monkeypatch):
+    monkeypatch.setattr(lm._decoder, "_decode", lambda tokens: "\n \n"[: len(tokens)])
+    assert {(made.text, made.mean_log_prob) for made in lm.generate([Prompt("a"), Prompt("b")], 3)} == {("", -np.inf)}
+
+
+@pytest.mark.parametrize("kind", ["alone", "mixed"])
+def test_a_real_models_answer_after_a_line_break_is_read(real_models, kind):
+    lm = open_model(real_models / "smollm2-135m")
+    prompts = [Prompt("Q: Who was the director of 1870? A:"), Prompt("Q: In what city was Kristian Outinen born? A:")]
+    if kind == "alone":
+        texts = [made.text for made in lm.generate(prompts, 15)]
+    else:
+        texts = [made.text for made in lm.generate_mixture([prompts[0]] * 2, np.log([[0.5, 0.5]]), 15)]
+    assert set(texts) == {"\nA:"}
 
 
 @pytest.mark.parametrize("cached", [True, False])

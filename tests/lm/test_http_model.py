@@ -54,6 +54,21 @@ def test_scores_and_answers_are_the_local_models(
         assert theirs.prompt_tokens == (mine.prompt_tokens if by_ids else 0)
 
 
+def test_an_answer_that_begins_with_the_stop_string_is_asked_for_again(
+    opened: Open, server: Completions, local: LocalModel, cost: Callable[[], float]
+) -> None:
+    lm = opened(prompt_price=1.0)
+    before = cost()
+    alone, there = local.generate(SHORT, 12, " "), lm.generate(SHORT, 12, " ")
+    again = [made for made, other in zip(there, alone, strict=True) if made.prompt_tokens > other.prompt_tokens]
+    assert [made.text for made in there] == [made.text for made in alone]
+    assert len(again) > 2
+    assert all(made.text for made in again)
+    np.testing.assert_allclose([m.mean_log_prob for m in there], [m.mean_log_prob for m in alone], atol=1e-4)
+    assert sum(made.prompt_tokens for made in there) == round(1000 * (cost() - before))
+    assert sum("stop" not in body for body in server.requests[-2:]) == 1, "one more request, of those that were empty"
+
+
 def test_next_tokens_are_the_local_models_where_shown(opened: Open, local: LocalModel) -> None:
     expected, log_probs = local.next_token(SHORT), opened().next_token(SHORT)
     shown = np.isfinite(log_probs)
