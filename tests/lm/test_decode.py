@@ -119,7 +119,7 @@ def test_generation_equals_greedy_decoding_of_each_prompt_alone(lm, stop):
 
 
 def test_white_space_alone_is_no_answer_and_no_confidence(lm, monkeypatch):
-    monkeypatch.setattr(lm._decoder, "_decode", lambda tokens: "\n \n"[: len(tokens)])
+    monkeypatch.setattr(lm._decoder, "_decode", lambda tokens: " \t "[: len(tokens)])
     assert {(made.text, made.mean_log_prob) for made in lm.generate([Prompt("a"), Prompt("b")], 3)} == {("", -np.inf)}
 
 
