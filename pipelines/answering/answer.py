@@ -44,7 +44,7 @@ SCHEMA = pa.schema(
         "doc_is_subject": pa.bool_(),  # the document is of the subject's own page; null if that page is not known
         "doc_is_namesake": pa.bool_(),  # the document is of another page by the same name; null if that is not known
         "prompt_tokens": pa.int32(),  # of all prompts; null if the server's tokens are not known
-        "mean_log_prob": pa.float32(),  # of the generated tokens; -inf for an empty answer
+        "mean_log_prob": pa.float32(),  # of the generated tokens, white space before the answer included; -inf if empty
         "lm_calls": pa.int32(),  # prompts that the LM read for this question
         "new_tokens": pa.int32(),  # generated after all prompts; null if the server's tokens are not known
         "cost": pa.float64(),  # by the server's prices; 0 for a local LM; null if tokens are not known
