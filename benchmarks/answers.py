@@ -17,7 +17,6 @@ import json
 import os
 import shutil
 import tempfile
-import time
 from contextlib import chdir
 from pathlib import Path
 
@@ -41,10 +40,10 @@ def answered(chosen, name: str, method: str, dataset: str, questions: pa.Table) 
     source = passages.open_source(method, lm, chosen, DATA)
     few = questions.filter(pa.array(np.array(questions["split"].to_pylist()) == "test")).slice(0, 8)
     for asked, key in ((few, "warm-up"), (questions, "measured")):
-        start = time.perf_counter()
-        setup = answer.Setup(dataset, method, lm, source, chosen.answer, chosen.replug, chosen.seed, key, settings.http)
-        table = answer.answer(asked, setup)
-    return table, time.perf_counter() - start
+        in_use = chosen.answer.of(settings)
+        setup = answer.Setup(dataset, method, lm, source, in_use, chosen.replug, chosen.seed, key, settings.http)
+        table, seconds = answer.answer(asked, setup)
+    return table, seconds
 
 
 def compare(chosen, name: str, dataset: str, price: float) -> list[str]:
@@ -107,8 +106,9 @@ def main() -> None:
     finally:
         shutil.rmtree(folder)
     for name, lines in tables.items():
+        shots = chosen.answer.of(chosen.lm[name]).n_shots
         print(
-            f"\n{name}, {given.questions} questions of {given.dataset}, {chosen.answer.n_shots}-shot, ensembles of "
+            f"\n{name}, {given.questions} questions of {given.dataset}, {shots}-shot, ensembles of "
             f"{chosen.replug.top_k}, {chosen.compute.threads} thread(s); all a question\n"
         )
         print("\n".join(lines))

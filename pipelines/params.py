@@ -230,12 +230,23 @@ class LM(Section):
     dtype: Literal["fp32", "bf16", "int8"]  # number format of the weights; bf16 and int8 are first compared with fp32
     batch_tokens: PositiveInt  # tokens in one forward pass, at most
     training: LMTraining | None  # train: how
+    chat: bool  # answers: prompts are a user's message, by the model's own template or the server's chat interface
+    n_shots: Count | None  # demonstrations before a question; null: answer.n_shots
 
     @field_validator("http")
     @classmethod
     def _where_it_is_served(cls, value: LMServer | None, info: ValidationInfo) -> LMServer | None:
         if info.data.get("source") == "http" and not (value and info.data.get("path")):
             raise ValueError("should be the server's settings, beside path, the model's name there, with source: http")
+        return value
+
+    @field_validator("chat")
+    @classmethod
+    def _as_it_can_be_asked(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and info.data.get("source") == "train":
+            raise ValueError("should be false with source: train: such a model has no chat template")
+        if value and info.data.get("http") and info.data["http"].tokenizer:
+            raise ValueError("should be false where http.tokenizer is set: the chat interface takes texts, not tokens")
         return value
 
 
@@ -351,10 +362,14 @@ class Replug(Section):
 
 class Answer(Section):
     max_questions: PositiveInt  # per data set, drawn by hash
-    n_shots: Count  # demonstrations before the question
+    n_shots: Count  # demonstrations before the question, where lm.<name>.n_shots is null
     new_tokens: PositiveInt  # at most, of an answer
     passages: PositiveInt  # bm25, dense, lsr: passages in a prompt, the best first
     passage_tokens: PositiveInt  # genread: of the passage that the language model writes itself, at most
+
+    def of(self, lm: LM) -> Answer:
+        """These settings with the language model's own number of demonstrations, if it has one."""
+        return self if lm.n_shots is None else self.model_copy(update={"n_shots": lm.n_shots})
 
 
 class Thresholds(Section):

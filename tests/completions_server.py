@@ -212,7 +212,7 @@ def running(folder: Path) -> Iterator[Completions]:
         server.server_close()
 
 
-def settings(url: str, tokenizer: Path | None = None, **change) -> params.LM:
+def settings(url: str, tokenizer: Path | None = None, *, chat: bool = False, **change) -> params.LM:
     """An `lm` of the params: the model served at `url`; `change` is of its section http."""
     http = params.LMServer(
         **{
@@ -231,6 +231,5 @@ def settings(url: str, tokenizer: Path | None = None, **change) -> params.LM:
         }
         | change
     )
-    return params.LM(
-        source="http", path="served", revision=None, http=http, dtype="fp32", batch_tokens=1024, training=None
-    )
+    rest = {"revision": None, "dtype": "fp32", "batch_tokens": 1024, "training": None, "n_shots": None}
+    return params.LM(source="http", path="served", http=http, chat=chat, **rest)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import tiny_models
 
 from pipelines import params, shards
 from pipelines.adaptive import pairs, tune_thresholds
@@ -49,7 +50,8 @@ SETTINGS = SimpleNamespace(
     lms=["tiny", "big"],
     lm_text="raw/c4",
     popularity=SimpleNamespace(month="2021-10"),
-    answer=SimpleNamespace(n_shots=0),
+    lm={name: tiny_models.trained_lm().model_copy(update={"n_shots": n}) for name, n in (("tiny", None), ("big", 15))},
+    answer=params.Answer(max_questions=9, n_shots=0, new_tokens=9, passages=1, passage_tokens=9),
     replug=SimpleNamespace(top_k=10, temperature=1.0, mixture="token_mixture"),
     thresholds=TUNING,
     report=SimpleNamespace(bootstrap=200),

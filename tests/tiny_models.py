@@ -99,7 +99,7 @@ def trained_lm(**changes) -> params.LM:
     }  # fmt: skip
     training = params.LMTraining(**plain | changes)
     other = {"source": "train", "path": None, "revision": None, "http": None, "dtype": "fp32", "batch_tokens": 1024}
-    return params.LM(**other, training=training)
+    return params.LM(**other, training=training, chat=False, n_shots=None)
 
 
 def compute(**changes) -> params.Compute:

@@ -98,7 +98,7 @@ def ask(
     if reading:
         name = reading.subject.name if reading.subject else reading.name
         asked = reading.template.asked.replace("{}", name)
-    shots = _shots(asked, reading, chosen, data)
+    shots = _shots(asked, reading, chosen, chosen.answer.of(chosen.lm[lm]).n_shots, data)
     retrieved: list[Passage] = []
     if decision.retrieve:
         retrieved = _search([asked, *(text for text, _ in shots)], retriever, chosen, data)
@@ -232,9 +232,11 @@ def _table(attribution: Attribution | None) -> Iterator[str]:
     )
 
 
-def _shots(asked: str, reading: Reading | None, chosen: SimpleNamespace, data: Path) -> list[tuple[str, str]]:
+def _shots(
+    asked: str, reading: Reading | None, chosen: SimpleNamespace, n_shots: int, data: Path
+) -> list[tuple[str, str]]:
     """Questions and answers shown before `asked`: the evaluation's, if it asked this question of this subject."""
-    if not chosen.answer.n_shots:
+    if not n_shots:
         return []
     import pyarrow.parquet as pq
 
@@ -242,10 +244,10 @@ def _shots(asked: str, reading: Reading | None, chosen: SimpleNamespace, data: P
     file = data / "questions" / dataset / f"{dataset}.parquet"
     if not file.is_file():
         raise LongtailError(f"{file}: no such file; `longtail run` writes it")
-    columns = ["question_id", "relation", "question", "possible_answers", "s_uri"]
-    ids, relations, texts, answers, uris = (
-        pq.read_table(file, columns=columns).sort_by("question_id").to_pydict().values()
-    )
+    columns = pq.read_table(file).sort_by("question_id").to_pydict()
+    names = ("question_id", "relation", "question", "possible_answers", "s_uri")
+    ids, relations, texts, answers, uris = (columns[name] for name in names)
+    shown_answers = prompts.shown_answers(columns)
     qid = reading.subject.qid if reading and reading.subject else None
     same = (i for i, text in enumerate(texts) if text == asked and (uris[i] or "").endswith(f"/{qid}"))
     position = next(same, len(ids))
@@ -254,8 +256,8 @@ def _shots(asked: str, reading: Reading | None, chosen: SimpleNamespace, data: P
         for column, value in ((ids, asked), (texts, asked), (answers, [])):
             column.append(value)
     pool = prompts.Questions(ids, np.array(relations, dtype=object), texts, answers)
-    (shown,) = prompts.demonstrations(chosen.seed, dataset, pool, [position], chosen.answer.n_shots)
-    return [(texts[i], answers[i][0]) for i in shown]
+    (shown,) = prompts.demonstrations(chosen.seed, dataset, pool, [position], n_shots)
+    return [(texts[i], shown_answers[i]) for i in shown]
 
 
 def _search(texts: list[str], retriever: str, chosen: SimpleNamespace, data: Path) -> list[Passage]:

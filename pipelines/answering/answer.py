@@ -73,32 +73,34 @@ class Setup:
         return self.source is not None and self.source.written
 
 
-def answer(questions: pa.Table, setup: Setup) -> pa.Table:
+def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, float]:
     """Answers (SCHEMA) to the test questions, at most `max_questions` drawn by hash, ordered by question_id.
 
-    A second call goes on from the shards that a first one finished, until `forget` removes them.
+    A second call goes on from the shards that a first one finished, until `forget` removes them. Also returns the
+    seconds that all shards took, in whichever call.
     """
     columns = questions.sort_by("question_id").to_pydict()
     ids, relations = columns["question_id"], np.array(columns["relation"], dtype=object)
     pages = columns.get("s_wiki_title") or [None] * len(ids)
-    pool = prompts.Questions(ids, relations, columns["question"], columns["possible_answers"], columns["subj"], pages)
+    texts, answers, shown = columns["question"], columns["possible_answers"], prompts.shown_answers(columns)
+    pool = prompts.Questions(ids, relations, texts, answers, columns["subj"], pages, shown)
     tested = [question for question, split in enumerate(columns["split"]) if split == "test"]
     drawn = draws.sample(setup.seed, "answer", [ids[question] for question in tested], setup.answer.max_questions)
     asked = [tested[i] for i in drawn]
     n_shots = setup.answer.n_shots
     shots = prompts.demonstrations(setup.seed, setup.dataset, pool, asked, n_shots, common=setup.written)
     name, lookup_name = _names(setup.dataset, setup.lm.name, setup.method)
-    texts = {question: pool.texts[question] for question in chain(asked, *shots)}
-    lookup = Lookup(setup.source, texts, lookup_name, setup.key)
+    looked_up = {question: texts[question] for question in chain(asked, *shots)}
+    lookup = Lookup(setup.source, looked_up, lookup_name, setup.key)
 
     def work(shard: slice, path: Path) -> None:
+        started = time.monotonic()
         rows = _rows(setup, pool, lookup, asked[shard], shots[shard])
-        pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), path)
+        passages.write_shard(pa.Table.from_pylist(rows, schema=SCHEMA), path, started)
 
     parts = [slice(start, start + SHARD) for start in range(0, len(asked), SHARD)]
-    files = shards.map_shards(name, setup.key, work, parts)
-    tables = [pq.read_table(file, schema=SCHEMA) for file in files]
-    return pa.concat_tables(tables).sort_by("question_id") if tables else SCHEMA.empty_table()
+    table, seconds = passages.read_shards(shards.map_shards(name, setup.key, work, parts), SCHEMA)
+    return table.sort_by("question_id"), seconds + lookup.seconds
 
 
 def forget(dataset: str, lm: str, method: str, key: str) -> None:
@@ -113,7 +115,7 @@ def _rows(
     """Ask the LM some questions, each after its demonstrations `shots`; the rows of SCHEMA."""
     passages_asked, shown = lookup.rows(asked), sorted({*chain(*shots)})
     examples = {
-        shot: (pool.texts[shot], pool.answers[shot][0], found["texts"][0])
+        shot: (pool.texts[shot], pool.shown[shot], found["texts"][0])
         for shot, found in zip(shown, lookup.rows(shown), strict=True)
     }
     sent = [
@@ -205,13 +207,10 @@ def main() -> None:
             ensemble_answers.check_ability(lm, chosen.replug)
         source = passages.open_source(args.method, lm, chosen, Path("data"))
         inputs = [questions, folder, *passages.inputs(args.method, chosen, Path("data"))]
-        start = time.monotonic()
         key = shards.key_of(chosen.seed, chosen.answer, chosen.replug, chosen.retriever, settings, *inputs)
-        setup = Setup(
-            args.dataset, args.method, lm, source, chosen.answer, chosen.replug, chosen.seed, key, settings.http
-        )
-        table = answer(pq.read_table(questions), setup)
-        seconds = time.monotonic() - start
+        in_use = chosen.answer.of(settings)
+        setup = Setup(args.dataset, args.method, lm, source, in_use, chosen.replug, chosen.seed, key, settings.http)
+        table, seconds = answer(pq.read_table(questions), setup)
         with shards.atomic(out) as temporary:
             pq.write_table(table, temporary, compression="zstd")
         forget(args.dataset, args.lm, args.method, key)

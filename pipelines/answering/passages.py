@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,25 +107,38 @@ def written(lm: LanguageModel, max_tokens: int) -> Source:
     return Source(find, at_once=256, written=True)
 
 
+def write_shard(table: pa.Table, path: Path, started: float) -> None:
+    """Write a shard's rows and, beside them, the seconds since `started` (of time.monotonic)."""
+    pq.write_table(table.replace_schema_metadata({"seconds": str(time.monotonic() - started)}), path)
+
+
+def read_shards(files: Sequence[Path], schema: pa.Schema) -> tuple[pa.Table, float]:
+    """The rows of all shards, and the seconds that they took together, in whichever runs."""
+    tables = [pq.read_table(file, schema=schema) for file in files]
+    seconds = sum(float(pq.read_schema(file).metadata[b"seconds"]) for file in files)
+    return pa.concat_tables([schema.empty_table(), *tables]), seconds
+
+
 class Lookup:
     """The passages of all questions asked or shown. Many questions share a demonstration, so each is searched once.
 
-    Finished shards of the search stay under `name` and `key` until the caller forgets them.
+    Finished shards of the search stay under `name` and `key` until the caller forgets them. `seconds` is how long all
+    of them took.
     """
 
     def __init__(self, source: Source | None, texts: dict[int, str], name: str, key: str) -> None:
         """`texts` are those of the questions, by their positions in the question set."""
-        self._questions, self._table = np.array(sorted(texts), np.int64), None
+        self._questions, self._table, self.seconds = np.array(sorted(texts), np.int64), None, 0.0
         if source is None:
             return
 
         def work(questions: np.ndarray, path: Path) -> None:
-            pq.write_table(source.find([texts[question] for question in questions.tolist()]), path)
+            started = time.monotonic()
+            write_shard(source.find([texts[question] for question in questions.tolist()]), path, started)
 
         n = len(self._questions)
         parts = [self._questions[start : start + source.at_once] for start in range(0, n, source.at_once)]
-        tables = [pq.read_table(file, schema=SCHEMA) for file in shards.map_shards(name, key, work, parts)]
-        self._table = pa.concat_tables([SCHEMA.empty_table(), *tables])
+        self._table, self.seconds = read_shards(shards.map_shards(name, key, work, parts), SCHEMA)
 
     def rows(self, questions: Sequence[int]) -> list[dict]:
         """Each question's row of SCHEMA, or CLOSED_BOOK."""

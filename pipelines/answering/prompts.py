@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,8 +22,14 @@ class Questions:
     relations: np.ndarray  # (n,) str
     texts: list[str]
     answers: list[list[str]]
-    subjects: Sequence[str | None] = ()  # prompts need none of these two
+    subjects: Sequence[str | None] = ()  # `demonstrations` needs none of these three
     pages: Sequence[str | None] = ()  # title of the subject's Wikipedia page
+    shown: Sequence[str] = ()  # the answer that a demonstration shows, as `shown_answers` gives it
+
+
+def shown_answers(columns: Mapping[str, list]) -> list[str]:
+    """What demonstrations show as the questions' answers: the triple's object (PopQA), else the first answer."""
+    return columns.get("obj") or [next(iter(answers), "") for answers in columns["possible_answers"]]
 
 
 def demonstrations(

@@ -19,7 +19,7 @@ FOOTER = (
     "tables as CSV files (tables/) and the findings (findings.json). The command longtail reproduce holds the figures "
     "against the papers' published numbers, in docs/reproduction.md."
 )
-SECTIONS = ("profile", "seed", "lms", "popularity", "answer", "replug", "thresholds", "report", "parts", "lm_text")
+SECTIONS = ("profile", "seed", "lm", "lms", "popularity", "answer", "replug", "thresholds", "report", "parts", "lm_text")
 
 
 def write_report(data: Path, out: Path, params: SimpleNamespace) -> stage.Metrics:
@@ -91,13 +91,16 @@ def _sections(inputs: Inputs, params: SimpleNamespace) -> list[Section]:
 def _settings(inputs: Inputs, params: SimpleNamespace) -> list[tuple[str, object]]:
     """(setting, value) of those that this run's figures depend on."""
     parts, own_models = inputs.parts, bool(params.lms)
+    shots = {name: params.answer.of(params.lm[name]).n_shots for name in params.lms}
+    several = ", ".join(f"{name} {count}" for name, count in shots.items())
+    demonstrations = several if len({*shots.values()}) > 1 else next(iter(shots.values()), None)
     answers, ensembles = own_models and bool(parts.answered), own_models and bool(parts.corpora)
     settings = [
         (True, "profile", params.profile),
         (True, "seed", str(params.seed)),
         (own_models, "language models, the main one first", ", ".join(params.lms)),
         (bool(parts.knowledge), "month of the page views", params.popularity.month),
-        (answers, "demonstrations in a question's prompt", params.answer.n_shots),
+        (answers, "demonstrations in a question's prompt", demonstrations),
         (ensembles, "documents in the ensemble (k)", params.replug.top_k),
         (ensembles, "temperature of lambda", params.replug.temperature),
         (ensembles, "mixture", params.replug.mixture),

@@ -96,7 +96,7 @@ def questions() -> pa.Table:
     rows = [
         {"question_id": f"q{i}", "relation": relation, "subj": subject, "s_uri": f"{subjects.ENTITY}Q{number}"}
         | {"s_pop": popularity, "s_aliases": [], "s_wiki_title": subject, "question": question, "split": "test"}
-        | {"possible_answers": [right]}
+        | {"possible_answers": [f"the {right}", right], "obj": right}
         for i, (relation, subject, number, popularity, question, right) in enumerate(QUESTIONS)
     ]
     columns = {"s_pop": pa.int64(), "s_aliases": pa.list_(pa.string()), "possible_answers": pa.list_(pa.string())}
@@ -221,17 +221,22 @@ def test_a_language_model_without_thresholds_retrieves(project):
     assert "no threshold is tuned for other with bm25" in found.why
 
 
-@pytest.mark.parametrize(("method", "n_passages"), [("bm25", 1), ("bm25", 2), ("closed_book", 1)])
+@pytest.mark.parametrize(
+    ("method", "n_passages", "n_shots"),
+    [("bm25", 1, None), ("bm25", 2, None), ("closed_book", 1, None), ("closed_book", 1, 1)],
+)
 def test_what_the_evaluation_asks_too_is_asked_with_the_same_prompt_and_answered_alike(
-    project, chosen, method, n_passages
+    project, chosen, method, n_passages, n_shots
 ):
     data = project / "data"
     lm = LocalModel(data / "models/lm/tiny", name="tiny", dtype="fp32", batch_tokens=4096, device="cpu", threads=1)
     chosen.answer = chosen.answer.model_copy(update={"passages": n_passages})
     source = passages.open_source(method, lm, chosen, data)
-    key = f"{method} {n_passages}"
-    setup = answer.Setup("popqa", method, lm, source, chosen.answer, None, chosen.seed, key)
-    table = answer.answer(questions(), setup).to_pylist()
+    key = f"{method} {n_passages} {n_shots}"
+    chosen.lm = chosen.lm | {"tiny": chosen.lm["tiny"].model_copy(update={"n_shots": n_shots})}
+    in_use = chosen.answer.model_copy(update={"n_shots": SHOTS if n_shots is None else n_shots})
+    setup = answer.Setup("popqa", method, lm, source, in_use, None, chosen.seed, key)
+    table = answer.answer(questions(), setup)[0].to_pylist()
     evaluated = next(row for row in table if row["question_id"] == ("q1" if source else "q0"))
     found = ask.ask(QUESTIONS[1 if source else 0][4].lower(), "tiny", "bm25", chosen, data=data)
     assert (found.passage is not None) == (source is not None)

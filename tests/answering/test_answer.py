@@ -1,7 +1,10 @@
 """Stage answer: every method's prompts and table, and the same ones whatever the sharding, order or interruption."""
 
+import itertools
+import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import completions_server
 import numpy as np
@@ -10,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import tiny_models
+import yaml
 
 from pipelines import params
 from pipelines.answering import answer, passages
@@ -94,7 +98,8 @@ def source(method, lm, at_once=256):
 
 def ask(questions, method="dense", lm=None, chosen=CHOSEN, key="k", at_once=256, dataset="popqa", **more):
     setup = {"source": source(method, lm := lm or EchoingLM(), at_once), "replug": REPLUG} | more
-    return answer.answer(questions, answer.Setup(dataset, method, lm, answer=chosen, seed=0, key=key, **setup))
+    table, _ = answer.answer(questions, answer.Setup(dataset, method, lm, answer=chosen, seed=0, key=key, **setup))
+    return table
 
 
 def test_only_test_questions_are_asked_and_at_most_so_many(questions):
@@ -181,6 +186,38 @@ def test_a_killed_run_goes_on_where_it_stopped(questions, method, monkeypatch):
     assert len(again.asked) == len(all_of_it.asked) - 20
 
 
+def test_seconds_are_those_of_all_shards_in_whichever_run(questions, monkeypatch):
+    """The clock goes on by a second a look: a shard takes one, of answers as of passages."""
+    monkeypatch.setattr(answer, "SHARD", 10)
+    monkeypatch.setattr(answer, "time", clock := SimpleNamespace(monotonic=itertools.count().__next__))
+    monkeypatch.setattr(passages, "time", clock)
+
+    def setup(lm, key):
+        return answer.Setup("popqa", "dense", lm, source("dense", lm, 7), CHOSEN, REPLUG, 0, key)
+
+    table, whole = answer.answer(questions, setup(EchoingLM(), "whole"))
+    assert whole == sum(len([*folder.iterdir()]) for folder in Path(".longtail/shards").iterdir()) > 6
+    with pytest.raises(KeyboardInterrupt):
+        answer.answer(questions, setup(EchoingLM(fail_after=20), "cut"))
+    for _ in range(2):  # the second finds all shards finished
+        resumed, seconds = answer.answer(questions, setup(EchoingLM(), "cut"))
+        assert seconds == whole
+        assert resumed.schema.equals(table.schema, check_metadata=True), "a table holds no times"
+        assert resumed.schema.metadata is None
+
+
+def test_a_demonstration_shows_the_triples_object(questions):
+    """And the first answer where a question set has no triples."""
+    lists = pa.array([[f"alias{i}", f"object{i}"] for i in range(60)])
+    several = questions.set_column(questions.schema.get_field_index("possible_answers"), "possible_answers", lists)
+    with_objects = several.append_column("obj", pa.array([f"object{i}" for i in range(60)]))
+    for table, shown in ((with_objects, "object"), (several, "alias")):
+        ask(table, "closed_book", lm := EchoingLM(), key=shown)
+        demonstrations = [re.findall(r"Q: What is (\d+) \? A: (\w+)", prompt.context) for prompt in lm.asked]
+        assert {len(few) for few in demonstrations} == {3}
+        assert all(text == f"{shown}{number}" for few in demonstrations for number, text in few)
+
+
 def test_nothing_is_left_of_answers_that_are_forgotten(questions):
     ask(questions, "genread", key="k")
     assert sum(1 for _ in Path(".longtail/shards").iterdir()) == 2
@@ -215,6 +252,23 @@ def test_a_model_that_can_not_mix_is_refused_an_ensemble_before_any_work(questio
     assert said.startswith("error: answer@popqa-tiny-replug: echo shows only its likeliest next tokens")
     assert said.endswith("set replug.vote: true in params.yaml\n")
     assert not lm.asked
+
+
+@pytest.mark.parametrize(("of_lm", "shown"), [(None, 2), (0, 0), (4, 4)])
+def test_the_stage_shows_as_many_demonstrations_as_the_language_model_asks_for(
+    questions, monkeypatch, root, of_lm, shown
+):
+    Path("data/questions/popqa").mkdir(parents=True)
+    pq.write_table(questions, "data/questions/popqa/popqa.parquet")
+    values = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))
+    values["answer"]["n_shots"], values["lm"]["tiny"]["n_shots"] = 2, of_lm
+    Path("params.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
+    lm = EchoingLM()
+    lm.usage = {}
+    monkeypatch.setattr(open_lm, "open_lm", lambda *_: lm)
+    monkeypatch.setattr("sys.argv", ["answer", "popqa", "tiny", "closed_book"])
+    answer.main()
+    assert {prompt.context.count("A: gold") for prompt in lm.asked} == {shown}
 
 
 # ---------------------------------------------------------------------- real models, here and behind HTTP

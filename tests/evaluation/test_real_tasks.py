@@ -165,7 +165,7 @@ def test_all_files_of_entityquestions_are_prompted_and_answered(real, lms, root,
     chosen = params_file.load("answer", path=root / "params.yaml").answer
     chosen = chosen.model_copy(update={"n_shots": 15, "new_tokens": 4})
     setup = answer.Setup("entityquestions", "closed_book", lms[SHORT], None, chosen, REPLUG, 0, "k")
-    rows = answer.answer(few, setup).to_pylist()
+    rows = answer.answer(few, setup)[0].to_pylist()
     assert sorted(row["question_id"] for row in rows) == sorted(few["question_id"].to_pylist())
     assert min(row["prompt_tokens"] for row in rows) > 15 * 10
     right = dict(zip(few["question_id"].to_pylist(), few["possible_answers"].to_pylist(), strict=True))

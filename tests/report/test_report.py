@@ -139,6 +139,11 @@ def test_language_models_stand_beside_each_other(made):
     assert all(lm in drawing for lm in ("tiny", "davinci"))
 
 
+def test_demonstrations_are_named_for_each_language_model_that_has_its_own_number(made):
+    settings = {row["setting"]: row["value"] for row in table_of(made[0], "settings")}
+    assert settings["demonstrations in a question's prompt"] == "tiny 0, big 15"
+
+
 def test_what_answers_cost_and_thresholds_save(made):
     folder, _ = made
     dense = {row["answered"]: row for row in table_of(folder, "cost-of-answers-popqa")}["dense"]
