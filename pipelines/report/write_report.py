@@ -19,7 +19,19 @@ FOOTER = (
     "tables as CSV files (tables/) and the findings (findings.json). The command longtail reproduce holds the figures "
     "against the papers' published numbers, in docs/reproduction.md."
 )
-SECTIONS = ("profile", "seed", "lm", "lms", "popularity", "answer", "replug", "thresholds", "report", "parts", "lm_text")
+SECTIONS = (
+    "profile",
+    "seed",
+    "lm",
+    "lms",
+    "popularity",
+    "answer",
+    "replug",
+    "thresholds",
+    "report",
+    "parts",
+    "lm_text",
+)
 
 
 def write_report(data: Path, out: Path, params: SimpleNamespace) -> stage.Metrics:
