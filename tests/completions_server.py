@@ -1,4 +1,4 @@
-"""A real HTTP server on loopback with OpenAI's completions interface over a small local model, and faults at will."""
+"""A real HTTP server on loopback with OpenAI's interfaces over a small local model, and faults at will."""
 
 import json
 import os
@@ -25,6 +25,8 @@ class Failing(Exception):
 
 class Completions(ThreadingHTTPServer):
     """The model in `folder`, which takes texts and token ids, one forward pass per prompt and token.
+
+    The chat interface takes a message, which the model reads in its chat template.
 
     The faults hit the next requests in turn, one each (None: no fault). `requests` are the bodies of all that came,
     `paid` counts the prompts that were answered, by the whole request.
@@ -60,6 +62,8 @@ class Completions(ThreadingHTTPServer):
         self.quiet = False  # pieces of characters are shown as no text
         self.echo_fails = False
         self.chat = False  # log-probabilities come in the form of the chat interface
+        self.refused: set[str] = set()  # fields of a chat's request
+        self.said: str | None = None  # in a chat, in place of what the model says
         self.stalls_after: int | None = None  # requests, after which none is answered until `go_on`
         self.go_on = threading.Event()
         self.lock = threading.Lock()
@@ -67,6 +71,21 @@ class Completions(ThreadingHTTPServer):
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}/v1"
+
+    def converse(self, body: dict) -> dict:
+        """The chat interface's answer. Raises Failing for a request with a field that is refused."""
+        if refused := self.refused & set(body):
+            raise Failing(f"Unsupported parameter: {min(refused)}")
+        text = self.tokenizer.apply_chat_template(body["messages"], tokenize=False, add_generation_prompt=True)
+        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        asked = {"max_tokens": body["max_tokens"], "logprobs": body.get("top_logprobs", 0), "stop": body.get("stop")}
+        choice = self._continued(ids, asked, ends=True)
+        message = {"role": "assistant", "content": choice["text"] if self.said is None else self.said}
+        shown = {"content": _as_chat(choice["logprobs"])} if body.get("logprobs") and self.logprobs else None
+        made = len(choice["logprobs"]["tokens"])
+        usage = {"prompt_tokens": len(ids), "completion_tokens": made, "total_tokens": len(ids) + made}
+        answer = {"index": 0, "message": message, "logprobs": shown, "finish_reason": "stop"}
+        return {"object": "chat.completion", "choices": [answer]} | ({"usage": usage} if self.usage else {})
 
     def complete(self, body: dict) -> dict:
         """Raises Failing where the request makes it fail."""
@@ -109,14 +128,14 @@ class Completions(ThreadingHTTPServer):
         after["text_offset"] = [width + offset for offset in after["text_offset"]]
         return {"text": text + choice["text"], "logprobs": {name: own[name] + after[name] for name in own}}
 
-    def _continued(self, ids: list[int], body: dict) -> dict:
+    def _continued(self, ids: list[int], body: dict, *, ends: bool = False) -> dict:
         made, values, likeliest, text, stop = [], [], [], "", (body.get("stop") or ["\0"])[0]
         for _ in range(body["max_tokens"]):
             row = self._log_probs(ids + made)[-1]
             penalised = row.clone()
             penalised[ids + made] -= body.get("penalty", self.penalty)
             token = int(penalised.argmax())
-            if token == self.tokenizer.eos_token_id and body.get("stop"):
+            if token == self.tokenizer.eos_token_id and (ends or body.get("stop")):
                 break
             made.append(token)
             values.append(float(row[token]))
@@ -175,14 +194,15 @@ class _Handler(BaseHTTPRequestHandler):
         if server.hold:
             threading.Event().wait(server.hold)
         try:
-            answer = b"" if fault.status != 200 else json.dumps(server.complete(body)).encode()
+            reply = server.converse if self.path.endswith("/chat/completions") else server.complete
+            answer = b"" if fault.status != 200 else json.dumps(reply(body)).encode()
         except Failing as error:
-            fault = Fault(500, json.dumps({"error": {"message": str(error)}}).encode())
+            fault = Fault(400 if "messages" in body else 500, json.dumps({"error": {"message": str(error)}}).encode())
         answer = answer if fault.body is None else fault.body
         with server.lock:
             server.now -= 1
             if fault.status == 200:
-                prompts = several(body["prompt"])
+                prompts = several(body["prompt"]) if "prompt" in body else [body["messages"]]
                 server.paid.update(json.dumps(body | {"prompt": prompt}, sort_keys=True) for prompt in prompts)
         if fault.sent in (NOTHING, LATE):
             self.close_connection = fault.sent == NOTHING or server.go_on.wait()

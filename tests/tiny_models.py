@@ -26,14 +26,19 @@ TEXT = [
 ]
 
 
+CHAT = (
+    "{{ bos_token }}system: Answer.{{ eos_token }}{% for message in messages %}{{ message.role }}: "
+    "{{ message.content | trim }}{{ eos_token }}{% endfor %}{% if add_generation_prompt %}assistant:\n{% endif %}"
+)
+
+
 def tokenizer(*, bos: bool = True) -> PreTrainedTokenizerFast:
     bpe = ByteLevelBPETokenizer()
     bpe.train_from_iterator(TEXT * 3, vocab_size=400, min_frequency=2, special_tokens=["<s>", "</s>", "<pad>"])
     if bos:
         bpe._tokenizer.post_processor = processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", 0)])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=bpe._tokenizer, bos_token="<s>", eos_token="</s>", pad_token="<pad>", model_max_length=128
-    )
+    special = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
+    return PreTrainedTokenizerFast(tokenizer_object=bpe._tokenizer, **special, model_max_length=128, chat_template=CHAT)
 
 
 def language_model(folder: Path, *, bos: bool = True, positions: int = 128, scale: float = 0.3) -> Path:

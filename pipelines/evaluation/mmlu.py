@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from pipelines.lm.language_model import LanguageModel, Prompt
 
 LETTERS = "ABCD"
+LETTER = re.compile(rf"\b[{LETTERS}]\b")  # in a generated answer, as "B", "(B)" or "The answer is B."
+ANSWER_TOKENS = 8  # of an answer in which a letter is looked for
 CATEGORIES: dict[str, str] = {
     subject: category
     for category, subjects in yaml.safe_load(Path(__file__).with_name("mmlu.yaml").read_text(encoding="utf-8")).items()
@@ -127,9 +130,10 @@ def _fault(subject: str, question: str, options: list[str], answer: str) -> str:
 def answer(lm: LanguageModel, prompts: list[Prompt], log_weights: np.ndarray) -> list[str]:
     """The letter with the largest log sum_d lambda_d p(letter | d, x) per question.
 
-    `prompts` are k in a row for each question; `log_weights` (questions, k) are log lambda. The answer is "", which is
-    wrong, if a server shows none of the letters among the likeliest tokens after any of the prompts. A letter is the
-    first token of an answer, so both of `replug.mixture` give the same.
+    `prompts` are k in a row for each question; `log_weights` (questions, k) are log lambda. Where a server shows none
+    of the letters and can't score them, the letter that it writes counts as certain: the documents vote. The answer is
+    "", which is wrong, if it writes none after any prompt. A letter is the first token of an answer, so both of
+    `replug.mixture` give the same.
     """
     log_probs = _letter_log_probs(lm, prompts).reshape(*log_weights.shape, len(LETTERS))
     mixed = ensemble.token_mixture(log_probs, log_weights)
@@ -137,16 +141,21 @@ def answer(lm: LanguageModel, prompts: list[Prompt], log_weights: np.ndarray) ->
 
 
 def _letter_log_probs(lm: LanguageModel, prompts: list[Prompt]) -> np.ndarray:
-    """log p of " A" to " D" after each prompt, (prompts, 4); -inf if it is not shown and can't be scored."""
+    """log p of each letter as the answer to each prompt, (prompts, 4); -inf if it is not known."""
     log_probs = np.full((len(prompts), len(LETTERS)), -np.inf)
-    ids = [_token_id(lm, f" {letter}") for letter in LETTERS]
+    ids = [_token_id(lm, lm.begins + letter) for letter in LETTERS]
     single = [i for i, id_ in enumerate(ids) if id_ is not None]
     if single:
         log_probs[:, single] = lm.next_token(prompts)[:, [ids[i] for i in single]]
     hidden = np.argwhere(np.isneginf(log_probs))
-    if len(hidden) and (len(single) < len(LETTERS) or lm.scores):
-        scores = lm.score([prompts[row] for row, _ in hidden], [f" {LETTERS[i]}" for _, i in hidden])
+    if len(hidden) and (0 < len(single) < len(LETTERS) or lm.scores):
+        scores = lm.score([prompts[row] for row, _ in hidden], [lm.begins + LETTERS[i] for _, i in hidden])
         log_probs[tuple(hidden.T)] = [of_tokens.sum() for of_tokens in scores.log_probs]
+    elif len(unknown := np.flatnonzero(np.isneginf(log_probs).all(1))):
+        answers = lm.generate([prompts[row] for row in unknown], ANSWER_TOKENS)
+        for row, generation in zip(unknown, answers, strict=True):
+            if letter := LETTER.search(generation.text):
+                log_probs[row, LETTERS.index(letter[0])] = 0.0
     return log_probs
 
 

@@ -19,7 +19,7 @@ from pipelines.lm.language_model import Prompt
 from pipelines.lm.token_prompts import PromptTokenizer
 
 PROBE, SHORTER_PROBE = "one two three", "one two"
-ABILITIES = {"score": "score texts", "choose": "choose between options", "generate": "generate answers (and vote)"}
+ABILITIES = {"score": "score texts", "choose": "choose between options", "generate": "generate answers", "vote": "vote"}
 ECHO = {"max_tokens": 0, "echo": True, "logprobs": 1}
 ECHO_AND_ONE = ECHO | {"max_tokens": 1}  # for servers that refuse 0, or take it as no limit
 
@@ -27,17 +27,19 @@ ECHO_AND_ONE = ECHO | {"max_tokens": 1}  # for servers that refuse 0, or take it
 class Abilities:
     """What the server behind `client` can do for the model `name`.
 
-    `echo` are the fields of a request that scores a prompt. Raises LongtailError where the server can't be used at all,
-    or `tokenizer` belongs to another model.
+    `echo` are the fields of a request that scores a prompt, `shown` those that ask for an answer's log-probabilities.
+    Raises LongtailError where the server can't be used at all, or `tokenizer` belongs to another model.
     """
 
     def __init__(
         self, name: str, settings: params.LMServer, client: CompletionsClient, tokenizer: PromptTokenizer | None
     ) -> None:
         self._name, self._settings, self._client, self._tokenizer = name, settings, client, tokenizer
-        self.echo = ECHO
-        first = self._try_prompts()
+        self.echo, self.shown = ECHO, {"logprobs": 1}
         self._lacks: dict[str, str] = {}  # ability -> why the server lacks it
+        first = self._try_chat() if client.chat else self._try_prompts()
+        if not first.logprobs.token_logprobs and (first.text or not self.shown):
+            self._lacks["vote"] = f"{client.url}: shows no log-probabilities of its answers"
         for ability, probe in (("score", partial(self._try_scoring, first)), ("choose", self._try_choosing)):
             try:
                 probe()
@@ -77,11 +79,21 @@ class Abilities:
                         raise LongtailError(f"{error}: it takes {advice}") from None
             raise
 
+    def _try_chat(self) -> Choice:
+        """Generate a token in answer to PROBE, without log-probabilities where the server refuses to show them."""
+        try:
+            return self._first_answer([PROBE])
+        except Unable:
+            self.shown = {}
+            return self._first_answer([PROBE])
+
     def _first_answer(self, prompts: list) -> Choice:
-        return self._client.ask(prompts, lambda _, choice: choice, probe=True, max_tokens=1, logprobs=1)[0]
+        return self._client.ask(prompts, lambda _, choice: choice, probe=True, max_tokens=1, **self.shown)[0]
 
     def _try_scoring(self, first: Choice) -> None:
         """Score PROBE with `first`, the token generated after it: both ways must give it the same log-probability."""
+        if self._client.chat:
+            raise Unable(f"{self._client.url}: a chat interface shows no log-probabilities of prompts")
         shown = first.logprobs
         after = shown.tokens[0] if shown.tokens and not is_piece(shown.tokens[0]) else ""
         expected = (shown.token_logprobs or [None])[0] if after else None
@@ -128,7 +140,7 @@ class Abilities:
             if (shown := len(choice.likeliest())) < wanted:
                 raise Unable(f"shows {shown} of the likeliest next tokens, {wanted} are asked for")
 
-        if not self._tokenizer:
+        if not (self._tokenizer or self._client.chat):
             raise Unable(f"params.yaml: lm.{self._name}.http.tokenizer is null")
         self._client.ask([self._prompt(PROBE)], read, probe=True, max_tokens=1, logprobs=wanted)
 

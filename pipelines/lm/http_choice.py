@@ -42,16 +42,31 @@ class LogProbs(msgspec.Struct):
             setattr(self, field, getattr(self, field) or [])
 
 
+class Message(msgspec.Struct):
+    content: str | None  # None: nothing is said
+
+
+class Usage(msgspec.Struct):
+    prompt_tokens: int
+    completion_tokens: int = 0
+
+
 class Choice(msgspec.Struct):
     """A server's answer to one prompt: the generated text, and the tokens' log-probabilities if it shows them.
 
-    After a request with `echo`, both begin with the prompt's own.
+    After a request with `echo`, both begin with the prompt's own. The chat interface gives a message for the text;
+    `usage` is then known, because a request has one prompt.
     """
 
-    text: str
+    text: str | None = None
+    message: Message | None = None
     logprobs: LogProbs | None = None
+    usage: Usage | None = None
 
     def __post_init__(self) -> None:
+        if self.text is None and self.message is None:
+            raise ValueError("a choice without text or message")
+        self.text = self.text or (self.message.content if self.message else "") or ""
         self.logprobs = self.logprobs or LogProbs()
 
     def count_prompt_tokens(self, prompt: str, generated: int) -> int:

@@ -15,13 +15,14 @@ from urllib3.exceptions import NewConnectionError
 
 from pipelines import params, web
 from pipelines.errors import LongtailError
-from pipelines.lm.http_choice import Choice, Unable
+from pipelines.lm.http_choice import Choice, Unable, Usage
 from pipelines.lm.http_ledger import Ledger, Tokens
 
 TIMEOUT = (30, 600)  # seconds to connect and to answer
 ATTEMPTS = 8  # of one request; pauses double, to four minutes in all
 PROBE_ATTEMPTS = 3  # of a request that tries out the server
 POLL = 0.5  # seconds between two looks for an answer that another process asked for
+TEMPLATE = 64  # tokens that a chat's template may add to a message
 UNABLE = (400, 422, 501)  # status codes for what a server can't do
 
 Result = TypeVar("Result")
@@ -35,24 +36,22 @@ class _Choices(msgspec.Struct):
     choices: list[msgspec.Raw]
 
 
-class _TokensUsed(msgspec.Struct):
-    prompt_tokens: int
-    completion_tokens: int = 0
-
-
-class _Usage(msgspec.Struct):
-    usage: _TokensUsed
+class _Used(msgspec.Struct):
+    usage: Usage
 
 
 class CompletionsClient(web.Client):
     """The model `model` of the server in `settings`, called `name` in the params.
 
-    Answers and costs are kept in the folder `cache`.
+    With `chat`, each prompt is a user's message to the chat interface, in a request of its own. Answers and costs are
+    kept in the folder `cache`.
     """
 
-    def __init__(self, name: str, model: str, settings: params.LMServer, key: str | None, cache: Path) -> None:
+    def __init__(
+        self, name: str, model: str, settings: params.LMServer, key: str | None, cache: Path, *, chat: bool = False
+    ) -> None:
         super().__init__(settings.concurrency, TIMEOUT)
-        self.url = settings.url.rstrip("/") + "/completions"
+        self.url, self.chat = settings.url.rstrip("/") + ("/chat" if chat else "") + "/completions", chat
         self._name, self._model, self._settings, self._key = name, model, settings, key
         self.session.auth = self._sign  # set even without a key: requests would look for one in ~/.netrc
         self._ledger = Ledger(cache, name, model, settings)
@@ -111,7 +110,7 @@ class CompletionsClient(web.Client):
                 return [key for key in keys if key not in claimed]
 
         try:
-            missing, size = read_kept(rows_of_key), self._settings.batch_size
+            missing, size = read_kept(rows_of_key), 1 if self.chat else self._settings.batch_size
             while missing:
                 batches = [missing[start : start + size] for start in range(0, len(missing), size)]
                 elsewhere = self.map(request, batches, self._name if len(batches) > 1 else None)
@@ -133,20 +132,29 @@ class CompletionsClient(web.Client):
         return hashlib.blake2b(body.encode(), digest_size=16).hexdigest()
 
     def _body(self, prompt, fields: dict) -> dict:
-        return {"model": self._model, "prompt": prompt, "temperature": 0, **self._settings.extra, **fields}
+        body = {"model": self._model, "temperature": 0, **self._settings.extra, **fields}
+        if not self.chat:
+            return body | {"prompt": prompt}
+        shown = {"logprobs": True, "top_logprobs": fields["logprobs"]} if "logprobs" in fields else {}
+        return body | shown | {"messages": [{"role": "user", "content": prompt}]}
 
     def _request(self, prompts: list, probe: bool, fields: dict) -> list[bytes]:
         """Send one request; returns the choice for each prompt, as JSON."""
         answer = self._post(prompts, probe, fields)
         choices = list(map(bytes, _decoded(answer.content, _Choices, self.url).choices))
-        used = _used(answer, Tokens(0, 0)).prompt
-        if used > self._settings.max_tokens * len(prompts):  # some servers read more than the model was trained on
+        used = _used(answer, Tokens(0, 0))
+        if used.prompt > self._settings.max_tokens * len(
+            prompts
+        ):  # some servers read more than the model was trained on
             raise LongtailError(
-                f"{self.url}: {used} tokens in {len(prompts)} prompts, where lm.{self._name}.http.max_tokens is "
+                f"{self.url}: {used.prompt} tokens in {len(prompts)} prompts, where lm.{self._name}.http.max_tokens is "
                 f"{self._settings.max_tokens}; with its tokenizer set, prompts are cut"
             )
         if len(choices) != len(prompts):
             raise Unable(f"{self.url}: {len(choices)} choices for {len(prompts)} prompts, expected one each")
+        if self.chat and used.prompt:
+            usage = Usage(*used)
+            return [msgspec.json.encode(msgspec.json.decode(choices[0]) | {"usage": usage})]
         return sorted(choices, key=lambda raw: _decoded(raw, _Index, self.url).index)
 
     def _post(self, prompts: list, probe: bool, fields: dict) -> requests.Response:
@@ -182,10 +190,10 @@ class CompletionsClient(web.Client):
     def _once(self, method: str, url: str, **request) -> requests.Response:
         """Make one attempt. It is entered in the ledger at its highest cost before, and at its real cost after."""
         body = request["json"]
-        prompts = body["prompt"]
+        prompts = body["messages"][0]["content"] if self.chat else body["prompt"]
         if isinstance(prompts, str) or isinstance(prompts[0], int):  # a single prompt stands there without a list
             prompts = [prompts]
-        most = Tokens(sum(map(max_tokens_of, prompts)), body["max_tokens"] * len(prompts))
+        most = Tokens(sum(map(max_tokens_of, prompts)) + TEMPLATE * self.chat, body["max_tokens"] * len(prompts))
         number, wait = self._ledger.enter(most)
         while number is None:
             self.pause(wait)
@@ -217,7 +225,7 @@ def _used(answer: requests.Response, most: Tokens) -> Tokens:
     if answer.status_code != 200:
         return Tokens(0, 0)
     try:
-        usage = msgspec.json.decode(answer.content, type=_Usage).usage
+        usage = msgspec.json.decode(answer.content, type=_Used).usage
     except msgspec.DecodeError:
         return most
     return Tokens(usage.prompt_tokens, usage.completion_tokens)

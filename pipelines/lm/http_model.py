@@ -1,4 +1,4 @@
-"""HttpModel: a language model behind OpenAI's completions interface, served by vLLM, llama.cpp or a paid service."""
+"""HttpModel: a model behind OpenAI's completions or chat interface, served by vLLM, llama.cpp or a paid service."""
 
 from __future__ import annotations
 
@@ -23,19 +23,21 @@ class HttpModel:
 
     With `http.tokenizer`, saved in `folder`, prompts are sent as token ids: they are cut as Prompt says, and scores are
     those of a local model. Without it, prompts are sent as texts: the server tokenises them, and refuses long ones.
+    With `lm.chat`, they are sent as texts to the chat interface.
     """
 
     def __init__(self, folder: Path, lm: params.LM, key: str | None, cache: Path) -> None:
         """Raises LongtailError where the server does not serve the model, or the tokenizer is another model's."""
         self.name, self.max_tokens, self._n_likeliest = Path(folder).name, lm.http.max_tokens, lm.http.logprobs
-        self._client = CompletionsClient(self.name, lm.path, lm.http, key, cache)
+        self._client = CompletionsClient(self.name, lm.path, lm.http, key, cache, chat=lm.chat)
         self._tokenizer: PromptTokenizer | None = None
         if lm.http.tokenizer:
             from transformers import AutoTokenizer
 
             self._tokenizer = PromptTokenizer(AutoTokenizer.from_pretrained(folder), folder, self.name, self.max_tokens)
         self.abilities = Abilities(self.name, lm.http, self._client, self._tokenizer)
-        self.scores, self.mixes = "score" in self.abilities, False
+        self.scores, self.mixes, self.votes = "score" in self.abilities, False, "vote" in self.abilities
+        self.begins = "" if lm.chat else " "
 
     @property
     def usage(self) -> dict[str, float]:
@@ -91,21 +93,26 @@ class HttpModel:
     def next_token(self, prompts: Sequence[Prompt]) -> np.ndarray:
         """All but the `http.logprobs` likeliest tokens are -inf.
 
-        Where several tokens have a text that the server shows, each gets its log-probability. Raises LongtailError
-        where the server shows no next tokens, or there is no tokenizer.
+        Where several tokens have a text that the server shows, each gets its log-probability. In a chat, the vocabulary
+        are the texts that `token_id` was asked for; each gets the probability of its tokens with and without a space
+        before. Raises LongtailError where the server shows no next tokens, or there is no tokenizer.
         """
         self.abilities.require("choose")
-        sent = self._tokenizer.prompts(prompts, np.ones(len(prompts), np.int64)).tolist()
+        sent, _ = self._as_sent(prompts, 1)
         shown = self._client.ask(sent, lambda _, choice: choice.likeliest(), max_tokens=1, logprobs=self._n_likeliest)
-        result = np.full((len(prompts), len(self._tokenizer.tokenizer)), -np.inf, np.float32)
+        size = len(self._tokenizer.tokenizer if self._tokenizer else self._ids_of_texts)
+        result = np.full((len(prompts), size), -np.inf, np.float32)
         for row, likeliest in zip(result, shown, strict=True):
             for text, log_prob in likeliest.items():
-                row[self._ids_of_texts.get(text, [])] = log_prob
+                ids = self._ids_of_texts.get(text if self._tokenizer else text.strip(), [])
+                row[ids] = np.logaddexp(row[ids], log_prob)
         return result
 
     @cached_property
     def _ids_of_texts(self) -> dict[str, list[int]]:
         """The ids of the tokens with each text. Parts of characters have no text of their own and are left out."""
+        if not self._tokenizer:
+            return {}
         tokenizer = self._tokenizer.tokenizer
         texts = tokenizer.batch_decode(np.arange(len(tokenizer))[:, None], clean_up_tokenization_spaces=False)
         ids: dict[str, list[int]] = {}
@@ -117,6 +124,8 @@ class HttpModel:
     def token_id(self, text: str) -> int:
         """Raises LongtailError where the server shows no next tokens."""
         self.abilities.require("choose")
+        if not self._tokenizer:
+            return self._ids_of_texts.setdefault(text, [len(self._ids_of_texts)])[0]
         return self._tokenizer.token_id(text)
 
     def seen(self, prompts: Sequence[Prompt], max_tokens: int) -> list[Prompt]:
@@ -127,19 +136,20 @@ class HttpModel:
         """The mean log-probability is that of the tokens that begin before the text's end.
 
         A server stops at once where a text begins with the stop string. It is then asked again without one, and the
-        tokens of both requests count. Raises LongtailError where `max_tokens` leaves no room for a prompt.
+        tokens of both requests count. A chat is never sent one, because some services refuse white space there. Raises
+        LongtailError where `max_tokens` leaves no room for a prompt.
         """
         if max_tokens >= self.max_tokens:
             raise LongtailError(f"{max_tokens} new tokens asked of {self.name}, which reads {self.max_tokens} at once")
-        sent, lengths = [prompt.document + prompt.context for prompt in prompts], np.zeros(len(prompts), np.int64)
-        if self._tokenizer:
-            tokens = self._tokenizer.prompts(prompts, np.full(len(prompts), max_tokens))
-            sent, lengths = tokens.tolist(), tokens.lengths
+        sent, lengths = self._as_sent(prompts, max_tokens)
 
         def read(i: int, choice: Choice) -> Generation:
-            return Generation(*choice.answer(stop), int(lengths[i]), len(choice.logprobs.tokens))
+            tokens = (choice.usage.prompt_tokens, choice.usage.completion_tokens) if choice.usage else None
+            return Generation(*choice.answer(stop), *(tokens or (int(lengths[i]), len(choice.logprobs.tokens))))
 
-        fields = {"max_tokens": max_tokens, "logprobs": 1}
+        fields = {"max_tokens": max_tokens} | self.abilities.shown
+        if self._client.chat:
+            return self._client.ask(sent, read, **fields)
         made = self._client.ask(sent, read, stop=[stop], **fields)
         empty = [i for i, first in enumerate(made) if not first.text]
         again = self._client.ask([sent[i] for i in empty], lambda i, choice: read(empty[i], choice), **fields)
@@ -147,6 +157,13 @@ class HttpModel:
             tokens = made[i].prompt_tokens + second.prompt_tokens, made[i].new_tokens + second.new_tokens
             made[i] = Generation(second.text, second.mean_log_prob, *tokens)
         return made
+
+    def _as_sent(self, prompts: Sequence[Prompt], max_tokens: int) -> tuple[list[str] | list[list[int]], np.ndarray]:
+        """The prompts as token ids that leave room for `max_tokens`, or as texts; and their tokens, 0 if unknown."""
+        if not self._tokenizer:
+            return [prompt.document + prompt.context for prompt in prompts], np.zeros(len(prompts), np.int64)
+        tokens = self._tokenizer.prompts(prompts, np.full(len(prompts), max_tokens))
+        return tokens.tolist(), tokens.lengths
 
     def generate_mixture(self, *_, **__) -> list[Generation]:
         """Always raises LongtailError: the interface shows only a few of the most likely tokens."""

@@ -55,6 +55,8 @@ class LanguageModel(Protocol):
     max_tokens: int  # of prompt and continuation together
     scores: bool  # whether `score` works: some servers show no log-probabilities of prompts
     mixes: bool  # whether `generate_mixture` works: servers show the likeliest tokens only
+    votes: bool  # whether generations have a mean log-prob: some servers show none
+    begins: str  # what stands before an answer's first word: a space after a text, nothing in a chat
     usage: Mapping[str, float]  # requests, tokens and cost since it was opened; empty for a local model
 
     def score(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> Scores:

@@ -32,10 +32,15 @@ WITHOUT_POSITIONS = 2048  # tokens read at once by a model without a limit (ALiB
 
 
 class LocalModel:
-    """The LanguageModel in `folder`, called `name`. A forward pass has at most `batch_tokens` tokens."""
+    """The LanguageModel in `folder`, called `name`. A forward pass has at most `batch_tokens` tokens.
 
-    def __init__(self, folder: Path, *, name: str, dtype: str, batch_tokens: int, device: str, threads: int) -> None:
-        """Raises LongtailError where `folder` has no causal language model or no tokenizer."""
+    With `chat`, prompts are messages in the model's chat template.
+    """
+
+    def __init__(
+        self, folder: Path, *, name: str, dtype: str, batch_tokens: int, device: str, threads: int, chat: bool = False
+    ) -> None:
+        """Raises LongtailError where `folder` has no causal language model, no tokenizer, or no template for a chat."""
         if not (Path(folder) / "config.json").is_file():
             raise LongtailError(f"{folder}: no config.json, expected a causal language model in Hugging Face's layout")
         torch.set_num_threads(threads)
@@ -47,8 +52,9 @@ class LocalModel:
         self.name, self.batch_tokens, self.device = name, batch_tokens, self.model.device
         config = self.model.config.get_text_config()
         self.max_tokens, self._vocabulary = _max_tokens(config, self.tokenizer), config.vocab_size
-        self._texts = PromptTokenizer(self.tokenizer, folder, name, self.max_tokens)
-        self.scores, self.mixes, self.usage = True, True, {}
+        self._texts = PromptTokenizer(self.tokenizer, folder, name, self.max_tokens, chat=chat)
+        self.scores = self.mixes = self.votes = True
+        self.usage, self.begins = {}, "" if chat else " "
         self._pad = self.tokenizer.pad_token_id or 0
         self._head = _Head(self.model)
         self._decoder = Decoder(self.model, self.tokenizer, self._logits_after)

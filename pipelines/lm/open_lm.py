@@ -24,8 +24,9 @@ def main_lm(chosen: SimpleNamespace) -> tuple[Path, params.LM]:
 def open_lm(folder: Path, lm: params.LM, compute: params.Compute, *, scoring: bool = False) -> LanguageModel:
     """Open the model whose weights are in `folder`, or the one served at `lm.http.url`.
 
-    For a served model, `folder` holds its tokenizer, if the params name one. Raises LongtailError where the folder has
-    no causal language model, the server does not answer, or `scoring` is needed and the server can't score.
+    For a served model, `folder` holds its tokenizer, if the params name one. With `scoring` a local model reads texts
+    without its chat template: what follows them is no answer. Raises LongtailError where the folder has no causal
+    language model, the server does not answer, or `scoring` is needed and the server can't score.
     """
     if lm.source == "http":
         from pipelines.lm.http_model import HttpModel
@@ -43,4 +44,5 @@ def open_lm(folder: Path, lm: params.LM, compute: params.Compute, *, scoring: bo
         batch_tokens=lm.batch_tokens,
         device=compute.device,
         threads=compute.threads,
+        chat=lm.chat and not scoring,
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from datetime import date
 from itertools import chain
 from pathlib import Path
 
@@ -12,19 +14,29 @@ from pipelines.errors import LongtailError
 from pipelines.lm.language_model import Prompt
 from pipelines.lm.ragged import Ragged, joined, padded
 
+MESSAGE = "\ue000"  # stands for the user's message in a chat template
+TODAY = re.compile(r"""strftime_now\((["'])(.*?)\1\)""")  # in a chat template
+DAY = date(2024, 7, 26)  # takes the place of today: else a prompt would be another one every day
 BEFORE = "\n"  # put before a continuation to tokenise it; it rarely merges with the text after it
 
 
 class PromptTokenizer:
-    """A fast transformers tokenizer from `folder`, for the model `name` that reads `max_tokens` at once."""
+    """A fast transformers tokenizer from `folder`, for the model `name` that reads `max_tokens` at once.
 
-    def __init__(self, tokenizer, folder: Path, name: str, max_tokens: int) -> None:
+    With `chat`, each prompt is a user's message in the model's chat template, after which the model answers.
+    """
+
+    def __init__(self, tokenizer, folder: Path, name: str, max_tokens: int, *, chat: bool = False) -> None:
+        """Raises LongtailError where the tokenizer has no token to begin a text with, or no chat template."""
         self.tokenizer, self.name, self.max_tokens = tokenizer, name, max_tokens
         self._first, self._start = first_tokens(tokenizer, folder)
         tokens, _ = self.tokens([BEFORE, "a", BEFORE + "a"])
         before, alone, together = (ids.tolist() for ids in tokens.split(tokens.values))
         # Tokens of BEFORE where a text by itself is tokenised otherwise than after another, else none.
         self._before = np.array(before if together != before + alone else [], np.int64)
+        self._last, self._lead = np.empty(0, np.int64), ""
+        if chat:
+            self._first, self._last, self._lead = self._template()
 
     def tokens(self, texts: Sequence[str], *, ends: bool = False) -> tuple[Ragged, Ragged | None]:
         """Token ids of each text by itself and, with `ends`, the character at which each token ends."""
@@ -71,29 +83,52 @@ class PromptTokenizer:
 
     def prompts(self, prompts: Sequence[Prompt], reserved: np.ndarray) -> Ragged:
         """Each prompt's token ids, cut as Prompt says so that `reserved` (prompts,) more tokens fit."""
+        prompts = self._led(prompts)
         tokens, _ = self.tokens([prompt.document + prompt.context for prompt in prompts])
         n, lengths = len(prompts), tokens.lengths
         count = self._count_first(lengths)
         first = np.tile(self._first, n) if len(self._first) else np.full(count.sum(), self._start)
         opening = Ragged(first.astype(np.int64), np.concatenate([[0], np.cumsum(count)]))
+        closing = [Ragged(np.tile(self._last, n), np.arange(n + 1) * len(self._last))] if len(self._last) else []
         too_long, _, from_document, from_context = self._cut(prompts, lengths, reserved)
         if not len(too_long):
-            return joined([opening, tokens])
+            return joined([opening, tokens, *closing])
         head, tail, every = lengths.copy(), np.zeros(n, np.int64), np.arange(n)
         head[too_long], tail[too_long] = from_document, from_context
-        return joined([opening, tokens.slice(every, 0, head), tokens.slice(every, lengths - tail, tail)])
+        return joined([opening, tokens.slice(every, 0, head), tokens.slice(every, lengths - tail, tail), *closing])
 
     def seen(self, prompts: Sequence[Prompt], reserved: np.ndarray) -> list[Prompt]:
         """The text of each prompt as `prompts` cuts it."""
+        seen, prompts = list(prompts), self._led(prompts)
         lengths = self.tokens([prompt.document + prompt.context for prompt in prompts])[0].lengths
         too_long, ends, from_document, from_context = self._cut(prompts, lengths, reserved)
-        seen = list(prompts)
         rows = zip(too_long.tolist(), ends.split(ends.values), from_document, from_context, strict=True)
         for i, ends_of_tokens, head, tail in rows:
             text, bounds = prompts[i].document + prompts[i].context, [0, *ends_of_tokens.tolist()]
             context = text[bounds[len(ends_of_tokens) - tail] :] if tail else ""
-            seen[i] = Prompt(context, text[: bounds[head]])
+            seen[i] = Prompt(context, text[: bounds[head]].removeprefix(self._lead))
         return seen
+
+    def _template(self) -> tuple[np.ndarray, np.ndarray, str]:
+        """The chat template's tokens before and after a user's message, and the spaces before that merge with it."""
+        if not self.tokenizer.chat_template:
+            raise LongtailError(
+                f"params.yaml: lm.{self.name}.chat is true, but the tokenizer of {self.name} has no chat template; set "
+                "it to false, or name an instruction-tuned model"
+            )
+        template = TODAY.sub(lambda call: repr(DAY.strftime(call[2])), self.tokenizer.get_chat_template())
+        options = {"chat_template": template, "tokenize": False, "add_generation_prompt": True}
+        text = self.tokenizer.apply_chat_template([{"role": "user", "content": MESSAGE}], **options)
+        before, _, after = text.partition(MESSAGE)
+        lead = before[len(before.rstrip(" ")) :]
+        before = before.removesuffix(lead)
+        if len(self._before):  # the tokenizer itself puts a space before a text
+            lead, after = lead[1:], after.removeprefix(" ")
+        ids = self.tokenizer([before, after], add_special_tokens=False)["input_ids"]
+        return *(np.array(tokens, np.int64) for tokens in ids), lead
+
+    def _led(self, prompts: Sequence[Prompt]) -> Sequence[Prompt]:
+        return [Prompt(p.context, self._lead + p.document) for p in prompts] if self._lead else prompts
 
     def _following_tokens(self, texts: Sequence[str]) -> tuple[Ragged, Ragged]:
         """Token ids and ends of texts that follow another text: SentencePiece puts a space before a text by itself."""
@@ -120,7 +155,7 @@ class PromptTokenizer:
     ) -> tuple[np.ndarray, Ragged, np.ndarray, np.ndarray]:
         """The prompts that are too long, the character at which each of their tokens ends, and how many tokens are kept
         of each document's beginning and of each context's end (see Prompt)."""
-        room = self.max_tokens - self._count_first(lengths) - reserved
+        room = self.max_tokens - self._count_first(lengths) - len(self._last) - reserved
         too_long = np.flatnonzero(lengths > room)
         _, ends = self.tokens([prompts[i].document + prompts[i].context for i in too_long], ends=True)
         limits = np.fromiter((len(prompts[i].document) for i in too_long), np.int64, len(too_long))

@@ -19,11 +19,15 @@ from pipelines.replug import ensemble
 
 
 def check_ability(lm: LanguageModel, replug: params.Replug) -> None:
-    """Raise LongtailError if the language model can't generate under a mixture and the params set no vote."""
+    """Raise LongtailError if the language model can't answer as the params say: under a mixture, or by a vote."""
     if not (replug.vote or lm.mixes):
         raise LongtailError(
             f"{lm.name} shows only its likeliest next tokens, so it can't answer by replug.mixture: {replug.mixture}; "
             "set replug.vote: true in params.yaml"
+        )
+    if replug.vote and not lm.votes:
+        raise LongtailError(
+            f"{lm.name} shows no log-probabilities of its answers, which the vote (replug.vote) needs; take another"
         )
 
 

@@ -33,7 +33,7 @@ REPLUG = params.Replug(top_k=K, temperature=1.0, mixture="token_mixture", vote=F
 class EchoingLM:
     """Answers with the last word of the passage where there is one, else with the last word of the question."""
 
-    name, max_tokens, mixes = "echo", 1000, True
+    name, max_tokens, mixes, votes = "echo", 1000, True, True
 
     def __init__(self, fail_after: int = 10**9) -> None:
         self.asked, self.fail_after = [], fail_after

@@ -25,7 +25,7 @@ CHOSEN = params.Tasks(max_questions=40, mmlu_shots=2, qa_shots=3, new_tokens=5)
 class FakeLM:
     """Prefers the letter, or says the word, that stands last in the knowledge of a prompt."""
 
-    name, max_tokens, mixes = "fake", 400, True
+    name, max_tokens, mixes, votes, begins = "fake", 400, True, True, " "
 
     def token_id(self, text):
         return "ABCD".index(text.strip())

@@ -11,6 +11,7 @@ import pytest
 from pipelines import params
 from pipelines.errors import LongtailError
 from pipelines.evaluation import evaluate_tasks, mmlu, task_items
+from pipelines.lm.language_model import Generation
 from pipelines.sources.rejects import Rejects
 
 ROWS = [  # of two subjects, in turn
@@ -99,9 +100,9 @@ def test_a_file_that_does_not_fit_is_named(tmp_path, name, content, said):
 
 
 class Sure:
-    """Gives a letter all the probability; as a server may, it shows nothing for None."""
+    """Gives a letter all the probability; as a server may, it shows nothing for None, and then writes no letter."""
 
-    scores, max_tokens, name = False, 100, "sure"
+    scores, max_tokens, name, begins = False, 100, "sure", " "
 
     def __init__(self, letter):
         self.letter = letter
@@ -111,6 +112,9 @@ class Sure:
 
     def next_token(self, prompts):
         return np.array([[0.0 if self.letter == letter else -np.inf for letter in "ABCD"]] * len(prompts))
+
+    def generate(self, prompts, max_tokens):
+        return [Generation("Abacus, BBC", -1.0, 1)] * len(prompts)
 
 
 @pytest.mark.parametrize(("said", "right"), [("A", True), ("B", False), (None, False)])

@@ -70,7 +70,7 @@ def evaluate(of: Task, lm: LocalModel, method: str) -> list[dict]:
 class Prompted:
     """Answers A, and keeps the prompts."""
 
-    name, max_tokens, scores = "prompted", 10**6, False
+    name, max_tokens, scores, begins = "prompted", 10**6, False, " "
 
     def __init__(self):
         self.prompts = []

@@ -228,6 +228,8 @@ def test_another_models_tokenizer_is_named(server: Completions, tmp_path: Path) 
         ({"path": None}, "should be the server's settings"),
         ({"http": {"url": "https://me:password@host/v1"}}, "should match pattern"),
         ({"http": {"max_cost": 5.0}}, "should be null where prompt_price is 0"),
+        ({"chat": True, "http": {"tokenizer": "gpt2"}}, "should be false where http.tokenizer is set"),
+        ({"chat": True, "source": "train"}, "should be false with source: train"),
     ],
 )
 def test_params_that_lack_something_are_refused(change: dict, message: str) -> None:
@@ -241,4 +243,4 @@ def test_the_documented_examples_are_valid(root: Path) -> None:
     text = (root / "docs/language-models.md").read_text("utf-8")
     examples = re.findall(r"^```yaml\n(lms: .*?)```", text, re.DOTALL | re.MULTILINE)
     sections = [section for example in examples for section in yaml.safe_load(example)["lm"].values()]
-    assert [params.LM(**section).source for section in sections] == ["pretrained", "http"]
+    assert [params.LM(**section).source for section in sections] == ["pretrained", "http", "http"]

@@ -4,12 +4,15 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import tiny_models
+import torch
 from completions_server import Completions, settings
 
 from pipelines import shards
 from pipelines.errors import LongtailError
+from pipelines.lm.language_model import Prompt
 from pipelines.lm.open_lm import open_lm
 
 
@@ -18,6 +21,17 @@ def test_a_local_model_opens_without_the_modules_for_servers(tiny: Path, monkeyp
         monkeypatch.setitem(sys.modules, f"pipelines.lm.{name}", None)  # importing it fails
     lm = tiny_models.trained_lm()
     assert open_lm(tiny, lm, SimpleNamespace(device="cpu", threads=1), scoring=True).scores
+
+
+def test_texts_are_scored_without_the_chat_template(tiny: Path) -> None:
+    settings = tiny_models.trained_lm().model_copy(update={"source": "pretrained", "chat": True})
+    compute, prompt = SimpleNamespace(device="cpu", threads=1), [Prompt("The capital")]
+    in_chat, plain = open_lm(tiny, settings, compute), open_lm(tiny, settings, compute, scoring=True)
+    assert (in_chat.begins, plain.begins) == ("", " ")
+    ids = plain.tokenizer("The capital", return_tensors="pt")["input_ids"]
+    expected = torch.log_softmax(plain.model(input_ids=ids).logits[0, -1], -1).detach()
+    np.testing.assert_allclose(plain.next_token(prompt)[0], expected, atol=1e-4)
+    assert not np.allclose(in_chat.next_token(prompt)[0], expected, atol=0.1)
 
 
 def test_a_stage_that_scores_learns_so_when_it_opens_the_server(

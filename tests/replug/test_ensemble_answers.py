@@ -12,7 +12,7 @@ from pipelines import params
 from pipelines.errors import LongtailError
 from pipelines.lm.language_model import Generation
 from pipelines.replug import ensemble
-from pipelines.replug.ensemble_answers import generate, vote
+from pipelines.replug.ensemble_answers import check_ability, generate, vote
 
 ANSWERS = ["Paris", "paris!", " The Paris", "Rome", "rome", "Oslo", ""]
 MERGED = {"Paris": 0, "paris!": 0, " The Paris": 0, "Rome": 1, "rome": 1, "Oslo": 2, "": 3}
@@ -81,8 +81,8 @@ class Recording:
 
     name = "recording"
 
-    def __init__(self, mixes=True):
-        self.mixes = mixes
+    def __init__(self, mixes=True, votes=True):
+        self.mixes, self.votes = mixes, votes
 
     def generate(self, prompts, max_tokens, stop="\n"):
         return [Generation(prompt, -1.0, 1, 1) for prompt in prompts]
@@ -119,3 +119,9 @@ def test_a_model_that_can_not_mix_is_refused_unless_answers_are_elected():
     (answer,) = generate(lm, ["first", "second"], SIMILARITIES, 5, REPLUG.model_copy(update={"vote": True}))
     assert answer.text == "second"
     assert [own.text for own in generate(lm, ["alone", "too"], None, 5, REPLUG)] == ["alone", "too"]
+
+
+def test_a_model_that_shows_no_log_probs_is_refused_a_vote_before_it_answers():
+    lm, replug = Recording(mixes=False, votes=False), REPLUG.model_copy(update={"vote": True})
+    with pytest.raises(LongtailError, match=r"recording shows no log-probabilities .* the vote \(replug.vote\) needs"):
+        check_ability(lm, replug)

@@ -1,0 +1,150 @@
+"""Instruction-tuned models: prompts in a chat template, here and behind a server's chat interface."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_models
+import torch
+from completions_server import Completions
+
+from pipelines import params
+from pipelines.errors import LongtailError
+from pipelines.evaluation import mmlu
+from pipelines.lm import token_prompts
+from pipelines.lm.http_model import HttpModel
+from pipelines.lm.language_model import Generation, Prompt
+from pipelines.lm.local import LocalModel
+from pipelines.lm.token_prompts import PromptTokenizer
+from pipelines.replug import ensemble
+from pipelines.replug.ensemble_answers import check_ability
+
+ASKED = [Prompt(text) for text in dict.fromkeys(tiny_models.words(20, 5, at_most=12))]
+VOTE = params.Replug(top_k=2, temperature=1.0, mixture="token_mixture", vote=True)
+Open = Callable[..., HttpModel]
+
+
+def open_chat(folder: Path) -> LocalModel:
+    return LocalModel(folder, name="chat", dtype="fp32", batch_tokens=1024, device="cpu", threads=1, chat=True)
+
+
+@pytest.fixture(scope="module")
+def here(tiny: Path) -> LocalModel:
+    return open_chat(tiny)
+
+
+def template_of(tokenizer, text: str) -> list[int]:
+    message = [{"role": "user", "content": text}]
+    rendered = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
+    return tokenizer(rendered, add_special_tokens=False)["input_ids"]
+
+
+def test_a_prompt_is_a_users_message_in_the_template(here: LocalModel) -> None:
+    tokens = here._texts.prompts([*ASKED, Prompt("the end", "A document. ")], np.full(len(ASKED) + 1, 5)).tolist()
+    texts = [*(prompt.context for prompt in ASKED), "A document. the end"]
+    assert tokens == [template_of(here.tokenizer, text) for text in texts]
+
+
+def test_a_long_prompt_is_cut_within_its_template(here: LocalModel) -> None:
+    (tokens,) = here._texts.prompts([Prompt(" ".join(tiny_models.words(8, 5, at_least=20)))], np.array([12])).tolist()
+    around = template_of(here.tokenizer, "\ue000")
+    assert len(tokens) == here.max_tokens - 12
+    assert (tokens[:8], tokens[-8:]) == (around[:8], around[-8:])
+
+
+def test_a_template_that_names_the_day_gives_the_same_prompt_every_day(tmp_path: Path) -> None:
+    tokenizer = tiny_models.tokenizer()
+    tokenizer.chat_template = "It is {{ strftime_now('%d %b %Y') }}. {{ messages[0].content }}"
+    (tokens,) = PromptTokenizer(tokenizer, tmp_path, "x", 99, chat=True).prompts([Prompt("a")], np.zeros(1)).tolist()
+    assert tokenizer.decode(tokens) == f"It is {token_prompts.DAY:%d %b %Y}. a"
+
+
+def test_a_model_without_a_template_is_refused_when_opened(tmp_path: Path) -> None:
+    (tokenizer := tiny_models.tokenizer()).chat_template = None
+    tiny_models.language_model(tmp_path)
+    for file in tmp_path.glob("chat_template*"):
+        file.unlink()
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(LongtailError, match=r"lm\.chat\.chat is true, but the tokenizer of chat has no chat template"):
+        open_chat(tmp_path)
+
+
+@pytest.mark.parametrize("logprobs", [True, False])
+def test_a_server_answers_in_chat_as_the_local_model_does(
+    opened: Open, server: Completions, here: LocalModel, cost: Callable[[], float], logprobs: bool
+) -> None:
+    server.refused = set() if logprobs else {"logprobs"}
+    lm = opened(None, chat=True, prompt_price=1.0)
+    before = cost()
+    for mine, theirs in zip(here.generate(ASKED, 12), lm.generate(ASKED, 12), strict=True):
+        assert (theirs.text, theirs.prompt_tokens) == (mine.text, mine.prompt_tokens)
+        if "\ufffd" not in mine.text:
+            known = mine.mean_log_prob if logprobs or not mine.text else np.nan
+            assert theirs.mean_log_prob == pytest.approx(known, abs=1e-4, nan_ok=True)
+    assert sum(made.prompt_tokens for made in lm.generate(ASKED, 12)) == round(1000 * (cost() - before))
+    assert all("stop" not in body and len(body["messages"]) == 1 for body in server.requests)
+    assert lm.votes == logprobs
+
+
+def test_what_a_chat_interface_can_not_do_is_said_before_any_work(opened: Open, server: Completions) -> None:
+    server.refused = {"logprobs"}
+    lm, asked = opened(None, chat=True), len(server.requests)
+    assert (lm.scores, lm.mixes, lm.votes) == (False, False, False)
+    with pytest.raises(LongtailError, match=r"log-probabilities of prompts, so tiny can't score texts; .* generate"):
+        lm.abilities.require("score")
+    with pytest.raises(LongtailError, match="can't generate under the mixture"):
+        lm.generate_mixture(ASKED, np.zeros((len(ASKED), 1)), 4)
+    with pytest.raises(LongtailError, match=r"which the vote \(replug.vote\) needs"):
+        check_ability(lm, VOTE)
+    assert len(server.requests) == asked
+
+
+def test_a_letter_is_chosen_by_the_tokens_that_a_chat_shows(
+    opened: Open, server: Completions, here: LocalModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights, probable = ensemble.log_weights(np.random.default_rng(0).random((9, 2)), 1.0), here.next_token(ASKED[:18])
+    probable[probable < np.sort(probable, axis=1)[:, [-8]]] = -np.inf
+    texts = np.array([text.strip() for text in here.tokenizer.batch_decode(np.arange(probable.shape[1])[:, None])])
+    letters = [text for text in np.unique(texts[np.isfinite(probable).any(0)]) if text.isalpha()][:4]
+    monkeypatch.setattr(mmlu, "LETTERS", letters)
+    server.said = "I can't say."
+    answers = mmlu.answer(opened(None, chat=True, logprobs=8), ASKED[:18], weights)
+    each = np.stack([np.exp(probable)[:, texts == letter].sum(1) for letter in letters], axis=1).reshape(9, 2, 4)
+    mixed = (each * np.exp(weights)[:, :, None]).sum(1)
+    assert answers == [letters[row.argmax()] if row.any() else "" for row in mixed]
+    assert len({*answers} - {""}) > 1
+
+
+class Writing:
+    """Shows and scores nothing, and answers prompts with what it is given to say."""
+
+    scores, begins = False, ""
+
+    def __init__(self, *said: str) -> None:
+        self.said = said
+
+    def token_id(self, text: str) -> int:
+        raise LongtailError("shows no tokens")
+
+    def generate(self, prompts: list[Prompt], max_tokens: int) -> list[Generation]:
+        return [Generation(text, np.nan, 0) for text in self.said]
+
+
+def test_without_log_probs_the_letters_that_a_chat_writes_vote(opened: Open, server: Completions) -> None:
+    server.refused, server.said = {"logprobs"}, "**B**"
+    assert mmlu.answer(opened(None, chat=True), ASKED[:4], np.log([[0.9, 0.1], [0.5, 0.5]])) == ["B", "B"]
+    said = ["(C) because", "It is D.", "D", "No idea", "ABBA", "Cats"]
+    assert mmlu.answer(Writing(*said), [None] * 6, np.log([[0.5, 0.3, 0.2], [0.4, 0.3, 0.3]])) == ["C", ""]
+    assert mmlu.answer(Writing(*said[:3]), [None] * 3, np.log([[0.4, 0.3, 0.3]])) == ["D"]
+
+
+def test_a_real_instruction_tuned_model_answers_in_its_own_template(real_models: Path) -> None:
+    lm = open_chat(real_models / "smollm2-135m")
+    asked = Prompt("Q: What is Cape Town the capital of? A:")
+    ids = template_of(lm.tokenizer, asked.context)
+    assert lm._texts.prompts([asked], np.array([15])).values.tolist() == ids
+    expected = lm.model.generate(torch.tensor([ids]), max_new_tokens=15, do_sample=False, pad_token_id=2)[0, len(ids) :]
+    (made,) = lm.generate([asked], 15)
+    assert made.text == lm.tokenizer.decode(expected, skip_special_tokens=True).partition("\n")[0]
+    assert "South Africa" in made.text
