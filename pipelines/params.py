@@ -199,12 +199,12 @@ class LMTraining(Section):
 
 
 class LMServer(Section):
-    """A server with OpenAI's completions interface; its key, if it wants one, is $LONGTAIL_API_KEY."""
+    """A server with OpenAI's completions or chat interface; its key, if it wants one, is $LONGTAIL_API_KEY."""
 
     url: Annotated[str, Field(pattern=r"^https?://[^\s@]+$")]  # base address, as https://host/v1; without a password
     max_tokens: PositiveInt  # tokens of prompt and continuation; vLLM and llama.cpp: one less than their context
     tokenizer: str | None  # local folder or Hub name (at lm.<name>.revision); null: prompts are sent as text, uncut
-    batch_size: PositiveInt  # prompts in a request
+    batch_size: PositiveInt  # prompts in a request; a chat's request has one
     concurrency: PositiveInt  # requests at the same time, by each stage
     logprobs: PositiveInt  # likeliest next tokens to ask for when one is chosen
     extra: dict[str, bool | int | float | str]  # further fields of each request, which the server understands

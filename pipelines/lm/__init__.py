@@ -9,7 +9,7 @@ local             LocalModel: a folder of weights, run by transformers
   prefixes        reads the common beginnings of prompts once
   decode          greedy decoding
 
-http_model        HttpModel: a server with OpenAI's completions interface
+http_model        HttpModel: a server with OpenAI's completions or chat interface
   http_client     sends requests; every answer is paid for once and kept
   http_choice     reads a server's answer to one prompt
   http_ledger     kept answers, costs and rate limits

@@ -1,4 +1,4 @@
-"""Find out what a completions server can do, by small requests before any work.
+"""Find out what a server can do, by small requests before any work.
 
 Scoring needs the log-probabilities of the prompt's own tokens (`echo` with `logprobs`). Many servers accept such a
 request and leave them out, or give wrong ones.

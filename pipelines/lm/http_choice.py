@@ -1,4 +1,4 @@
-"""Read a completions server's answer to one prompt. Servers differ, and a wrong number looks like any other."""
+"""Read a server's answer to one prompt. Servers differ, and a wrong number looks like any other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Send prompts to a completions server: in batches, several requests at once, each answer paid for once and kept."""
+"""Send prompts to a server: in batches, several requests at once, each answer paid for once and kept."""
 
 from __future__ import annotations
 
