@@ -213,7 +213,7 @@ def _language_models(choices: Choices, lms: Sequence[LanguageModel], machine: Ma
         lm.name: {
             "source": "pretrained", "path": str(lm.folder.absolute()), "revision": None, "http": None,
             "dtype": "fp32" if 4 * lm.parameters < 0.4 * machine.memory else "bf16",
-            "batch_tokens": 32768 if machine.gpu else 4096, "training": None,
+            "batch_tokens": 32768 if machine.gpu else 4096, "training": None, "chat": False, "n_shots": None,
         }
         for lm in lms
     }  # fmt: skip
