@@ -171,7 +171,7 @@ def main() -> None:
             same = np.allclose(runs["longtail, 1 core"].scores, run.scores, rtol=1e-4) or name == "rank_bm25"
             assert same, f"{name} finds otherwise"
         disk = sum(file.stat().st_size for file in Path("index").iterdir())
-        text = sum(len(text.encode()) for batch in documents.texts(docs, 0, count) for text in batch)
+        text = sum(len(text.encode()) for batch in documents.filled(docs, 0, count, "{text}") for text in batch)
         terms = json.loads(Path("index/meta.json").read_text())["terms"]
     base = runs["plain, 1 core"]
     print(f"\n{count:,} passages of {WORDS} words, {text / 1e6:,.0f} MB of text; queries of {ASKED} words, top {K}\n")

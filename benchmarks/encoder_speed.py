@@ -36,7 +36,8 @@ MAX_TOKENS = 512
 SPECIAL = ["[PAD]", "[CLS]", "[SEP]"]
 RETRIEVER = params.Retriever(
     source="pretrained", path=None, revision=None, query_path=None, query_revision=None, pooling="mean",
-    similarity="dot", query_prefix="", document_prefix="", dtype="auto", batch_tokens=4096, max_tokens=MAX_TOKENS,
+    similarity="dot", query_prefix="",
+    document="{title} {text}", dtype="auto", batch_tokens=4096, max_tokens=MAX_TOKENS,
     training=None,
 )  # fmt: skip
 FULL = (36e6, 367e6)  # documents

@@ -140,7 +140,7 @@ def rows_of(trainer: Trainer, step: int) -> list[tuple[str, list[str], list[str]
     for i, query in trainer.schedule.queries[trainer.schedule.batch(step)]:
         queries, candidates = trainer.corpora[i].queries, trainer.candidates[i]
         documents = list(trainer.texts(i, candidates.positions[np.searchsorted(candidates.rows, query)]))
-        prompts = [text + queries.separator + queries.contexts[query] for text in documents]
+        prompts = [f"{text}\n{queries.contexts[query]}" for text in documents]
         rows.append((queries.texts[query], documents, prompts, queries.continuations[query]))
     return rows
 

@@ -23,7 +23,6 @@ class Dataset:
     files: str  # the layouts that are read
     documents: str = ""  # corpora: (name, part of a file, rejects) -> sources.source_documents.Raw, one a document
     learn: bool = False  # corpora: models may be trained on it; false for a corpus that only judges them
-    title_first: bool = False  # corpora: a document's text begins with its title
     questions: str = ""  # question sets: builds data/questions/<name>/<name>.parquet
     triples: bool = False  # question sets: built from the knowledge triples
     answered: bool = False  # question sets: methods answer it and thresholds are learnt on it
@@ -63,7 +62,6 @@ DATASETS = {
         _DUMP,
         documents="pipelines.sources.source_documents:wikipedia",
         learn=True,
-        title_first=True,
     ),
     "pile": Dataset(
         "Pile",

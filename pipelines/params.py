@@ -6,9 +6,10 @@ allowed.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from pipelines import catalogue
 
@@ -29,6 +30,15 @@ def _known(names: list[str], known: list[str]) -> list[str]:
     if len(set(names)) < len(names) or not set(names) <= set(known):
         raise ValueError(f"should be names, each once, of: {', '.join(known)}")
     return names
+
+
+def _filled_by_a_document(template: str) -> str:
+    if not re.fullmatch(r"[^{}]*(\{title\}[^{}]*)?\{text\}[^{}]*", template):
+        raise ValueError("should have {text} once, and no other braces but {title} once before it")
+    return template
+
+
+Template = Annotated[str, AfterValidator(_filled_by_a_document)]  # filled by retrieval/documents.py
 
 
 class Compute(Section):
@@ -271,7 +281,8 @@ class Retriever(Section):
     pooling: Literal["mean", "cls"]  # mean of all tokens' last hidden states, or the first token's
     similarity: Literal["cosine", "dot"]  # how a query's and a document's vectors are compared
     query_prefix: str  # goes before every query, as E5 and BGE need
-    document_prefix: str  # goes before every document, as E5 needs
+    document: Template  # how a document's {title} and {text} are read; where there is no title, what stands from
+    # {title} to {text} falls away
     dtype: Literal["auto", "bf16", "fp32"]  # number format; auto: bf16 if the device has it and it is as good as fp32
     batch_tokens: PositiveInt  # tokens in one forward pass, at most
     max_tokens: PositiveInt  # tokens of a text that are read
@@ -365,6 +376,7 @@ class Answer(Section):
     n_shots: Count  # demonstrations before the question, where lm.<name>.n_shots is null
     new_tokens: PositiveInt  # at most, of an answer
     passages: PositiveInt  # bm25, dense, lsr: passages in a prompt, the best first
+    passage: Template  # how the language model reads a retrieved passage's {title} and {text}; as in retriever.document
     passage_tokens: PositiveInt  # genread: of the passage that the language model writes itself, at most
 
     def of(self, lm: LM) -> Answer:

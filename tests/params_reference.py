@@ -101,7 +101,8 @@ def _value(value) -> str:
         return "see `conf/`"
     if value is None:
         return "null"
-    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+    text = str(value).lower() if isinstance(value, bool) else str(value).replace("\n", "\\n")
+    return f"`{text}`"
 
 
 def _table(rows: list[list[str]]) -> str:

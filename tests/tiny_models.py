@@ -89,7 +89,7 @@ def retriever(**changes) -> params.Retriever:
     """The params of `encoder`, some of them changed."""
     plain = {
         "source": "pretrained", "path": None, "revision": None, "query_path": None, "query_revision": None,
-        "pooling": "mean", "similarity": "cosine", "query_prefix": "", "document_prefix": "", "dtype": "fp32",
+        "pooling": "mean", "similarity": "cosine", "query_prefix": "", "document": "{title} {text}", "dtype": "fp32",
         "batch_tokens": 512, "max_tokens": 64, "training": None,
     }  # fmt: skip
     return params.Retriever(**plain | changes)

@@ -26,7 +26,7 @@ ENSEMBLES = ("replug", "replug_lsr")
 # A row for each question; lists of k, the best passage first, each in a prompt of its own.
 SCHEMA = pa.schema(
     {
-        "texts": pa.list_(pa.string()),
+        "texts": pa.list_(pa.string()),  # as the LM reads them, with their titles if answer.passage has these
         "doc_ids": pa.list_(pa.string()),  # null if the LM wrote the passage, as are titles and similarities
         "titles": pa.list_(pa.string()),
         "similarities": pa.list_(pa.float32()),
@@ -61,8 +61,8 @@ def open_source(method: str, lm: LanguageModel | None, chosen: SimpleNamespace, 
     encoder = data / ENCODERS[INDEXES[method]] if INDEXES[method] in ENCODERS else None
     retriever = open_retriever(meta.parent, docs, encoder, chosen.retriever, chosen.compute)
     if method in ENSEMBLES:
-        return retrieved(retriever, docs, chosen.replug.top_k, together=False)
-    return retrieved(retriever, docs, chosen.answer.passages, together=True)
+        return retrieved(retriever, docs, chosen.replug.top_k, chosen.answer.passage, together=False)
+    return retrieved(retriever, docs, chosen.answer.passages, chosen.answer.passage, together=True)
 
 
 def inputs(method: str, chosen: SimpleNamespace, data: Path) -> list[Path]:
@@ -73,10 +73,11 @@ def inputs(method: str, chosen: SimpleNamespace, data: Path) -> list[Path]:
     return [data / f"index/{INDEXES[method]}/{corpus}/meta.json", data / f"corpus/{corpus}/docs.parquet"]
 
 
-def retrieved(retriever: Retriever, docs: Path, k: int, *, together: bool) -> Source:
+def retrieved(retriever: Retriever, docs: Path, k: int, template: str, *, together: bool) -> Source:
     """The k best documents of each question, each a passage of its own, or all `together` as one passage.
 
-    One passage has its documents best first, a blank line between, and the id, title and similarity of the best.
+    The LM reads a document's title and text as `template` puts them. One passage has its documents best first, a blank
+    line between, and the id, title and similarity of the best.
     Questions are many at once, because reading documents passes over the whole of `docs`.
     """
     from pipelines.retrieval import documents
@@ -84,9 +85,10 @@ def retrieved(retriever: Retriever, docs: Path, k: int, *, together: bool) -> So
     def find(texts: list[str]) -> pa.Table:
         positions, similarities = retriever.search(texts, k)
         found = documents.read(docs, positions)
-        columns = [found.texts, found.ids, found.titles, similarities]
+        texts_read = found.filled(template)
+        columns = [texts_read, found.ids, found.titles, similarities]
         if together:  # fewer than k documents leave empty places
-            joined = ["\n\n".join(row[places]) for row, places in zip(found.texts, positions >= 0, strict=True)]
+            joined = ["\n\n".join(row[places]) for row, places in zip(texts_read, positions >= 0, strict=True)]
             columns = [np.array(joined, object)[:, None], *(values[:, :1] for values in columns[1:])]
         nothing = [0] * len(texts)
         return pa.table([*(values.tolist() for values in columns), nothing, nothing], schema=SCHEMA)

@@ -23,6 +23,7 @@ from pipelines.corpus.cut import Batch, Settings, cut_batch
 from pipelines.errors import LongtailError
 from pipelines.pool import processes
 from pipelines.sources.streams import source_files
+from pipelines.sources.text_documents import is_psgs
 from pipelines.sources.wikipedia import Part, parts
 
 TOKENIZER = Path("data/models/tokenizer")
@@ -54,6 +55,11 @@ def build(raw: Path, tokenizer: Path, out: Path, name: str, chosen) -> dict[str,
             raise LongtailError(
                 f"params.yaml: corpus.{name}.{key} is {glob}, expected a glob that names a file in {raw}"
             )
+    if corpus.has_queries and (passages := list(filter(is_psgs, files))):
+        raise LongtailError(
+            f"params.yaml: corpus.{name} asks for queries, expected query_share 0 and no test_files or validation_files: "
+            f"{passages[0]} holds passages, and others of a query's page would be in the corpus"
+        )
     settings = Settings(name, tokenizer, chosen.seed, corpus, chosen.chunk, chosen.queries, chosen.windows)
     stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     key = shards.key_of(code.fingerprint("pipelines.corpus.chunk"), catalogue.facts(name), tokenizer, settings, stats)

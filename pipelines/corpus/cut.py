@@ -1,7 +1,7 @@
 """Clean, tokenise and cut a batch of source documents into documents and queries (REPLUG, section 5).
 
 A document has `chunk.tokens` tokens; only the last one of a text may have fewer or, merged with a short rest, more. No
-cut falls inside a character.
+cut falls inside a character. A passage that its source has cut already is a document as it is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipelines import catalogue, draws, params
+from pipelines import draws, params
 from pipelines.corpus import sample
 from pipelines.corpus.clean import BadWikitext, wikitext_to_text
 from pipelines.corpus.near_duplicates import PERMUTATIONS, bands, signatures
@@ -72,12 +72,13 @@ def cut_batch(settings: Settings, batch: Batch, out: Path) -> None:
     os.environ["TOKENIZERS_PARALLELISM"], os.environ["RAYON_NUM_THREADS"] = "false", "1"
     out.mkdir()
     rejects = Rejects(1.0)  # the share of bad rows is checked over the whole corpus
-    rows, texts = _texts(settings.name, batch, rejects)
+    rows, texts = _texts(batch, rejects)
     splits = np.array(rows["split"].to_pylist(), "U")
     keys = _keys(settings, rows)
     tokens = _encoder(settings.tokenizer)(texts)
-    chunk = settings.chunk
-    pieces = cut_texts(tokens, splits == "corpus", chunk.tokens, chunk.min_tokens, chunk.short)
+    chunk, whole = settings.chunk, np.array(rows["whole"].to_pylist(), bool)
+    sizes = np.where(whole, np.maximum(tokens.counts, 1), chunk.tokens)
+    pieces = cut_texts(tokens, splits == "corpus", sizes, np.where(whole, 1, chunk.min_tokens), chunk.short)
     queries, n_queries = _queries(settings, rows, tokens, splits)
     chunks = np.bincount(pieces.text, minlength=len(texts))
     for i in np.flatnonzero(chunks + n_queries == 0):
@@ -90,22 +91,20 @@ def cut_batch(settings: Settings, batch: Batch, out: Path) -> None:
     rejects.write(out / "rejects.parquet")
 
 
-def _texts(name: str, batch: Batch, rejects: Rejects) -> tuple[pa.Table, list[str]]:
+def _texts(batch: Batch, rejects: Rejects) -> tuple[pa.Table, list[str]]:
     """The batch's rows that are not duplicates and have a text, without the column `text`; and their clean texts."""
     table = pq.read_table(batch.path)
     if batch.duplicates:
         places = pc.binary_join_element_wise(table["file"], table["row"].cast(pa.string()), ":")
         table = table.filter(pc.invert(pc.is_in(places, pa.array(batch.duplicates))))
-    texts = table["text"].to_pylist()
-    if catalogue.DATASETS[name].title_first:
-        columns = [table[column].to_pylist() for column in ("file", "row", "title", "text", "wikitext")]
-        texts = [_page(rejects, *row) for row in zip(*columns, strict=True)]
+    columns = [table[column].to_pylist() for column in ("file", "row", "text", "wikitext")]
+    texts = [_text(rejects, *row) for row in zip(*columns, strict=True)]
     kept = pa.array([bool(text) for text in texts], pa.bool_())
     return table.drop_columns("text").filter(kept).combine_chunks(), [text for text in texts if text]
 
 
-def _page(rejects: Rejects, file: str, row: int, title: str, text: str, wikitext: bool) -> str:
-    """The page's plain text behind its title, so that the first document has the title; "" for a rejected page."""
+def _text(rejects: Rejects, file: str, row: int, text: str, wikitext: bool) -> str:
+    """The source document's plain text, without its title; "" for a rejected page."""
     try:
         text = wikitext_to_text(text) if wikitext else text
     except BadWikitext as error:
@@ -113,7 +112,7 @@ def _page(rejects: Rejects, file: str, row: int, title: str, text: str, wikitext
         return ""
     if not text:
         rejects.add(file, row, "no_text", "nothing but markup")
-    return f"{title}\n{text}" if text else ""
+    return text
 
 
 def _keys(settings: Settings, rows: pa.Table) -> np.ndarray:
@@ -184,11 +183,15 @@ def _signatures(settings: Settings, tokens: Tokens) -> tuple[pa.Array, pa.Array]
     )
 
 
-def cut_texts(tokens: Tokens, wanted: np.ndarray, size: int, min_tokens: int, short: str) -> Pieces:
+def cut_texts(
+    tokens: Tokens, wanted: np.ndarray, size: int | np.ndarray, min_tokens: int | np.ndarray, short: str
+) -> Pieces:
     """`cut_tokens` for all texts where `wanted` (texts,) is true, in one pass.
 
-    A text that has a cut inside a character is cut alone.
+    `size` and `min_tokens` are the same for all texts, or arrays (texts,). A text that has a cut inside a character is
+    cut alone.
     """
+    size, min_tokens = (np.broadcast_to(value, len(tokens.counts)) for value in (size, min_tokens))
     firsts = np.cumsum(tokens.counts) - tokens.counts
     counts = np.where(wanted, tokens.counts, 0)
     numbers = -(-counts // size)
@@ -198,8 +201,8 @@ def cut_texts(tokens: Tokens, wanted: np.ndarray, size: int, min_tokens: int, sh
     totals = counts - np.where(too_short & (short == "drop"), last_size, 0)
     numbers = np.where(counts < min_tokens, 0, numbers - too_short)
     text = np.repeat(np.arange(len(numbers)), numbers)
-    begin = (np.arange(len(text)) - np.repeat(np.cumsum(numbers) - numbers, numbers)) * size
-    end = np.where(begin == (numbers[text] - 1) * size, totals[text], begin + size)
+    begin = (np.arange(len(text)) - np.repeat(np.cumsum(numbers) - numbers, numbers)) * size[text]
+    end = np.where(begin == (numbers[text] - 1) * size[text], totals[text], begin + size[text])
     # The cut before a last piece that is too short may move and so change its length: such a text is cut alone as well.
     ending_short = np.flatnonzero(too_short)
     cuts = np.concatenate([firsts[text] + end, (firsts + last_begin)[ending_short]])
@@ -207,8 +210,8 @@ def cut_texts(tokens: Tokens, wanted: np.ndarray, size: int, min_tokens: int, sh
     if len(irregular):
         regular = ~np.isin(text, irregular)
         ranges = [
-            cut_tokens(tokens.ends[first : first + count], size, min_tokens, short)
-            for first, count in zip(firsts[irregular], counts[irregular], strict=True)
+            cut_tokens(tokens.ends[firsts[i] : firsts[i] + counts[i]], int(size[i]), int(min_tokens[i]), short)
+            for i in irregular.tolist()
         ]
         text = np.concatenate([text[regular], np.repeat(irregular, list(map(len, ranges)))])
         begin = np.concatenate([begin[regular], *(pieces[:, 0] for pieces in ranges)])

@@ -29,7 +29,8 @@ MARGIN = 1.1  # how much more text is read than seems to be needed
 BATCH_BYTES = 4_000_000  # of raw text
 BATCH = pa.schema(
     [("source_document", pa.string()), ("source", pa.string()), ("title", pa.string()), ("text", pa.string()),
-     ("file", pa.string()), ("row", pa.int64()), ("wikitext", pa.bool_()), ("split", pa.string())]
+     ("file", pa.string()), ("row", pa.int64()), ("wikitext", pa.bool_()), ("whole", pa.bool_()),
+     ("split", pa.string())]
 )  # fmt: skip
 BOUNDS = [2.0 ** (b / 64 - 80) for b in range(8192)]  # where each bucket of keys ends: 64 for each doubling
 

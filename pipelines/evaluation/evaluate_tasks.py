@@ -165,7 +165,7 @@ def main() -> None:
         for method in methods if task.items else ():
             inputs = [lm_folder, data / "raw" / name, *passages.inputs(method, chosen, data)]
             keys[method] = shards.key_of(
-                chosen.seed, chosen.tasks, chosen.replug, chosen.retriever, lm_settings, *inputs
+                chosen.seed, chosen.tasks, chosen.replug, chosen.retriever, chosen.answer.passage, lm_settings, *inputs
             )
             source = passages.open_source(method, None, chosen, data)
             setup = Setup(
@@ -189,7 +189,7 @@ def main() -> None:
             shards.forget(_name(task, method), key)
         return {f"{method}.accuracy": figures[method]["accuracy"]["value"] for method in keys} | lm.usage
 
-    sections = ("seed", "compute", "ingest", "lm", "lms", "retriever", "replug", "tasks", "report", "parts")
+    sections = ("seed", "compute", "ingest", "lm", "lms", "retriever", "replug", "answer", "tasks", "report", "parts")
     stage.run(f"evaluate_tasks@{name}", sections, work, out=str(out))
 
 

@@ -65,7 +65,7 @@ def evaluate(params: SimpleNamespace, name_of_set: str) -> stage.Metrics:
         ranks = {name: np.zeros(0, np.int64) for name in ("bm25", *encoders(params))}
         if asked:
             queries = [question.text for question in asked]
-            found = search(docs, folder / "bm25", list(columns["text"]), queries, params)
+            found = search(docs, folder / "bm25", queries, params)
             ranks = {name: ranks_of(positions, golds) for name, positions in found.items()}
             shutil.rmtree(folder / "bm25")
         table = {
@@ -110,16 +110,16 @@ def distractors(docs: Path, taken: set[str]) -> list[tuple[str, str, str]]:
     return [row for row in zip(*found, strict=True) if row[2] not in taken]
 
 
-def search(
-    docs: Path, index: Path, texts: list[str], queries: list[str], params: SimpleNamespace
-) -> dict[str, np.ndarray]:
-    """Positions (queries, max(AT)) of the best of `texts` by each retriever; BM25's index goes to `index`."""
-    from pipelines.retrieval import bm25_build
+def search(docs: Path, index: Path, queries: list[str], params: SimpleNamespace) -> dict[str, np.ndarray]:
+    """Positions (queries, max(AT)) of the best of `docs` by each retriever; BM25's index goes to `index`."""
+    from pipelines.retrieval import bm25_build, documents
     from pipelines.retrieval.bm25 import BM25
     from pipelines.retrieval.encoder import Encoder
 
     bm25_build.build(docs, index, params.index, params.compute, "evaluate_retrieval")
     found = {"bm25": BM25.load(index, docs).search(queries, max(AT))[0]}
+    batches = documents.filled(docs, 0, documents.count(docs), params.retriever.document)
+    texts = [text for batch in batches for text in batch]
     for name, folder in encoders(params).items():
         encoder = Encoder.open(folder, params.retriever, params.compute)
         found[name] = nearest(encoder.embed(texts), encoder.embed_queries(queries), max(AT))

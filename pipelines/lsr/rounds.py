@@ -50,11 +50,14 @@ class Trainer:
         """Learn from these candidates, by corpus, in the steps to come; their texts are read into memory."""
         self.candidates, self._texts = candidates, []  # the last round's texts need not be in memory beside these
         self._distinct = [np.unique(of_corpus.positions) for of_corpus in candidates]  # ascending
-        docs = [corpus.docs for corpus in self.corpora]
-        self._texts = [documents.read(*which).texts for which in zip(docs, self._distinct, strict=True)]
+        template = self.encoder.settings.document
+        self._texts = [
+            documents.read(corpus.docs, positions).filled(template)
+            for corpus, positions in zip(self.corpora, self._distinct, strict=True)
+        ]
 
     def texts(self, corpus: int, positions: np.ndarray) -> np.ndarray:
-        """The texts of a corpus's candidates."""
+        """A corpus's candidates, titles and texts, as the encoder reads them."""
         return self._texts[corpus][np.searchsorted(self._distinct[corpus], positions)]
 
     def step(self, number: int) -> dict[str, float]:

@@ -59,7 +59,8 @@ def read(params: SimpleNamespace) -> list[CorpusQueries]:
         corpora.append(CorpusQueries(name, name, train.and_then(validation), len(train), None))
     for file in _question_sets(parts)[:1]:
         name = file.stem if parts.datastore in parts.scored[:1] else parts.datastore
-        train, validation, pages = read_questions(file, seed, lsr.validation_share, n_qa, lsr.validation_queries)
+        amounts = lsr.validation_share, n_qa, lsr.validation_queries
+        train, validation, pages = read_questions(file, seed, *amounts, params.answer.passage)
         queries = train.and_then(validation)
         corpora.append(CorpusQueries(name, parts.datastore, queries, len(train), np.asarray(pages, object)))
     if not sum(corpus.train for corpus in corpora):

@@ -20,6 +20,7 @@ from pipelines.retrieval import documents
 from pipelines.retrieval.retriever import check
 
 VOCABULARY = "vocab.index.json"  # bm25s's name of the file
+DOCUMENT = "{title} {text}"  # what is indexed of a document, as in Pyserini's index of DPR's Wikipedia
 REMEMBERED = 1 << 20  # terms of queries whose numbers are cached
 GROUP = 64  # documents compared as one group, by their best score, before single documents are compared
 BATCH = 4096  # texts split into words at once
@@ -75,7 +76,7 @@ class BM25:
     @classmethod
     def load(cls, folder: Path, docs: Path) -> BM25:
         """Raises LongtailError if the index is missing or broken, or was made from other documents or terms."""
-        check(folder, docs=docs, kind="bm25", analyser=Analyser.name)
+        check(folder, docs=docs, kind="bm25", analyser=Analyser.name, document=DOCUMENT)
         try:
             return cls(folder, docs)
         except (OSError, ValueError, EOFError) as error:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from pipelines import params, pool, shards
 from pipelines.retrieval import documents
-from pipelines.retrieval.bm25 import VOCABULARY, Analyser, arrow_strings
+from pipelines.retrieval.bm25 import DOCUMENT, VOCABULARY, Analyser, arrow_strings
 from pipelines.retrieval.retriever import describe, fingerprint
 
 SEGMENT = 1 << 16  # documents counted together: a position within a segment fits in 16 bits
@@ -27,14 +27,14 @@ WORKER = 0.6  # GB that a segment or a merge of passages of 100 words takes
 
 
 def build(docs: Path, out: Path, settings: params.Index, compute: params.Compute, name: str) -> dict[str, float]:
-    """Write the index of all of `docs` to the folder `out`, in bm25s's layout.
+    """Write the index of all of `docs`, titles and texts, to the folder `out`, in bm25s's layout.
 
     As many of `compute`'s workers as fit in `index.memory_gb` do the work. A killed run continues; its shards are kept
     under `name`, and take twice the index's disk space. Raises LongtailError if there are no documents.
     """
     k1, b = settings.bm25_k1, settings.bm25_b
     count = documents.count(docs)
-    key = shards.key_of(fingerprint(docs), Analyser.name, SEGMENT, POSTINGS, k1, b)
+    key = shards.key_of(fingerprint(docs), Analyser.name, DOCUMENT, SEGMENT, POSTINGS, k1, b)
     starts = range(0, count, SEGMENT)
     with pool.processes(compute, min(len(starts), int(settings.memory_gb / WORKER))) as executor:
         segments = shards.map_shards(f"{name}.counts", key, partial(_count, docs), starts, executor)
@@ -54,7 +54,8 @@ def build(docs: Path, out: Path, settings: params.Index, compute: params.Compute
         _write_vocabulary(merged, folder / VOCABULARY)
         facts = {"k1": k1, "b": b, "mean_length": mean_length}
         facts |= {"terms": len(frequencies), "postings": int(frequencies.sum())}
-        shards.write_json(folder / "meta.json", describe(docs, None, kind="bm25", analyser=Analyser.name, **facts))
+        facts |= {"kind": "bm25", "analyser": Analyser.name, "document": DOCUMENT}
+        shards.write_json(folder / "meta.json", describe(docs, None, **facts))
     for part in ("counts", "scores"):
         shards.forget(f"{name}.{part}", key)
     return {"documents": float(count), "terms": float(facts["terms"]), "postings": float(facts["postings"])}
@@ -63,7 +64,7 @@ def build(docs: Path, out: Path, settings: params.Index, compute: params.Compute
 def _count(docs: Path, start: int, path: Path) -> None:
     """Write the postings of the segment at `start`: its sorted terms, the documents that have each, and how often."""
     analyser, batches, sizes = Analyser(), [], []
-    for texts in documents.texts(docs, start, start + SEGMENT):
+    for texts in documents.filled(docs, start, start + SEGMENT, DOCUMENT):
         words = analyser.words(texts)
         batches.append(words.values)
         sizes.append(np.diff(np.from_dlpack(words.offsets)))

@@ -1,8 +1,12 @@
-"""Reading docs.parquet by position: ids, titles and texts of documents, and the positions of a source document."""
+"""Reading docs.parquet by position: ids, titles and texts of documents, and the positions of a source document.
+
+A model reads a document's title and text together, as a template such as "{title} {text}" puts them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +25,24 @@ class Documents(NamedTuple):
     titles: np.ndarray
     texts: np.ndarray
 
+    def filled(self, template: str) -> np.ndarray:
+        """Titles and texts in a template, as `fill` puts them; an array of str in the same shape."""
+        result = np.empty(self.texts.shape, object)
+        result.ravel()[:] = fill(template, self.titles.ravel(), self.texts.ravel())
+        return result
+
+
+def fill(template: str, titles: Iterable[str | None], texts: Iterable[str]) -> list[str]:
+    """Each document's title and text in a template such as "{title} {text}"; "" where there is no text.
+
+    Without a title, what stands from {title} to {text} falls away.
+    """
+    untitled = re.sub(r"\{title\}[^{]*", "", template)
+    return [
+        text and (template if title else untitled).format(title=title, text=text)
+        for title, text in zip(titles, texts, strict=True)
+    ]
+
 
 def count(docs: Path) -> int:
     """The number of documents in a docs.parquet. Raises LongtailError if it is missing, broken or empty."""
@@ -35,18 +57,21 @@ def count(docs: Path) -> int:
     return rows
 
 
-def texts(docs: Path, start: int, stop: int, batch: int = 4096) -> Iterator[list[str]]:
-    """The texts at start <= position < stop, a batch at a time; only the row groups that hold them are read."""
+def filled(docs: Path, start: int, stop: int, template: str, batch: int = 4096) -> Iterator[list[str]]:
+    """The documents at start <= position < stop, each in the template (see `fill`), a batch at a time.
+
+    Only the row groups that hold them are read.
+    """
     with pq.ParquetFile(docs, memory_map=True) as file:
         sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         ends = np.cumsum(sizes)
         groups = np.flatnonzero((ends > start) & (ends - sizes < stop)).tolist()
         position = int(ends[groups[0]] - sizes[groups[0]]) if groups else 0  # of the next batch's first row
-        for rows in file.iter_batches(batch, groups, columns=["text"], use_threads=False):
-            wanted = rows.column(0)[max(start - position, 0) : max(stop - position, 0)]
+        for rows in file.iter_batches(batch, groups, columns=["title", "text"], use_threads=False):
+            wanted = rows[max(start - position, 0) : max(stop - position, 0)]
             position += rows.num_rows
             if len(wanted):
-                yield wanted.to_pylist()
+                yield fill(template, wanted["title"].to_pylist(), wanted["text"].to_pylist())
             if position >= stop:
                 return
 

@@ -73,7 +73,7 @@ class Embeddings:
 
 
 def embed_corpus(docs: Path, model: Path, out: Path, params: SimpleNamespace, name: str) -> Embeddings:
-    """Embed the texts of `docs` (docs.parquet) with the encoder in `model` into the folder `out`.
+    """Embed `docs` (docs.parquet), titles and texts, with the encoder in `model` into the folder `out`.
 
     `params.compute`'s processes, one a core, or its GPU do the work. Shards are kept under `name` until `forget(name)`,
     so that a killed run continues. Raises LongtailError for an empty corpus.
@@ -135,7 +135,7 @@ def _executor(compute: params.Compute, most: int) -> Iterator[Executor | None]:
 
 
 def _embed(encoder: Encoder, docs: Path, positions: tuple[int, int], path: Path) -> None:
-    texts = [text for batch in documents.texts(docs, *positions) for text in batch]
+    texts = [text for batch in documents.filled(docs, *positions, encoder.settings.document) for text in batch]
     with path.open("wb") as file:
         np.save(file, encoder.embed(texts).astype(np.float16))
 

@@ -43,7 +43,10 @@ EXACT = Numerics("fp32", "highest")
 
 
 class Encoder:
-    """Turns texts into vectors, of length 1 if `similarity` is cosine; each side has a prefix for its texts."""
+    """Turns texts into vectors, of length 1 if `similarity` is cosine.
+
+    The text of a document is its title and text in the template `settings.document`, which the caller has filled in.
+    """
 
     def __init__(self, documents: Tower, queries: Tower, settings: params.Retriever) -> None:
         """`documents` and `queries` are the same tower, except for DPR."""
@@ -75,7 +78,7 @@ class Encoder:
         return encoder
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """Documents' vectors, (texts, dim) float32."""
+        """Vectors of documents in their template, (texts, dim) float32."""
         return self._embed(texts, False, self.numerics)
 
     def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
@@ -97,7 +100,7 @@ class Encoder:
     @property
     def facts(self) -> dict[str, str | int]:
         """The params, other than the weights, that documents' vectors depend on."""
-        names = ("similarity", "pooling", "document_prefix", "max_tokens")
+        names = ("similarity", "pooling", "document", "max_tokens")
         return {name: getattr(self.settings, name) for name in names}
 
     def save(self, folder: Path) -> None:
@@ -122,10 +125,8 @@ class Encoder:
 
     def _batches(self, texts: Sequence[str], queries: bool) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
         """Rows of `texts` and their vectors, the longest texts first; at most `batch_tokens` tokens with padding."""
-        tower, prefix = self.documents, self.settings.document_prefix
-        if queries:
-            tower, prefix = self.queries, self.settings.query_prefix
-        tokens = tower.tokens([prefix + text for text in texts])
+        tower = self.queries if queries else self.documents
+        tokens = tower.tokens([self.settings.query_prefix + text for text in texts] if queries else texts)
         order = np.argsort(-tokens.lengths, kind="stable")
         start = 0
         while start < len(order):
@@ -174,7 +175,10 @@ def has_bf16(device: str) -> bool:
 
 
 def write_sentence_transformers_files(folder: Path, settings: params.Retriever, dim: int, max_tokens: int) -> None:
-    """Write pooling, length, prefixes and similarity, so that `SentenceTransformer(folder)` embeds as Encoder does."""
+    """Write pooling, length, prefixes and similarity, so that `SentenceTransformer(folder)` embeds as Encoder does.
+
+    The library has prefixes only. So its caller joins title and text as the template does.
+    """
     modules = {"Transformer": "", "Pooling": "1_Pooling"}  # old names, which every version of the library understands
     if settings.similarity == "cosine":
         modules["Normalize"] = "2_Normalize"
@@ -186,7 +190,7 @@ def write_sentence_transformers_files(folder: Path, settings: params.Retriever, 
         ],
         "sentence_bert_config.json": {"max_seq_length": max_tokens, "do_lower_case": False},
         "config_sentence_transformers.json": {
-            "prompts": {"query": settings.query_prefix, "document": settings.document_prefix},
+            "prompts": {"query": settings.query_prefix, "document": settings.document.partition("{")[0]},
             "default_prompt_name": None,
             "similarity_fn_name": settings.similarity,
         },

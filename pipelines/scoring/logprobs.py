@@ -75,7 +75,7 @@ def prompts(queries: Queries, docs: Path, pairs: np.ndarray) -> tuple[list[Promp
     with_document = pairs[:, 1] != NONE
     read = documents.read(docs, pairs[with_document, 1])
     ids, texts = np.full(len(pairs), "", object), np.full(len(pairs), None, object)
-    ids[with_document], texts[with_document] = read.ids, read.texts
+    ids[with_document], texts[with_document] = read.ids, read.filled(queries.document)
     return [queries.prompt(query, text) for query, text in zip(pairs[:, 0], texts, strict=True)], ids
 
 

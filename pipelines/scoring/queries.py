@@ -21,39 +21,44 @@ class Queries:
     texts: np.ndarray  # searched with
     contexts: np.ndarray
     continuations: np.ndarray
-    separator: str  # between a document and the context
+    document: str  # template of the document in front of the context (retrieval/documents.py)
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def prompt(self, row: int, document: str | None) -> Prompt:
-        return Prompt(self.contexts[row], "" if document is None else document + self.separator)
+        """What the language model reads; `document` is in the template, or None."""
+        return Prompt(self.contexts[row], document or "")
 
     def and_then(self, other: Queries) -> Queries:
         names = ("ids", "texts", "contexts", "continuations")
         arrays = (np.concatenate([getattr(self, name), getattr(other, name)]) for name in names)
-        return Queries(*arrays, self.separator)
+        return Queries(*arrays, self.document)
 
 
 def read_language_modelling(
     corpus: Path, split: str, seed: int, at_most: int
 ) -> tuple[Queries, np.ndarray, np.ndarray]:
-    """Queries of a corpus's split, drawn by hash, with their source_document and source; LongtailError if no file."""
+    """Queries of a corpus's split, drawn by hash, with their source_document and source; LongtailError if no file.
+
+    The language model reads a document's text without its title, as published: both texts run on.
+    """
     names = "id, context, continuation, source_document, source"
     query = f"SELECT {names} FROM rows WHERE split = '{split}' ORDER BY id"
     ids, contexts, continuations, source_documents, sources = _read(corpus / "queries.parquet", query)
     chosen = draws.sample(seed, f"{split} queries", list(ids), at_most) if len(ids) else np.empty(0, np.int64)
-    queries = Queries(ids[chosen], contexts[chosen], contexts[chosen], continuations[chosen], separator="\n")
+    queries = Queries(ids[chosen], contexts[chosen], contexts[chosen], continuations[chosen], document="{text}\n")
     return queries, source_documents[chosen], sources[chosen]
 
 
 def read_questions(
-    popqa: Path, seed: int, validation_share: float, n_train: int, n_validation: int
+    popqa: Path, seed: int, validation_share: float, n_train: int, n_validation: int, passage: str
 ) -> tuple[Queries, Queries, np.ndarray]:
     """Questions of PopQA's train split to learn from, those for validation, and the latter's page titles (n,).
 
-    The two share no subject. Only questions whose subject's page is known can validate. Raises LongtailError if there
-    is no file.
+    The language model reads a document as when it answers: in the template `passage`, with a blank line behind it. The
+    two share no subject. Only questions whose subject's page is known can validate. Raises LongtailError if there is no
+    file.
     """
     ids, questions, answers, subjects, pages = _read(
         popqa,
@@ -68,7 +73,7 @@ def read_questions(
         rows = places[draws.sample(seed, purpose, list(ids[places]), at_most)] if len(places) else places
         contexts = np.array([f"Q: {question} A:" for question in questions[rows]], object)
         continuations = np.array([f" {answer}" for answer in answers[rows]], object)
-        return Queries(ids[rows], questions[rows], contexts, continuations, separator="\n\n"), pages[rows]
+        return Queries(ids[rows], questions[rows], contexts, continuations, f"{passage}\n\n"), pages[rows]
 
     train, _ = draw(~held_out, "lsr questions", n_train)
     validation, titles = draw(held_out & has_page, "lsr judges", n_validation)

@@ -108,9 +108,9 @@ class Scores:
 
 
 def hashes(queries: Queries) -> np.ndarray:
-    """A hash of each query's id, context, continuation and separator, (n,) int64."""
+    """A hash of each query's id, context, continuation and template of documents, (n,) int64."""
     texts = zip(queries.ids, queries.contexts, queries.continuations, strict=True)
-    joined = ("\x1f".join((*of_query, queries.separator)).encode() for of_query in texts)
+    joined = ("\x1f".join((*of_query, queries.document)).encode() for of_query in texts)
     digests = b"".join(blake2b(text, digest_size=8).digest() for text in joined)
     return np.frombuffer(digests, ">i8").astype(np.int64)
 

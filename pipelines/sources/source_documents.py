@@ -21,6 +21,7 @@ class Raw(NamedTuple):
     file: str
     row: int  # line or row of the file, or the page's id
     wikitext: bool = False  # or plain text
+    whole: bool = False  # a passage, which is a document as it is: neither cut nor left out for being short
 
 
 def read_raw(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
@@ -29,13 +30,10 @@ def read_raw(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
 
 
 def wikipedia(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
-    """Articles of a pages-articles dump, of DPR's passages put together again, or of rows with title and text.
-
-    The file's suffix tells which.
-    """
+    """Articles of a pages-articles dump, DPR's passages, or rows with title and text; the file's suffix tells which."""
     if text_documents.is_psgs(part.file):
-        for article in text_documents.read_psgs(part.file, rejects):
-            yield Raw(f"psgs-{article.id}", name, article.title, article.text, part.file.name, article.row)
+        for passage in text_documents.read_psgs(part.file, rejects):
+            yield Raw(f"psgs-{passage.id}", name, passage.title, passage.text, part.file.name, passage.row, whole=True)
     elif text_documents.is_documents(part.file):
         for document in text_documents.read_documents(part.file, rejects):
             yield Raw(document.id, name, document.title, document.text, part.file.name, document.row)

@@ -1,7 +1,7 @@
 """Documents of text files: The Pile, C4 and similar data sets; DPR's Wikipedia; WikiText.
 
 The Pile's and C4's layout is JSON lines or Parquet with `text` and perhaps a subset's name. DPR's `psgs_w100.tsv` of
-December 2018 holds passages of 100 words, which are joined to articles again. WikiText (Merity et al., 2017; REPLUG,
+December 2018 holds passages of 100 words. WikiText (Merity et al., 2017; REPLUG,
 section 7.2) is text, or the Hub's Parquet files with a line in each row.
 """
 
@@ -38,10 +38,10 @@ class Document(NamedTuple):
 
 
 class Article(NamedTuple):
-    id: str  # of DPR's first passage; WikiText has none
+    id: str  # of DPR's passage; WikiText has none
     title: str
     text: str
-    row: int  # the line of DPR's first passage, or of WikiText's title
+    row: int  # the line of DPR's passage, or of WikiText's title
 
 
 class _Meta(msgspec.Struct):
@@ -150,20 +150,16 @@ def is_documents(file: Path) -> bool:
 
 
 def read_psgs(path: Path, rejects: Rejects) -> Iterator[Article]:
-    """Yield DPR's articles: consecutive passages with one title, joined by a space. Quotes are undone as DPR does.
+    """Yield DPR's passages, each with the title of its article. Quotes are undone as DPR does.
 
-    Bad rows go to `rejects` (unexpected_layout, not_utf8, no_text, too_long); the rest of their article is kept. An
-    article longer than LONGEST is cut into several. Raises LongtailError if the header isn't DPR's or the file is
-    damaged.
+    Bad rows go to `rejects` (unexpected_layout, not_utf8, no_text, too_long). Raises LongtailError if the header isn't
+    DPR's or the file is damaged.
     """
     rows = open_rows(path, rejects)
     _, header = next(rows, (1, b""))
     rejects.read -= 1
     if header.rstrip(b"\r").split(b"\t") != [name.encode() for name in HEADER]:
         raise LongtailError(f"{path}: begins with {header[:60]!r}, expected the header id, text, title; fetch it again")
-    first: Article | None = None
-    texts: list[str] = []
-    size = 0
     for number, line in rows:
         try:
             (passage, text, title), *_ = csv.reader([line.decode("utf-8")], delimiter="\t", strict=True)
@@ -176,14 +172,7 @@ def read_psgs(path: Path, rejects: Rejects) -> Iterator[Article]:
         if not text.strip():
             rejects.add(path, number, "no_text", title)
             continue
-        size += len(text)
-        if first is None or title != first.title or size > LONGEST:
-            if first:
-                yield first._replace(text=" ".join(texts))
-            first, texts, size = Article(passage, title, "", number), [], len(text)
-        texts.append(text)
-    if first:
-        yield first._replace(text=" ".join(texts))
+        yield Article(passage, title, text, number)
 
 
 def read_wikitext(path: Path, rejects: Rejects) -> Iterator[Article]:
