@@ -14,7 +14,8 @@ from flows import profiles
 from pipelines import params_file
 from pipelines.retrieval import bm25_build, index
 
-SECTIONS = ("seed", "compute", "lm", "lms", "parts", "retriever", "index", "lsr", "logprobs", "replug", "report")
+SECTIONS = ("seed", "compute", "lm", "lms", "parts", "retriever", "index", "lsr", "logprobs", "replug", "answer")
+SECTIONS += ("report",)
 SMALL = {
     "compute": {"threads": 1, "workers": 1, "executor": "local", "dask": None, "device": "cpu"},
     "lsr": {"lm_queries": 8, "qa_queries": 6, "validation_queries": 6, "validation_share": 0.4, "top_k": 5, "beta": 1.0}

@@ -211,7 +211,8 @@ def lines(asked: Asked) -> Iterator[str]:
     yield f"popularity: {asked.decision.why}"
     if asked.passage:
         passage = asked.passage
-        yield f"passage: {passage.title} ({passage.id}, similarity {passage.similarity:.3f}): {passage.text}"
+        text = " ".join(passage.text.split())
+        yield f"passage: {passage.title} ({passage.id}, similarity {passage.similarity:.3f}): {text}"
         yield from _table(asked.attribution)
     else:
         yield "attribution: memory alone, nothing was read"

@@ -24,7 +24,7 @@ from pipelines.lm.local import LocalModel
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
-CHOSEN = params.Answer(max_questions=30, n_shots=3, new_tokens=5, passages=1, passage_tokens=8)
+CHOSEN = params.Answer(max_questions=30, n_shots=3, new_tokens=5, passages=1, passage="{text}", passage_tokens=8)
 GOLDEN = Path(__file__).with_name("prompts.txt")
 K = 2
 REPLUG = params.Replug(top_k=K, temperature=1.0, mixture="token_mixture", vote=False)

@@ -23,9 +23,9 @@ def docs(tmp_path):
     return path
 
 
-def find(docs, k, *, together):
+def find(docs, k, *, together, template="{text}"):
     retriever = SimpleNamespace(search=lambda texts, k: (POSITIONS[:, :k], SIMILARITIES[:, :k]))
-    return passages.retrieved(retriever, docs, k, together=together).find(["a?", "b?"]).to_pydict()
+    return passages.retrieved(retriever, docs, k, template, together=together).find(["a?", "b?"]).to_pydict()
 
 
 def test_documents_together_are_one_passage_that_goes_by_the_best(docs):
@@ -40,6 +40,13 @@ def test_documents_of_an_ensemble_are_passages_of_their_own(docs):
     assert found["texts"] == [["two", "zero", "one"], ["one", "", ""]]
     assert found["doc_ids"] == [["dtwo", "dzero", "done"], ["done", "", ""]]
     assert find(docs, 1, together=False) == find(docs, 1, together=True)
+
+
+def test_every_passage_has_its_own_title(docs):
+    titled = "{title}\n{text}"
+    assert find(docs, 2, together=True, template=titled)["texts"] == [["Two\ntwo\n\nZero\nzero"], ["One\none"]]
+    assert find(docs, 2, together=False, template=titled)["texts"] == [["Two\ntwo", "Zero\nzero"], ["One\none", ""]]
+    assert find(docs, 1, together=True, template=titled)["titles"] == [["Two"], ["One"]]
 
 
 @pytest.mark.usefixtures("workplace")

@@ -86,14 +86,15 @@ def test_the_order_of_arrival_changes_nothing(tokenizer: Path) -> None:
     assert len(joined(more[1])) > len(joined(first[1]))
 
 
-def test_a_page_begins_with_its_title(tokenizer: Path) -> None:
+def test_a_pages_title_is_kept_beside_its_text(tokenizer: Path) -> None:
     wikitext = "'''A''' [[river]]. {{x}}\n" + text_of(1)
     others = [(i, "P", text_of(i)) for i in range(20, 40)]
     write_wikipedia([(12, "Old river", wikitext), (13, "Nothing", "{{only|markup}}"), *others])
     metrics, docs, _, rejects = make(tokenizer, chosen(share=0.0), "wikipedia")
-    assert joined(docs)["12"] == "Old river\n" + wikitext_to_text(wikitext)
-    first = next(doc for doc in docs if doc["id"] == "12:0")
-    assert (first["title"], first["source"]) == ("Old river", "wikipedia")
+    assert joined(docs)["12"] == wikitext_to_text(wikitext)
+    of_page = [doc for doc in docs if doc["source_document"] == "12"]
+    assert len(of_page) > 1
+    assert {(doc["title"], doc["source"]) for doc in of_page} == {("Old river", "wikipedia")}
     assert [(r["file"], r["row"], r["reason"]) for r in rejects] == [("dump.xml.bz2", 13, "no_text")]
     assert metrics["rejected_no_text"] == 1
 

@@ -1,6 +1,7 @@
 """However a corpus's files are laid out, and in however many parts they are read, the same documents come out."""
 
 import bz2
+import csv
 import gzip
 import json
 from pathlib import Path
@@ -12,6 +13,7 @@ import zstandard
 from corpora import assert_same_bytes, chosen, joined, make, text_of
 
 from pipelines.corpus.clean import wikitext_to_text
+from pipelines.errors import LongtailError
 from pipelines.sources import wikipedia
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.wikipedia import read_pages
@@ -58,19 +60,56 @@ def test_a_dump_read_in_parts_gives_the_bytes_of_one_read_as_a_whole(
     assert [(row["row"], row["reason"]) for row in whole[3]] == [(33, "bad_wikitext")]
 
 
-def test_passages_are_articles_and_need_no_dump(tokenizer: Path) -> None:
-    Path("raw/wikipedia").mkdir(parents=True)
-    rows = ["id\ttext\ttitle"]
+def write_passages() -> list[str]:
+    """Three passages of each text: two longer than a document, and one of fewer tokens than the least."""
+    texts, rows = [], ["id\ttext\ttitle"]
     for i, text in enumerate(TEXTS):
         words = text.split()
-        rows += [f"{2 * i}\t{' '.join(words[:50])}\tA {i}", f'{2 * i + 1}\t"""[[{" ".join(words[50:])}"\tA {i}']
+        for part in (" ".join(words[:50]), '"[[' + " ".join(words[50:]), "the"):
+            quoted = part.replace('"', '""')
+            rows.append(f'{len(texts)}\t"{quoted}"\tA {i}')
+            texts.append(part)
+    Path("raw/wikipedia").mkdir(parents=True)
     Path("raw/wikipedia/psgs_w100.tsv.gz").write_bytes(gzip.compress("\n".join(rows).encode()))
-    metrics, docs, *_ = make(tokenizer, chosen(share=0.0), "wikipedia")
-    words = TEXTS[7].split()
-    expected = f'A 7\n{" ".join(words[:50])} "[[{" ".join(words[50:])}'
-    assert joined(docs)["psgs-14"] == expected, "as it stands: it is no wikitext"
-    assert (metrics["rows"], metrics["source_documents"]) == (240, 120)
-    assert {doc["title"] for doc in docs if doc["source_document"] == "psgs-14"} == {"A 7"}
+    return texts
+
+
+def test_passages_are_documents_as_they_are(tokenizer: Path) -> None:
+    passages = write_passages()
+    metrics, docs, _, rejects = make(tokenizer, chosen(share=0.0), "wikipedia")
+    expected = {f"psgs-{i}:0": (f"A {i // 3}", text) for i, text in enumerate(passages)}
+    assert {doc["id"]: (doc["title"], doc["text"]) for doc in docs} == expected
+    assert (metrics["rows"], metrics["documents"], rejects) == (360, 360, [])
+    tokens = [doc["tokens"] for doc in docs]
+    assert (min(tokens) < chosen().chunk.min_tokens, max(tokens) > chosen().chunk.tokens) == (True, True)
+
+
+def test_some_passages_are_drawn_whole(tokenizer: Path) -> None:
+    passages = write_passages()
+    docs = make(tokenizer, chosen(share=0.0, documents=40), "wikipedia")[1]
+    assert len(docs) == 40
+    assert {doc["text"] for doc in docs} <= set(passages)
+
+
+@pytest.mark.parametrize("asked", [{"share": 0.1}, {"share": 0.0, "query_files": "psgs*"}])
+def test_passages_give_no_queries(tokenizer: Path, asked: dict) -> None:
+    write_passages()
+    with pytest.raises(LongtailError, match=r"corpus\.wikipedia asks for queries.*psgs_w100\.tsv\.gz holds passages"):
+        make(tokenizer, chosen(**asked), "wikipedia")
+
+
+def test_every_real_passage_is_a_document(tokenizer: Path, real: Path) -> None:
+    Path("raw/wikipedia").mkdir(parents=True)
+    file = Path("raw/wikipedia/psgs_w100.tsv.gz")
+    file.symlink_to(real / "passages/psgs_w100.tsv.gz")
+    with gzip.open(file, "rt", encoding="utf-8", newline="") as lines:
+        published = {
+            f"psgs-{row['id']}:0": (row["title"], row["text"]) for row in csv.DictReader(lines, delimiter="\t")
+        }
+    metrics, docs, _, rejects = make(tokenizer, chosen(share=0.0), "wikipedia")
+    assert len(published) == 9_995
+    assert {doc["id"]: (doc["title"], doc["text"]) for doc in docs} == published
+    assert (metrics["documents"], metrics["duplicates"], rejects) == (9_995, 0, [])
 
 
 def test_rows_with_title_and_text_are_articles_with_their_titles(tokenizer: Path) -> None:
@@ -122,7 +161,7 @@ def test_the_real_wikipedia_excerpts(tokenizer: Path, real: Path) -> None:
     for file in (real / "wikipedia").glob("enwiki-*.bz2"):
         Path("raw/wikipedia", file.name).symlink_to(file)
         for page in read_pages(file, Rejects(0.0)):
-            pages.setdefault(page.id, []).append(f"{page.title}\n{wikitext_to_text(page.text)}")
+            pages.setdefault(page.id, []).append(wikitext_to_text(page.text))
     metrics, docs, _, rejects = make(tokenizer, chosen(share=0.0), "wikipedia")
     texts = joined(docs)
     assert texts.keys() == pages.keys()

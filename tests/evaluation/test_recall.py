@@ -58,6 +58,19 @@ def made(folder, root):
     return metrics, json.loads((folder / METRICS).read_text())
 
 
+def test_every_retriever_reads_titles(tmp_path, monkeypatch, root, folder):
+    """The right passage is told from the others by its title alone."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").symlink_to(folder / "data")
+    titles = ["Hegg Ulm", "Norland", "Ostra", "Velm"]
+    columns = {"id": titles, "title": titles, "text": ["Its capital is Velm."] * 4}
+    pq.write_table(pa.table(columns), "docs.parquet")
+    found = recall.search(Path("docs.parquet"), tmp_path / "bm25", titles, settings(root))
+    assert found.keys() == {"bm25", "dense", "lsr"}
+    assert found["bm25"][:, 0].tolist() == [0, 1, 2, 3]
+    assert all(len({tuple(row) for row in found[name].tolist()}) > 1 for name in ("dense", "lsr")), "vectors differ"
+
+
 def test_ranks_of_gold_passages_and_recall(made, folder):
     metrics, written = made
     assert {name: written[name] for name in ("questions", "answerable", "passages", "distractors")} == {

@@ -6,12 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
 from pipelines import checkpoint, code
-from pipelines.lsr import train_lsr
-from pipelines.lsr.rounds import Trainer
+from pipelines.lsr import refresh, train_lsr, training_queries
+from pipelines.lsr.objective import GradientCache
+from pipelines.lsr.rounds import ScoredCandidates, Trainer
+from pipelines.retrieval import dense, index
+from pipelines.retrieval.encoder import EXACT, Encoder
 
 KILLED = """
 import os, signal, sys
@@ -94,6 +98,24 @@ def train_but_write_no_result(project, monkeypatch):
         patch.setattr("pipelines.lsr.train_lsr._figures", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             train_lsr.train(project.params)
+
+
+def test_training_embeds_documents_as_the_index_does(project):
+    """Titles and texts, in the template of the index; the two would otherwise be of different spaces."""
+    project.params.retriever = project.params.retriever.model_copy(update={"document": "{title} is told of: {text}"})
+    params, out = project.params, Path("data/index/dense")
+    corpora = training_queries.read(params)
+    encoder = Encoder.open(refresh.RETRIEVER, params.retriever, params.compute, EXACT)
+    schedule = training_queries.Schedule(corpora, params.lsr, params.seed)
+    trainer = Trainer(GradientCache(encoder, [], params.lsr), corpora, schedule, params.lsr)
+    positions = np.arange(30).reshape(6, 5)
+    trainer.start_round([ScoredCandidates(np.arange(6), positions, positions, positions)] * len(corpora))
+    for number, corpus in enumerate(corpora):
+        index.index_dense(corpus.docs, refresh.RETRIEVER, out / corpus.corpus, params, "index")
+        texts = list(trainer.texts(number, positions.ravel()))
+        stored = dense.Index(out / corpus.corpus).embeddings.rows(0, 30)
+        np.testing.assert_allclose(encoder.embed_with_gradient(texts).detach().numpy(), stored, atol=1e-3)
+        assert " is told of: " in texts[0]
 
 
 def test_another_param_starts_anew(project, monkeypatch):

@@ -328,6 +328,24 @@ def test_a_broken_index_is_refused(made, name, content):
         opened(made)
 
 
+def test_an_index_of_other_parts_of_the_documents_is_refused(made, monkeypatch):
+    monkeypatch.setattr(bm25, "DOCUMENT", "{text}")
+    with pytest.raises(LongtailError, match="another document "):
+        opened(made)
+
+
+def test_titles_are_indexed_before_the_texts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    docs = write(tmp_path, TEXTS)
+    titled = pq.read_table(docs).set_column(1, "title", pa.array(["Hegg", None, "", "Velm", "Hegg (film)", ""]))
+    pq.write_table(titled, docs)
+    build(docs, tmp_path / "out")
+    read = [f"{title or ''} {text}" for title, text in zip(titled["title"].to_pylist(), TEXTS, strict=True)]
+    positions, scores = (row[0] for row in opened((docs, tmp_path / "out")).search(["Hegg Velm"], len(TEXTS)))
+    np.testing.assert_allclose(scores, formula("Hegg Velm", read)[positions], rtol=1e-5)
+    assert set(positions[scores > 0].tolist()) == {0, 2, 3, 4}
+
+
 def test_an_index_by_another_analyser_is_refused(made, monkeypatch):
     monkeypatch.setattr(Analyser, "name", "words as they stand")
     with pytest.raises(LongtailError, match="another analyser"):

@@ -48,23 +48,53 @@ def test_a_position_beyond_the_end_is_an_error(docs):
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 100), (0, 1), (15, 17), (16, 32), (40, 90), (99, 200), (7, 7)])
 def test_texts_of_a_range_in_batches(docs, start, stop):
-    batches = list(documents.texts(docs, start, stop, batch=10))
+    batches = list(documents.filled(docs, start, stop, "{text}", batch=10))
     assert [text for batch in batches for text in batch] == [f"text {i}" for i in range(start, min(stop, 100))]
     assert all(0 < len(batch) <= 10 for batch in batches)
 
 
+@pytest.mark.parametrize(
+    ("template", "titled", "untitled"),
+    [
+        ("{title} {text}", "Oslo The city", "The city"),
+        ("passage: {title} {text}", "passage: Oslo The city", "passage: The city"),
+        ("{title} [SEP] {text}", "Oslo [SEP] The city", "The city"),
+        ("{title}\n{text}", "Oslo\nThe city", "The city"),
+        ("<{title}: {text}>", "<Oslo: The city>", "<The city>"),
+        ("{text}", "The city", "The city"),
+        ("passage: {text}", "passage: The city", "passage: The city"),
+    ],
+)
+def test_a_document_without_a_title_leaves_no_separator_behind(template, titled, untitled):
+    assert documents.fill(template, ["Oslo", "", None], ["The city"] * 3) == [titled, untitled, untitled]
+    assert documents.fill(template, ["", "Oslo"], ["", ""]) == ["", ""], "no document"
+
+
+def test_braces_in_a_title_or_text_stay():
+    assert documents.fill("{title} {text}", ["{text}"], ["{title} {0} {"]) == ["{text} {title} {0} {"]
+
+
+def test_documents_are_filled_in_any_shape_and_by_range_alike(docs):
+    template, positions = "{title}: {text}", np.array([[17, 0], [-1, 99]])
+    expected = [["t17: text 17", "text 0"], ["", "t99: text 99"]]
+    assert documents.read(docs, positions).filled(template).tolist() == expected
+    assert documents.read(docs, np.empty((0, 3), np.int64)).filled(template).shape == (0, 3)
+    (batch,) = documents.filled(docs, 0, 100, template)
+    assert [batch[17], batch[0], batch[99]] == [expected[0][0], expected[0][1], expected[1][1]]
+
+
 def test_only_the_row_groups_of_a_range_are_read(docs, tmp_path):
     broken = Path(shutil.copy(docs, tmp_path))
-    others = [pq.read_metadata(docs).row_group(group).column(2) for group in (0, 1, 4, 5)]
+    others = [pq.read_metadata(docs).row_group(group).column(column) for group in (0, 1, 4, 5) for column in (1, 2)]
     with broken.open("r+b") as file:
         for column in others:
             file.seek(column.dictionary_page_offset or column.data_page_offset)
             file.write(bytes(column.total_compressed_size))
-    read = [text for batch in documents.texts(broken, 32, 64) for text in batch]
+    read = [text for batch in documents.filled(broken, 32, 64, "{text}") for text in batch]
     assert read == [f"text {i}" for i in range(32, 64)]
-    assert list(documents.texts(broken, 40, 41)) == [["text 40"]]
+    assert list(documents.filled(broken, 40, 41, "{text}")) == [["text 40"]]
     with pytest.raises(OSError, match=r".+"):
-        list(documents.texts(broken, 31, 64))
+        list(documents.filled(broken, 31, 64, "{text}"))
 
 
 def test_the_ranges_of_source_documents(docs):

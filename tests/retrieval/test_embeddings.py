@@ -36,10 +36,14 @@ def model(tmp_path_factory) -> Path:
     return tiny_models.encoder(tmp_path_factory.mktemp("model"))
 
 
+def write(path: Path, texts: list[str], title: str = "") -> None:
+    pq.write_table(pa.table({"title": [title] * len(texts), "text": texts}), path, row_group_size=13)
+
+
 @pytest.fixture
 def docs(tmp_path) -> Path:
     """docs.parquet in row groups that no shard begins or ends with."""
-    pq.write_table(pa.table({"id": TEXTS, "text": TEXTS}), tmp_path / "docs.parquet", row_group_size=13)
+    write(tmp_path / "docs.parquet", TEXTS)
     return tmp_path / "docs.parquet"
 
 
@@ -54,6 +58,16 @@ def test_a_corpus_is_embedded_in_its_order_as_the_encoder_embeds(docs, model, tm
     assert np.load(tmp_path / "out/000004.npy").dtype == np.float16
     expected = Encoder.open(model, PARAMS.retriever, COMPUTE).embed(TEXTS)
     np.testing.assert_allclose(made.rows(0, 90), expected, atol=1e-3)
+
+
+def test_a_document_is_embedded_with_its_title_as_the_template_says(docs, model, tmp_path):
+    write(docs, TEXTS, "Velm")
+    encoder = Encoder.open(model, PARAMS.retriever, COMPUTE)
+    for name, template in (("default", "{title} {text}"), ("other", "{title}: {text}"), ("bare", "{text}")):
+        chosen = SimpleNamespace(compute=COMPUTE, retriever=tiny_models.retriever(document=template))
+        made = embed_corpus(docs, model, tmp_path / name, chosen, "index").rows(0, 90)
+        read = [template.replace("{title}", "Velm").replace("{text}", text) for text in TEXTS]
+        np.testing.assert_allclose(made, encoder.embed(read), atol=1e-3)
 
 
 def test_embeddings_are_read_in_any_order_across_shards(docs, model, tmp_path):
@@ -130,12 +144,12 @@ def test_shards_are_kept_until_they_are_forgotten(docs, model, tmp_path, monkeyp
 
 def test_other_numerics_params_or_documents_are_embedded_anew(docs, model, tmp_path, monkeypatch):
     one = embed_corpus(docs, model, tmp_path / "one", PARAMS, "index").rows(0, 90)
-    prefixed = SimpleNamespace(compute=COMPUTE, retriever=tiny_models.retriever(document_prefix="passage: "))
+    prefixed = SimpleNamespace(compute=COMPUTE, retriever=tiny_models.retriever(document="passage: {text}"))
     assert not np.allclose(embed_corpus(docs, model, tmp_path / "two", prefixed, "index").rows(0, 90), one)
     with monkeypatch.context() as patch:  # as on another machine
         patch.setattr(Encoder, "_fastest", lambda *_: Numerics("bf16", "highest"))
         assert not np.array_equal(embed_corpus(docs, model, tmp_path / "bf16", PARAMS, "index").rows(0, 90), one)
-    pq.write_table(pa.table({"text": TEXTS[::-1]}), docs)
+    write(docs, TEXTS[::-1])
     turned = embed_corpus(docs, model, tmp_path / "three", PARAMS, "index").rows(0, 90)
     np.testing.assert_allclose(turned[::-1], one, atol=1e-3)
 

@@ -67,9 +67,9 @@ def test_embeddings_are_those_of_a_plain_loop(folder, pooling, similarity):
     np.testing.assert_allclose(opened.embed_queries(TEXTS), expected, atol=1e-5)
 
 
-def test_each_side_has_its_prefix(folder):
-    opened = open_encoder(folder, query_prefix="query: ", document_prefix="passage: ", similarity="dot")
-    for embed, prefix in ((opened.embed_queries, "query: "), (opened.embed, "passage: ")):
+def test_queries_have_a_prefix_and_documents_come_in_their_template(folder):
+    opened = open_encoder(folder, query_prefix="query: ", document="passage: {text}", similarity="dot")
+    for embed, prefix in ((opened.embed_queries, "query: "), (opened.embed, "")):
         expected = plain(folder, [prefix + text for text in TEXTS], POOLS["mean"])
         np.testing.assert_allclose(embed(TEXTS), expected, atol=1e-5)
 

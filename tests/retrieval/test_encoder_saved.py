@@ -8,11 +8,13 @@ import tiny_models
 import torch
 from transformers import AutoModel, AutoTokenizer
 
+from pipelines.retrieval.documents import fill
 from pipelines.retrieval.encoder import QUERIES, Encoder
 
 TEXTS = tiny_models.words(7, 5, at_most=60)  # some are longer than the encoder reads
 WAYS = [
-    {"pooling": pooling, "similarity": similarity, "query_prefix": prefix and "query: ", "document_prefix": prefix}
+    {"pooling": pooling, "similarity": similarity, "query_prefix": prefix and "query: "}
+    | {"document": prefix + "{title} {text}"}
     for pooling in ("mean", "cls")
     for similarity, prefix in (("cosine", ""), ("dot", "passage: "))
 ]
@@ -56,7 +58,9 @@ def test_sentence_transformers_embeds_the_same(saved):
     opened = library.SentenceTransformer(str(folder), device="cpu")
     assert opened.similarity_fn_name == settings.similarity
     assert same(opened.encode_query(TEXTS), encoder.embed_queries(TEXTS))
-    assert same(opened.encode_document(TEXTS), encoder.embed(TEXTS))
+    titles = ["Norland"] * len(TEXTS)
+    read = encoder.embed(fill(settings.document, titles, TEXTS))
+    assert same(opened.encode_document([" ".join(row) for row in zip(titles, TEXTS, strict=True)]), read)
 
 
 def test_the_files_say_what_the_params_say(saved):
@@ -64,7 +68,7 @@ def test_the_files_say_what_the_params_say(saved):
     read = {file.name: json.loads(file.read_text()) for file in folder.glob("*.json")}
     kinds = [module["type"].rpartition(".")[2] for module in read["modules.json"]]
     assert kinds == ["Transformer", "Pooling", "Normalize"][: 3 if settings.similarity == "cosine" else 2]
-    prompts = {"query": settings.query_prefix, "document": settings.document_prefix}
+    prompts = {"query": settings.query_prefix, "document": settings.document.removesuffix("{title} {text}")}
     assert read["config_sentence_transformers.json"]["prompts"] == prompts
     assert read["sentence_bert_config.json"]["max_seq_length"] == settings.max_tokens
     pooling = json.loads((folder / "1_Pooling/config.json").read_text())

@@ -129,7 +129,7 @@ def test_parts_that_do_not_go_together_are_refused(made, harm, named):
         made.opened()
 
 
-@pytest.mark.parametrize("changed", [{"pooling": "cls"}, {"similarity": "dot"}, {"document_prefix": "passage: "}])
+@pytest.mark.parametrize("changed", [{"pooling": "cls"}, {"similarity": "dot"}, {"document": "{title}: {text}"}])
 def test_an_index_whose_documents_were_embedded_otherwise_is_refused(made, settings, changed):
     other = tiny_models.retriever(**settings.retriever.model_dump() | {"source": "pretrained"} | changed)
     with pytest.raises(LongtailError, match=rf"another {next(iter(changed))} .*run the stage `index`"):

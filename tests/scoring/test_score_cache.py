@@ -32,7 +32,9 @@ def seen(monkeypatch):
 
 def queries(names="abc"):
     texts = np.array([f"Norland {name}" for name in names], object)
-    return Queries(np.array(list(names), object), texts, texts, np.array([" Velm Mira"] * len(names), object), "\n")
+    return Queries(
+        np.array(list(names), object), texts, texts, np.array([" Velm Mira"] * len(names), object), "{text}\n"
+    )
 
 
 def test_a_sweep_over_the_objective_asks_the_language_model_nothing(project, seen, monkeypatch):

@@ -1,4 +1,4 @@
-"""DPR's passages become the articles they were cut from, and bad rows are named."""
+"""DPR's passages are read one by one, with their titles, and bad rows are named."""
 
 import csv
 import gzip
@@ -33,36 +33,29 @@ def saved(folder: Path, data: bytes, name: str = "psgs_w100.tsv") -> Path:
 
 
 @pytest.mark.parametrize("name", ["psgs_w100.tsv", "psgs_w100.tsv.gz"])
-def test_passages_of_one_title_are_one_article(tmp_path: Path, name: str) -> None:
+def test_passages_are_read_one_by_one(tmp_path: Path, name: str) -> None:
     rejects = Rejects(0.0)
     path = saved(tmp_path, written(ROWS), name)
     assert is_psgs(path)
     assert list(read_psgs(path, rejects)) == [
-        Article("1", "Aaron", 'Aaron ( or ; "Ahärôn") is a prophet and\tthe brother', 2),
+        Article("1", "Aaron", 'Aaron ( or ; "Ahärôn") is a prophet', 2),
+        Article("2", "Aaron", "and\tthe brother", 3),
         Article("3", '"Heroes"', '"Quoted" whole', 4),
         Article("4", "Aaron", "Another.", 5),
     ]
     assert rejects.read == 4
 
 
-def test_bad_rows_are_named_and_the_rest_of_their_article_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bad_rows_are_named_and_the_others_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipelines.sources.streams.LONGEST", 300_000)
     bad = [b"2\tonly two", b'3\t"never closed\tA', b"4\tcaf\xe9\tA", b"5\t \tA", b"6\t" + b"x" * 400_000 + b"\tA"]
     bad += [b'7\t"a" b\tA', b"8\t" + b"x" * 200_000 + b"\tA", b"9\ta\tA\tB"]
     path = saved(tmp_path, b"\n".join([b"id\ttext\ttitle\r", b"1\tfirst\tA", *bad, b"", b"10\tlast\tA\r"]))
     rejects = Rejects(1.0)
-    assert list(read_psgs(path, rejects)) == [Article("1", "A", "first last", 2)]
+    assert list(read_psgs(path, rejects)) == [Article("1", "A", "first", 2), Article("10", "A", "last", 12)]
     reasons = ["unexpected_layout", "unexpected_layout", "not_utf8", "no_text", "too_long"] + ["unexpected_layout"] * 3
     assert [row[:3] for row in rejects.rows] == [(path.name, 3 + i, reason) for i, reason in enumerate(reasons)]
     assert rejects.read == 10
-
-
-def test_an_endless_article_is_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.sources.text_documents.LONGEST", 25)
-    path = saved(tmp_path, written([(i, "ten chars.", "A") for i in range(5)]))
-    assert [(a.id, a.text.count("ten")) for a in read_psgs(path, Rejects(0.0))] == [("0", 2), ("2", 2), ("4", 1)]
 
 
 @pytest.mark.parametrize(
