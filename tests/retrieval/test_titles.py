@@ -53,12 +53,12 @@ def excerpt(tmp_path_factory, settings, real) -> Path:
 
 @pytest.fixture(scope="module")
 def real_passages(real) -> list[tuple[str, str]]:
-    """(title, text) of DPR's passages of 12 pages that have several; some passages don't name their page."""
+    """(title, text) of DPR's passages of 20 pages that have several; some passages don't name their page."""
     pages: dict[str, list[str]] = {}
     for passage in read_psgs(real / "passages/psgs_w100.tsv.gz", Rejects(0.0)):
         pages.setdefault(passage.title, []).append(passage.text)
     several = [title for title, texts in pages.items() if len(texts) >= 4 and any(nameless(title, t) for t in texts)]
-    return [(title, text) for title in several[:12] for text in pages[title]]
+    return [(title, text) for title in several[:20] for text in pages[title]]
 
 
 def nameless(title: str, text: str) -> bool:
@@ -115,8 +115,8 @@ def test_a_real_encoder_finds_passages_by_the_title_of_their_page(real_passages,
             near[nearest[titles[nearest] == title]] = True
         return float(near[unnamed].mean())
 
-    assert unnamed.sum() > 30
-    assert share_found("{text}") < 0.7
+    assert unnamed.sum() > 50
+    assert share_found("{text}") < 0.75
     assert share_found(settings.retriever.document) > 0.95
 
 
