@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,10 +21,11 @@ def train_on_corpora(
     files: Sequence[Path], tokenizer: Path, out: Path, seed: int, retriever: params.Retriever, threads: int
 ) -> stage.Metrics:
     """Train on the corpora's `files` and save to `out`. LongtailError for fewer than two documents, or no settings."""
+    import pyarrow.parquet as pq
     import torch
 
     from pipelines import checkpoint
-    from pipelines.retrieval import contrastive_training, documents
+    from pipelines.retrieval import contrastive_training
     from pipelines.retrieval.encoder import write_sentence_transformers_files
 
     if retriever.training is None:
@@ -33,8 +33,7 @@ def train_on_corpora(
             "params.yaml: retriever.training is null, expected its settings where retriever.source is train"
         )
     torch.set_num_threads(threads)
-    corpora = (documents.filled(file, 0, documents.count(file), retriever.document) for file in files)
-    texts = list(chain.from_iterable(chain.from_iterable(corpora)))
+    texts = [text for file in files for text in pq.read_table(file, columns=["text"])["text"].to_pylist()]
     with shards.atomic(out) as folder:
         metrics = contrastive_training.train(texts, tokenizer, folder, seed, retriever, STAGE)
         write_sentence_transformers_files(folder, retriever, retriever.training.hidden_size, retriever.max_tokens)

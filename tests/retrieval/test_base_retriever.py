@@ -14,7 +14,7 @@ from transformers import AutoModel
 from pipelines import draws, params, shards
 from pipelines.corpus import tokenizer, training_files
 from pipelines.errors import LongtailError
-from pipelines.retrieval import base_retriever, contrastive_training
+from pipelines.retrieval import base_retriever
 from pipelines.retrieval.encoder import Encoder
 
 WORDS = ["".join(pair) for pair in zip("bcdfghjklmnp" * 5, "aeioubcdfg" * 6, "klmnprstvzxw" * 5, strict=True)]
@@ -38,8 +38,7 @@ def scratch(tmp_path, monkeypatch):
 def corpus(tmp_path) -> Path:
     for name, texts in (("pile", TEXTS[:60]), ("wikipedia", TEXTS[60:]), ("wikitext", ["never learnt from"])):
         (tmp_path / "corpus" / name).mkdir(parents=True)
-        columns = {"title": [None] * len(texts), "text": texts}
-        pq.write_table(pa.table(columns), tmp_path / "corpus" / name / "docs.parquet")
+        pq.write_table(pa.table({"text": texts}), tmp_path / "corpus" / name / "docs.parquet")
     return tmp_path / "corpus"
 
 
@@ -66,17 +65,6 @@ def test_training_makes_crops_find_their_document(corpus, words, tmp_path):
     assert metrics["loss_curve"][-1] < metrics["loss_curve"][0]
     assert share_found(tmp_path / "trained") > share_found(tmp_path / "untrained")
     assert AutoModel.from_pretrained(tmp_path / "trained").config.hidden_size == 32
-
-
-def test_titles_are_learnt_with_the_texts_as_they_are_embedded(corpus, words, tmp_path, monkeypatch):
-    columns = {"title": ["T", None], "text": TEXTS[:2]}
-    pq.write_table(pa.table(columns), corpus / "pile/docs.parquet")
-    learnt = []
-    real = contrastive_training.train
-    monkeypatch.setattr(contrastive_training, "train", lambda texts, *rest: learnt.extend(texts) or real(texts, *rest))
-    titled = RETRIEVER.model_copy(update={"document": "passage: {title}. {text}"})
-    base_retriever.train_on_corpora([corpus / "pile/docs.parquet"], words, tmp_path / "out", 0, titled, 1)
-    assert learnt == [f"passage: T. {TEXTS[0]}", f"passage: {TEXTS[1]}"]
 
 
 def test_same_seed_same_bytes(corpus, words, tmp_path):
