@@ -91,7 +91,7 @@ def test_some_passages_are_drawn_whole(tokenizer: Path) -> None:
     assert {doc["text"] for doc in docs} <= set(passages)
 
 
-@pytest.mark.parametrize("asked", [{"share": 0.1}, {"share": 0.0, "query_files": "psgs*"}])
+@pytest.mark.parametrize("asked", [{"share": 0.1}, {"share": 0.0, "test_files": "psgs*"}])
 def test_passages_give_no_queries(tokenizer: Path, asked: dict) -> None:
     write_passages()
     with pytest.raises(LongtailError, match=r"corpus\.wikipedia asks for queries.*psgs_w100\.tsv\.gz holds passages"):
