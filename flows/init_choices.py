@@ -176,10 +176,10 @@ def _corpora(choices: Choices, files: dict, encoders: Sequence[Encoder], machine
         sections["retriever"] = {
             "source": "pretrained", "path": str(encoder.folder.absolute()), "pooling": encoder.pooling,
             "similarity": encoder.similarity, "batch_tokens": 65536 if machine.gpu else 4096,
-            "max_tokens": encoder.max_tokens, "training": None,
+            "document": encoder.document, "max_tokens": encoder.max_tokens, "training": None,
         }  # fmt: skip
-        prefixes = {"query_prefix": encoder.query_prefix, "document_prefix": encoder.document_prefix}
-        sections["retriever"] |= {name: prefix for name, prefix in prefixes.items() if prefix}
+        if encoder.query_prefix:
+            sections["retriever"]["query_prefix"] = encoder.query_prefix
         if encoder.query_folder:
             sections["retriever"]["query_path"] = str(encoder.query_folder.absolute())
         notes["retriever"] = [reason for reason in encoder.reasons if reason]

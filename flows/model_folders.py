@@ -16,6 +16,7 @@ TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "s
 POSITIONS = ("max_position_embeddings", "n_positions", "seq_length", "n_ctx")
 ENDLESS = 2048  # tokens that a language model without a limit (ALiBi) is given at once
 LONGEST = 512  # tokens of a document that an encoder is given, at most
+TITLED = "{title} {text}"  # a document as most encoders read it
 BGE = "Represent this sentence for searching relevant passages: "
 
 
@@ -35,9 +36,9 @@ class Encoder:
     pooling: str
     similarity: str
     query_prefix: str
-    document_prefix: str
+    document: str  # template of a document's {title} and {text}
     max_tokens: int
-    reasons: tuple[str, ...]  # why pooling, similarity and prefixes are what they are
+    reasons: tuple[str, ...]  # why pooling, similarity, prefix and template are what they are
     query_folder: Path | None = None  # DPR: of the encoder for queries
 
 
@@ -98,7 +99,7 @@ def _encoder(folder: Path, config: dict, kinds: list[str]) -> Encoder:
     known = _json(folder / "config_sentence_transformers.json")
     pooling, why_pooling = _pooling(folder, name, kinds)
     similarity, why_similarity = _similarity(folder, name, kinds, known)
-    query_prefix, document_prefix, why_prefixes = _prefixes(name, known.get("prompts") or {})
+    query_prefix, document, why_prefixes = _prefixes(name, kinds, known.get("prompts") or {})
     padding = 2 if config.get("model_type") in ("roberta", "xlm-roberta", "mpnet", "camembert") else 0
     positions = next((config[key] for key in POSITIONS if config.get(key)), LONGEST) - padding
     longest = _json(folder / "sentence_bert_config.json").get("max_seq_length") or positions
@@ -109,7 +110,7 @@ def _encoder(folder: Path, config: dict, kinds: list[str]) -> Encoder:
         pooling=pooling,
         similarity=similarity,
         query_prefix=query_prefix,
-        document_prefix=document_prefix,
+        document=document,
         max_tokens=min(int(longest), positions, LONGEST),
         reasons=(why_pooling, why_similarity, *why_prefixes),
     )
@@ -144,15 +145,18 @@ def _similarity(folder: Path, name: str, kinds: list[str], known: dict) -> tuple
     return "cosine", f"similarity: cosine, {'the default of its library' if types else 'the usual one'}"
 
 
-def _prefixes(name: str, prompts: dict[str, str]) -> tuple[str, str, tuple[str, ...]]:
+def _prefixes(name: str, kinds: list[str], prompts: dict[str, str]) -> tuple[str, str, tuple[str, ...]]:
+    """What goes before a query, the template of a document, and why."""
     query, document = prompts.get("query", ""), prompts.get("document") or prompts.get("passage", "")
     if query or document:
-        return query, document, ("prefixes: as config_sentence_transformers.json says",)
+        return query, document + TITLED, ("prefixes: as config_sentence_transformers.json says",)
+    if _is_dpr(kinds):
+        return "", "{title} [SEP] {text}", ("document: as DPR was trained",)
     if re.search(r"(?<![a-z])e5(?![a-z])", name) and "instruct" not in name:
-        return "query: ", "passage: ", ("prefixes: E5 was trained with them",)
+        return "query: ", f"passage: {TITLED}", ("prefixes: E5 was trained with them",)
     if re.search(r"bge.*-en", name):
-        return BGE, "", ("query_prefix: BGE was trained with it",)
-    return "", "", ()
+        return BGE, TITLED, ("query_prefix: BGE was trained with it",)
+    return "", TITLED, ()
 
 
 def pair_dpr(encoders: list[Encoder]) -> list[Encoder]:

@@ -57,8 +57,8 @@ def build(raw: Path, tokenizer: Path, out: Path, name: str, chosen) -> dict[str,
             )
     if corpus.has_queries and (passages := list(filter(is_psgs, files))):
         raise LongtailError(
-            f"params.yaml: corpus.{name} asks for queries, expected query_share 0, test_files null and validation_files "
-            f"null: {passages[0]} holds passages, and others of a query's page would be in the corpus"
+            f"params.yaml: corpus.{name} asks for queries, expected query_share 0, test_files null and "
+            f"validation_files null: {passages[0]} holds passages, and others of a query's page would be in the corpus"
         )
     settings = Settings(name, tokenizer, chosen.seed, corpus, chosen.chunk, chosen.queries, chosen.windows)
     stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]

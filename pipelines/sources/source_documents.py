@@ -43,9 +43,9 @@ def wikipedia(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
 
 
 def json_lines(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
-    """Documents in the layout of The Pile or C4: JSON lines or Parquet with `text`, and a subset's name if given."""
+    """Documents in the layout of The Pile or C4: JSON lines or Parquet with `text`; a subset and a title if given."""
     for document in text_documents.read_documents(part.file, rejects):
-        yield Raw(document.id, document.subset or name, "", document.text, part.file.name, document.row)
+        yield Raw(document.id, document.subset or name, document.title, document.text, part.file.name, document.row)
 
 
 def wikitext_articles(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:

@@ -121,8 +121,8 @@ def test_rows_with_title_and_text_are_articles_with_their_titles(tokenizer: Path
     metrics, docs, *_, rejects = make(tokenizer, chosen(share=0.0), "wikipedia")
     assert (metrics["source_documents"], rejects) == (120, [])
     assert {doc["title"] for doc in docs} == {"", *(f"A {i}" for i in range(120) if i != 3)}
-    found = joined(docs)
-    assert f"A 7\n{lines[7]['text']}" in found.values()
+    titles = {doc["source_document"]: doc["title"] for doc in docs}
+    assert (lines[7]["text"], "A 7") in {(text, titles[name]) for name, text in joined(docs).items()}
     lines[3]["title"] = None
     Path("raw/wikipedia/wikipedia.jsonl.gz").unlink()
     pq.write_table(

@@ -269,6 +269,7 @@ def test_a_large_model_gets_fewer_processes_with_more_threads_and_fewer_question
     assert composed().lm["small"].dtype == "bf16"
 
 
+TITLED = "{title} {text}"
 MEAN, CLS = {"pooling_mode_mean_tokens": True}, {"pooling_mode_mean_tokens": False, "pooling_mode_cls_token": True}
 NORMALIZE = [{"type": "sentence_transformers.models.Transformer"}, {"type": "sentence_transformers.models.Normalize"}]
 
@@ -276,15 +277,19 @@ NORMALIZE = [{"type": "sentence_transformers.models.Transformer"}, {"type": "sen
 @pytest.mark.parametrize(
     ("name", "files", "expected"),
     [
-        ("minilm", {"modules.json": NORMALIZE, "1_Pooling/config.json": MEAN}, ("mean", "cosine", "", "")),
-        ("multi-qa-dot-v1", {"modules.json": NORMALIZE[:1], "1_Pooling/config.json": CLS}, ("cls", "dot", "", "")),
-        ("e5-base-v2", {}, ("mean", "cosine", "query: ", "passage: ")),
-        ("bge-small-en-v1.5", {}, ("cls", "cosine", "Represent this sentence for searching relevant passages: ", "")),
-        ("contriever", {}, ("mean", "dot", "", "")),
+        ("minilm", {"modules.json": NORMALIZE, "1_Pooling/config.json": MEAN}, ("mean", "cosine", "", TITLED)),
+        ("multi-qa-dot-v1", {"modules.json": NORMALIZE[:1], "1_Pooling/config.json": CLS}, ("cls", "dot", "", TITLED)),
+        ("e5-base-v2", {}, ("mean", "cosine", "query: ", f"passage: {TITLED}")),
+        (
+            "bge-small-en-v1.5",
+            {},
+            ("cls", "cosine", "Represent this sentence for searching relevant passages: ", TITLED),
+        ),
+        ("contriever", {}, ("mean", "dot", "", TITLED)),
         (
             "own",
             {"config_sentence_transformers.json": {"prompts": {"query": "q: "}, "similarity_fn_name": "dot"}},
-            ("mean", "dot", "q: ", ""),
+            ("mean", "dot", "q: ", TITLED),
         ),
     ],
 )
@@ -294,7 +299,7 @@ def test_an_encoder_is_used_as_it_was_trained(checkout, name, files, expected):
     write(checkout / name, files | {"sentence_bert_config.json": {"max_seq_length": 256}})
     init_profile.init(checkout, None)
     made = composed().retriever
-    assert (made.pooling, made.similarity, made.query_prefix, made.document_prefix) == expected
+    assert (made.pooling, made.similarity, made.query_prefix, made.document) == expected
     assert made.max_tokens == 256
 
 
@@ -314,6 +319,7 @@ def test_dprs_two_encoders_belong_together(checkout):
     init_profile.init(checkout, None)
     made = composed().retriever
     assert (Path(made.path).name, Path(made.query_path).name) == ("dpr-ctx", "dpr-question")
+    assert made.document == "{title} [SEP] {text}"
     assert (made.pooling, made.similarity) == ("cls", "dot")
 
 
