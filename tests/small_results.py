@@ -51,7 +51,7 @@ SETTINGS = SimpleNamespace(
     lm_text="raw/c4",
     popularity=SimpleNamespace(month="2021-10"),
     lm={name: tiny_models.trained_lm().model_copy(update={"n_shots": n}) for name, n in (("tiny", None), ("big", 15))},
-    answer=params.Answer(max_questions=9, n_shots=0, new_tokens=9, passages=1, passage_tokens=9),
+    answer=params.Answer(max_questions=9, n_shots=0, new_tokens=9, passages=1, passage="{text}", passage_tokens=9),
     replug=SimpleNamespace(top_k=10, temperature=1.0, mixture="token_mixture"),
     thresholds=TUNING,
     report=SimpleNamespace(bootstrap=200),
