@@ -98,7 +98,7 @@ def stage(path: Path) -> dict[str, int]:
     """The stage's way."""
     pa.set_cpu_count(1)
     params = SimpleNamespace(
-        popularity=Popularity(source="dump", api="", month="2021-10", agents="all-agents"),
+        popularity=Popularity(source="dump", api="", redirects_api="", month="2021-10", agents="all-agents"),
         contact=None,
         ingest=Ingest(max_reject_share=0.0, memory_gb=MEMORY_GB),
         compute=Compute(threads=1, workers=1, executor="local", dask=None, device="cpu"),

@@ -53,7 +53,10 @@ DATASETS = {
         "`pageviews-YYYYMM-*.bz2`, also `.gz` or plain",
     ),
     "redirects": Dataset(
-        "redirects", "English Wikipedia, redirect table", "CC-BY-SA-4.0 and GFDL", "`*-redirect.sql.gz`"
+        "redirects",
+        "English Wikipedia, tables of redirects and pages",
+        "CC-BY-SA-4.0 and GFDL",
+        "`*-redirect.sql.gz` and `*-page.sql.gz`, as new as Wikidata's dump",
     ),
     "wikipedia": Dataset(
         "Wikipedia",

@@ -107,6 +107,7 @@ class Entities(Section):
 class Popularity(Section):
     source: Literal["dump", "api"]  # the monthly dump, or a REST API asked page by page
     api: str  # address of the page views REST API
+    redirects_api: str  # api: address of English Wikipedia's API, which says how moved articles were called
     month: Month  # month whose page views are the popularity, YYYY-MM
     agents: Literal["all-agents", "user"]  # whose views count: all, as in the published PopQA, or without bots
 

@@ -134,7 +134,7 @@ def decide(reading: Reading | None, thresholds: Path, lm: str, retriever: str) -
         return Decision(True, None, f"no entity is called {reading.name!r}: plain retrieval")
     popularity, template = reading.subject.popularity, reading.template
     if popularity is None:
-        return Decision(True, None, "page views not known: plain retrieval")
+        return Decision(True, None, "unknown popularity: plain retrieval, as nothing says whether memory would do")
     if not thresholds.is_file():
         raise LongtailError(f"{thresholds}: no such file; `longtail run` writes it")
     tuned = json.loads(thresholds.read_text(encoding="utf-8"))["thresholds"]

@@ -32,7 +32,7 @@ class Candidate:
     qid: str
     label: str
     title: str | None  # of the Wikipedia article
-    popularity: int | None  # monthly page views
+    popularity: int | None  # monthly page views; None if they are not known
     name: str  # the label or alias that the question has
     states: bool  # Wikidata states the question's relation of it
 
@@ -105,10 +105,10 @@ def matches(question: str, known: list[Template]) -> list[tuple[Template, list[s
 def candidates(name: str, template: Template, data: Path, qid: str | None = None) -> list[Candidate]:
     """The entities whose label or alias is `name`, whatever the case, and the one called `qid`; the likeliest first.
 
-    Entities that have the relation come first, then labels before aliases, then the most viewed. They are searched in
-    the entity table and in the question set, because published questions may be about other entities. A run without
-    Wikidata has no table but the question set. The popularities are those of the question set, which thresholds were
-    tuned to, if it has them.
+    Entities that have the relation come first, then labels before aliases, then the most viewed, last those of unknown
+    popularity. They are searched in the entity table and in the question set, because published questions may be about
+    other entities. A run without Wikidata has no table but the question set. The popularities are those of the question
+    set, which thresholds were tuned to, if it has them.
     """
     files = {
         "entities": data / "knowledge/triples/entities.parquet",

@@ -1,18 +1,22 @@
 """Stage `popularity`: how often each English Wikipedia article was viewed in one month (PopQA, 3.2: popularity).
 
 Writes data/knowledge/popularity/{views,rejects}.parquet, for the articles of data/knowledge/wikidata/entities.parquet.
-Views come from the page view dumps or from the REST API (`popularity.source`). If data/raw/redirects has a table of
-redirects, views of a redirect in the dumps count for its target.
+Views come from the page view dumps or from the REST API (`popularity.source`). Articles are called as they are when
+Wikidata is read, views as they were in the month. An article that was moved in between is found by its page id and by
+its old title, which redirects to it now. Dumps need the tables in data/raw/redirects for this; the API asks Wikipedia.
+An article without a view is not in the table: its popularity is unknown, not 0.
 """
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import duckdb
+import pyarrow as pa
 
 from pipelines import code, database, pool, shards, stage
 from pipelines.errors import LongtailError
@@ -43,7 +47,7 @@ def count_views(params: SimpleNamespace, entities: Path = ENTITIES, raw: Path = 
         titles, viewed, total = database.row(
             db, "SELECT (SELECT count(*) FROM titles), count(*), coalesce(sum(views), 0)::BIGINT FROM views"
         )
-    counts |= {"titles": titles, "titles_with_views": viewed, "views": total}
+    counts |= {"titles": titles, "titles_with_views": viewed, "titles_without_views": titles - viewed, "views": total}
     return counts | rejects.metrics()
 
 
@@ -60,40 +64,57 @@ def _from_dumps(db: duckdb.DuckDBPyConnection, params: SimpleNamespace, raw: Pat
         parts = shards.map_shards("popularity", key, partial(_read_file, rejects.max_share), files, executor)
     for part in parts:
         rejects.take(Rejects.load(part / "rejects.json", rejects.max_share))
-    pageviews.sum_views(db, [part / "views.parquet" for part in parts], redirects=bool(tables))
+    pageviews.sum_views(db, [part / "views.parquet" for part in parts])
     shards.forget("popularity", key)
-    return {"files.pageviews": len(files), "files.redirects": len(tables), "redirects": loaded, "lines": rejects.read}
+    return {"files.pageviews": len(files), "files.redirects": len(tables), "lines": rejects.read} | loaded
 
 
 def _from_api(db: duckdb.DuckDBPyConnection, params: SimpleNamespace) -> dict[str, int]:
     """Create table views(title, views) from the REST API; return counts. Answers to a killed run are kept and used."""
+    settings = params.popularity
     titles = database.read(db, "SELECT title FROM titles ORDER BY title")["title"]
-    db.execute("CREATE TEMP TABLE views (title VARCHAR, views BIGINT)")
-    unknown = 0
+    for name, columns in (("asked", "title VARCHAR, views BIGINT"), ("redirects", "target VARCHAR, title VARCHAR")):
+        db.execute(f"CREATE TEMP TABLE {name} ({columns})")
     with wikimedia.open_client(params.contact, ANSWERS) as client:
-        for batch in pageviews_api.ask_views(client, titles, params.popularity):
-            unknown += batch["views"].null_count
-            db.register("batch", batch)
-            db.execute("INSERT INTO views FROM batch WHERE views > 0")
-            db.unregister("batch")
-    if len(titles) and unknown == len(titles):
-        shutil.rmtree(ANSWERS)
-        raise LongtailError(
-            f"{params.popularity.api}: knows none of the {len(titles):,} articles in {params.popularity.month}, "
-            "expected views of most; check popularity.api, or wait until it has that month"
+        _insert(db, "asked", pageviews_api.ask_views(client, titles, settings))
+        (unknown,) = database.row(db, "SELECT count(*) FROM asked WHERE views IS NULL")
+        if len(titles) and unknown == len(titles):
+            shutil.rmtree(ANSWERS)
+            raise LongtailError(
+                f"{settings.api}: knows none of the {len(titles):,} articles in {settings.month}, expected views of "
+                "most; check popularity.api, or wait until it has that month"
+            )
+        _insert(db, "redirects", pageviews_api.ask_redirects(client, titles, settings.redirects_api))
+        db.execute(  # a redirect that is an article of ours too keeps its views
+            """CREATE TEMP TABLE others AS SELECT title, min(target) AS target
+            FROM redirects ANTI JOIN titles USING (title) GROUP BY title"""
         )
-    return {"articles_asked_for": len(titles), "articles_not_found": unknown}
+        others = database.read(db, "SELECT title FROM others ORDER BY title")["title"]
+        _insert(db, "asked", pageviews_api.ask_views(client, others, settings, "redirects"))
+    db.execute(
+        """CREATE TEMP TABLE views AS SELECT coalesce(target, asked.title) AS title, sum(views)::BIGINT AS views
+        FROM asked LEFT JOIN others USING (title) GROUP BY ALL HAVING sum(views) > 0"""
+    )
+    return {"articles_asked_for": len(titles), "articles_not_found": unknown, "redirects": len(others)}
 
 
-def _load_redirects(db: duckdb.DuckDBPyConnection, files: list[Path]) -> int:
-    """Create table redirects(page_id, target); return the number of its rows."""
-    db.execute("CREATE TEMP TABLE redirects (page_id BIGINT, target VARCHAR)")
+def _load_redirects(db: duckdb.DuckDBPyConnection, files: list[Path]) -> dict[str, int]:
+    """Create tables redirects(page_id, target) and pages(page_id, title); return the numbers of their rows."""
+    tables = {"redirects": (pageviews.read_redirects, "target"), "pages": (pageviews.read_pages, "title")}
+    for name, (_, column) in tables.items():
+        db.execute(f"CREATE TEMP TABLE {name} (page_id BIGINT, {column} VARCHAR)")
     for file in files:
-        for batch in pageviews.read_redirects(file):
-            db.register("batch", batch)
-            db.execute("INSERT INTO redirects FROM batch")
-            db.unregister("batch")
-    return database.row(db, "SELECT count(*) FROM redirects")[0]
+        name = "pages" if pageviews.PAGES.search(file.name) else "redirects"
+        read, _ = tables[name]
+        _insert(db, name, read(file))
+    return {name: database.row(db, f"SELECT count(*) FROM {name}")[0] for name in tables}
+
+
+def _insert(db: duckdb.DuckDBPyConnection, table: str, batches: Iterable[pa.Table]) -> None:
+    for batch in batches:
+        db.register("batch", batch)
+        db.execute(f"INSERT INTO {table} FROM batch")
+        db.unregister("batch")
 
 
 def _read_file(max_reject_share: float, file: Path, folder: Path) -> None:

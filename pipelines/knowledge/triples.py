@@ -2,7 +2,8 @@
 
 Joins the tables of the stages `entities`, `popularity` and `term_frequency`; writes data/knowledge/triples/
 {triples,entities}.parquet. The subject and the object of a triple need an English label; claims without are counted by
-reason. Popularity is 0 without an article or without views; term frequency is null for entities that are not subjects.
+reason. Popularity is null, which is unknown, without an article or without views of it; term frequency is null for
+entities that are not subjects.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def build_triples(
         folder.mkdir()
         db.execute(
             f"""CREATE TEMP TABLE described AS
-            SELECT qid, label, aliases, wiki_title, coalesce(views, 0) AS popularity, term_frequency
+            SELECT qid, label, aliases, wiki_title, views AS popularity, term_frequency
             FROM '{wikidata}/entities.parquet'
                 LEFT JOIN '{knowledge}/popularity/views.parquet' ON wiki_title = title
                 LEFT JOIN '{knowledge}/term_frequency/term_frequency.parquet' USING (qid)"""
@@ -76,12 +77,15 @@ def _write(db: duckdb.DuckDBPyConnection, folder: Path) -> dict[str, int]:
         "SELECT * REPLACE ('Q' || qid AS qid) FROM described WHERE label IS NOT NULL ORDER BY described.qid",
         folder / "entities.parquet",
     )
-    labelled, viewed, mentioned = database.row(
+    names = ("labelled_entities", "entities_with_views", "articles_without_views", "subjects_in_c4")
+    counts = database.row(
         db,
-        """SELECT count(*), count(*) FILTER (popularity > 0), count(*) FILTER (term_frequency > 0)
+        """SELECT count(*), count(popularity), count(wiki_title) FILTER (popularity IS NULL),
+            count(*) FILTER (term_frequency > 0)
         FROM described WHERE label IS NOT NULL""",
     )
-    return {"labelled_entities": labelled, "entities_with_views": viewed, "subjects_in_c4": mentioned}
+    (unknown,) = database.row(db, "SELECT count(*) FROM chosen JOIN described ON qid = s WHERE popularity IS NULL")
+    return dict(zip(names, counts, strict=True)) | {"triples_of_unknown_popularity": unknown}
 
 
 def main() -> None:

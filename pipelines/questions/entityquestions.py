@@ -93,6 +93,8 @@ def read_questions(raw: Path, rejects: Rejects) -> pa.Table:
 def link_subjects(db: duckdb.DuckDBPyConnection) -> pa.Table:
     """Table questions, in its order, with s_pop and s_uri (null unless linked), split, matched, and `link` of LINKS.
 
+    s_pop is null also where the views of the subject's article are not known.
+
     A candidate is an entity that is named exactly like the mention and has the question's relation in table claims.
     Aliases count only if no candidate has the mention as its label. Two candidates are ambiguous: the question's
     answers could often decide between them, but then a subject would be chosen by what it is tested on. Without a
@@ -114,7 +116,8 @@ def link_subjects(db: duckdb.DuckDBPyConnection) -> pa.Table:
         ), counted AS (
             SELECT relation, subj, count(*) FILTER (typed AND by_label) AS labels,
                 count(*) FILTER (typed AND NOT by_label) AS aliases, count(wiki_title) AS articles,
-                arg_max(qid, by_label) FILTER (typed) AS qid, arg_max(popularity, by_label) FILTER (typed) AS popularity
+                arg_max(qid, by_label) FILTER (typed) AS qid,
+                arg_max_null(popularity, by_label) FILTER (typed) AS popularity -- arg_max would pass over a null
             FROM named LEFT JOIN typed USING (qid, relation) GROUP BY ALL
         ), judged AS (
             SELECT *, CASE WHEN labels = 1 THEN 'label' WHEN labels = 0 AND aliases = 1 THEN 'alias'
@@ -137,11 +140,11 @@ def _count_links(db: duckdb.DuckDBPyConnection) -> dict[str, float]:
     `label.answer_agrees` and `alias.answer_agrees` estimate how often these links are right: the share of the questions
     whose answers name an object of the subject's claim, among those where the name of such an object is known.
     """
-    names = ("questions", "relations", "matched", "train", "test")
+    names = ("questions", "relations", "matched", "train", "test", "unknown_popularity")
     figures = database.row(
         db,
         """SELECT count(*), count(DISTINCT relation), count(s_uri), count(*) FILTER (split = 'train'),
-            count(*) FILTER (split = 'test') FROM linked""",
+            count(*) FILTER (split = 'test'), count(*) FILTER (s_pop IS NULL) FROM linked""",
     )
     counts: dict[str, float] = dict(zip(names, figures, strict=True))
     counts["matched_share"] = counts["matched"] / max(counts["questions"], 1)

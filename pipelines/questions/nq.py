@@ -3,7 +3,7 @@
 Writes data/questions/nq/{popularity,rejects}.parquet. The paper finds a question's entities with TagMe. Here they are
 found with a dictionary: the labels and aliases of all entities with an English Wikipedia article. Each question is read
 from left to right for the longest names. A name means its most viewed entity, and the least viewed entity of a question
-counts.
+counts. An entity of unknown popularity is chosen only if there is no other: it may be anything but rare.
 
 Questions are in lower case, and most words are also a name ("was" is a novel, "come out" a composition). The C4 sample
 decides which names count, see `drop_common_words`.
@@ -53,10 +53,9 @@ def build_nq(params: SimpleNamespace, out: Path, raw: Path = RAW, entities: Path
         choose_mentions(db)
         database.write(
             db,
-            """SELECT question_id, arg_min(mention, (popularity, first)) AS mention,
-                arg_min(qid, (popularity, first)) AS qid, arg_min(wiki_title, (popularity, first)) AS wiki_title,
-                min(popularity) AS popularity
-            FROM mentions GROUP BY question_id ORDER BY question_id""",
+            """SELECT question_id, mention, qid, wiki_title, popularity FROM mentions
+            QUALIFY row_number() OVER (PARTITION BY question_id ORDER BY popularity NULLS LAST, first) = 1
+            ORDER BY question_id""",
             folder / "popularity.parquet",
         )
         rejects.write(folder / "rejects.parquet")
@@ -125,17 +124,18 @@ def choose_mentions(db: duckdb.DuckDBPyConnection) -> None:
             QUALIFY row_number() OVER (PARTITION BY named.question_id ORDER BY named.first, named.last DESC) = 1
         ), entities AS (
             SELECT mention, qid, wiki_title, popularity FROM names
-            QUALIFY row_number() OVER (PARTITION BY mention ORDER BY popularity DESC, wiki_title, qid) = 1
+            QUALIFY row_number() OVER (PARTITION BY mention ORDER BY popularity DESC NULLS LAST, wiki_title, qid) = 1
         )
         SELECT question_id, first, mention, qid, wiki_title, popularity FROM taken JOIN entities USING (mention)"""
     )
 
 
 def _count_mentions(db: duckdb.DuckDBPyConnection, questions: int) -> dict[str, float]:
-    with_entity, mentions, median = database.row(
+    with_entity, mentions, known, median = database.row(
         db,
-        """SELECT count(*), coalesce(sum(mentions), 0)::BIGINT, median(popularity)
+        """SELECT count(*), coalesce(sum(mentions), 0)::BIGINT, count(popularity), median(popularity)
         FROM (SELECT count(*) AS mentions, min(popularity) AS popularity FROM mentions GROUP BY question_id)""",
     )
     counts = {"questions": questions, "with_entity": with_entity, "with_entity_share": with_entity / max(questions, 1)}
-    return counts | {"mentions": mentions} | ({} if median is None else {"median_popularity": median})
+    counts |= {"mentions": mentions, "unknown_popularity": with_entity - known}
+    return counts | ({} if median is None else {"median_popularity": median})

@@ -215,10 +215,11 @@ def _questions_of_triples(triples: Path, month: str) -> str:
 
 def _count_questions(db: duckdb.DuckDBPyConnection, questions: Path) -> dict[str, int]:
     """Counts of questions, by origin, split and relation too; of subjects; and of questions that repeat a text."""
-    total, subjects, texts = database.row(
-        db, f"SELECT count(*), count(DISTINCT s_uri), count(DISTINCT question) FROM '{questions}'"
+    total, subjects, texts, known = database.row(
+        db, f"SELECT count(*), count(DISTINCT s_uri), count(DISTINCT question), count(s_pop) FROM '{questions}'"
     )
     counts = {"questions": total, "subjects": subjects, "repeated_questions": total - texts}
+    counts["unknown_popularity"] = total - known
     for column in ("origin", "split", "relation"):
         for value, n in db.sql(f"SELECT {column}, count(*) FROM '{questions}' GROUP BY 1 ORDER BY 1").fetchall():
             counts[f"{column}.{value}"] = n

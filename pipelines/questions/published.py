@@ -19,6 +19,7 @@ from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import open_text
 
 NUMBERS = ("id", "subj_id", "prop_id", "obj_id", "s_pop", "o_pop")
+UNKNOWN = ("s_pop", "o_pop")  # empty where page views are not known; the published file has -2 for 18 objects instead
 LISTS = ("s_aliases", "o_aliases", "possible_answers")
 COLUMNS = ["id", "subj", "prop", "obj", "subj_id", "prop_id", "obj_id", "s_aliases", "o_aliases", "s_uri", "o_uri"]
 COLUMNS += ["s_wiki_title", "o_wiki_title", "s_pop", "o_pop", "question", "possible_answers"]
@@ -31,7 +32,9 @@ BY_NAME = {relation.name: pid for pid, relation in RELATIONS.items()}
 
 
 def read_published(path: Path, rejects: Rejects) -> pa.Table:
-    """The rows of a file in the published format, in its order, with SCHEMA; an empty o_wiki_title becomes null.
+    """The rows of a file in the published format, in its order, with SCHEMA.
+
+    An empty o_wiki_title, s_pop or o_pop becomes null.
 
     The three published questions without a subject ("Who is the author of ?") stay, because published results include
     them. Bad rows go to `rejects` (columns, number, list, no_answer, unknown_relation, uri, duplicate_id). Raises
@@ -81,7 +84,7 @@ def _parse(cells: list[str]) -> tuple[dict, str]:
         return {}, "columns"
     row: dict = dict(zip(COLUMNS, cells, strict=True))
     try:
-        row |= {name: int(row[name]) for name in NUMBERS}
+        row |= {name: None if name in UNKNOWN and not row[name] else int(row[name]) for name in NUMBERS}
     except ValueError:
         return {}, "number"
     try:

@@ -141,7 +141,7 @@ def _popqa(db: duckdb.DuckDBPyConnection) -> dict[str, Any]:
             count(*) FILTER (origin = 'wikidata') AS wikidata, count(*) FILTER (origin = 'published') AS published,
             list_sort(list(DISTINCT month)) AS months, count(*) FILTER (split = 'train') AS train,
             count(*) FILTER (split = 'test') AS test, count(*) - count(DISTINCT question) AS repeated,
-            sum(len(possible_answers)) / count(*) AS answers
+            sum(len(possible_answers)) / count(*) AS answers, count(*) - count(s_pop) AS unknown
         FROM popqa""",
     )
     quartiles = database.row(
@@ -149,7 +149,7 @@ def _popqa(db: duckdb.DuckDBPyConnection) -> dict[str, Any]:
         """SELECT quantile_disc(s_pop, [0, 0.25, 0.5, 0.75, 1])
         FROM (SELECT s_uri, month, any_value(s_pop) AS s_pop FROM popqa GROUP BY ALL)""",
     )[0]
-    return measured.to_pylist()[0] | {"quartiles": [f"{views:,}" for views in quartiles]}
+    return measured.to_pylist()[0] | {"quartiles": [f"{views:,}" for views in quartiles or []]}
 
 
 def _relations(db: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:

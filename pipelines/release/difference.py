@@ -22,6 +22,7 @@ from pipelines.sources.rejects import Rejects
 
 FILES = ("popqa.parquet", "popqa.tsv", "popQA.tsv")  # the first of them that a release's folder has is read
 KEY = "relation, s_uri, o_uri"
+VIEWS = "CASE WHEN s_pop > 0 THEN s_pop END AS s_pop"  # the first releases have 0 where page views are not known
 READ = ["relation", "s_uri", "o_uri", "subj", "obj", "question", "s_pop", "possible_answers"]
 COMPARED = """WITH compared AS (
     SELECT relation, s_uri, o_uri,
@@ -33,12 +34,12 @@ COMPARED = """WITH compared AS (
         list_sort(list_filter(list_distinct(old.possible_answers),
             lambda name: NOT coalesce(list_contains(new.possible_answers, name), false))) AS answers_gone,
         old.s_pop AS old_s_pop, new.s_pop AS new_s_pop,
-        CASE WHEN change = 'kept' -- greatest() ignores a null
-            THEN log2((greatest(new.s_pop, 0) + 1) / (greatest(old.s_pop, 0) + 1)) END AS log2_ratio
+        log2((new.s_pop + 1) / (old.s_pop + 1)) AS log2_ratio -- null if one of them is
     FROM old FULL JOIN new USING (relation, s_uri, o_uri)
 )
 SELECT *, change = 'kept' AND len(answers_added) + len(answers_gone) > 0 AS other_answers,
-    change = 'kept' AND old_question != new_question AS reworded, change = 'kept' AND old_s_pop != new_s_pop AS moved
+    change = 'kept' AND old_question != new_question AS reworded,
+    change = 'kept' AND old_s_pop IS DISTINCT FROM new_s_pop AS moved
 FROM compared"""
 CONCERNED = "change != 'kept' OR other_answers OR reworded OR moved"
 
@@ -68,15 +69,16 @@ def write_difference(old: Path, new: Path, out: Path, *, ingest: params.Ingest, 
 def count(db: duckdb.DuckDBPyConnection) -> pa.Table:
     """How many questions changed and how, in the table `compared`: a row for all (relation null), then each relation's.
 
-    Relations are sorted by questions, largest first. `low`, `median` and `high` are the 5, 50 and 95 % quantiles of the
-    ratios of new to old popularity, over questions in both releases.
+    Relations are sorted by questions, largest first. `unknown` are those of the questions `moved` whose popularity only
+    one release knows. `low`, `median` and `high` are the 5, 50 and 95 % quantiles of the
+    ratios of new to old popularity, over questions whose popularity both releases know; they are null without any.
     """
     return database.read(
         db,
         """SELECT relation, count(*) FILTER (change != 'added') AS old, count(*) FILTER (change != 'gone') AS new,
             count(*) FILTER (change = 'added') AS added, count(*) FILTER (change = 'gone') AS gone,
             count(*) FILTER (other_answers) AS answers, count(*) FILTER (reworded) AS reworded,
-            count(*) FILTER (moved) AS moved,
+            count(*) FILTER (moved) AS moved, count(*) FILTER (moved AND log2_ratio IS NULL) AS unknown,
             pow(2, quantile_cont(log2_ratio, 0.05)) AS low, pow(2, quantile_cont(log2_ratio, 0.5)) AS median,
             pow(2, quantile_cont(log2_ratio, 0.95)) AS high
         FROM compared GROUP BY GROUPING SETS ((), (relation)) ORDER BY relation IS NOT NULL, new DESC, relation""",
@@ -93,12 +95,14 @@ def _load(db: duckdb.DuckDBPyConnection, name: str, path: Path, ingest: params.I
     rejects = Rejects(ingest.max_reject_share)
     if file.suffix == ".parquet":
         _check_columns(file)
-        db.execute(f"CREATE TEMP TABLE {name} AS SELECT {', '.join(READ)}, month FROM read_parquet($1)", [str(file)])
+        query = f"SELECT {', '.join(READ)}, month FROM read_parquet($1)"
+        db.execute(f"CREATE TEMP TABLE {name} AS SELECT * REPLACE ({VIEWS}) FROM ({query})", [str(file)])
     else:
         rows = published.read_published(file, rejects)
         relations = pa.array([published.BY_NAME[prop] for prop in rows["prop"].to_pylist()], pa.string())
         db.register("rows", rows.append_column("relation", relations))
-        db.execute(f"CREATE TEMP TABLE {name} AS SELECT {', '.join(READ)}, NULL::VARCHAR AS month FROM rows")
+        query = f"SELECT {', '.join(READ)}, NULL::VARCHAR AS month FROM rows"
+        db.execute(f"CREATE TEMP TABLE {name} AS SELECT * REPLACE ({VIEWS}) FROM ({query})")
         db.unregister("rows")
     questions, triples, first, last = database.row(
         db, f"SELECT count(*), count(DISTINCT ({KEY})), min(month), max(month) FROM {name}"
@@ -125,6 +129,8 @@ def _summary(counts: pa.Table) -> list[str]:
         "{added:,} added, {gone:,} gone; in both: {answers:,} with other answers, {reworded:,} reworded, "
         "{moved:,} with another popularity".format_map(everything)
     ]
+    if everything["unknown"]:
+        lines.append("popularity known to one release only: {unknown:,}".format_map(everything))
     if everything["median"] is not None:
         lines.append(
             "popularity, new to old: median {median:.2f}, 90 % from {low:.2f} to {high:.2f}".format_map(everything)

@@ -51,7 +51,14 @@ def _popularity(db: duckdb.DuckDBPyConnection, everything: dict[str, Any], relat
         return Section("popularity", title, [], "No question of both releases has another popularity.")
     text = (
         f"Of {everything['new'] - everything['added']:,} questions in both releases {everything['moved']:,} have "
-        f"another popularity. New to old, the median ratio is {everything['median']:.2f}, and nine in ten lie between "
+        "another popularity."
+    )
+    if everything["unknown"]:
+        text += f" That of {everything['unknown']:,} is known to one release only. They have no ratio."
+    if everything["median"] is None:
+        return Section("popularity", title, [text])
+    text += (
+        f" New to old, the median ratio is {everything['median']:.2f}, and nine in ten lie between "
         f"{everything['low']:.2f} and {everything['high']:.2f}. Ratios are of page views plus one."
     )
     return Section("popularity", title, [text, _distribution(db), _spread(relations), *_movers(db)])
@@ -109,7 +116,7 @@ def _examples(db: duckdb.DuckDBPyConnection, name: str, title: str, which: str, 
     rows = db.sql(
         f"""SELECT relation, old_question, new_question, obj, answers_added, answers_gone,
             coalesce(new_s_pop, old_s_pop) AS views FROM compared
-        WHERE {which} ORDER BY views DESC, relation, s_uri, o_uri LIMIT {SHOWN}"""
+        WHERE {which} ORDER BY views DESC NULLS LAST, relation, s_uri, o_uri LIMIT {SHOWN}"""
     ).fetchall()
     if name == "answers":
         head = ["question", "relation", "answers added", "answers gone", "views"]

@@ -14,7 +14,7 @@ from pipelines.release import contents
 
 FILE = "schema.json"
 NULLABLE = {
-    "popqa": {"s_wiki_title", "o_wiki_title"},
+    "popqa": {"s_wiki_title", "o_wiki_title", "s_pop", "o_pop"},
     "entityquestions_links": {"s_uri", "s_pop"},
     "thresholds": {"threshold_low", "threshold_high", "adaptive", "adaptive_low", "adaptive_high", "retrieved"},
 }

@@ -40,6 +40,11 @@ def accuracy(inputs: Inputs) -> Section:
     for dataset in inputs.asked:
         row = inputs.rows("accuracy", dataset=dataset)[0]
         if row["popularity_known"] >= ENOUGH:
+            if lacking := row["questions"] - row["popularity_known"]:
+                blocks.append(
+                    f"The popularity of {lacking:,} of {row['questions']:,} answered questions of {label(dataset)} is "
+                    "unknown. The figures by popularity leave them out."
+                )
             blocks += by_popularity.popularity(dataset, inputs)
             blocks += by_popularity.relative_popularity(inputs) if dataset == inputs.main_questions else []
         else:

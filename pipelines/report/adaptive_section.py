@@ -35,6 +35,12 @@ def adaptive(inputs: Inputs, search: str) -> Section:
     curve = pq.read_table(inputs.data / "adaptive/popularity/costs.parquet").to_pylist()
     for dataset, models in by_dataset.items():
         lm = next(iter(models))
+        excluded = inputs.metrics["adaptive"][dataset][lm]["excluded_without_popularity"]
+        if excluded:
+            blocks.append(
+                f"{excluded:,} questions of {label(dataset)} are of unknown popularity. They are left out here, and no "
+                "threshold is fitted to them. `longtail ask` retrieves for such a question, and says why."
+            )
         thresholds = [row for row in inputs.thresholds if row["dataset"] == dataset and row["search"] == search]
         blocks += [_searches(dataset, models, search), _policies(dataset, lm, models[lm], search)]
         blocks += _thresholds(dataset, lm, thresholds)

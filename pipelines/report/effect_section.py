@@ -23,8 +23,9 @@ def retrieval_effect(inputs: Inputs) -> Section:
             Table(
                 f"retrieval-effect-{dataset}",
                 f"{label(dataset)}: accuracy in per cent, closed-book and with what the method reads, and the change "
-                f"in points, by both rules. The tail is the least popular {percent(TAIL)} of the questions, the head "
-                f"the most popular {percent(HEAD)}. A namesake's page is another page by the subject's name.",
+                f"in points, by both rules. The tail is the least popular {percent(TAIL)} of the questions of known "
+                f"popularity, the head the most popular {percent(HEAD)}. A namesake's page is another page by the "
+                "subject's name.",
                 ["answered", "questions where", "questions"]
                 + [f"{name}{rule}" for rule in ("", ", word") for name in ("closed-book", "augmented", "change")],
                 [

@@ -24,6 +24,7 @@ class Inputs:
     documents: dict[str, int]  # corpus -> documents
     questions: list[dict]  # a row for each answered question set: counts
     popularity: dict[str, np.ndarray]  # question set -> known popularities, (n,) int64; only sets with some
+    unknown: dict[str, int]  # question set -> questions of unknown popularity
     links: dict[str, list[tuple[str, str, int]]]  # question set with linked subjects -> (relation, link, questions)
     rejects: list[dict]  # a row for each (stage's folder, reason): rows
     models: list[str]  # language models of this run, the main one first
@@ -91,6 +92,7 @@ def read(data: Path, models: list[str], parts: params.Parts) -> Inputs:
         },
         questions=[_questions(path, name) for name, path in files.items()],
         popularity=_popularity(data, parts),
+        unknown={name: _unknown(data, name) for name in parts.question_sets},
         links={name: _links(path) for name, path in files.items() if "link" in pq.read_schema(path).names},
         rejects=_rejects(data),
         models=models,
@@ -122,6 +124,11 @@ def _popularity(data: Path, parts: params.Parts) -> dict[str, np.ndarray]:
         query = f"SELECT {column} AS views FROM read_parquet(?) WHERE views IS NOT NULL ORDER BY views"
         known[name] = duckdb.execute(query, [str(_file(path))]).fetchnumpy()["views"]
     return {name: views for name, views in known.items() if len(views)}
+
+
+def _unknown(data: Path, name: str) -> int:
+    path, column = tables.popularity_of(data, name)
+    return duckdb.execute(f"SELECT count(*) - count({column}) FROM read_parquet(?)", [str(path)]).fetchone()[0]
 
 
 def _links(path: Path) -> list[tuple[str, str, int]]:

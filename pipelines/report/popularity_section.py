@@ -41,15 +41,22 @@ def _distribution(inputs: Inputs) -> list:
         figures.histogram(
             "popularity",
             inputs.popularity,
-            x="monthly page views of the entity's article (0 drawn as 1)",
-            caption=f"Popularity of the questions' subjects, all splits.{least_viewed if without_subject else ''}",
+            x="monthly page views of the entity's article",
+            caption="Popularity of the questions' subjects, all splits, where it is known."
+            f"{least_viewed if without_subject else ''}",
             alt=f"Histograms of popularity on a log scale. Monthly page views: {medians}.",
         ),
+        "A popularity is not known if the month's data have no view of the article, or if the question's subject has "
+        "no article or could not be linked to one. Unknown is not low: all figures by popularity leave these questions "
+        "out.",
         Table(
             "popularity",
             "Monthly page views: the median, and the bounds of the least and of the most viewed tenth.",
-            ["questions of", "popularity known", "10 %", "median", "90 %"],
-            [[label(name), len(views), *map(float, quantiles[name])] for name, views in inputs.popularity.items()],
+            ["questions of", "popularity known", "not known", "10 %", "median", "90 %"],
+            [
+                [label(name), len(views), inputs.unknown[name], *map(float, quantiles[name])]
+                for name, views in inputs.popularity.items()
+            ],
         ),
     ]
     for name in inputs.popularity:

@@ -2,8 +2,9 @@
 
 A line is `project title [page id] access views [views by day]`. An article has a line for each access method (desktop,
 mobile-web, mobile-app) in one file for each kind of agent. Its popularity is the sum of all. The page id is that of the
-requested page or, if the page redirects, sometimes that of the target. Which page redirects where is in the MySQL dump
-of MediaWiki's table `redirect` (*-redirect.sql.gz).
+requested page or, if the page redirects, sometimes that of the target. A page that is moved keeps its id, and its old
+title becomes a redirect. Which page redirects where is in the MySQL dump of MediaWiki's table `redirect`
+(*-redirect.sql.gz), and which title a page has is in that of its table `page` (*-page.sql.gz).
 """
 
 from __future__ import annotations
@@ -33,11 +34,9 @@ FILE = re.compile(r"pageviews-(?P<month>\d{6})(?:\d\d)?-(?P<agents>user|spider|a
 BLOCK = 1 << 24  # bytes of lines parsed at once
 SCHEMA = pa.schema({"title": pa.string(), "page_id": pa.int64(), "views": pa.int64()})
 
-REDIRECTS = b"INSERT INTO `redirect` VALUES "  # begins a line with thousands of rows (…),(…);
-REDIRECT_COLUMNS = {
-    "page_id": pa.int64(),
-    "namespace": pa.int32(),
-    "title": pa.string(),
+PAGES = re.compile(r"(?:^|-)page\.sql")  # in the name of a dump of the table `page`
+PAGE_COLUMNS = {"page_id": pa.int64(), "namespace": pa.int32(), "title": pa.string()}  # others follow
+REDIRECT_COLUMNS = PAGE_COLUMNS | {
     "interwiki": pa.string(),
     "fragment": pa.binary(),  # cut at 255 bytes, so perhaps not UTF-8
 }
@@ -97,14 +96,19 @@ def read_views(path: Path, rejects: Rejects, project: str = PROJECT) -> Iterator
         yield sums.rename_columns(SCHEMA.names)
 
 
-def sum_views(db: duckdb.DuckDBPyConnection, parts: Sequence[Path], redirects: bool) -> None:
+def sum_views(db: duckdb.DuckDBPyConnection, parts: Sequence[Path]) -> None:
     """Create table views(title, views): the views, from `parts`, of the articles in table titles(title).
 
-    A dump spells titles as they were requested: underscores for spaces, sometimes percent-encoded. With `redirects`, a
-    request under a title that is not in `titles` counts for the article that it led to. That article is
-    - the target of the redirect with the line's page id, from table redirects(page_id, target), or
-    - if the page id is not a redirect's, the redirects' target that most requests with this page id name.
-    No view counts twice. A redirect to a redirect is not followed further, as on Wikipedia.
+    A dump spells titles as they were requested: underscores for spaces, sometimes percent-encoded. Tables
+    pages(page_id, title) and redirects(page_id, target) say how pages are called now; they may be empty. A request
+    counts once, for the first of these articles that is in `titles`:
+    1. the article with the line's page id, even if it was moved since. A requested title that is both in `titles` and
+       a redirect now keeps its views: its page id may be the target's.
+    2. the article of the requested title
+    3. the target of the redirect with the line's page id
+    4. the target of the requested title, if this title is a redirect now
+    5. if neither table has the page id, the redirects' target that most requests with this page id name
+    A redirect to a redirect is not followed further, as on Wikipedia. Articles without a view are not in the table.
     """
     db.register("no_parts", SCHEMA.empty_table())
     selects = ["SELECT * FROM no_parts", *(f"SELECT * FROM '{part}'" for part in parts)]
@@ -114,23 +118,32 @@ def sum_views(db: duckdb.DuckDBPyConnection, parts: Sequence[Path], redirects: b
             FROM ({" UNION ALL ".join(selects)})
         ) GROUP BY ALL"""
     )
-    counted = "SELECT title, views FROM requests SEMI JOIN titles USING (title)"
-    if redirects:
-        db.execute(
-            """CREATE TEMP TABLE shown AS
-            SELECT page_id, target AS title FROM redirects SEMI JOIN titles ON title = target
-            UNION ALL
-            SELECT page_id, title FROM (SELECT page_id, title, sum(views) AS views FROM requests GROUP BY ALL)
-                SEMI JOIN titles USING (title) SEMI JOIN redirects ON target = title
-                ANTI JOIN redirects USING (page_id)
-            WHERE page_id IS NOT NULL
-            QUALIFY row_number() OVER (PARTITION BY page_id ORDER BY views DESC, title) = 1"""
-        )
-        counted += """ UNION ALL SELECT shown.title, views
-            FROM (FROM requests ANTI JOIN titles USING (title)) AS others JOIN shown USING (page_id)"""
     db.execute(
-        f"""CREATE TEMP TABLE views AS SELECT title, sum(views)::BIGINT AS views FROM ({counted})
-        GROUP BY title HAVING sum(views) > 0"""
+        """CREATE TEMP TABLE views AS WITH moved AS (
+            SELECT page_id, min(title) AS article FROM pages SEMI JOIN titles USING (title) GROUP BY page_id
+        ), redirected AS (
+            SELECT page_id, min(target) AS article FROM redirects SEMI JOIN titles ON title = target GROUP BY page_id
+        ), renamed AS (
+            SELECT title, min(article) AS article FROM pages JOIN redirected USING (page_id) GROUP BY title
+        ), likeliest AS (
+            SELECT page_id, title AS article
+            FROM (SELECT page_id, title, sum(views) AS views FROM requests GROUP BY ALL)
+                SEMI JOIN titles USING (title) SEMI JOIN redirects ON target = title
+                ANTI JOIN redirects USING (page_id) ANTI JOIN pages USING (page_id)
+            WHERE page_id IS NOT NULL
+            QUALIFY row_number() OVER (PARTITION BY page_id ORDER BY views DESC, title) = 1
+        ), counted AS (
+            SELECT views, coalesce(
+                CASE WHEN renamed.article IS NULL THEN moved.article END, titles.title, moved.article,
+                redirected.article, renamed.article, likeliest.article) AS article
+            FROM requests LEFT JOIN titles ON titles.title = requests.title
+                LEFT JOIN moved ON moved.page_id = requests.page_id
+                LEFT JOIN redirected ON redirected.page_id = requests.page_id
+                LEFT JOIN renamed ON renamed.title = requests.title
+                LEFT JOIN likeliest ON likeliest.page_id = requests.page_id
+        )
+        SELECT article AS title, sum(views)::BIGINT AS views FROM counted WHERE article IS NOT NULL
+        GROUP BY article HAVING sum(views) > 0"""
     )
 
 
@@ -155,45 +168,60 @@ def _parse(path: Path, lines: pa.BinaryArray, rows: np.ndarray, rejects: Rejects
     return pa.table(columns, schema=SCHEMA).filter(titles.is_valid())
 
 
+def read_pages(path: Path) -> Iterator[pa.Table]:
+    """Yield tables (page_id int64, title string, with spaces) of the articles and redirects of the table `page`.
+
+    Raises LongtailError naming the line if the file is damaged, cut, or another table's dump.
+    """
+    for rows in _read_rows(path, "page", PAGE_COLUMNS):
+        rows = rows.filter(pc.equal(rows["namespace"], 0))
+        yield pa.table({"page_id": rows["page_id"], "title": pc.replace_substring(rows["title"], "_", " ")})
+
+
 def read_redirects(path: Path) -> Iterator[pa.Table]:
     """Yield tables (page_id int64, target string: a title with spaces) of the redirects to articles of this wiki.
 
     Raises LongtailError naming the line if the file is damaged, cut, or another table's dump.
     """
-    has_rows = False
+    for rows in _read_rows(path, "redirect", REDIRECT_COLUMNS):
+        to_article = pc.and_(pc.equal(rows["namespace"], 0), pc.is_in(rows["interwiki"], pa.array(["", "NULL"])))
+        rows = rows.filter(to_article)
+        yield pa.table({"page_id": rows["page_id"], "target": pc.replace_substring(rows["title"], "_", " ")})
+
+
+def _read_rows(path: Path, name: str, columns: dict[str, pa.DataType]) -> Iterator[pa.Table]:
+    """Yield the first `columns` of the table `name`, thousands of rows at a time: those of a line of its MySQL dump."""
+    begin, has_rows = f"INSERT INTO `{name}` VALUES ".encode(), False
     for number, line in enumerate(open_lines(path), start=1):
-        if line.startswith(REDIRECTS):
+        if line.startswith(begin):
             has_rows = True
-            rows = _parse_redirects(path, number, line[len(REDIRECTS) :])
-            to_article = pc.and_(pc.equal(rows["namespace"], 0), pc.is_in(rows["interwiki"], pa.array(["", "NULL"])))
-            rows = rows.filter(to_article)
-            yield pa.table({"page_id": rows["page_id"], "target": pc.replace_substring(rows["title"], "_", " ")})
+            yield _parse_rows(path, number, line[len(begin) :], columns)
     if not has_rows:
         raise LongtailError(
-            f"{path}: no redirect in it, expected lines INSERT INTO `redirect` VALUES …; fetch enwiki-…-redirect.sql.gz"
+            f"{path}: no row of a table {name} in it, expected lines {begin.decode()}…; fetch enwiki-…-{name}.sql.gz"
         )
 
 
-def _parse_redirects(path: Path, number: int, values: bytes) -> pa.Table:
-    """The rows `(…),(…);` as a table, parsed as CSV with MySQL's quotes and escapes.
+def _parse_rows(path: Path, number: int, values: bytes, columns: dict[str, pa.DataType]) -> pa.Table:
+    """The first columns of the rows `(…),(…);` as a table, parsed as CSV with MySQL's quotes and escapes.
 
     The `),(` between rows becomes a newline. A title may hold `),(` too; there the newline is turned back, as no title
     has newlines.
     """
     values = values.rstrip(b"\r; ")
+    types = {f"f{i}": kind for i, kind in enumerate(columns.values())}  # Arrow's names for columns without a head
     try:
         if values[:1] != b"(" or values[-1:] != b")":
             raise pa.ArrowInvalid("the line doesn't end in a row")
         rows = pa.csv.read_csv(
-            io.BytesIO(values[1:-1].replace(ROW_END, b"\n")),
-            pa.csv.ReadOptions(use_threads=False, block_size=len(values), column_names=list(REDIRECT_COLUMNS)),
+            io.BytesIO(values[1:-1].replace(ROW_END, b"\n") + b"\n"),
+            pa.csv.ReadOptions(use_threads=False, block_size=len(values), autogenerate_column_names=True),
             pa.csv.ParseOptions(quote_char="'", double_quote=False, escape_char="\\", newlines_in_values=True),
-            pa.csv.ConvertOptions(column_types=REDIRECT_COLUMNS),
-        )
-    except pa.ArrowInvalid as error:
+            pa.csv.ConvertOptions(column_types=types, include_columns=list(types)),
+        ).rename_columns(list(columns))
+    except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
         reason = " ".join(str(error).split())[:200]
         raise LongtailError(
-            f"{path}: line {number}: {reason}, expected rows (page id, namespace, 'title', 'interwiki', 'fragment'); "
-            "fetch it again"
+            f"{path}: line {number}: {reason}, expected rows ({', '.join(columns)}); fetch it again"
         ) from None
     return rows.set_column(2, "title", pc.replace_substring(rows["title"], "\n", ROW_END.decode()))

@@ -1,6 +1,8 @@
 """Monthly views of single articles from Wikimedia's page views REST API (PopQA, 3.2).
 
-The API counts requests under exactly this title, without those under redirects to it.
+The API counts requests under exactly this title, without those under redirects to it. Of an article that was moved
+after the month, it has no views, or the few of a redirect that was at the new title then. Wikipedia's own API says
+which titles redirect to an article now; the old title is among them.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import pyarrow as pa
 
 from pipelines.errors import LongtailError
 from pipelines.params import Popularity
-from pipelines.sources.wikimedia import AT_ONCE, Client
+from pipelines.sources.wikimedia import AT_ONCE, Client, api_answer
 from pipelines.web import Again
 
 PROJECT = "en.wikipedia"
@@ -36,10 +38,30 @@ class _Answer(msgspec.Struct):
     items: list[_Item]
 
 
-def ask_views(client: Client, titles: pa.ChunkedArray, settings: Popularity) -> Iterator[pa.Table]:
+class _Redirect(msgspec.Struct):
+    title: str
+
+
+class _Page(msgspec.Struct):
+    redirects: list[_Redirect] = []
+
+
+class _Query(msgspec.Struct):
+    pages: list[_Page] = []
+
+
+class _Redirects(msgspec.Struct):
+    query: _Query = msgspec.field(default_factory=_Query)
+    next: dict[str, str] = msgspec.field(name="continue", default_factory=dict)  # params of the request for the rest
+
+
+def ask_views(
+    client: Client, titles: pa.ChunkedArray, settings: Popularity, what: str = "articles"
+) -> Iterator[pa.Table]:
     """Yield tables (title, views int64; null if the API has none) for a batch of titles at a time, in their order.
 
-    Raises LongtailError if the month isn't over, or naming the address of a malformed answer.
+    `what` the titles are is said before the first request. Raises LongtailError if the month isn't over, or naming the
+    address of a malformed answer.
     """
     year, month = map(int, settings.month.split("-"))
     last = date(year, month, monthrange(year, month)[1])
@@ -47,7 +69,7 @@ def ask_views(client: Client, titles: pa.ChunkedArray, settings: Popularity) -> 
         raise LongtailError(f"params.yaml: popularity.month is {settings.month}, expected a month that is over")
     hours = len(titles) * SECONDS / AT_ONCE / 3600
     print(
-        f"popularity: {len(titles):,} articles to ask for, {AT_ONCE} at once: about {hours:,.1f} hours; "
+        f"popularity: {len(titles):,} {what} to ask for, {AT_ONCE} at once: about {hours:,.1f} hours; "
         "answers to an earlier, unfinished run are reused",
         flush=True,
     )
@@ -62,11 +84,53 @@ def ask_views(client: Client, titles: pa.ChunkedArray, settings: Popularity) -> 
         yield pa.table({"title": batch, "views": pa.array(views, pa.int64())})
 
 
+def ask_redirects(client: Client, titles: pa.ChunkedArray, api: str) -> Iterator[pa.Table]:
+    """Yield tables (target, title) of the titles that redirect to each of `titles` now, a batch of those at a time.
+
+    Raises LongtailError naming the API if it refuses.
+    """
+
+    def ask(target: str) -> list[str]:
+        asked = {
+            "action": "query",
+            "titles": target,
+            "prop": "redirects",
+            "rdprop": "title",
+            "rdnamespace": "0",
+            "rdlimit": "max",
+            "format": "json",
+            "formatversion": "2",
+        }
+        names, rest = [], {}
+        while True:
+            answer = _decoded(client, api, asked | rest)
+            names += [redirect.title for page in answer.query.pages for redirect in page.redirects]
+            rest = answer.next
+            if not rest:
+                return names
+
+    for start in range(0, len(titles), BATCH):
+        batch = titles.slice(start, BATCH).to_pylist()
+        names = client.map(ask, batch, f"redirects, from {start:,} on")
+        rows = [(target, name) for target, of_target in zip(batch, names, strict=True) for name in of_target]
+        columns = zip(*rows, strict=True) if rows else ([], [])
+        yield pa.table(
+            dict(zip(("target", "title"), (pa.array(column, pa.string()) for column in columns), strict=True))
+        )
+
+
 def address(title: str, api: str, agents: str, last: date) -> str:
     """The address of one article's views in the month whose last day is `last`."""
     article = quote(title.replace(" ", "_"), safe="")
     span = f"{last:%Y%m}0100/{last:%Y%m%d}00"
     return f"{api}/metrics/pageviews/per-article/{PROJECT}/all-access/{agents}/{article}/monthly/{span}"
+
+
+def _decoded(client: Client, api: str, params: dict[str, str]) -> _Redirects:
+    body = client.ask(api, params, lambda body: api_answer(body, _Redirects, api, params))
+    if body is None:
+        raise LongtailError(f"{api}: the server answers 404, expected MediaWiki's api.php (popularity.redirects_api)")
+    return msgspec.json.decode(body, type=_Redirects)
 
 
 def _check(body: bytes) -> None:

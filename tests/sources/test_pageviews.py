@@ -29,17 +29,17 @@ de.wikipedia Ada_Lovelace 123 desktop 1000 A1
 """
 
 
-def views(paths, *titles: str, rejects: Rejects | None = None, redirects=None) -> dict[str, int]:
+def views(paths, *titles: str, rejects: Rejects | None = None, redirects=(), pages=()) -> dict[str, int]:
     db = duckdb.connect()
     db.register("titles", pa.table({"title": list(titles)}))
-    if redirects is not None:
-        ids, targets = zip(*redirects, strict=True)
-        db.register("redirects", pa.table({"page_id": pa.array(ids, pa.int64()), "target": targets}))
+    for name, column, rows in (("redirects", "target", redirects), ("pages", "title", pages)):
+        ids, texts = zip(*rows, strict=True) if rows else ((), ())
+        db.register(name, pa.table({"page_id": pa.array(ids, pa.int64()), column: pa.array(texts, pa.string())}))
     rejects = rejects or Rejects(0.0)
     parts = [path.with_suffix(".parquet") for path in paths]
     for path, part in zip(paths, parts, strict=True):
         write_views(path, rejects, part)
-    sum_views(db, parts, redirects is not None)
+    sum_views(db, parts)
     return dict(db.sql("SELECT title, views FROM views").fetchall())
 
 
@@ -149,6 +149,57 @@ def test_requests_of_redirects_count_for_their_target_once(tmp_path):
 def test_without_a_table_of_redirects_nothing_is_resolved(tmp_path):
     (tmp_path / "v.txt").write_text(REQUESTS)
     assert views([tmp_path / "v.txt"], "Ada Lovelace", "Charles Babbage") == {"Ada Lovelace": 10, "Charles Babbage": 5}
+
+
+X = "X (social network)"
+OLD_TITLE = """en.wikipedia Twitter 9988187 desktop 800 A800
+en.wikipedia Twitter null mobile-app 90 A90
+en.wikipedia Twttr 9988187 desktop 7 A7
+en.wikipedia Twitter_Inc 71 desktop 5 A5
+en.wikipedia X 34 desktop 60 A60
+"""
+PAGES = [(9988187, X), (70, "Twitter"), (71, "Twitter Inc"), (34, "X")]  # after Twitter was moved
+MOVED = [(70, X), (71, X)]
+
+
+@pytest.mark.parametrize(
+    ("tables", "expected"),
+    [
+        ({"pages": PAGES, "redirects": MOVED}, 902),
+        ({"pages": PAGES}, 807),  # by its page id
+        ({"redirects": MOVED}, 5),  # nothing says which title has which id
+        ({"pages": PAGES[1:], "redirects": MOVED}, 895),  # by its old titles, which redirect to it now
+        ({}, None),
+    ],
+)
+def test_an_article_that_was_moved_later_is_found_by_its_page_id_and_its_old_title(tmp_path, tables, expected):
+    (tmp_path / "v.txt").write_text(OLD_TITLE)
+    counts = views([tmp_path / "v.txt"], X, "X", **tables)
+    assert counts == {"X": 60} | ({X: expected} if expected else {})
+
+
+def test_a_title_that_another_article_has_taken_over_counts_for_the_page_that_was_there(tmp_path):
+    (tmp_path / "v.txt").write_text("en.wikipedia Mercury 5 desktop 900 A900\nen.wikipedia Mercury 6 desktop 1 A1\n")
+    pages = [(5, "Mercury (planet)"), (6, "Mercury")]
+    assert views([tmp_path / "v.txt"], "Mercury", "Mercury (planet)", pages=pages) == {
+        "Mercury": 1,
+        "Mercury (planet)": 900,
+    }
+
+
+def test_an_article_that_is_a_redirect_keeps_the_views_of_its_title(tmp_path):
+    lines = "en.wikipedia Bonnie_Parker 1 desktop 3 A3\nen.wikipedia Bonnie_Parker 2 desktop 4 A4\n"
+    (tmp_path / "v.txt").write_text(lines + "en.wikipedia Bonnie_and_Clyde 1 desktop 50 A50\n")
+    pages = [(1, "Bonnie and Clyde"), (2, "Bonnie Parker")]
+    for target in ("Bonnie and Clyde", "Unasked"):
+        counts = views([tmp_path / "v.txt"], "Bonnie Parker", "Bonnie and Clyde", pages=pages, redirects=[(2, target)])
+        assert sum(counts.values()) == 57
+        assert target == "Unasked" or counts == {"Bonnie Parker": 7, "Bonnie and Clyde": 50}
+
+
+def test_tables_that_name_a_page_twice_count_no_view_twice(tmp_path):
+    (tmp_path / "v.txt").write_text(OLD_TITLE)
+    assert views([tmp_path / "v.txt"], X, "X", pages=PAGES * 2, redirects=MOVED * 2) == {X: 902, "X": 60}
 
 
 def test_views_of_people_are_told_by_the_file_name(tmp_path):

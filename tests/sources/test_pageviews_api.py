@@ -12,7 +12,7 @@ from wikimedia_server import Fault, Wikimedia, busy
 from pipelines.errors import LongtailError
 from pipelines.params import Popularity
 from pipelines.sources import pageviews_api
-from pipelines.sources.wikimedia import open_client
+from pipelines.sources.wikimedia import Client, open_client
 
 ROOT = "/metrics/pageviews/per-article/en.wikipedia/all-access"
 TITLE = "AC/DC & Ölaf? 100%"
@@ -34,7 +34,7 @@ def ask(tmp_path: Path, wikimedia: Wikimedia) -> Iterator[Ask]:
     with open_client("someone@example.org", tmp_path / "kept") as client:
 
         def ask(*titles: str, month: str = "2024-02", agents: str = "all-agents") -> dict[str, int | None]:
-            settings = Popularity(source="api", api=wikimedia.address, month=month, agents=agents)
+            settings = Popularity(source="api", api=wikimedia.address, redirects_api="", month=month, agents=agents)
             batches = pageviews_api.ask_views(client, pa.chunked_array([list(titles)], pa.string()), settings)
             return {row["title"]: row["views"] for batch in batches for row in batch.to_pylist()}
 
@@ -100,3 +100,58 @@ def test_a_month_that_is_not_over_is_an_error_before_anything_is_asked(wikimedia
     with pytest.raises(LongtailError, match=r"popularity\.month is .*, expected a month that is over"):
         ask("Ada", month=f"{datetime.now(UTC):%Y-%m}")
     assert not wikimedia.requests
+
+
+def redirects(client: Client, wikimedia: Wikimedia, *titles: str) -> list[tuple[str, str]]:
+    asked = pa.chunked_array([list(titles)], pa.string())
+    tables = pageviews_api.ask_redirects(client, asked, f"{wikimedia.address}/w/api.php")
+    return [(row["target"], row["title"]) for table in tables for row in table.to_pylist()]
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Client]:
+    with open_client("someone@example.org", tmp_path / "kept") as opened:
+        yield opened
+
+
+def test_all_titles_that_redirect_to_an_article_are_asked_for(wikimedia, client):
+    """An answer in pieces, as the API gives it, is put together."""
+
+    def api(params: dict[str, str]) -> bytes:
+        assert (params["action"], params["prop"], params["rdnamespace"]) == ("query", "redirects", "0")
+        page: dict = {"pageid": 1, "ns": 0, "title": params["titles"]}
+        if params["titles"] == "Nobody":
+            return json.dumps({"batchcomplete": True, "query": {"pages": [page | {"missing": True}]}}).encode()
+        if params.get("rdcontinue") == "2":
+            page["redirects"] = [{"ns": 0, "title": "Twttr"}]
+            return json.dumps({"batchcomplete": True, "query": {"pages": [page]}}).encode()
+        page["redirects"] = [{"ns": 0, "title": "Twitter"}]
+        more = {"rdcontinue": "2", "continue": "||"}
+        return json.dumps({"continue": more, "query": {"pages": [page]}}).encode()
+
+    wikimedia.pages["/w/api.php"] = api
+    title = "X (social network)"
+    assert redirects(client, wikimedia, title, "Nobody") == [(title, "Twitter"), (title, "Twttr")]
+    assert redirects(client, wikimedia, "Nobody") == []
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"error": {"code": "maxlag", "info": "x"}}', b'{"query": {"pa', b"<html>busy</html>"]
+)
+def test_an_api_of_redirects_that_is_busy_is_asked_again(wikimedia, client, body):
+    wikimedia.pages["/w/api.php"] = b'{"query": {"pages": [{"title": "A", "redirects": [{"ns": 0, "title": "B"}]}]}}'
+    wikimedia.faults = [Fault(body=body)]
+    assert redirects(client, wikimedia, "A") == [("A", "B")]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (None, r"api\.php: the server answers 404, expected .*popularity\.redirects_api"),
+        (b'{"error": {"code": "badvalue", "info": "no such prop"}}', "the API answers badvalue: no such prop"),
+    ],
+)
+def test_an_api_of_redirects_that_refuses_or_is_not_there_is_an_error(wikimedia, client, body, said):
+    wikimedia.pages["/w/api.php"] = body
+    with pytest.raises(LongtailError, match=said):
+        redirects(client, wikimedia, "A")

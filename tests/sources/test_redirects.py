@@ -1,11 +1,11 @@
-"""Redirects: which page leads to which article, from MediaWiki's own table as MySQL dumps it."""
+"""Redirects and pages: which page leads to which article, and titles, from MediaWiki's tables as MySQL dumps them."""
 
 import gzip
 
 import pytest
 
 from pipelines.errors import LongtailError
-from pipelines.sources.pageviews import read_redirects
+from pipelines.sources.pageviews import PAGES, read_pages, read_redirects
 
 HEAD = """-- MySQL dump 10.19
 DROP TABLE IF EXISTS `redirect`;
@@ -77,3 +77,41 @@ def test_a_cut_file_is_an_error(tmp_path):
     (tmp_path / "redirect.sql.gz").write_bytes(packed[:-20])
     with pytest.raises(LongtailError, match=r"redirect\.sql\.gz: cut"):
         list(read_redirects(tmp_path / "redirect.sql.gz"))
+
+
+PAGE_ROWS = [
+    r"(10,0,'AccessibleComputing',1,0,0.33167112649574,'20231019064200','20231019064200',1002250816,111,'wikitext',NULL)",
+    r"(12,0,'Ain\'t_I_(a),(b)',0,0,0.5,'20231019064200',NULL,7,9,'wikitext','en')",
+    r"(13,1,'Talk_of_it',0,0,0.5,'20231019064200',NULL,7,9,'wikitext',NULL)",
+    r"(14,0,'NULL',0,0,0.5,'20231019064200',NULL,7,9,'wikitext',NULL)",
+]
+OLD_PAGE = (
+    r"(15,0,'X_(social_network)','edit=autoconfirmed:move=sysop',0,0,0.9,'20200101000000',NULL,7,9,'wikitext',NULL)"
+)
+
+
+def pages(path, text: str) -> dict[int, str]:
+    path.write_bytes(gzip.compress(text.encode()))
+    return {row["page_id"]: row["title"] for table in read_pages(path) for row in table.to_pylist()}
+
+
+def test_the_titles_of_articles_and_redirects_are_read_from_tables_of_any_year(tmp_path):
+    text = f"{HEAD}INSERT INTO `page` VALUES {','.join(PAGE_ROWS)};\n-- Dump completed\n"
+    expected = {10: "AccessibleComputing", 12: "Ain't I (a),(b)", 14: "NULL"}
+    assert pages(tmp_path / "enwiki-20231101-page.sql.gz", text) == expected
+    old = f"INSERT INTO `page` VALUES {OLD_PAGE};\n"
+    assert pages(tmp_path / "page.sql.gz", old) == {15: "X (social network)"}
+
+
+@pytest.mark.parametrize(
+    "text", [HEAD, SQL, "INSERT INTO `page` VALUES (10,0);\n", "INSERT INTO `page` VALUES (1,0,'A'\n"]
+)
+def test_what_is_no_table_of_pages_is_an_error_of_one_line(tmp_path, text):
+    with pytest.raises(LongtailError, match=r"page\.sql\.gz: .*expected") as error:
+        pages(tmp_path / "page.sql.gz", text)
+    assert "\n" not in str(error.value)
+
+
+def test_tables_are_told_by_their_names():
+    names = ("enwiki-20231101-page.sql.gz", "page.sql", "enwiki-20231101-redirect.sql.gz", "homepage.sql.gz")
+    assert [bool(PAGES.search(name)) for name in names] == [True, True, False, False]
