@@ -60,7 +60,14 @@ def write_entities(titles: list[str | None]) -> None:
 
 
 def count(out: str = "out", *, contact: str | None = None, threads: int = 1, workers: int = 1, **settings: str) -> dict:
-    given = {"source": "dump", "api": "http://127.0.0.1:9", "month": "2021-10", "agents": "all-agents"} | settings
+    api = settings.get("api", "http://127.0.0.1:9")
+    given = {
+        "source": "dump",
+        "api": api,
+        "redirects_api": f"{api}/w/api.php",
+        "month": "2021-10",
+        "agents": "all-agents",
+    } | settings
     params = SimpleNamespace(
         popularity=Popularity(**given),
         contact=contact,
@@ -83,6 +90,17 @@ def serve(server: Wikimedia, titles: dict[str, int], agents: str = "all-agents")
         server.pages[f"{path}/2021100100/2021103100"] = json.dumps(body).encode()
 
 
+def serve_redirects(server: Wikimedia, redirects: dict[str, list[str]]) -> None:
+    """The API's answers about articles; those that are not named have no redirects."""
+
+    def api(params: dict[str, str]) -> bytes:
+        names = [{"ns": 0, "title": name} for name in redirects.get(params["titles"], [])]
+        page = {"title": params["titles"]} | ({"redirects": names} if names else {})
+        return json.dumps({"batchcomplete": True, "query": {"pages": [page]}}).encode()
+
+    server.pages["/w/api.php"] = api
+
+
 def test_the_files_of_a_month_are_summed_for_the_articles_of_entities(place):
     counts = count()
     assert views() == {title: sum(both) for title, both in FACTS.items()}
@@ -93,9 +111,11 @@ def test_the_files_of_a_month_are_summed_for_the_articles_of_entities(place):
         "files.pageviews": 2,
         "files.redirects": 0,
         "redirects": 0,
+        "pages": 0,
         "lines": 17,
         "titles": 6,
         "titles_with_views": 5,
+        "titles_without_views": 1,
         "views": 74,
         "skipped.other_project_views": 2,
         "rejected": 0,
@@ -106,6 +126,7 @@ def test_the_files_of_a_month_are_summed_for_the_articles_of_entities(place):
 def test_dump_and_api_of_the_same_facts_give_the_same_bytes(place, wikimedia, agents):
     facts = {title: both[0] if agents == "user" else sum(both) for title, both in FACTS.items()}
     serve(wikimedia, facts, agents)
+    serve_redirects(wikimedia, {})
     counts = count("dump", agents=agents)
     of_api = count("api", source="api", api=wikimedia.address, agents=agents, contact="someone@example.org")
     assert Path("dump/views.parquet").read_bytes() == Path("api/views.parquet").read_bytes()
@@ -120,6 +141,34 @@ def test_redirects_count_for_their_target_where_there_is_a_table(place):
     counts = count()
     assert views()["Ada Lovelace"] == 20 + 2 * 1000
     assert (counts["views"], counts["redirects"], counts["files.redirects"]) == (2074, 2, 1)
+
+
+def test_a_moved_article_is_found_by_the_tables_of_pages_and_redirects(place):
+    moved = ["Analytical engine (1837)" if title == "Analytical engine" else title for title in TITLES]
+    write_entities(moved)
+    assert "Analytical engine (1837)" not in (count() and views())
+    tables = {
+        "page": "INSERT INTO `page` VALUES (4,0,'Analytical_engine_(1837)',0),(9009,0,'Analytical_engine',1);\n",
+        "redirect": "INSERT INTO `redirect` VALUES (9009,0,'Analytical_engine_(1837)','','');\n",
+    }
+    for name, text in tables.items():
+        Path(f"raw/redirects/enwiki-20261101-{name}.sql.gz").write_bytes(gzip.compress(text.encode()))
+    counts = count()
+    assert views() == {title: sum(FACTS.get(title, (1, 0))) for title in moved if title != "Never viewed"}
+    assert (counts["redirects"], counts["pages"], counts["titles_without_views"]) == (1, 2, 1)
+
+
+def test_a_moved_article_is_found_by_the_api_of_redirects(place, wikimedia):
+    """Under its new title it has no views, or the few of a redirect that was there. No view counts twice."""
+    write_entities(["X (social network)", "Meta Platforms", "Twttr", "Ada Lovelace"])
+    serve(wikimedia, {"Ada Lovelace": 20, "Twitter": 900, "Facebook, Inc.": 700, "Meta Platforms": 3, "Twttr": 4})
+    serve_redirects(
+        wikimedia,
+        {"X (social network)": ["Twitter", "Twttr", "Tweeter"], "Meta Platforms": ["Facebook, Inc."]},
+    )
+    counts = count(source="api", api=wikimedia.address, contact="someone@example.org")
+    assert views() == {"Ada Lovelace": 20, "Meta Platforms": 703, "Twttr": 4, "X (social network)": 900}
+    assert (counts["articles_not_found"], counts["redirects"], counts["titles_without_views"]) == (1, 3, 0)
 
 
 def test_threads_and_processes_make_no_difference(place):
@@ -173,6 +222,7 @@ def test_an_api_that_knows_no_article_is_an_error_and_is_asked_again(place, wiki
     with pytest.raises(LongtailError, match=r"knows none of the 6 articles in 2021-10"):
         count(**settings)
     serve(wikimedia, {"Ada Lovelace": 20})
+    serve_redirects(wikimedia, {})
     count(**settings)
     assert views() == {"Ada Lovelace": 20}
 
@@ -189,6 +239,7 @@ def test_what_a_killed_run_was_told_is_not_asked_for_again(place, wikimedia, roo
     titles = {f"Title {i:03d}": i for i in range(1, 101)}
     write_entities(list(titles))
     serve(wikimedia, titles)
+    serve_redirects(wikimedia, {})
     wikimedia.hold = 0.02
     code = KILLED.format(tests=str(root / "tests"), root=str(root), api=wikimedia.address)
     run = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -198,10 +249,12 @@ def test_what_a_killed_run_was_told_is_not_asked_for_again(place, wikimedia, roo
     os.kill(run.pid, signal.SIGKILL)
     run.wait()
     wikimedia.hold, before = 0.0, len(wikimedia.requests)
+    of_redirects = len(titles)  # a request each
     count(source="api", api=wikimedia.address, contact="someone@example.org")
     assert views() == titles
-    assert len(wikimedia.requests) - len({path for path, _ in wikimedia.requests}) <= 3  # those under way then
-    assert len(wikimedia.requests) - before <= 100 - 40 + 3
+    different = {(path, *sorted(params.items())) for path, params in wikimedia.requests}
+    assert len(wikimedia.requests) - len(different) <= 3  # those under way then
+    assert len(wikimedia.requests) - before <= 100 - 40 + 3 + of_redirects
     after = len(wikimedia.requests)
     count(source="api", api=wikimedia.address, contact="someone@example.org")
     assert len(wikimedia.requests) == after

@@ -73,11 +73,20 @@ def test_triples_carry_names_popularity_and_term_frequency(tmp_path):
         "o_pop": 2,
         "term_frequency": 0,
     }
-    assert (triples[2]["o_wiki_title"], triples[2]["o_pop"]) == (None, 0)
+    assert (triples[2]["o_wiki_title"], triples[2]["o_pop"]) == (None, None)
     assert set(entities) == {"Q10", "Q11", "Q20", "Q21", "Q30"}
-    assert (entities["Q11"]["popularity"], entities["Q11"]["term_frequency"]) == (0, 1)
+    assert (entities["Q11"]["popularity"], entities["Q11"]["term_frequency"]) == (None, 1)
     assert entities["Q20"]["term_frequency"] is None
     assert (counts["labelled_entities"], counts["entities_with_views"], counts["subjects_in_c4"]) == (5, 2, 1)
+
+
+def test_an_article_without_views_is_of_unknown_popularity_not_of_none_and_is_counted(tmp_path):
+    triples, entities, counts = build(tmp_path, WORLD, CLAIMS)
+    assert [t["s_pop"] for t in triples] == [10, 10, 10, None]
+    assert 0 not in [n for t in triples for n in (t["s_pop"], t["o_pop"])]
+    assert {qid for qid, row in entities.items() if row["popularity"] is None} == {"Q11", "Q21", "Q30"}
+    assert counts["articles_without_views"] == 2  # Q21 has no article
+    assert counts["triples_of_unknown_popularity"] == 1
 
 
 def test_what_falls_out_is_counted_by_reason(tmp_path):
