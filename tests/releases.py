@@ -20,7 +20,7 @@ WIKIDATA = "http://www.wikidata.org/entity/Q"
 PEOPLE = {1: "Ada", 2: "Bob", 3: "Cleo", 4: 'Dora "D" O\'Hara'}
 JOBS = {20: ["poet", "bard"], 21: ["king"], 22: ["façade|cleaner, first class"]}
 FACTS = [(1, 20), (2, 20), (2, 21), (3, 22), (4, 21)]
-VIEWS = {1: 7, 2: 99, 3: 0, 4: 5}
+VIEWS = {1: 7, 2: 99, 3: None, 4: 5}  # that of 3 is not known
 LINK_SCHEMA = {"question_id": pa.string(), "relation": pa.string(), "split": pa.string(), "s_uri": pa.string()}
 LINK_SCHEMA |= {"s_pop": pa.int64(), "link": pa.string(), "question": pa.string()}
 MADE_BY = {
@@ -56,7 +56,7 @@ def questions(facts=FACTS, views=VIEWS, month: str = "2021-10") -> list[dict[str
             "s_wiki_title": PEOPLE[s],
             "o_wiki_title": None,
             "s_pop": views[s],
-            "o_pop": 0,
+            "o_pop": None,
             "question": RELATIONS["P106"].question(PEOPLE[s]),
             "possible_answers": answers[s],
             "question_id": f"Q{s}-P106-Q{o}",

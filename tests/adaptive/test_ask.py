@@ -201,7 +201,7 @@ def test_a_subject_that_is_none_is_an_error(project, question, said):
         # 71 views in the question set, to which thresholds are tuned, and 70 in the entity table
         ("Who was the director of The Long Field?", False, 71.0, "71 views a month reach the threshold of 71"),
         ("What is the capital of The Long Field?", True, None, "70 views a month; retrieving was worth it at any"),
-        ("What is the capital of Norland?", True, None, "page views not known: plain retrieval"),
+        ("What is the capital of Norland?", True, None, "unknown popularity: plain retrieval"),
         ("Who is the author of The Long Field?", True, None, "no threshold is tuned for tiny with bm25: plain"),
         ("Who was the director of Zebedee?", True, None, "no entity is called 'Zebedee': plain retrieval"),
         ("How are you?", True, None, "no relation is recognised in the question: plain retrieval"),

@@ -23,11 +23,11 @@ ENTITIES = [
     ("Q1", "Ada", ["Countess"], "Ada", 70),
     ("Q2", "Bob", [], "Bob (king)", 5),
     ("Q3", "Bob", ["Robert", "Bobby"], "Bob (cook)", 6),
-    ("Q4", "Carl", ["Ada"], None, 0),
+    ("Q4", "Carl", ["Ada"], None, None),
     ("Q5", "Dora's child", ["Dory", "Dora's child"], "Dora", 0),
     ("Q6", "Dory", ["Robert", "Flo"], "Dory (singer)", 9),
     ("Q7", "Eve", ["Flo"], "Eve", 8),
-    ("Q8", "London", ["Londinium"], None, 0),
+    ("Q8", "London", ["Londinium"], None, None),
     ("Q10", "Robin", ["Bob"], "Robin", 3),
 ]
 CLAIMS = [(1, 19, 8), (1, 19, 9), (2, 19, 8), (3, 19, 8), (5, 19, 8), (6, 40, 1), (7, 19, 9), (10, 19, 8)]
@@ -88,6 +88,21 @@ def test_a_name_that_one_entity_with_the_relation_bears_is_linked(tmp_path):
         ("Countess", "alias", True, 70, "http://www.wikidata.org/entity/Q1"),
         ("Dory", "label", True, 9, "http://www.wikidata.org/entity/Q6"),
     ]
+
+
+def test_a_subject_of_unknown_popularity_does_not_get_that_of_a_namesake(tmp_path):
+    entities = [("Q1", "Twitter", [], "X (social network)", None), ("Q2", "Tweeter", ["Twitter"], "Tweeter", 5)]
+    rows, counts = build(
+        tmp_path,
+        raw(tmp_path / "raw", P19=born("Twitter", "Tweeter")),
+        entities=entities,
+        claims=[(1, 19, 1), (2, 19, 1)],
+    )
+    assert [(row["link"], row["s_uri"][-2:], row["s_pop"]) for row in rows] == [
+        ("label", "Q1", None),
+        ("label", "Q2", 5),
+    ]
+    assert (counts["matched"], counts["unknown_popularity"]) == (2, 1)
 
 
 def test_of_two_entities_of_a_name_the_one_with_the_relation_is_meant(tmp_path):

@@ -27,7 +27,7 @@ ENTITIES = [
     ("Q8", "rock music", [], "Rock music", 400),
     ("Q9", "music", [], "Music", 70),
     ("Q10", "Beyoncé", ['"Them"', "N\N{LATIN SMALL LETTER O WITH CIRCUMFLEX}"], "Beyoncé", 600),
-    ("Q11", "Atlantis Nine", [], None, 0),
+    ("Q11", "Atlantis Nine", [], None, None),
     ("Q12", "I", [], "I (film)", 5),
     ("Q13", "S.A.", [], "South Australia", 6),
     ("Q14", "Bharat", [], "Bharat (film)", 1_000),
@@ -78,6 +78,20 @@ def test_a_name_means_its_most_viewed_entity(tmp_path):
     ]
 
 
+def test_an_entity_of_unknown_popularity_is_neither_the_rarest_nor_the_most_viewed(tmp_path):
+    entities = [
+        *ENTITIES,
+        ("Q20", "Twitter", [], "X (social network)", None),
+        ("Q21", "India", [], "India (song)", None),
+    ]
+    rows, counts = build(tmp_path, "twitter or rock music in india", "is twitter down", entities=entities)
+    assert [(row["wiki_title"], row["popularity"]) for row in rows] == [
+        ("Rock music", 400),
+        ("X (social network)", None),
+    ]
+    assert (counts["with_entity"], counts["unknown_popularity"], counts["median_popularity"]) == (2, 1, 400)
+
+
 def test_from_left_to_right_the_longest_name_is_taken_and_none_overlaps(tmp_path):
     asked = ["old york city", "new york city hall", "york in new york city", "new yorkers"]
     assert mentions(tmp_path, *asked) == ["york city", "new york city", "york", None]
@@ -125,7 +139,14 @@ def test_no_questions_give_an_empty_table(tmp_path):
     rows, counts = build(tmp_path)
     assert (rows, counts) == (
         [],
-        {"questions": 0, "with_entity": 0, "with_entity_share": 0, "mentions": 0, "rejected": 0},
+        {
+            "questions": 0,
+            "with_entity": 0,
+            "with_entity_share": 0,
+            "mentions": 0,
+            "unknown_popularity": 0,
+            "rejected": 0,
+        },
     )
 
 

@@ -66,6 +66,17 @@ def build(
     return pq.read_table(tmp_path / "out/popqa.parquet").to_pylist(), counts
 
 
+def test_unknown_popularity_is_null_and_an_empty_cell_of_the_published_format_and_is_counted(tmp_path):
+    rows, counts = build(tmp_path, [triple(1, 106, 9) | {"s_pop": None, "o_pop": None}, triple(2, 106, 9)])
+    assert [(row["s_pop"], row["o_pop"]) for row in rows] == [(None, None), (20, 0)]
+    assert counts["unknown_popularity"] == 1
+    again = read_published(tmp_path / "out/popqa.tsv", Rejects(0.0))
+    assert again.select(["s_pop", "o_pop"]).to_pylist() == [
+        {name: row[name] for name in ("s_pop", "o_pop")} for row in rows
+    ]
+    assert "\t\t\t" in (tmp_path / "out/popqa.tsv").read_text()  # no title of the object, no views of either
+
+
 def test_the_probability_to_keep_a_triple_is_the_papers():
     frequencies = np.array([0, 1, 2, 5, 7, 8, 1000])
     np.testing.assert_allclose(

@@ -99,6 +99,23 @@ def test_popqas_tsv_is_in_the_published_format(first):
     assert rows == wanted
 
 
+def test_the_cards_way_of_reading_the_tsv_tells_unknown_from_rare(first):
+    code = (first / "README.md").read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+    code = "\n".join(line for line in code.splitlines() if "parquet" not in line and "datasets" not in line)
+    names: dict = {"pandas": pandas}
+    exec(code.replace('"popqa.tsv"', f'"{first / "popqa.tsv"}"'), names)
+    views = names["published"]["s_pop"]
+    assert [None if pandas.isna(n) else n for n in views] == [row["s_pop"] for row in questions()]
+    assert views.min() == 5
+
+
+def test_a_release_whose_page_views_are_all_unknown_has_a_card(tmp_path):
+    data = write_data(tmp_path / "data", questions(views=dict.fromkeys(VIEWS)))
+    text = (release(data, tmp_path / "out") / "README.md").read_text(encoding="utf-8")
+    assert "| popularity of the subjects: least, quartiles, highest | – |" in text
+    assert "occupation? | 5 | – |" in text
+
+
 def test_entityquestions_is_there_by_its_ids_only(first):
     assert b"Where was Ada born" not in b"".join(files_of(first).values())
     assert (first / "entityquestions_links.tsv").read_text(encoding="utf-8").splitlines() == [
@@ -116,7 +133,8 @@ def test_the_card_has_the_front_matter_and_what_was_measured(first):
     assert [each["config_name"] for each in front["configs"]] == [table.name for table in contents.TABLES]
     assert "| questions | 5 about 4 subjects |" in text
     assert "| split | 1 train, 4 test |" in text
-    assert "| occupation | P106 | What is {}'s occupation? | 5 | 7 |" in text
+    assert "| occupation | P106 | What is {}'s occupation? | 5 | 53 |" in text  # of the four that are known
+    assert "| questions about subjects of unknown popularity | 1 |" in text
     assert "| popqa | tiny | bm25 | 4 | 0.250 | 0.500 | 0.750 | 1.000 |" in text
     assert "1 (50.0 %) are linked" in text
     assert "| Wikidata, JSON dump or query results | 1 | 1.50 | CC0-1.0 |" in text

@@ -39,7 +39,7 @@ def release(folder: Path, month: str, facts: list[tuple[int, int]], views: dict[
             "s_wiki_title": people[s],
             "o_wiki_title": None,
             "s_pop": views[s],
-            "o_pop": 0,
+            "o_pop": None,
             "term_frequency": 9,
         }
         for s, o in facts
@@ -69,11 +69,11 @@ def compared(old: Path, new: Path, threads: int = 1) -> tuple[dict[str, dict], s
     return by_triple, Path("out/index.html").read_text(encoding="utf-8"), lines
 
 
-OLD = {"month": "2021-10", "facts": [(1, 20), (2, 20), (2, 21), (3, 20), (4, 21)], "views": {1: 7, 2: 99, 3: 0, 4: 5}}
+OLD = {"month": "2021-10", "facts": [(1, 20), (2, 20), (2, 21), (3, 20), (4, 21)], "views": {1: 7, 2: 99, 3: 3, 4: 5}}
 NEW = {
     "month": "2021-11",
     "facts": [(1, 20), (1, 22), (2, 20), (3, 20), (4, 21)],  # Ada has one more job, Bob one less
-    "views": {1: 31, 2: 99, 3: 0, 4: 5},
+    "views": {1: 31, 2: 99, 3: 3, 4: 5},
     "people": PEOPLE | {3: "Cleopatra"},
 }
 
@@ -103,6 +103,24 @@ def test_known_changes_are_found_and_nothing_else(tmp_path):
         "2-21": [False, False, False],
         "3-20": [False, True, False],
     }
+
+
+@pytest.mark.parametrize("unknown", [None, 0])
+def test_a_popularity_that_only_one_release_knows_has_no_ratio(tmp_path, unknown):
+    """The first releases wrote 0 where page views are not known."""
+    old = release(tmp_path / "old", "2021-10", [(1, 20), (2, 20), (3, 20)], {1: unknown, 2: 99, 3: unknown})
+    new = release(tmp_path / "new", "2021-11", [(1, 20), (2, 20), (3, 20)], {1: 50_000, 2: None, 3: None})
+    rows, page, lines = compared(old, new)
+    figures = {
+        key: [row[name] for name in ("old_s_pop", "new_s_pop", "log2_ratio", "moved")] for key, row in rows.items()
+    }
+    assert figures == {"1-20": [None, 50_000, None, True], "2-20": [99, None, None, True]}
+    assert lines[2:] == [
+        "0 added, 0 gone; in both: 0 with other answers, 0 reworded, 2 with another popularity",
+        "popularity known to one release only: 2",
+    ]
+    assert "That of 2 is known to one release only" in page
+    assert compared(new, old)[0].keys() == rows.keys()
 
 
 def test_the_summary_counts_them(tmp_path):

@@ -50,6 +50,16 @@ def test_good_rows_pass(tmp_path):
     assert faults_of(tmp_path, questions(FACTS)) == ([], "")
 
 
+def test_unknown_popularity_passes_if_all_questions_on_the_subject_agree(tmp_path):
+    (tmp_path / "good").mkdir()
+    (tmp_path / "bad").mkdir()
+    rows = questions(FACTS, {1: None, 2: 99, 3: None, 4: 5})
+    assert faults_of(tmp_path / "good", rows) == ([], "")
+    rows[1]["s_pop"] = 7
+    _, error = faults_of(tmp_path / "bad", rows)
+    assert "row 2 (Q1-P106-Q21): its popularity of the subject is not that of row 1" in error
+
+
 def test_bad_questions_are_named(tmp_path):
     rows = [row | CHANGES[row["question_id"]][0] for row in questions(FACTS)]
     faults, error = faults_of(tmp_path, rows)

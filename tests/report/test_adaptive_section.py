@@ -34,13 +34,13 @@ def found():
     }
 
 
-def section(found, folder, models=("small", "large")):
+def section(found, folder, models=("small", "large"), excluded=0):
     """The section of these models' results on PopQA."""
     metrics: dict = {}
     rows, curve = [], []
     for (lm, method), one in found.items():
         key = {"dataset": "popqa", "lm": lm, "method": method}
-        metrics.setdefault(lm, {"questions": 600})[method] = one.figures
+        metrics.setdefault(lm, {"questions": 600, "excluded_without_popularity": excluded})[method] = one.figures
         rows += [key | row for row in one.relations]
         curve += [key | row for row in one.curve]
     (folder / "adaptive/popularity").mkdir(parents=True, exist_ok=True)
@@ -77,6 +77,13 @@ def test_every_search_of_every_model_is_shown_with_its_policies(found, tmp_path)
     assert "small" in drawn["policies-popqa"].caption
     adaptive = 100 * found["small", "dense"].figures["shrunk"]["adaptive"]["value"]
     assert f"; adaptive: dense {adaptive:.3g}, " in drawn["policies-popqa"].alt
+
+
+def test_questions_of_unknown_popularity_are_counted_and_left_out(found, tmp_path):
+    for excluded in (12, 0):
+        made, _, _ = section(found, tmp_path, excluded=excluded)
+        said = [block for block in made.blocks if isinstance(block, str) and "unknown popularity" in block]
+        assert [text.split(" of PopQA")[0] for text in said] == ["12 questions"] * bool(excluded)
 
 
 def test_thresholds_are_shown_by_relation_with_both_intervals(found, tmp_path):

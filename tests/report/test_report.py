@@ -225,6 +225,23 @@ def test_popularity_is_drawn_for_every_question_set_that_has_some(made):
     assert "in 3 of 12 questions (25 %)" in " ".join((made[0] / "index.html").read_text().split())
 
 
+def test_questions_of_unknown_popularity_are_counted_and_in_no_figure_by_popularity(data, tmp_path):
+    """Here it is that of the 80 least popular, which the popularity 0 would leave in the first decile."""
+    file = data / "questions/popqa/popqa.parquet"
+    rows = pq.read_table(file)
+    views = pa.array([None] * 80 + rows["s_pop"].to_pylist()[80:], pa.int64())
+    write(file, rows.set_column(rows.column_names.index("s_pop"), "s_pop", views))
+    analyse.analyse(data, data / "analyses", data / "metrics/analyses.json", SETTINGS)
+    write_report.write_report(data, tmp_path / "report", SETTINGS)
+    popqa = table_of(tmp_path / "report", "popularity")[0]
+    assert (popqa["popularity known"], popqa["not known"]) == ("720", "80")
+    deciles = table_of(tmp_path / "report", "accuracy-by-popularity-popqa")
+    assert sum(int(row["questions"]) for row in deciles if row["match"] == "word") == 720
+    assert float(deciles[0]["median page views"]) > min(view for view in views.to_pylist() if view)
+    page = " ".join((tmp_path / "report/index.html").read_text().split())
+    assert "The popularity of 80 of 800 answered questions of PopQA is unknown." in page
+
+
 def test_what_became_of_entityquestions_subjects_is_counted_by_relation(data, tmp_path):
     assert set(popularity_section.HEADS) == set(LINKS)
     file = data / "questions/entityquestions/entityquestions.parquet"
