@@ -117,7 +117,7 @@ def of_metrics(
 
 
 def popularity(data: Path, question_sets: list[str]) -> list[dict]:
-    """Histograms of the questions' popularity, in quarters of a power of ten, 0 counted as 1 (Figure 3)."""
+    """Histograms of the questions' popularity, in quarters of a power of ten, where it is known (Figure 3)."""
     rows = []
     for dataset in question_sets:
         path, column = tables.popularity_of(data, dataset)

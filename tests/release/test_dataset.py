@@ -20,6 +20,7 @@ from pipelines.errors import LongtailError
 from pipelines.questions import published
 from pipelines.questions.popqa import build_popqa
 from pipelines.release import contents, dataset
+from pipelines.report import page
 from pipelines.sources.rejects import Rejects
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -112,8 +113,8 @@ def test_the_cards_way_of_reading_the_tsv_tells_unknown_from_rare(first):
 def test_a_release_whose_page_views_are_all_unknown_has_a_card(tmp_path):
     data = write_data(tmp_path / "data", questions(views=dict.fromkeys(VIEWS)))
     text = (release(data, tmp_path / "out") / "README.md").read_text(encoding="utf-8")
-    assert "| popularity of the subjects: least, quartiles, highest | – |" in text
-    assert "occupation? | 5 | – |" in text
+    assert f"| popularity of the subjects: least, quartiles, highest | {page.NONE} |" in text
+    assert f"occupation? | 5 | {page.NONE} |" in text
 
 
 def test_entityquestions_is_there_by_its_ids_only(first):
