@@ -129,7 +129,7 @@ def test_the_sample_world_repeats_to_the_byte(root: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "downloaded"),
-    [("paper-popqa", {"wikidata", "pageviews", "wikipedia"}), ("paper-replug", {"wikipedia"})],
+    [("paper-popqa", {"wikidata", "pageviews", "redirects", "wikipedia"}), ("paper-replug", {"wikipedia"})],
 )
 def test_the_papers_profiles_ask_for_what_they_cannot_know_before_any_request(
     root: Path, name: str, downloaded: set[str]
