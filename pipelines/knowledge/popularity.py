@@ -107,7 +107,15 @@ def _load_redirects(db: duckdb.DuckDBPyConnection, files: list[Path]) -> dict[st
         name = "pages" if pageviews.PAGES.search(file.name) else "redirects"
         read, _ = tables[name]
         _insert(db, name, read(file))
-    return {name: database.row(db, f"SELECT count(*) FROM {name}")[0] for name in tables}
+    counts = {}
+    for name in tables:
+        counts[name], distinct = database.row(db, f"SELECT count(*), count(DISTINCT page_id) FROM {name}")
+        if distinct < counts[name]:
+            raise LongtailError(
+                f"{files[0].parent}: two tables of {name} are in it, expected one dump of each; leave the other out of "
+                "fetch.files.redirects"
+            )
+    return counts
 
 
 def _insert(db: duckdb.DuckDBPyConnection, table: str, batches: Iterable[pa.Table]) -> None:

@@ -100,14 +100,14 @@ def sum_views(db: duckdb.DuckDBPyConnection, parts: Sequence[Path]) -> None:
     """Create table views(title, views): the views, from `parts`, of the articles in table titles(title).
 
     A dump spells titles as they were requested: underscores for spaces, sometimes percent-encoded. Tables
-    pages(page_id, title) and redirects(page_id, target) say how pages are called now; they may be empty. A request
-    counts once, for the first of these articles that is in `titles`:
+    pages(page_id, title) and redirects(page_id, target) say how pages are called now; they may be empty. Ids and titles
+    in them are unique. A request counts once, for the first of these articles that is in `titles`:
     1. the article with the line's page id, even if it was moved since. A requested title that is both in `titles` and
        a redirect now keeps its views: its page id may be the target's.
     2. the article of the requested title
-    3. the target of the redirect with the line's page id
+    3. the target of the redirect with the line's page id; if neither table has this page id, the redirects' target that
+       most requests with it name
     4. the target of the requested title, if this title is a redirect now
-    5. if neither table has the page id, the redirects' target that most requests with this page id name
     A redirect to a redirect is not followed further, as on Wikipedia. Articles without a view are not in the table.
     """
     db.register("no_parts", SCHEMA.empty_table())
@@ -118,32 +118,34 @@ def sum_views(db: duckdb.DuckDBPyConnection, parts: Sequence[Path]) -> None:
             FROM ({" UNION ALL ".join(selects)})
         ) GROUP BY ALL"""
     )
+    # Unlike a GROUP BY with min() of texts, these joins and windows spill to disk.
     db.execute(
-        """CREATE TEMP TABLE views AS WITH moved AS (
-            SELECT page_id, min(title) AS article FROM pages SEMI JOIN titles USING (title) GROUP BY page_id
-        ), redirected AS (
-            SELECT page_id, min(target) AS article FROM redirects SEMI JOIN titles ON title = target GROUP BY page_id
-        ), renamed AS (
-            SELECT title, min(article) AS article FROM pages JOIN redirected USING (page_id) GROUP BY title
-        ), likeliest AS (
-            SELECT page_id, title AS article
-            FROM (SELECT page_id, title, sum(views) AS views FROM requests GROUP BY ALL)
-                SEMI JOIN titles USING (title) SEMI JOIN redirects ON target = title
-                ANTI JOIN redirects USING (page_id) ANTI JOIN pages USING (page_id)
-            WHERE page_id IS NOT NULL
-            QUALIFY row_number() OVER (PARTITION BY page_id ORDER BY views DESC, title) = 1
-        ), counted AS (
-            SELECT views, coalesce(
-                CASE WHEN renamed.article IS NULL THEN moved.article END, titles.title, moved.article,
-                redirected.article, renamed.article, likeliest.article) AS article
-            FROM requests LEFT JOIN titles ON titles.title = requests.title
-                LEFT JOIN moved ON moved.page_id = requests.page_id
-                LEFT JOIN redirected ON redirected.page_id = requests.page_id
-                LEFT JOIN renamed ON renamed.title = requests.title
-                LEFT JOIN likeliest ON likeliest.page_id = requests.page_id
-        )
-        SELECT article AS title, sum(views)::BIGINT AS views FROM counted WHERE article IS NOT NULL
-        GROUP BY article HAVING sum(views) > 0"""
+        """CREATE TEMP TABLE by_page AS
+        SELECT page_id, title AS article, true AS known FROM pages SEMI JOIN titles USING (title)"""
+    )
+    db.execute(
+        """INSERT INTO by_page SELECT page_id, target, false FROM redirects
+            SEMI JOIN titles ON title = target ANTI JOIN by_page USING (page_id)
+        UNION ALL
+        SELECT page_id, title, false FROM (SELECT page_id, title, sum(views) AS views FROM requests GROUP BY ALL)
+            SEMI JOIN titles USING (title) SEMI JOIN redirects ON target = title
+            ANTI JOIN redirects USING (page_id) ANTI JOIN pages USING (page_id)
+        WHERE page_id IS NOT NULL
+        QUALIFY row_number() OVER (PARTITION BY page_id ORDER BY views DESC, title) = 1"""
+    )
+    db.execute(
+        """CREATE TEMP TABLE by_title AS SELECT title, titles.title IS NOT NULL AS known, target
+        FROM titles FULL JOIN (
+            SELECT title, target FROM pages JOIN redirects USING (page_id) SEMI JOIN titles ON titles.title = target
+        ) AS renamed USING (title)"""
+    )
+    db.execute(
+        """CREATE TEMP TABLE views AS SELECT article AS title, sum(views)::BIGINT AS views FROM (
+            SELECT views, CASE WHEN by_page.known AND (target IS NULL OR NOT by_title.known) THEN article
+                WHEN by_title.known THEN requests.title ELSE coalesce(article, target) END AS article
+            FROM requests LEFT JOIN by_page ON by_page.page_id = requests.page_id
+                LEFT JOIN by_title ON by_title.title = requests.title
+        ) WHERE article IS NOT NULL GROUP BY article HAVING sum(views) > 0"""
     )
 
 

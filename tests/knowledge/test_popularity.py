@@ -171,6 +171,15 @@ def test_a_moved_article_is_found_by_the_api_of_redirects(place, wikimedia):
     assert (counts["articles_not_found"], counts["redirects"], counts["titles_without_views"]) == (1, 3, 0)
 
 
+@pytest.mark.parametrize("name", ["redirect", "page"])
+def test_two_dumps_of_a_table_are_an_error_as_views_would_count_twice(place, name):
+    for month in ("20211101", "20211201"):
+        text = f"INSERT INTO `{name}` VALUES (9001,0,'Ada_Lovelace','','');\n"
+        Path(f"raw/redirects/enwiki-{month}-{name}.sql.gz").write_bytes(gzip.compress(text.encode()))
+    with pytest.raises(LongtailError, match=r"raw/redirects: two tables of (redirects|pages) are in it, expected one"):
+        count()
+
+
 def test_threads_and_processes_make_no_difference(place):
     Path("raw/redirects/enwiki-20211101-redirect.sql.gz").write_bytes(gzip.compress(REDIRECTS.encode()))
     count("one")

@@ -197,11 +197,6 @@ def test_an_article_that_is_a_redirect_keeps_the_views_of_its_title(tmp_path):
         assert target == "Unasked" or counts == {"Bonnie Parker": 7, "Bonnie and Clyde": 50}
 
 
-def test_tables_that_name_a_page_twice_count_no_view_twice(tmp_path):
-    (tmp_path / "v.txt").write_text(OLD_TITLE)
-    assert views([tmp_path / "v.txt"], X, "X", pages=PAGES * 2, redirects=MOVED * 2) == {X: 902, "X": 60}
-
-
 def test_views_of_people_are_told_by_the_file_name(tmp_path):
     files = [tmp_path / f"pageviews-202110-{agents}.bz2" for agents in ("automated", "spider", "user")]
     assert choose_files(files, "2021-10", "all-agents") == files
