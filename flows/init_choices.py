@@ -242,4 +242,4 @@ def _language_models(choices: Choices, lms: Sequence[LanguageModel], machine: Ma
         notes["answer"] = [said, f"n_shots: so many demonstrations {why}; PopQA's authors show {SHOTS}."]
         choices.advice.append(said + " answer.max_questions changes that.")
     if choices.parts["benchmarks"]:
-        sections["tasks"] = {"qa_shots": n_shots, "mmlu_shots": 5 if positions >= 8192 else 0}
+        sections["tasks"] = {"mmlu_shots": 5 if positions >= 4096 else 0}

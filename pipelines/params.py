@@ -398,8 +398,9 @@ class Thresholds(Section):
 
 class Tasks(Section):
     max_questions: PositiveInt  # per task
+    mmlu_query: Literal["question_and_options", "question"]  # what documents are searched with
     mmlu_shots: Count  # demonstrations of the same subject
-    qa_shots: Count  # demonstrations for Natural Questions and TriviaQA
+    qa_shots: Count  # demonstrations for Natural Questions and TriviaQA, from their training files
     new_tokens: PositiveInt  # at most, of an answer to them
 
 

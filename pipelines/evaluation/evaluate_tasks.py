@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipelines import catalogue, draws, intervals, params, shards, stage
 from pipelines.answering import passages
+from pipelines.errors import LongtailError
 from pipelines.evaluation import mmlu, task_items
 from pipelines.evaluation.task_items import Item, Task
 from pipelines.questions import matching
@@ -49,19 +51,17 @@ class Setup:
     method: str
     lm: LanguageModel
     search: Callable[[list[str]], pa.Table] | None  # finds the documents (passages.SCHEMA); None: closed-book
-    count: Callable[[str], int]  # of a text's tokens
     new_tokens: int
     replug: params.Replug
     key: str  # of the finished shards
 
 
 def evaluate(task: Task, setup: Setup) -> pa.Table:
-    """Answers (SCHEMA) to the items of a task.
+    """Answers (SCHEMA) to the items of a task; where a prompt of an item doesn't fit, its prediction is null.
 
-    Raises LongtailError if the demonstrations leave too little room. Finished shards stay until they are forgotten.
+    Finished shards stay until they are forgotten.
     """
     shown = {subject: _demonstrations(items, setup) for subject, items in task.shots.items()}
-    task_items.check_room(shown, task.param, max(map(len, shown.values())), setup.lm, setup.count)
 
     def work(items: list[Item], path: Path) -> None:
         documents, similarities = [[None]] * len(items), None
@@ -72,7 +72,15 @@ def evaluate(task: Task, setup: Setup) -> pa.Table:
                 np.array(found["similarities"].to_pylist(), np.float32),
             )
         prompts = task_items.prompts(items, [shown[item.subject] for item in items], documents)
-        predictions = _predict(task, setup, prompts, similarities)
+        new_tokens = 1 if task.options else setup.new_tokens
+        fit = np.array(task_items.fits(prompts, setup.lm, new_tokens)).reshape(len(items), -1).all(1)
+        predictions: list[str | None] = [None] * len(items)
+        if fit.any():
+            k = len(prompts) // len(items)
+            read = [prompt for i in np.flatnonzero(fit) for prompt in prompts[i * k : (i + 1) * k]]
+            weighed = None if similarities is None else similarities[fit]
+            for i, answer in zip(np.flatnonzero(fit), _predict(task, setup, read, weighed), strict=True):
+                predictions[i] = answer
         rows = [_row(task, setup, item, text) for item, text in zip(items, predictions, strict=True)]
         pq.write_table(pa.Table.from_pylist(rows, SCHEMA), path)
 
@@ -98,9 +106,12 @@ def _predict(task: Task, setup: Setup, prompts: list[Prompt], similarities: np.n
     return [generation.text.strip() for generation in generations]
 
 
-def _row(task: Task, setup: Setup, item: Item, prediction: str) -> dict:
+def _row(task: Task, setup: Setup, item: Item, prediction: str | None) -> dict:
     """A row of SCHEMA."""
-    right = prediction in item.answers if task.options else matching.exact(prediction, item.answers)
+    if prediction is None:
+        right = False
+    else:
+        right = prediction in item.answers if task.options else matching.exact(prediction, item.answers)
     return {
         "task": task.name,
         "method": setup.method,
@@ -111,6 +122,24 @@ def _row(task: Task, setup: Setup, item: Item, prediction: str) -> dict:
         "answers": item.answers,
         "correct": right,
     }
+
+
+def drop_too_long(table: pa.Table, task: Task, lm: LanguageModel) -> tuple[pa.Table, dict[str, int]]:
+    """The answers without what doesn't fit the language model, and how many questions of each subject that leaves out.
+
+    A subject with one prompt that is too long, by whichever method, is left out whole; a task without subjects loses
+    that question alone. Raises LongtailError if nothing is left.
+    """
+    units = table["question_id" if len(task.shots) == 1 else "subject"]
+    kept = pc.invert(pc.is_in(units, pc.unique(units.filter(pc.is_null(table["prediction"])))))
+    dropped = table.filter(pc.invert(kept)).group_by("subject").aggregate([("question_id", "count_distinct")])
+    counts = {row["subject"] or "": row["question_id_count_distinct"] for row in dropped.to_pylist()}
+    if counts and not pc.any(kept).as_py():
+        raise LongtailError(
+            f"params.yaml: {task.param} is {max(map(len, task.shots.values()))}, but no prompt fits the "
+            f"{lm.max_tokens} tokens that {lm.name} reads at once; lower it or take a model with a longer context"
+        )
+    return table.filter(kept), dict(sorted(counts.items()))
 
 
 def summarise(table: pa.Table, seed: int, resamples: int) -> dict:
@@ -148,8 +177,6 @@ def main() -> None:
     data, out = Path("data"), Path("data/tasks") / name
 
     def work(chosen) -> stage.Metrics:
-        from tokenizers import Tokenizer
-
         from pipelines.lm.open_lm import main_lm, open_lm
 
         rejects = Rejects(chosen.ingest.max_reject_share)
@@ -159,7 +186,6 @@ def main() -> None:
         lm = open_lm(lm_folder, lm_settings, chosen.compute)
         if not task.options:
             ensemble_answers.check_ability(lm, chosen.replug)
-        tokenizer = Tokenizer.from_file(str(data / "models/tokenizer/tokenizer.json"))
         tables, keys = [SCHEMA.empty_table()], {}
         methods = [method for method in METHODS if passages.INDEXES.get(method) in (None, "dense", *chosen.parts.tuned)]
         for method in methods if task.items else ():
@@ -172,19 +198,21 @@ def main() -> None:
                 method=method,
                 lm=lm,
                 search=source and source.find,
-                count=lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids),
                 new_tokens=chosen.tasks.new_tokens,
                 replug=chosen.replug,
                 key=keys[method],
             )
             tables.append(evaluate(task, setup))
         table = pa.concat_tables(tables).sort_by([("method", "ascending"), ("question_id", "ascending")])
+        table, too_long = drop_too_long(table, task, lm)
         with shards.atomic(out) as folder:
             folder.mkdir()
             pq.write_table(table, folder / "predictions.parquet", compression="zstd")
             rejects.write(folder / "rejects.parquet")
         figures = summarise(table, chosen.seed, chosen.report.bootstrap).get(name, {})
-        shards.write_json(f"data/metrics/tasks_{name}.json", figures | {"rejects": rejects.reasons()})
+        shards.write_json(
+            f"data/metrics/tasks_{name}.json", figures | {"rejects": rejects.reasons(), "too_long": too_long}
+        )
         for method, key in keys.items():
             shards.forget(_name(task, method), key)
         return {f"{method}.accuracy": figures[method]["accuracy"]["value"] for method in keys} | lm.usage

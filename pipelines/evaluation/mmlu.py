@@ -39,9 +39,10 @@ def read(folder: Path, settings: params.Tasks, seed: int, rejects: Rejects) -> T
 
     A subject's demonstrations are the first items of its dev split. An item that its subject shows is not asked.
     """
-    asked = read_split(folder, "test", rejects)
+    with_options = settings.mmlu_query == "question_and_options"
+    asked = read_split(folder, "test", rejects, with_options)
     solved: dict[str, list[Item]] = {item.subject: [] for item in asked}
-    for item in read_split(folder, "dev", rejects) if asked else []:
+    for item in read_split(folder, "dev", rejects, with_options) if asked else []:
         solved.setdefault(item.subject, []).append(item)
     shots = {subject: items[: settings.mmlu_shots] for subject, items in solved.items()}
     known = {(item.subject, item.body) for shown in shots.values() for item in shown}
@@ -51,8 +52,8 @@ def read(folder: Path, settings: params.Tasks, seed: int, rejects: Rejects) -> T
     )
 
 
-def read_split(folder: Path, split: str, rejects: Rejects) -> list[Item]:
-    """The questions below <folder>/<split>, in the benchmark's own layout or the Hub's.
+def read_split(folder: Path, split: str, rejects: Rejects, with_options: bool = False) -> list[Item]:
+    """The questions below <folder>/<split>, in the benchmark's own layout or the Hub's; searched for `with_options`.
 
     The benchmark's own layout is <subject>_<split>.csv without a header, with the columns question, A, B, C, D and the
     right letter. The Hub's is Parquet or JSON with question, subject, choices (four) and answer (0 to 3, or the
@@ -76,7 +77,8 @@ def read_split(folder: Path, split: str, rejects: Rejects) -> list[Item]:
             continue
         lettered = "\n".join(f"{letter}. {text}" for letter, text in zip(LETTERS, options, strict=True))
         body = f"Question: {question}\n{lettered}\nAnswer:"
-        items.append(Item(f"{subject}/{split}/{places[subject]}", subject, question, body, [answer]))
+        query = f"{question}\n{lettered}" if with_options else question
+        items.append(Item(f"{subject}/{split}/{places[subject]}", subject, query, body, [answer]))
     return items
 
 

@@ -1,15 +1,13 @@
-"""What the tasks share: items, their prompts with one document each, and the room that demonstrations may take.
+"""What the tasks share: items, their prompts with one document each, and whether a prompt fits a language model.
 
 Also the reader of Natural Questions and TriviaQA: short answers and no options (REPLUG, section 6.3). MMLU has its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from pipelines import draws, params
 from pipelines.answering.prompts import compose
@@ -23,7 +21,7 @@ from pipelines.sources.rejects import Rejects
 class Item:
     id: str  # unique within its task
     subject: str  # "" if a task has none
-    query: str  # what is searched for: the bare question
+    query: str  # what is searched for
     body: str  # what the model sees after the knowledge: question, options, "Answer:"
     answers: list[str]
 
@@ -46,17 +44,27 @@ def drawn(items: list[Item], seed: int, purpose: str, n: int) -> list[Item]:
 def read_open_qa(folder: Path, settings: params.Tasks, seed: int, rejects: Rejects) -> Task:
     """Natural Questions' or TriviaQA's questions, of every file below `folder`; bad ones go to `rejects`.
 
-    Demonstrations are drawn from the questions. A question that is shown, in whatever case, is not asked.
+    Demonstrations are drawn from the training files in <folder>/train. A question that is shown, in whatever case, is
+    not asked. Raises LongtailError if demonstrations are wanted and there is no training file.
     """
-    items = [
+    name, asked, shown = folder.name, _items(folder, rejects), []
+    if settings.qa_shots and asked:
+        if not (folder / "train").is_dir():
+            raise LongtailError(
+                f"params.yaml: tasks.qa_shots is {settings.qa_shots}, but {folder}/train has no file to take "
+                f"demonstrations from; name the training file under fetch.files as {name}/train, or set 0"
+            )
+        shown = drawn(_items(folder / "train", rejects), seed, f"{name} shots", settings.qa_shots)
+    known = {item.query.casefold() for item in shown}
+    asked = [item for item in asked if item.query.casefold() not in known]
+    return Task(name, drawn(asked, seed, name, settings.max_questions), {"": shown}, "tasks.qa_shots", options=False)
+
+
+def _items(folder: Path, rejects: Rejects) -> list[Item]:
+    return [
         Item(question.id, "", question.text, f"Question: {question.text}\nAnswer:", question.answers)
         for question in read_questions(folder, rejects)
     ]
-    name = folder.name
-    shown = drawn(items, seed, f"{name} shots", min(settings.qa_shots, max(0, len(items) - 1)))
-    known = {item.query.casefold() for item in shown}
-    rest = [item for item in items if item.query.casefold() not in known]
-    return Task(name, drawn(rest, seed, name, settings.max_questions), {"": shown}, "tasks.qa_shots", options=False)
 
 
 def demonstration(item: Item, document: str | None) -> str:
@@ -75,23 +83,13 @@ def prompts(
     ]
 
 
-def check_room(
-    shots: dict[str, list[str]], param: str, n_shots: int, lm: LanguageModel, count: Callable[[str], int]
-) -> None:
-    """Raise LongtailError naming `param` if a subject's demonstrations take more than half of what the model reads.
+def fits(prompts: Sequence[Prompt], lm: LanguageModel, new_tokens: int) -> list[bool]:
+    """Whether each prompt is read without losing any of its demonstrations, its question or its options.
 
-    Too long a prompt would lose its first demonstrations, or the options, without a word.
+    A document that stands before a question without demonstrations may lose its end.
     """
-    room = lm.max_tokens // 2
-    taken = {subject: np.cumsum([count(text) for text in texts]) for subject, texts in shots.items() if texts}
-    worst = max(taken, key=lambda subject: taken[subject][-1], default=None)
-    if worst is not None and taken[worst][-1] > room:
-        fits = min(int((sums <= room).sum()) for sums in taken.values())
-        raise LongtailError(
-            f"params.yaml: {param} is {n_shots}, but these demonstrations{f' of {worst}' if worst else ''} take "
-            f"{taken[worst][-1]} tokens, expected at most half of the {lm.max_tokens} that {lm.name} reads at once; "
-            f"set it to {fits} or take a model with a longer context"
-        )
+    seen = lm.seen(prompts, new_tokens)
+    return [read.context == prompt.context for read, prompt in zip(seen, prompts, strict=True)]
 
 
 def _knowledge(document: str | None) -> str:

@@ -47,19 +47,18 @@ class CorpusQueries:
 def read(params: SimpleNamespace) -> list[CorpusQueries]:
     """Language-modelling queries of the first scored corpus, and questions that are answered from the datastore.
 
-    Training learns from those that `lsr.queries` says; validation uses both. LongtailError if none are to learn from.
+    Training learns from those that `lsr.queries` says, and is validated on the same kinds: a refresh embeds no corpus
+    that nothing is learnt from. LongtailError if none are to learn from.
     """
     lsr, seed, parts = params.lsr, params.seed, params.parts
-    n_lm = lsr.lm_queries if lsr.queries != "qa" else 0
-    n_qa = lsr.qa_queries if lsr.queries != "lm" else 0
     corpora = []
-    for name in parts.scored[:1]:
+    for name in parts.scored[:1] if lsr.queries != "qa" else ():
         validation, *_ = read_language_modelling(CORPORA / name, "validation", seed, lsr.validation_queries)
-        train, *_ = read_language_modelling(CORPORA / name, "train", seed, n_lm)
+        train, *_ = read_language_modelling(CORPORA / name, "train", seed, lsr.lm_queries)
         corpora.append(CorpusQueries(name, name, train.and_then(validation), len(train), None))
-    for file in _question_sets(parts)[:1]:
+    for file in _question_sets(parts)[:1] if lsr.queries != "lm" else ():
         name = file.stem if parts.datastore in parts.scored[:1] else parts.datastore
-        amounts = lsr.validation_share, n_qa, lsr.validation_queries
+        amounts = lsr.validation_share, lsr.qa_queries, lsr.validation_queries
         train, validation, pages = read_questions(file, seed, *amounts, params.answer.passage)
         queries = train.and_then(validation)
         corpora.append(CorpusQueries(name, parts.datastore, queries, len(train), np.asarray(pages, object)))

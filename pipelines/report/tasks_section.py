@@ -39,6 +39,10 @@ def tasks(inputs: Inputs) -> Section:
             ],
         ),
     ]
+    for name in solved:
+        if left_out := metrics[name].get("too_long"):
+            subjects = ", ".join(f"{subject or 'questions'} ({n:,})" for subject, n in left_out.items())
+            blocks.append(f"{label(name)}: prompts too long for the language model are left out: {subjects}.")
     for name, by_method in solved.items():
         if "categories" not in by_method["closed_book"]:
             continue

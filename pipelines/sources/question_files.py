@@ -35,7 +35,7 @@ class QuestionWithPassages(NamedTuple):
 
 
 def read_questions(folder: Path, rejects: Rejects) -> Iterator[Question]:
-    """Yield the questions of every file below `folder`.
+    """Yield the questions of every file below `folder`, except the training files in <folder>/train.
 
     A record has "question", and "golden_answers" or "answer": a text, a list of texts (NQ-open), or an object with
     "value" and "aliases" (TriviaQA). Bad records go to `rejects` ("not JSON", "not an object", "no question", "no
@@ -43,6 +43,8 @@ def read_questions(folder: Path, rejects: Rejects) -> Iterator[Question]:
     """
     files: dict[str, Path] = {}
     for path in record_files(folder):
+        if path.relative_to(folder).parts[0] == "train":
+            continue
         name = path.relative_to(folder).with_suffix("").as_posix()
         if name in files:
             raise LongtailError(

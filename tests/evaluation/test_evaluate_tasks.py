@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from pipelines.lm import open_lm
 from pipelines.lm.language_model import Generation, Scores
 from pipelines.sources.rejects import Rejects
 
-CHOSEN = params.Tasks(max_questions=40, mmlu_shots=2, qa_shots=3, new_tokens=5)
+CHOSEN = params.Tasks(max_questions=40, mmlu_query="question", mmlu_shots=2, qa_shots=3, new_tokens=5)
 
 
 class FakeLM:
@@ -33,6 +34,11 @@ class FakeLM:
     def _hint(self, prompt):
         seen = (prompt.document + prompt.context).split("Question:")[-2:][0]
         return seen.split()[-1] if "Knowledge:" in seen else "A"
+
+    def seen(self, prompts, max_tokens):
+        """A word is a token; a context that is too long loses its beginning."""
+        room = self.max_tokens - max_tokens
+        return [replace(prompt, context=" ".join(prompt.context.split(" ")[-room:])) for prompt in prompts]
 
     def next_token(self, prompts):
         chances = np.full((len(prompts), 5), 0.1, dtype=np.float32)
@@ -58,6 +64,9 @@ def raw(tmp_path) -> Path:
     (folder / "triviaqa").mkdir()
     nq = [{"question": f"who is {i}", "answer": [f"Number {i}", "the one"]} for i in range(20)]
     (folder / "nq/test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in nq))
+    (folder / "nq/train").mkdir()
+    learnt = [{"question": f"who was {i}", "answer": [f"Number {i}", "the one"]} for i in range(20)]
+    (folder / "nq/train/train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in learnt))
     return folder
 
 
@@ -71,14 +80,34 @@ def test_mmlus_demonstrations_are_the_subjects_first_of_dev(raw):
     assert [item.query for item in task.shots["virology"]] == ["Which, virology dev 0?", "Which, virology dev 1?"]
 
 
+def test_open_questions_are_shown_from_the_training_file_alone(raw):
+    task = read(raw, "nq")
+    assert len(task.shots[""]) == 3
+    assert {item.query.rpartition(" ")[0] for item in task.shots[""]} == {"who was"}
+    assert len(task.items) == 20
+    assert {item.query.rpartition(" ")[0] for item in task.items} == {"who is"}
+
+
 def test_open_questions_shown_are_not_asked_in_any_spelling(raw):
     with (raw / "nq/test.jsonl").open("a") as out:
-        out.write("".join(json.dumps({"question": f"WHO is {i}", "answer": "x"}) + "\n" for i in range(20)))
+        out.write("".join(json.dumps({"question": f"WHO was {i}", "answer": "x"}) + "\n" for i in range(20)))
     task = read(raw, "nq")
-    shown = {item.query.lower() for item in task.shots[""]}
-    assert len(task.shots[""]) == 3
-    assert len(task.items) == 40 - 2 * len(shown)
-    assert not {item.query.lower() for item in task.items} & shown
+    assert len(task.items) == 40 - 3
+    assert not {item.query.lower() for item in task.items} & {item.query.lower() for item in task.shots[""]}
+
+
+def test_demonstrations_without_a_training_file_are_an_error_that_names_it(raw):
+    shutil.rmtree(raw / "nq/train")
+    with pytest.raises(LongtailError, match=r"tasks\.qa_shots is 3, .*nq/train has no file.*fetch\.files as nq/train"):
+        read(raw, "nq")
+    assert len(read(raw, "nq", CHOSEN.model_copy(update={"qa_shots": 0})).items) == 20
+
+
+def test_mmlu_is_searched_with_its_options_or_without(raw):
+    settings = CHOSEN.model_copy(update={"mmlu_query": "question_and_options"})
+    with_options, without = read(raw, "mmlu", settings).items[0], read(raw, "mmlu").items[0]
+    assert with_options.query == f"{without.query}\nA. one\nB. two\nC. th\nree\nD. four"
+    assert with_options.body == without.body == f"Question: {with_options.query}\nAnswer:"
 
 
 def test_a_question_of_mmlu_that_its_subject_shows_is_not_asked(raw):
@@ -155,10 +184,7 @@ REPLUG = params.Replug(top_k=3, temperature=1.0, mixture="token_mixture", vote=F
 
 
 def evaluate(task, method, lm, search, key):
-    def count(text):
-        return len(text.split())
-
-    return evaluate_tasks.evaluate(task, evaluate_tasks.Setup(method, lm, search, count, 5, REPLUG, key))
+    return evaluate_tasks.evaluate(task, evaluate_tasks.Setup(method, lm, search, 5, REPLUG, key))
 
 
 @pytest.mark.usefixtures("workplace")
@@ -185,13 +211,52 @@ def test_open_questions_are_answered_under_the_mixture_and_mmlus_letters_by_next
     assert evaluate(task, "replug", Mixing(), search, "k")["prediction"].to_pylist() == ["6 prompts, 5 tokens"] * 2
 
 
-@pytest.mark.usefixtures("workplace")
-def test_demonstrations_without_room_are_an_error_that_says_how_many_fit(raw):
-    class Small(FakeLM):
-        max_tokens = 60
+def long_documents(queries):
+    """A document for each question, which is long for virology's."""
+    texts = [["long " * (500 if "virology" in query else 1) + "D"] for query in queries]
+    return pa.table({"texts": texts, "similarities": [[1.0]] * len(queries)})
 
-    with pytest.raises(LongtailError, match=r"tasks\.mmlu_shots is 2, .* at most half of the 60 .*set it to 1 or"):
-        evaluate(read(raw, "mmlu"), "closed_book", Small(), None, "k")
+
+@pytest.mark.usefixtures("workplace")
+def test_a_subject_whose_prompts_are_too_long_is_left_out_by_every_method_and_named(raw):
+    task, lm = read(raw, "mmlu"), FakeLM()
+    tables = [
+        evaluate(task, "closed_book", lm, None, "k"),
+        evaluate(task, "replug", lm, long_documents, "k"),
+    ]
+    table, too_long = evaluate_tasks.drop_too_long(pa.concat_tables(tables), task, lm)
+    assert too_long == {"virology": sum(item.subject == "virology" for item in task.items)}
+    assert set(table["subject"].to_pylist()) == {"formal_logic"}
+    assert table["prediction"].null_count == 0
+    figures = evaluate_tasks.summarise(table, 0, 10)["mmlu"]
+    assert figures["closed_book"]["questions"] == figures["replug"]["questions"] == len(table) / 2
+
+
+@pytest.mark.usefixtures("workplace")
+def test_an_open_question_that_is_too_long_is_left_out_alone(raw):
+    class Mixing(FakeLM):
+        def generate_mixture(self, prompts, log_weights, max_tokens, stop="\n", *, sequence_mixture=False):
+            return self.generate(prompts, max_tokens)
+
+    lm = Mixing()
+    items = [Item(f"{i}", "", f"virology {i}" if i == 1 else f"{i}", f"{i}:", ["x"]) for i in range(3)]
+    task = Task("nq", items, {"": [Item("s", "", "shown", "shown:", ["x"])]}, "tasks.qa_shots", options=False)
+    answered = evaluate(task, "replug", lm, long_documents, "k")
+    table, too_long = evaluate_tasks.drop_too_long(answered, task, lm)
+    assert (table["question_id"].to_pylist(), too_long) == (["0", "2"], {"": 1})
+
+
+@pytest.mark.usefixtures("workplace")
+def test_demonstrations_that_never_fit_are_an_error_that_names_the_param(raw):
+    class Small(FakeLM):
+        max_tokens = 10
+
+    task = read(raw, "mmlu")
+    answered = evaluate(task, "closed_book", Small(), None, "k")
+    with pytest.raises(
+        LongtailError, match=r"tasks\.mmlu_shots is 2, but no prompt fits the 10 tokens that fake reads"
+    ):
+        evaluate_tasks.drop_too_long(answered, task, Small())
 
 
 def test_metrics_by_hand():
@@ -262,7 +327,7 @@ def test_the_stage_leaves_a_benchmarks_answers_and_figures(raw, root, monkeypatc
     keys = [(row["method"], row["question_id"]) for row in rows]
     assert keys == sorted(keys)
     figures = json.loads(Path(f"data/metrics/tasks_{task}.json").read_text())
-    assert figures.pop("rejects") == {}
+    assert (figures.pop("rejects"), figures.pop("too_long")) == ({}, {})
     assert list(figures) == list(evaluate_tasks.METHODS)[:methods]
     for method, figure in figures.items():
         assert figure["questions"] == sum(row["method"] == method for row in rows) > 0

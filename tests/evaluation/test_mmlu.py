@@ -110,6 +110,9 @@ class Sure:
     def token_id(self, text):
         return "ABCD".index(text.strip())
 
+    def seen(self, prompts, max_tokens):
+        return list(prompts)
+
     def next_token(self, prompts):
         return np.array([[0.0 if self.letter == letter else -np.inf for letter in "ABCD"]] * len(prompts))
 
@@ -123,7 +126,7 @@ def test_the_answer_a_is_a_letter_and_no_article(tmp_path, monkeypatch, said, ri
     items = [item for item in mmlu.read_split(write(tmp_path, "csv"), "test", Rejects(0)) if item.answers == ["A"]]
     task = task_items.Task("mmlu", items, {item.subject: [] for item in items}, "tasks.mmlu_shots", options=True)
     replug = params.Replug(top_k=1, temperature=1.0, mixture="token_mixture", vote=False)
-    setup = evaluate_tasks.Setup("closed_book", Sure(said), None, len, 1, replug, "k")
+    setup = evaluate_tasks.Setup("closed_book", Sure(said), None, 1, replug, "k")
     rows = evaluate_tasks.evaluate(task, setup).to_pylist()
     assert len(rows) == 4
     assert {(row["prediction"], row["correct"]) for row in rows} == {(said or "", right)}

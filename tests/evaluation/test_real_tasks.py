@@ -14,8 +14,7 @@ import tiny_models
 
 from pipelines import catalogue, params, params_file
 from pipelines.answering import answer
-from pipelines.errors import LongtailError
-from pipelines.evaluation import evaluate_tasks, mmlu
+from pipelines.evaluation import evaluate_tasks, mmlu, task_items
 from pipelines.evaluation.task_items import Task, read_open_qa
 from pipelines.lm.local import LocalModel
 from pipelines.questions import matching
@@ -24,7 +23,7 @@ from pipelines.sources.rejects import Rejects
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
-CHOSEN = params.Tasks(max_questions=20_000, mmlu_shots=5, qa_shots=16, new_tokens=4)
+CHOSEN = params.Tasks(max_questions=20_000, mmlu_query="question", mmlu_shots=5, qa_shots=16, new_tokens=4)
 REPLUG = params.Replug(top_k=2, temperature=1.0, mixture="token_mixture", vote=False)
 LONG, SHORT = 8_192, 2_048  # tokens that the models read at once
 
@@ -44,12 +43,15 @@ def lms(tmp_path_factory: pytest.TempPathFactory) -> dict[int, LocalModel]:
 
 @pytest.fixture(scope="module")
 def read(real: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Task]:
-    """The tasks of the real files, with the papers' demonstrations."""
+    """The tasks of the real files, with the papers' number of demonstrations; Natural Questions lends TriviaQA's."""
     raw = tmp_path_factory.mktemp("raw")
     (raw / "mmlu").symlink_to(real / "mmlu")
     for name, file in (("nq", "NQ-open.dev.jsonl"), ("triviaqa", "flashrag_triviaqa_test_1000.jsonl")):
         (raw / name).mkdir()
         (raw / name / file).symlink_to(real / "qa" / file)
+        (raw / name / "train").mkdir()
+        lent = {"nq": "flashrag_triviaqa_test_1000.jsonl", "triviaqa": "flashrag_nq_test_1000.jsonl"}[name]
+        (raw / name / "train" / lent).symlink_to(real / "qa" / lent)
     names = ("mmlu", "nq", "triviaqa")
     return {name: catalogue.function(name, "benchmark")(raw / name, CHOSEN, 0, Rejects(0)) for name in names}
 
@@ -62,8 +64,7 @@ def search(queries):
 
 def evaluate(of: Task, lm: LocalModel, method: str) -> list[dict]:
     found = search if method == "replug" else None
-    count = lambda text: len(lm.tokenizer(text)["input_ids"])  # noqa: E731
-    setup = evaluate_tasks.Setup(method, lm, found, count, CHOSEN.new_tokens, REPLUG, f"{of.name}-{method}")
+    setup = evaluate_tasks.Setup(method, lm, found, CHOSEN.new_tokens, REPLUG, f"{of.name}-{method}")
     return evaluate_tasks.evaluate(of, setup).to_pylist()
 
 
@@ -78,6 +79,9 @@ class Prompted:
     def token_id(self, text):
         return "ABCD".index(text.strip())
 
+    def seen(self, prompts, max_tokens):
+        return list(prompts)
+
     def next_token(self, prompts):
         self.prompts += [prompt.context for prompt in prompts]
         return np.tile(np.log([0.4, 0.3, 0.2, 0.1]), (len(prompts), 1))
@@ -86,7 +90,7 @@ class Prompted:
 def test_all_questions_of_mmlu_are_asked_with_five_shots_of_their_subject(read):
     of, lm = read["mmlu"], Prompted()
     assert {subject: len(items) for subject, items in of.shots.items()} == dict.fromkeys(mmlu.CATEGORIES, 5)
-    setup = evaluate_tasks.Setup("closed_book", lm, None, len, CHOSEN.new_tokens, REPLUG, "k")
+    setup = evaluate_tasks.Setup("closed_book", lm, None, CHOSEN.new_tokens, REPLUG, "k")
     table = evaluate_tasks.evaluate(of, setup)
     assert len(table) == len(lm.prompts) == 14_042
     right = pc.equal(pc.list_element(table["answers"], 0), "A")
@@ -108,13 +112,31 @@ def test_all_subjects_of_mmlu_are_answered(read, lms, method):
     assert 0 < sum(row["correct"] for row in rows) < 57
 
 
-def test_demonstrations_beyond_the_context_are_refused_with_what_fits(read, lms):
-    with pytest.raises(LongtailError, match=r"tasks\.mmlu_shots is 5, .*high_school_\w+_history take \d+ tokens"):
-        evaluate(read["mmlu"], lms[SHORT], "closed_book")
+def test_subjects_beyond_the_context_are_left_out_whole_and_named(read, lms):
+    lengths = {subject: sum(len(item.body) for item in items) for subject, items in read["mmlu"].shots.items()}
+    short, long = min(lengths, key=lengths.get), max(lengths, key=lengths.get)
+    names = (long, short)
+    few = replace(read["mmlu"], items=[item for item in read["mmlu"].items if item.subject in names][::20])
+    rows = evaluate(few, lms[SHORT], "closed_book")
+    table, too_long = evaluate_tasks.drop_too_long(pa.Table.from_pylist(rows, evaluate_tasks.SCHEMA), few, lms[SHORT])
+    assert too_long == {long: sum(item.subject == long for item in few.items)}
+    assert set(table["subject"].to_pylist()) == {short}
+
+
+def test_a_real_models_positions_hold_five_shots_of_mmlu_and_sixteen_of_nq(read, real_models):
+    lm = LocalModel(
+        real_models / "smollm2-135m", name="smollm2", dtype="bf16", batch_tokens=4096, device="cpu", threads=1
+    )
+    document = "A passage of a hundred words, or so. " * 14
+    for task in (read["mmlu"], read["nq"]):
+        items = sorted(task.items, key=lambda item: -len(item.body))[:20]
+        shots = [[f"Knowledge: {document}\n{s.body} {s.answers[0]}\n\n" for s in task.shots[i.subject]] for i in items]
+        prompts = task_items.prompts(items, shots, [[document]] * len(items))
+        assert all(task_items.fits(prompts, lm, 15))
 
 
 @pytest.mark.parametrize("method", ["closed_book", "replug"])
-@pytest.mark.parametrize(("name", "asked"), [("nq", 3_594), ("triviaqa", 984)])
+@pytest.mark.parametrize(("name", "asked"), [("nq", 3_610), ("triviaqa", 1_000)])
 def test_open_questions_are_answered_with_sixteen_shots(read, lms, name, asked, method):
     of = read[name]
     shown = {item.query.casefold() for item in of.shots[""]}

@@ -29,11 +29,16 @@ def test_the_stage_moves_the_retriever_towards_the_language_model(project):
 
 
 @pytest.mark.parametrize(("queries", "trained"), [("lm", (8, 0)), ("qa", (0, 6)), ("mixed", (8, 6))])
-def test_all_kinds_of_queries_train_and_both_kinds_validate(queries, trained, project):
+def test_each_kind_of_queries_trains_and_validates_and_embeds_no_other_corpus(queries, trained, project, monkeypatch):
+    embedded, embed = set(), refresh.embed_corpus
+    monkeypatch.setattr(
+        refresh, "embed_corpus", lambda docs, *rest: (embedded.add(docs.parent.name), embed(docs, *rest))
+    )
     project.params.lsr = project.params.lsr.model_copy(update={"queries": queries})
     metrics = train_lsr.train(project.params)
-    assert (metrics["queries_pile"], metrics["queries_wikipedia"]) == trained
-    assert {"bpb_k10_after", "recall_at_10_after"} <= set(metrics)
+    assert (metrics.get("queries_pile", 0), metrics.get("queries_wikipedia", 0)) == trained
+    assert embedded == {name for name, count in zip(("pile", "wikipedia"), trained, strict=True) if count}
+    assert ("bpb_k10_after" in metrics, "recall_at_10_after" in metrics) == (queries != "qa", queries != "lm")
 
 
 def test_both_kinds_of_queries_for_one_corpus_share_its_index(project, monkeypatch):
