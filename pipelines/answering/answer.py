@@ -28,7 +28,7 @@ from pipelines.replug import ensemble_answers
 if TYPE_CHECKING:
     from pipelines.lm.language_model import Generation, LanguageModel, Prompt
 
-SHARD = 256  # questions that a killed run loses at most; the result does not depend on it
+SHARD = 64  # questions that a killed run loses at most; the result does not depend on it
 SCHEMA = pa.schema(
     {
         "question_id": pa.string(),
