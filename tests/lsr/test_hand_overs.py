@@ -1,0 +1,160 @@
+"""What LSR's parts hand to each other: searched as retrieval searches, scored as prompts, trained by the formula."""
+
+import math
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from pipelines.lsr import objective, refresh, training_queries
+from pipelines.lsr.objective import GradientCache
+from pipelines.lsr.refresh import SHOWN, Refresher
+from pipelines.lsr.rounds import ScoredCandidates, Trainer, TrainingFiles
+from pipelines.lsr.training_queries import Schedule
+from pipelines.retrieval import dense, documents
+from pipelines.retrieval.encoder import EXACT, Encoder
+from pipelines.scoring import logprobs
+
+
+@pytest.fixture
+def changed(project):
+    """A function that sets params of the section `lsr` and returns what a round needs."""
+
+    def change(**changes):
+        project.params.lsr = project.params.lsr.model_copy(update=changes)
+        corpora = training_queries.read(project.params)
+        return corpora, Schedule(corpora, project.params.lsr, seed=0), TrainingFiles("train_lsr")
+
+    return change
+
+
+def nearest(params, name, corpus, rows, k):
+    """The k best documents of some queries by data/index/<name>, and their similarities."""
+    folder = Path("data/models", {"dense": "retriever", "lsr": "lsr"}[name])
+    encoder = Encoder.open(folder, params.retriever, params.compute)
+    index = dense.Dense.load(Path("data/index", name, corpus.corpus), corpus.docs, folder, encoder, params.compute)
+    return index.search(list(corpus.queries.texts[rows]), k)
+
+
+def log_probs_of(lm, corpus, row, position):
+    """What the language model gives each token of a query's continuation; position -1: without a document."""
+    prompts, _ = logprobs.prompts(corpus.queries, corpus.docs, np.array([[row, position]]))
+    return lm.score(prompts, [corpus.queries.continuations[row]]).log_probs[0].astype(np.float64)
+
+
+@pytest.mark.parametrize("kind", ["mean_logprob", "sum_logprob"])
+def test_candidates_are_the_top_k_and_their_targets_and_gains_the_language_models(kind, project, changed):
+    corpora, schedule, files = changed(likelihood=kind, top_k=3)
+    refresher = Refresher(project.params, corpora, schedule, files)
+    retrieved = refresher.search(0)
+    for corpus, (rows, positions), candidates in zip(corpora, retrieved, refresher.score(retrieved), strict=True):
+        assert positions.tolist() == nearest(project.params, "dense", corpus, rows, 3)[0].tolist()
+        for i, row in enumerate(rows[:3].tolist()):
+            none = log_probs_of(refresher.lm, corpus, row, -1).mean()
+            for rank, position in enumerate(positions[i].tolist()):
+                said = log_probs_of(refresher.lm, corpus, row, position)
+                target = said.mean() if kind == "mean_logprob" else said.sum()
+                assert candidates.targets[i, rank] == pytest.approx(target, abs=1e-4)
+                assert candidates.gains[i, rank] == pytest.approx(said.mean() - none, abs=1e-4)
+
+
+def test_validation_is_of_the_papers_ensemble_whatever_answers_use(project, changed):
+    """Ten documents, and lambda the softmax of the similarities themselves."""
+    corpora, schedule, files = changed()
+    refresher = Refresher(project.params, corpora, schedule, files)
+    figures, (of_texts, of_questions) = refresher.validate(), corpora
+    positions, similarities = nearest(project.params, "dense", of_texts, of_texts.validation, SHOWN)
+    nats = n_bytes = 0.0
+    for row, found, scores in zip(of_texts.validation.tolist(), positions.tolist(), similarities, strict=True):
+        weights = np.exp(scores) / np.exp(scores).sum()
+        each = np.exp([log_probs_of(refresher.lm, of_texts, row, position) for position in found])
+        nats -= np.log(weights @ each).sum()
+        n_bytes += len(of_texts.queries.continuations[row].encode())
+    assert figures["bpb_k10"] == pytest.approx(nats / math.log(2) / n_bytes, abs=1e-4)
+    positions, _ = nearest(project.params, "dense", of_questions, of_questions.validation, SHOWN)
+    right = documents.read(of_questions.docs, positions).titles == of_questions.pages[:, None]
+    assert figures["recall_at_1"] == right[:, 0].mean() < figures["recall_at_10"] == right.any(1).mean()
+
+
+def test_a_refresh_embeds_queries_and_documents_with_the_tuned_encoder(project, changed):
+    corpora, schedule, files = changed(steps=4, refresh_steps=2)
+    refresher = Refresher(project.params, corpora, schedule, files)
+    shutil.copytree("data/models/lsr", files.model(schedule.encoder_step(1)))
+    refresher.make_round(1)
+    for corpus, candidates in zip(corpora, files.read_round(1)[1], strict=True):
+        tuned, untuned = (
+            nearest(project.params, name, corpus, candidates.rows, refresher.k)[0].tolist() for name in ("lsr", "dense")
+        )
+        assert candidates.positions.tolist() == tuned != untuned
+
+
+@pytest.fixture
+def trainer(project, changed):
+    """A function that makes a Trainer with candidates of random scores."""
+
+    def make(**changes):
+        corpora, schedule, _ = changed(**changes)
+        draw, candidates = np.random.default_rng(0), []
+        for rows in schedule.rows(0):
+            positions = np.array([draw.permutation(30)[:5] for _ in rows]).reshape(-1, 5)
+            scores = -draw.gamma(2.0, size=(2, *positions.shape))
+            candidates.append(ScoredCandidates(rows, positions, *scores))
+        encoder = Encoder.open(refresh.RETRIEVER, project.params.retriever, project.params.compute, EXACT)
+        made = Trainer(GradientCache(encoder, [], project.params.lsr), corpora, schedule, project.params.lsr)
+        made.start_round(candidates)
+        return made
+
+    return make
+
+
+def test_a_step_learns_from_each_querys_own_candidates_by_the_formula(trainer, monkeypatch):
+    seen, loss = [], objective.lsr_loss
+
+    def watched(similarities, targets, gamma, beta, kl):
+        seen.append((similarities.detach().numpy().copy(), targets.numpy().copy(), gamma, beta, kl))
+        return loss(similarities, targets, gamma, beta, kl)
+
+    monkeypatch.setattr(objective, "lsr_loss", watched)
+    made = trainer(gamma=0.2, beta=0.7, kl="p_q", batch_size=8)
+    queries = made.schedule.queries[made.schedule.batch(0)]
+    queries = queries[np.argsort(queries[:, 0], kind="stable")]
+    assert len(set(queries[:, 0].tolist())) == 2, "of both corpora"
+    expected, targets, gains = [], [], []
+    for number, row in queries.tolist():
+        corpus, candidates = made.corpora[number], made.candidates[number]
+        (i,) = np.flatnonzero(candidates.rows == row)
+        vector = made.encoder.embed_queries([corpus.queries.texts[row]])[0]
+        expected.append(made.encoder.embed(list(made.texts(number, candidates.positions[i]))) @ vector)
+        targets.append(candidates.targets[i])
+        gains.append(candidates.gains[i])
+    figures = made.step(0)
+    ((similarities, used, *params),) = seen
+    assert params == [0.2, 0.7, "p_q"]
+    np.testing.assert_allclose(similarities, expected, atol=1e-5)
+    np.testing.assert_allclose(used, targets, rtol=1e-6)
+    weights = np.exp(np.array(expected) / 0.2)
+    weights /= weights.sum(1, keepdims=True)
+    assert figures["lm_gain"] == pytest.approx((weights * gains).sum(1).mean(), abs=1e-4)
+    assert figures["entropy_lm"] == pytest.approx(objective.entropy(np.array(targets), 0.7))
+
+
+def test_the_learning_rate_warms_up_over_its_share_of_the_steps(trainer):
+    made = trainer(steps=20, warmup=0.2, refresh_steps=20, learning_rate=0.01)
+    rates = []
+    for number in range(6):
+        made.step(number)
+        rates.append(made.optimizer.param_groups[0]["lr"])
+    assert rates == pytest.approx([0.0025, 0.005, 0.0075, 0.01, 0.01, 0.01])
+
+
+def test_a_step_has_its_own_gradient_alone(trainer):
+    made = trainer(learning_rate=1e-30)
+    gradients = []
+    for _ in range(2):
+        made.step(0)
+        weights = [weight for weight in made.encoder.parameters() if weight.grad is not None]
+        gradients.append(torch.cat([weight.grad.ravel().clone() for weight in weights]))
+    assert gradients[0].abs().max() > 1e-3
+    torch.testing.assert_close(gradients[1], gradients[0])
