@@ -77,10 +77,12 @@ def run_tests(copy: Path, *arguments: str, bytecode: bool = False) -> tuple[int,
     log, started = copy.parent / "log", time.monotonic()
     child = multiprocessing.get_context("fork").Process(target=_pytest, args=(copy, log, arguments, bytecode))
     child.start()
-    child.join(PATIENCE)
-    if child.is_alive():
-        os.killpg(child.pid, signal.SIGKILL)
-        child.join()
+    try:
+        child.join(PATIENCE)
+    finally:
+        if child.is_alive():
+            os.killpg(child.pid, signal.SIGKILL)
+            child.join()
     return child.exitcode, log.read_text(encoding="utf-8", errors="replace"), time.monotonic() - started
 
 

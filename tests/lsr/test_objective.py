@@ -58,6 +58,7 @@ def test_likelihoods_are_per_token_whole_or_a_probability():
 def test_entropy_is_a_share_of_the_uniform_ones():
     assert entropy(np.zeros((2, 7)), 0.1) == pytest.approx(1)
     assert entropy(np.array([[0.0, 90.0]]), 0.1) == pytest.approx(0, abs=1e-9)
+    assert entropy(np.array([[0.0, 0.1 * np.log(3)]]), 0.1) == pytest.approx(0.811278)  # 1/4 and 3/4, in bits
 
 
 @pytest.mark.parametrize("kl", ["q_p", "p_q"])
@@ -112,6 +113,20 @@ def gradient(project):
         return torch.cat([w.grad.ravel() for w in encoder.parameters() if w.grad is not None]), max(sizes)
 
     return compute
+
+
+def test_queries_are_embedded_as_queries_and_documents_as_documents(project):
+    settings = project.params.retriever.model_copy(update={"query_prefix": "Norland: ", "document_prefix": "Velm: "})
+    encoder, seen = Encoder.open(RETRIEVER, settings, project.params.compute), []
+
+    def loss(documents, queries):
+        seen.extend((documents.detach().numpy().copy(), queries.detach().numpy().copy()))
+        return (queries @ documents.T).sum()
+
+    GradientCache(encoder, [], project.params.lsr).backward(DOCUMENTS, QUERIES, loss)
+    np.testing.assert_allclose(seen[0], encoder.embed(DOCUMENTS), atol=1e-5)
+    np.testing.assert_allclose(seen[1], encoder.embed_queries(QUERIES), atol=1e-5)
+    assert np.abs(seen[1] - encoder.embed(QUERIES)).max() > 1e-2
 
 
 @pytest.mark.parametrize("size", [1, 3, 14])

@@ -1,5 +1,6 @@
 """Which corpora and questions a run learns from; which queries each step and round has."""
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,9 +18,32 @@ def test_every_step_is_of_one_round_and_its_queries_are_searched(project):
         assert [step for of_round in steps for step in of_round] == [0, 1, 2, 3, 4]
         assert schedule.encoder_step(0) == 0
         assert schedule.encoder_step(schedule.rounds - 1) == 5, "the final encoder is validated"
+        behind = int(lsr.refresh == "async")
+        begun = [of_round[0] if of_round else 5 for of_round in steps]
+        assert [schedule.encoder_step(number) for number in range(schedule.rounds)] == ([0] * behind + begun)[: len(begun)]
         for number, of_round in enumerate(steps):
             queries = {tuple(query) for step in of_round for query in schedule.queries[schedule.batch(step)]}
             assert queries == {(i, row) for i, rows in enumerate(schedule.rows(number)) for row in rows}
+
+
+def test_each_pass_uses_every_query_once_in_an_order_of_its_own(project):
+    corpora = training_queries.read(project.params)
+    schedule = Schedule(corpora, project.params.lsr, seed=0)
+    n, size = len(schedule.queries), project.params.lsr.batch_size
+    assert (n, size) == (14, 4)
+    used = np.concatenate([schedule.batch(step) for step in range(7)])
+    assert sorted(used[:n]) == sorted(used[n:]) == list(range(n))
+    assert used[:n].tolist() != used[n:].tolist()
+
+
+def test_texts_to_learn_from_and_texts_for_validation_are_of_their_own_splits(project):
+    of_texts, of_questions = training_queries.read(project.params)
+    queries = pq.read_table("data/corpus/pile/queries.parquet").to_pylist()
+    splits = {query["id"]: query["split"] for query in queries}
+    assert {splits[i] for i in of_texts.queries.ids[: of_texts.train]} == {"train"}
+    assert {splits[i] for i in of_texts.queries.ids[of_texts.validation]} == {"validation"}
+    for corpus in (of_texts, of_questions):
+        assert [*range(corpus.train), *corpus.validation] == list(range(len(corpus.queries)))
 
 
 @pytest.mark.parametrize(("changes", "names"), [

@@ -111,6 +111,7 @@ def test_the_union_has_each_pair_once_and_every_query_alone():
 
 
 def test_bm25_counts_as_a_share_of_the_best_score_and_empty_places_stay():
-    scores = np.array([[8.0, 4.0, 0.0], [0.0, 0.0, -np.inf], [-np.inf] * 3], np.float32)
-    assert candidates.comparable(scores, "bm25").tolist() == [[1, 0.5, 0], [0, 0, -np.inf], [-np.inf] * 3]
+    scores = np.array([[8.0, 4.0, 0.0], [2.0, 1.0, 1.0], [0.0, 0.0, -np.inf], [-np.inf] * 3], np.float32)
+    shares = [[1, 0.5, 0], [1, 0.5, 0.5], [0, 0, -np.inf], [-np.inf] * 3]
+    assert candidates.comparable(scores, "bm25").tolist() == shares
     assert candidates.comparable(scores, "dense") is scores

@@ -7,11 +7,11 @@ from pipelines.scoring import logprobs
 
 
 def test_gathered_continuations_of_unequal_length_are_filled_with_nothing():
-    made = pa.table({"query": [0, 0, 1], "document": [4, 7, 7], "doc_id": ["x", "y", "y"],
-                     "log_probs": [[-1.0, -2.0], [-3.0, -4.0], [-5.0]], "bytes": [[3, 4], [3, 4], [6]]},
+    made = pa.table({"query": [1, 0, 0], "document": [7, 7, 4], "doc_id": ["y", "y", "x"],
+                     "log_probs": [[-5.0], [-3.0, -4.0], [-1.0, -2.0]], "bytes": [[6], [3, 4], [3, 4]]},
                     schema=logprobs.SCORED_PAIRS)  # fmt: skip
     log_probs, n_bytes = logprobs.gather(made, np.array([1, 0]), np.array([[7], [7]]))
     assert log_probs.tolist() == [[[-5, 0]], [[-3, -4]]]
     assert n_bytes.tolist() == [[6, 0], [3, 4]]
     sums, tokens = logprobs.sums(made)
-    assert (sums.tolist(), tokens.tolist()) == ([-3, -7, -5], [2, 2, 1])
+    assert (sums.tolist(), tokens.tolist()) == ([-5, -7, -3], [1, 2, 2])

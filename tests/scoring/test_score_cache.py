@@ -1,6 +1,7 @@
 """A pair is scored once, in whatever run; another model, setting or document has scores of its own."""
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -97,7 +98,10 @@ def test_kept_scores_are_found_by_what_they_are_of(project, seen):
     sums, tokens = first.look_up(np.array([0]), np.array([[logprobs.NONE]]))
     assert sums[0, 0] == pytest.approx(expected.sum(dtype=np.float64), abs=1e-4)
     assert tokens.tolist() == [[len(expected)]]
-    assert hashes(queries("cxa")).tolist() != hashes(queries()).tolist()
+    for other in ("ids", "contexts", "continuations"):
+        changed = replace(queries(), **{other: np.array(["x", "y", "z"], object)})
+        assert not set(hashes(changed).tolist()) & set(hashes(queries()).tolist()), other
+    assert not set(hashes(replace(queries(), separator=" ")).tolist()) & set(hashes(queries()).tolist())
 
     shutil.rmtree(FOLDER)  # by hand
     assert len(Scores("stage", lm, key, queries(), DOCS, whole=2).missing(PAIRS)) == 5

@@ -68,6 +68,8 @@ def test_candidates_are_ranked_distinct_and_never_of_the_querys_own_source(score
         assert (len(ids) < 4) == (name == "dense@0.05")
         assert of_query[query] not in {of_document[i] for i in ids}
         assert name != "random" or {row["similarity"] for row in group} == {0}
+    best = [group[0]["similarity"] for (name, _), group in groups.items() if name == "bm25"]
+    assert set(best) == {0, 1}, "a share of the best score; 0 if no document has a term of the query"
 
 
 def test_the_whole_corpus_as_a_share_is_what_the_exact_index_finds(scored):
