@@ -35,6 +35,16 @@ def test_without_costs_there_is_no_curve():
         assert alternatives.cost_curve(pairs, splits(pairs), CHOSEN, 0, 10) == []
 
 
+def test_a_price_is_what_one_retrieval_must_earn():
+    pairs = made_pairs()  # retrieving costs 3 units more
+    train = splits(pairs)
+    (row,) = [row for row in alternatives.cost_curve(pairs, train, CHOSEN, 0, 20) if row["price"] == 0.3]
+    cuts = held_out.fit(pairs, train, CHOSEN.search, CHOSEN.model_copy(update={"cost_weight": 0.1}))
+    judged = held_out.summary(pairs, held_out.judge(pairs, train, cuts), 0, 20)
+    assert row["cost_weight"] == pytest.approx(0.1)
+    assert (row["adaptive"], row["retrieved"]) == pytest.approx((judged["adaptive"]["value"], judged["retrieved"]["value"]))
+
+
 def test_the_signal_that_knows_decides_better():
     rng = np.random.default_rng(1)
     blind = made_pairs(confidence=rng.random(600))

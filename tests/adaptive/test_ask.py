@@ -40,10 +40,10 @@ QUESTIONS = [  # relation, subject, its number, popularity, question, answer
     ("P57", "Tosh\u2019s  Reel", 91, 12, "Who was the director of Tosh\u2019s  Reel?", "Mira Tosh"),
     ("P50", "The Long Field", 4, 71, "Who is the author of The Long Field?", "Mira Tosh"),
     ("P36", "Norland", 6, None, "What is the capital of Norland?", "Velm"),
-    ("P19", "Mira Tosh", 7, 800_000, "In what city was Mira Tosh born?", "Velm"),
-    ("P106", "Mira Tosh", 7, 800_000, "What is Mira Tosh's occupation?", "author"),
+    ("P19", "Mira Tosh", 7, 700_000, "In what city was Mira Tosh born?", "Velm"),
+    ("P106", "Mira Tosh", 7, 700_000, "What is Mira Tosh's occupation?", "author"),
 ]
-CUTS = {"P57": 71.0, "P36": None}
+CUTS = {"P57": 71.0, "P36": None, "P106": 0.0}
 TEMPLATES = {"P57": "Who directed [X]?", "P36": "What is the capital of [X]?", "P57_similar": "Who made [X]?"}
 DOCUMENTS = ["Velm is the capital of Norland.", "The Long Field was made by Mira Tosh.", "Black was directed in Velm."]
 
@@ -201,7 +201,10 @@ def test_a_subject_that_is_none_is_an_error(project, question, said):
         # 71 views in the question set, to which thresholds are tuned, and 70 in the entity table
         ("Who was the director of The Long Field?", False, 71.0, "71 views a month reach the threshold of 71"),
         ("What is the capital of The Long Field?", True, None, "70 views a month; retrieving was worth it at any"),
+        # and here the question set has fewer
+        ("What is Mira Tosh's occupation?", False, 0.0, "700,000 views a month reach the threshold of 0: no retrieval"),
         ("What is the capital of Norland?", True, None, "unknown popularity: plain retrieval"),
+        ("Who directed The Long Field?", True, None, "no threshold is tuned"),  # for the questions of EntityQuestions
         ("Who is the author of The Long Field?", True, None, "no threshold is tuned for tiny with bm25: plain"),
         ("Who was the director of Zebedee?", True, None, "no entity is called 'Zebedee': plain retrieval"),
         ("How are you?", True, None, "no relation is recognised in the question: plain retrieval"),
@@ -243,6 +246,11 @@ def test_what_the_evaluation_asks_too_is_asked_with_the_same_prompt_and_answered
     assert (found.prompt_hash, found.answer) == (evaluated["prompt_hash"], evaluated["prediction"])
     assert found.mean_log_prob == pytest.approx(evaluated["mean_log_prob"], abs=1e-5)
     assert not found.passage or sum(document in found.passage.text for document in DOCUMENTS) == n_passages
+
+
+def test_the_model_reads_the_wording_that_was_evaluated(project, chosen):
+    found = ask.ask("who made the long field", "tiny", "bm25", chosen, data=project / "data")
+    assert found.question == "Who directed The Long Field?"
 
 
 def test_a_question_of_no_template_gets_a_passage_and_the_same_answer_every_time(project, chosen):

@@ -1,5 +1,6 @@
 """Splits by subject, thresholds fitted on one side, and accuracies on the other as they are defined."""
 
+import statistics
 from dataclasses import replace
 
 import notebook
@@ -10,6 +11,7 @@ from adaptive_pairs import CHOSEN, made_pairs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines import draws, intervals
 from pipelines.adaptive import held_out
 from pipelines.adaptive.searches import SEARCHES
 
@@ -53,6 +55,43 @@ def test_held_out_figures_are_the_definitions(search):
     assert np.isnan(scores[~known]).all()
     assert known.any()
     assert not known.all()
+
+
+def test_a_question_at_the_threshold_does_not_retrieve():
+    signal = np.array([1.0, 2.0, 2.0, 3.0])
+    pairs = made_pairs(4, relations=np.array(["P1"] * 4, dtype=object), signal=signal)
+    judged = held_out.judge(pairs, np.zeros((4, 2), dtype=bool), {"P1": np.array([2.0, 0.0])})
+    assert judged.retrieved.tolist() == [0.5, 0, 0, 0]
+    assert judged.table["retrieved"].tolist() == [0.25, 0]
+
+
+def test_intervals_draw_subjects_and_not_questions():
+    subjects = np.repeat(np.array(["a", "b", "c", "d"], dtype=object), 25)
+    values = np.repeat([0.0, 0.0, 1.0, 1.0], 25)
+    found = held_out.means({"x": values}, subjects, 3, 400)["x"]
+    assert found == intervals.mean(values, draws.generator(3, "adaptive bootstrap"), 400, subjects)
+    assert (found.low, found.high) == (0, 1)
+
+
+def test_the_deviation_over_splits_is_a_samples():
+    pairs = made_pairs(200)
+    train = held_out.split_train(0, pairs.subjects, 3, 0.75)
+    judged = held_out.judge(pairs, train, held_out.fit(pairs, train, "exact", CHOSEN))
+    figures, splits = held_out.summary(pairs, judged, 0, 20), judged.table["adaptive"].tolist()
+    assert figures["adaptive"]["sd"] == pytest.approx(statistics.stdev(splits))
+    assert statistics.stdev(splits) > 0
+
+
+def test_the_params_say_how_strong_the_prior_is_and_how_many_cuts_there_are():
+    pairs, everything = made_pairs(), np.ones((600, 1), dtype=bool)
+
+    def fit(**changes):
+        cuts = held_out.fit(pairs, everything, "shrunk", CHOSEN.model_copy(update=changes))
+        return [float(cut[0]) for cut in cuts.values()]
+
+    assert len(set(fit(pseudo_questions=1e9))) == 1 < len(set(fit(pseudo_questions=0.0)))
+    median = np.sort(pairs.signal)[299]
+    assert set(fit(quantiles=2)) <= {0.0, median, np.inf} < set(fit(quantiles=300)) | {0.0, median, np.inf}
 
 
 def test_the_notebooks_accuracies_over_relations_come_out_of_bins():

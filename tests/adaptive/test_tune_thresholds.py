@@ -34,6 +34,13 @@ def test_a_relations_row_has_its_threshold_and_accuracy_with_both_intervals(eval
             assert row["adaptive"] > max(row["closed_book"], row["augmented"])
 
 
+@pytest.mark.parametrize("search", tune_thresholds.SEARCHES)
+def test_the_thresholds_in_use_are_those_of_the_search_that_the_params_name(search):
+    made = tune_thresholds.evaluate(made_pairs(200), CHOSEN.model_copy(update={"search": search}), 0, 5)
+    assert made.cuts == {row["relation"]: row["threshold"] for row in made.relations if row["search"] == search}
+    assert len({tuple(row["threshold"] for row in made.relations if row["search"] == s) for s in made.splits}) == 3
+
+
 def test_fewer_questions_leave_the_threshold_less_certain():
     widths = []
     for n in (200, 3000):
@@ -136,6 +143,16 @@ def test_the_stage_leaves_its_files_and_the_same_bytes_again(stage, capsys):
     assert set(metrics["popqa"]["tiny"]["dense"]) == {*tune_thresholds.SEARCHES, "uncertainty"}
     assert set(metrics["popqa"]["opt-13b"]["bm25"]) == set(tune_thresholds.SEARCHES)
     assert "see data/adaptive" in capsys.readouterr().out
+
+
+def test_always_is_deployed_as_null_and_never_as_zero(stage):
+    """Of P0 only the answers with a passage are right, of P1 only those without."""
+    first = np.arange(120) % 2 == 0
+    for method, right in (("closed_book", ~first), ("dense", first)):
+        write_answers(stage / f"predictions/popqa/tiny/{method}.parquet", IDS, right)
+    tune_thresholds.main()
+    used = json.loads((stage / "adaptive/popularity/thresholds.json").read_text())
+    assert used["thresholds"]["popqa"]["tiny"]["dense"] == {"P0": None, "P1": 0.0}
 
 
 def test_a_price_on_costs_that_are_not_known_is_an_error_that_says_whose(stage, capsys):
