@@ -136,6 +136,35 @@ def test_every_token_of_every_retriever_is_written_with_its_shares(project):
     assert less["weights"] == [1, 0]
 
 
+def test_the_ensemble_is_that_of_the_params(project):
+    project.params.replug = SimpleNamespace(top_k=2, temperature=0.3, mixture="sequence_mixture")
+    attribution.attribute(project.params, "pile")
+    of = {(row["query_id"], row["doc_id"]): row["log_probs"] for row in project.scored}
+    lighter = math.exp(-0.45 / 0.3)  # similarities 0.9 and 0.45
+    for text in table("texts"):
+        if (text["retriever"], text["query_id"]) == ("lsr", "q1"):
+            continue
+        assert text["doc_ids"] == (["d1", "d0"] if text["retriever"] == "dense" else ["d0", "d2"])
+        weights = [1 / (1 + lighter), lighter / (1 + lighter)]
+        assert text["weights"] == pytest.approx(weights)
+        whole = [math.exp(of[text["query_id"], doc_id].sum(dtype=float)) for doc_id in text["doc_ids"]]
+        mixed = sum(w * p for w, p in zip(weights, whole, strict=True))
+        assert text["nats"] == pytest.approx(-math.log(mixed), abs=1e-4)
+
+
+def test_texts_of_one_source_document_are_drawn_together(project):
+    queries = pq.read_table("data/corpus/pile/queries.parquet")
+    place = queries.column_names.index("source_document")
+    pq.write_table(
+        queries.set_column(place, "source_document", pa.array(["s"] * len(queries))), "data/corpus/pile/queries.parquet"
+    )
+    before = json.loads(METRICS.read_text())["lsr"]["memory"]
+    attribution.attribute(project.params, "pile")
+    memory = json.loads(METRICS.read_text())["lsr"]["memory"]
+    assert before["low"] < before["value"] < before["high"]
+    assert memory["low"] == memory["high"] == pytest.approx(before["value"]), "every resample is the one document"
+
+
 def test_gains_are_told_by_how_rare_the_tokens_word_is(project):
     frequencies = {(r["query_id"], r["text"]): r["frequency"] for r in table("tokens")}
     # the corpus has "the" six times, "velm" and "oslo" three times, "in" once; a text's last word may go on
@@ -151,6 +180,8 @@ def test_gains_are_told_by_how_rare_the_tokens_word_is(project):
     assert [(row["least"], row["most"], row["tokens"]) for row in (never, some)] == [(0, 0, 3), (1, 9, 5)]
     rare = [(r["log_prob"] - r["log_prob_none"]) / math.log(2) for r in own if r["frequency"] == 0]
     assert never["gain"]["value"] == pytest.approx(np.mean(rare), abs=1e-5)
+    without = [-r["log_prob_none"] / math.log(2) for r in own if r["frequency"] == 0]
+    assert never["none"]["value"] == pytest.approx(np.mean(without), abs=1e-5)
     assert found["lsr"]["memory"]["value"] == pytest.approx(np.mean([r["memory"] for r in own]), abs=1e-5)
     assert project.returned["lsr.memory"] == found["lsr"]["memory"]["value"]
 
