@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from pipelines import draws, intervals
 from pipelines.errors import LongtailError
 from pipelines.evaluation import accuracy
 
@@ -86,6 +87,25 @@ def test_deciles_hold_equal_numbers_and_ties_stay_together(answers):
     assert [row["gain"].value for row in dense] == [1] * 5 + [0, 0, -0.5, -1, -1]
     tied = replace(answers, popularity=np.repeat([1.0, 2.0], 10))
     assert [row["questions"] for row in accuracy.by_popularity(tied, 0, 10)] == [10, 10] * 2
+
+
+def test_a_question_at_the_edge_of_two_deciles_is_in_the_upper_one_alone(answers):
+    """The second and third question tie, so their rank is 2 of 20."""
+    tied = replace(answers, popularity=np.array([1.0, 2, 2, *range(4, 21)]))
+    assert [row["questions"] for row in accuracy.by_popularity(tied, 0, 10)[:10]] == [1, 3] + [2] * 8
+
+
+def test_ranks_are_among_the_questions_whose_popularity_is_known(answers):
+    unknown = replace(answers, popularity=np.where(NUMBER < 10, np.nan, answers.popularity))
+    np.testing.assert_allclose(unknown.ranks, [*[np.nan] * 10, *(np.arange(10) + 0.5) / 10])
+
+
+def test_intervals_draw_subjects_and_not_questions(answers):
+    two = replace(answers, subjects=np.where(NUMBER < 10, "s1", "s2").astype(object))
+    right = two.by_method["closed_book"].correct
+    found = two.means({"right": (right, np.ones(N, bool))}, 3, 200)["right"]
+    assert found == intervals.mean(right, draws.generator(3, "popqa bootstrap"), 200, two.subjects)
+    assert (found.low, found.high) == (0, 1)
 
 
 def test_questions_without_popularity_are_in_no_bin(answers):

@@ -130,6 +130,7 @@ def test_the_plots_rows_and_the_metrics_are_those_of_the_tables(made):
         "word": 0.5,
         "gain": pytest.approx(0.5 - written["popqa"]["tiny"]["closed_book"]["substring"]),
     }
+    assert written["popqa"]["tiny"]["genread"]["gain"] == pytest.approx(0), "over closed-book answers, not over dense"
     assert metrics["popqa.davinci.dense.substring"] == pytest.approx(0.9)
 
 

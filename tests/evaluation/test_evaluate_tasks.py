@@ -14,10 +14,10 @@ import tiny_models
 from pipelines import catalogue, params
 from pipelines.answering import passages
 from pipelines.errors import LongtailError
-from pipelines.evaluation import evaluate_tasks, mmlu
+from pipelines.evaluation import evaluate_tasks, mmlu, task_items
 from pipelines.evaluation.task_items import Item, Task
 from pipelines.lm import open_lm
-from pipelines.lm.language_model import Generation, Scores
+from pipelines.lm.language_model import Generation, Prompt, Scores
 from pipelines.sources.rejects import Rejects
 
 CHOSEN = params.Tasks(max_questions=40, mmlu_query="question", mmlu_shots=2, qa_shots=3, new_tokens=5)
@@ -211,6 +211,49 @@ def test_open_questions_are_answered_under_the_mixture_and_mmlus_letters_by_next
     assert evaluate(task, "replug", Mixing(), search, "k")["prediction"].to_pylist() == ["6 prompts, 5 tokens"] * 2
 
 
+@pytest.mark.usefixtures("workplace")
+def test_documents_weigh_by_their_similarity_at_the_params_temperature(raw):
+    def similar(queries):
+        found = search(queries).set_column(0, "texts", pa.array([["one B", "two A", "three A"]] * len(queries)))
+        return found.set_column(1, "similarities", pa.array([[1.0, 0.5, 0.5]] * len(queries)))
+
+    task = read(raw, "mmlu")
+    warm, cold = ((f"{t}", REPLUG.model_copy(update={"temperature": t})) for t in (1.0, 0.1))
+    for (key, replug), letter in ((warm, "A"), (cold, "B")):  # lambda of the first: 0.45 and 0.99
+        setup = evaluate_tasks.Setup("replug", FakeLM(), similar, lambda text: len(text.split()), 5, replug, key)
+        assert set(evaluate_tasks.evaluate(task, setup)["prediction"].to_pylist()) == {letter}
+
+
+@pytest.mark.usefixtures("workplace")
+def test_an_open_answer_is_right_if_it_is_an_answer_and_not_if_it_holds_one():
+    items = [Item(name, "", name, f"{name}:", ["the one", "Number"]) for name in ("right", "wrong")]
+    said = {"right": " Number", "wrong": " Number three"}
+
+    class Saying(FakeLM):
+        def generate(self, prompts, max_tokens, stop="\n"):
+            return [Generation(said[prompt.context.rstrip(":")], -0.1, 1) for prompt in prompts]
+
+    table = evaluate(Task("nq", items, {"": []}, "", options=False), "closed_book", Saying(), None, "k")
+    assert table["correct"].to_pylist() == [True, False]
+
+
+def test_a_demonstration_shows_the_first_answer():
+    item = Item("1", "", "who is 1", "Question: who is 1\nAnswer:", ["Number 1", "the one"])
+    assert task_items.demonstration(item, None) == "Question: who is 1\nAnswer: Number 1\n\n"
+
+
+def test_a_letter_is_asked_for_as_it_follows_the_prompt():
+    class Following(FakeLM):
+        asked = []  # noqa: RUF012
+
+        def token_id(self, text):
+            self.asked.append(text)
+            return super().token_id(text)
+
+    mmlu.answer(Following(), [Prompt("Answer:")], np.zeros((1, 1)))
+    assert Following.asked[:4] == [" A", " B", " C", " D"]
+
+
 def long_documents(queries):
     """A document for each question, which is long for virology's."""
     texts = [["long " * (500 if "virology" in query else 1) + "D"] for query in queries]
@@ -317,7 +360,11 @@ def test_the_stage_leaves_a_benchmarks_answers_and_figures(raw, root, monkeypatc
         columns = [found["texts"].to_pylist(), *[[[""] * 3] * n] * 2, found["similarities"].to_pylist(), *[[0] * n] * 2]
         return pa.table(columns, schema=passages.SCHEMA)
 
-    sources = {"replug": passages.Source(find, 9, written=False), "replug_lsr": passages.Source(find, 9, written=False)}
+    def find_by_lsr(texts):
+        return find(texts).set_column(0, "texts", pa.array([["one D", "two D", "three D"]] * len(texts)))
+
+    sources = {"replug": passages.Source(find, 9, written=False)}
+    sources |= {"replug_lsr": passages.Source(find_by_lsr, 9, written=False)}
     monkeypatch.setattr(passages, "open_source", lambda method, *_: sources.get(method))
     monkeypatch.setattr(passages, "inputs", lambda *_: [])
     monkeypatch.setattr(open_lm, "open_lm", lambda *_: Mixing())
@@ -326,6 +373,8 @@ def test_the_stage_leaves_a_benchmarks_answers_and_figures(raw, root, monkeypatc
     rows = pq.read_table(f"data/tasks/{task}/predictions.parquet", schema=evaluate_tasks.SCHEMA).to_pylist()
     keys = [(row["method"], row["question_id"]) for row in rows]
     assert keys == sorted(keys)
+    said = {method: {row["prediction"] for row in rows if row["method"] == method} for method in sources}
+    assert not methods or (said["replug"] > {"B"} and said["replug_lsr"] == {"D"}), "each has its own documents"
     figures = json.loads(Path(f"data/metrics/tasks_{task}.json").read_text())
     assert (figures.pop("rejects"), figures.pop("too_long")) == ({}, {})
     assert list(figures) == list(evaluate_tasks.METHODS)[:methods]

@@ -16,6 +16,8 @@ from pipelines import params_file
 from pipelines.errors import LongtailError
 from pipelines.evaluation import recall
 from pipelines.report import retrievers_section
+from pipelines.retrieval.encoder import Encoder
+from pipelines.sources.question_files import QuestionWithPassages
 
 QUESTIONS, CORPUS = recall.RAW / "retrieval", recall.CORPORA / "wikipedia/docs.parquet"
 OUT, METRICS = recall.OUT / "retrieval", recall.METRICS / "retrieval.json"
@@ -31,8 +33,8 @@ def question(i, answer):
 def folder(tmp_path_factory):
     """Two encoders, 30 documents of a corpus, and three questions, the last of them without a gold passage."""
     folder = tmp_path_factory.mktemp("retrieval")
-    for name in ("retriever", "lsr"):
-        tiny_models.encoder(folder / "data/models" / name)
+    for seed, name in enumerate(("retriever", "lsr")):
+        tiny_models.encoder(folder / "data/models" / name, seed=seed)
     (folder / "data/corpus/wikipedia").mkdir(parents=True)
     texts = [*tiny_models.words(29, 0), "Velm is the place of number 0."]  # the last is a passage too
     columns = {"id": [f"d:{i}" for i in range(30)], "title": [""] * 30, "text": texts}
@@ -94,6 +96,27 @@ def test_ranks_of_gold_passages_and_recall(made, folder):
             assert metrics[f"{name}_recall_at_{k}"] == written["sets"]["all"][name][f"recall_at_{k}"]["value"] == share
     (bad,) = pq.read_table(folder / "data/recall/retrieval/rejects.parquet").to_pylist()
     assert (bad["row"], bad["reason"]) == (4, "not JSON")
+
+
+def test_an_answer_inside_another_word_makes_no_gold_passage():
+    texts = [("a", "Ulm is old."), ("b", "Ulmenau is old."), ("c", "the town of ULM")]
+    asked = [QuestionWithPassages(id="q", text="Where?", answers=["Ulm"], passages=texts, dataset="popqa")]
+    assert recall.gold_passages(asked, {passage: i for i, passage in enumerate(texts)}) == [{0, 2}]
+
+
+def test_every_encoder_searches_for_questions_with_its_own_embeddings(made, folder, root, tmp_path, monkeypatch):
+    monkeypatch.chdir(folder)
+    params = settings(root)
+    params.retriever = params.retriever.model_copy(update={"query_prefix": "Norland: ", "document_prefix": "Velm: "})
+    docs = folder / OUT / "passages.parquet"
+    texts, queries = pq.read_table(docs)["text"].to_pylist(), tiny_models.words(5, 7)
+    ranked = recall.search(docs, tmp_path / "bm25", texts, queries, params)
+    for name, model in (("dense", "retriever"), ("lsr", "lsr")):
+        encoder = Encoder.open(Path("data/models", model), params.retriever, params.compute)
+        expected = recall.nearest(encoder.embed(texts), encoder.embed_queries(queries), 10)
+        assert ranked[name].tolist() == expected.tolist()
+        assert ranked[name].tolist() != recall.nearest(encoder.embed(texts), encoder.embed(queries), 10).tolist()
+    assert ranked["dense"].tolist() != ranked["lsr"].tolist()
 
 
 def test_the_same_bytes_again(made, folder, root, monkeypatch):

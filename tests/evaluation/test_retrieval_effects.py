@@ -112,6 +112,15 @@ def test_an_answer_that_only_one_rule_calls_right_is_no_example(files):
     assert {row["question_id"] for row in helped} == {"q000", "q001"}
 
 
+def test_a_question_of_unknown_popularity_is_no_example(files):
+    questions = files["dense"].with_name("questions.parquet")
+    relations = [f"P{i % 7}" for i in range(N)]
+    answer_tables.write_questions(questions, [None if i == 4 else 10 * (i + 1) for i in range(N)], relations)
+    shown = retrieval_effects.examples(questions, files["closed_book"], files["dense"], 0)
+    assert "P4" not in {row["relation"] for row in shown if row["effect"] == "retrieving helps"}
+    assert len(shown) == 8
+
+
 def test_halves_are_the_worlds_own(answers):
     """The report's halves are those that the offline world drew when it wrote the language model's text."""
     from pipelines.world.facts import World

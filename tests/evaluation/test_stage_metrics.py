@@ -28,6 +28,19 @@ def test_settings_are_those_of_one_kind_of_figure_without_temperatures():
     assert found["dense", 10] == Interval(0.8, 0.8 - 0.1, 0.8 + 0.1)
 
 
+def test_what_is_saved_is_over_no_documents_and_retrievers_are_compared_at_one_k():
+    figures = {"bpb_none": figure(1.0)}
+    for k, gain in ((2, 10.0), (10, 20.0), (16, 30.0)):
+        figures |= {f"bpb_dense_k{k}": figure(1 - gain / 100), f"gain_dense_k{k}": figure(gain)}
+        figures |= {f"gain_over_random_dense_k{k}": figure(gain - 5)}
+    bits = stage_metrics.bits_per_byte({"pile": {"tiny": figures}}, ["pile"], ["tiny"])
+    saved = {row["k"]: (row["saved"].value, row["saved_over_random"].value) for row in bits if row["k"]}
+    assert saved == {2: (10, 5), 10: (20, 15), 16: (30, 25)}
+    for k in saved:
+        (row,) = stage_metrics.retrievers(bits, {}, {}, {}, k)
+        assert row["saved"].value == saved[k][0]
+
+
 def test_a_retriever_that_nothing_was_measured_of_has_no_row():
     found = {"pile": {"tiny": small_results.language_modelling(1.0, tuned=False)}}
     bits = stage_metrics.bits_per_byte(found, ["pile"], ["tiny"])
