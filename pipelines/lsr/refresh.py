@@ -131,7 +131,11 @@ class Refresher:
         return scored | self.lm.usage
 
     def validate(self) -> dict[str, float]:
-        """On the validation queries: bits per byte of the ensemble, and recall of the right page."""
+        """On the validation queries: bits per byte of the ensemble, and recall of the right page.
+
+        The ensemble is the paper's, SHOWN documents at temperature 1, whatever the params of `replug` are. So the tuned
+        encoder does not depend on them, and trying another temperature needs no training.
+        """
         figures = {}
         for i, (corpus, scores) in enumerate(zip(self.corpora, self.scores, strict=True)):
             rows = corpus.validation
