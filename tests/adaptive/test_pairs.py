@@ -36,6 +36,12 @@ def test_answers_are_paired_by_id_and_unknown_popularity_is_counted(files):
     np.testing.assert_array_equal(pairs.confidence, [0.0, 1.0, np.nan])  # nothing said is no confidence at all
 
 
+def test_questions_that_nobody_answered_leave_the_others_theirs(tmp_path, files):
+    answers = [write_answers(tmp_path / name, ["q2", "q3"], [True, False]) for name in ("c3.parquet", "a3.parquet")]
+    pairs = read_pairs(files[0], *answers)
+    assert (pairs.subjects.tolist(), pairs.signal.tolist()) == (["s2", "s3"], [10, 20])
+
+
 @given(st.lists(st.tuples(st.none() | st.integers(0, 6), st.booleans(), st.booleans()), min_size=1, max_size=12))
 @settings(max_examples=25, deadline=None)
 def test_thresholds_of_questions_of_which_some_have_no_popularity(tmp_path_factory, drawn):

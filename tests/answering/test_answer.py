@@ -128,6 +128,36 @@ def test_an_ensembles_document_is_the_heaviest_and_its_evidence_that_of_any(ques
     assert set(table["lm_calls"].to_pylist()) == {K}
 
 
+def test_documents_of_an_ensemble_weigh_by_their_own_similarity(questions):
+    class Weighing(EchoingLM):
+        def generate_mixture(self, prompts, log_weights, max_tokens, stop="\n", *, sequence_mixture=False):
+            first = 1 / (1 + np.exp(-0.25))  # similarities 0.5 and 0.25, temperature 1
+            np.testing.assert_allclose(np.exp(log_weights), [[first, 1 - first]] * len(log_weights))
+            return super().generate_mixture(prompts, log_weights, max_tokens, stop)
+
+    assert ask(questions, "replug", Weighing()).num_rows == 30
+
+
+def test_part_of_a_word_is_right_by_the_published_rule_and_no_whole_word(questions):
+    place = questions.column_names.index("possible_answers")
+    parts = questions.set_column(place, "possible_answers", pa.array([[f"old{i}"] for i in range(60)]))
+    for row in ask(parts).to_pylist():
+        even = int(row["question_id"][1:]) % 2 == 0
+        assert (row["correct"], row["correct_word"], row["doc_has_answer"]) == (even, False, False)
+
+
+def test_the_subjects_page_is_known_by_its_title_and_not_by_the_subjects_name(questions):
+    place = questions.column_names.index("s_wiki_title")
+    films = questions.set_column(place, "s_wiki_title", pa.array([f"S{i} (film)" for i in range(60)]))
+    for row in ask(films).to_pylist():
+        odd = int(row["question_id"][1:]) % 2 == 1
+        assert (row["doc_is_subject"], row["doc_is_namesake"]) == (odd, not odd)
+
+
+def test_the_seconds_of_a_question_are_a_share_of_all(questions):
+    assert answer._metrics(ask(questions), 60.0)["seconds_per_question"] == 2.0
+
+
 def test_closed_book_has_no_evidence(questions):
     table = ask(questions, "closed_book")
     assert table.schema == answer.SCHEMA

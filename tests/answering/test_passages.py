@@ -1,13 +1,18 @@
 """Passages: documents of their own for an ensemble, or the best ones together as one passage; each searched once."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import tiny_models
 
+from pipelines import params
 from pipelines.answering import passages
+from pipelines.lm.language_model import Generation
+from pipelines.retrieval.retriever import open_retriever
 
 POSITIONS = np.array([[2, 0, 1], [1, -1, -1]])  # the second question has one document only
 SIMILARITIES = np.array([[3.0, 2.0, 1.0], [0.5, -np.inf, -np.inf]], np.float32)
@@ -47,6 +52,38 @@ def test_every_passage_has_its_own_title(docs):
     assert find(docs, 2, together=True, template=titled)["texts"] == [["Two\ntwo\n\nZero\nzero"], ["One\none"]]
     assert find(docs, 2, together=False, template=titled)["texts"] == [["Two\ntwo", "Zero\nzero"], ["One\none", ""]]
     assert find(docs, 1, together=True, template=titled)["titles"] == [["Two"], ["One"]]
+
+
+class Writing:
+    """Says how long a text it was asked for."""
+
+    def generate(self, prompts, max_tokens, stop="\n"):
+        return [Generation(f"{max_tokens} tokens", -1.0, 1, 1) for _ in prompts]
+
+
+@pytest.fixture
+def chosen(project):
+    settings = params.Answer(max_questions=9, n_shots=0, new_tokens=5, passages=2, passage_tokens=8)
+    return SimpleNamespace(**vars(project.params), answer=settings)
+
+
+@pytest.mark.parametrize(
+    ("method", "index", "k"),
+    [("bm25", "bm25", 2), ("dense", "dense", 2), ("lsr", "lsr", 2), ("replug", "dense", 4), ("replug_lsr", "lsr", 4)],
+)
+def test_a_method_reads_so_many_documents_of_its_own_index(method, index, k, chosen):
+    """`answer.passages` together, or `replug.top_k` each by itself."""
+    texts, corpus = tiny_models.words(6, 3, at_least=3), chosen.parts.datastore
+    folder, docs = Path("data/index", index, corpus), Path("data/corpus", corpus, "docs.parquet")
+    encoder = {"bm25": None, "dense": Path("data/models/retriever"), "lsr": Path("data/models/lsr")}[index]
+    retriever = open_retriever(folder, docs, encoder, chosen.retriever, chosen.compute)
+    expected = passages.retrieved(retriever, docs, k, together=method == index).find(texts)
+    assert passages.open_source(method, None, chosen, Path("data")).find(texts).equals(expected)
+
+
+def test_a_passage_that_the_model_writes_may_be_longer_than_an_answer(chosen):
+    source = passages.open_source("genread", Writing(), chosen, Path("data"))
+    assert source.find(["Who?"])["texts"].to_pylist() == [["8 tokens"]]
 
 
 @pytest.mark.usefixtures("workplace")
