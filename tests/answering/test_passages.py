@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 import tiny_models
 
-from pipelines import params
 from pipelines.answering import passages
 from pipelines.lm.language_model import Generation
 from pipelines.retrieval.retriever import open_retriever
@@ -63,8 +62,9 @@ class Writing:
 
 @pytest.fixture
 def chosen(project):
-    settings = params.Answer(max_questions=9, n_shots=0, new_tokens=5, passages=2, passage_tokens=8)
-    return SimpleNamespace(**vars(project.params), answer=settings)
+    changes = {"passages": 2, "passage_tokens": 8, "passage": "{title} is told of: {text}"}
+    project.params.answer = project.params.answer.model_copy(update=changes)
+    return project.params
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_method_reads_so_many_documents_of_its_own_index(method, index, k, cho
     folder, docs = Path("data/index", index, corpus), Path("data/corpus", corpus, "docs.parquet")
     encoder = {"bm25": None, "dense": Path("data/models/retriever"), "lsr": Path("data/models/lsr")}[index]
     retriever = open_retriever(folder, docs, encoder, chosen.retriever, chosen.compute)
-    expected = passages.retrieved(retriever, docs, k, together=method == index).find(texts)
+    expected = passages.retrieved(retriever, docs, k, chosen.answer.passage, together=method == index).find(texts)
     assert passages.open_source(method, None, chosen, Path("data")).find(texts).equals(expected)
 
 

@@ -107,10 +107,11 @@ def test_an_answer_inside_another_word_makes_no_gold_passage():
 def test_every_encoder_searches_for_questions_with_its_own_embeddings(made, folder, root, tmp_path, monkeypatch):
     monkeypatch.chdir(folder)
     params = settings(root)
-    params.retriever = params.retriever.model_copy(update={"query_prefix": "Norland: ", "document_prefix": "Velm: "})
+    params.retriever = params.retriever.model_copy(update={"query_prefix": "Norland: ", "document": "{title}. {text}"})
     docs = folder / OUT / "passages.parquet"
-    texts, queries = pq.read_table(docs)["text"].to_pylist(), tiny_models.words(5, 7)
-    ranked = recall.search(docs, tmp_path / "bm25", texts, queries, params)
+    rows, queries = pq.read_table(docs).to_pylist(), tiny_models.words(5, 7)
+    texts = [f"{row['title']}. {row['text']}" if row["title"] else row["text"] for row in rows]
+    ranked = recall.search(docs, tmp_path / "bm25", queries, params)
     for name, model in (("dense", "retriever"), ("lsr", "lsr")):
         encoder = Encoder.open(Path("data/models", model), params.retriever, params.compute)
         expected = recall.nearest(encoder.embed(texts), encoder.embed_queries(queries), 10)

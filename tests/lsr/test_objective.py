@@ -116,7 +116,7 @@ def gradient(project):
 
 
 def test_queries_are_embedded_as_queries_and_documents_as_documents(project):
-    settings = project.params.retriever.model_copy(update={"query_prefix": "Norland: ", "document_prefix": "Velm: "})
+    settings = project.params.retriever.model_copy(update={"query_prefix": "Norland: "})
     encoder, seen = Encoder.open(RETRIEVER, settings, project.params.compute), []
 
     def loss(documents, queries):

@@ -101,7 +101,7 @@ def test_kept_scores_are_found_by_what_they_are_of(project, seen):
     for other in ("ids", "contexts", "continuations"):
         changed = replace(queries(), **{other: np.array(["x", "y", "z"], object)})
         assert not set(hashes(changed).tolist()) & set(hashes(queries()).tolist()), other
-    assert not set(hashes(replace(queries(), separator=" ")).tolist()) & set(hashes(queries()).tolist())
+    assert not set(hashes(replace(queries(), document="{text}")).tolist()) & set(hashes(queries()).tolist())
 
     shutil.rmtree(FOLDER)  # by hand
     assert len(Scores("stage", lm, key, queries(), DOCS, whole=2).missing(PAIRS)) == 5
