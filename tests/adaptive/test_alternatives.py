@@ -42,7 +42,9 @@ def test_a_price_is_what_one_retrieval_must_earn():
     cuts = held_out.fit(pairs, train, CHOSEN.search, CHOSEN.model_copy(update={"cost_weight": 0.1}))
     judged = held_out.summary(pairs, held_out.judge(pairs, train, cuts), 0, 20)
     assert row["cost_weight"] == pytest.approx(0.1)
-    assert (row["adaptive"], row["retrieved"]) == pytest.approx((judged["adaptive"]["value"], judged["retrieved"]["value"]))
+    assert (row["adaptive"], row["retrieved"]) == pytest.approx(
+        (judged["adaptive"]["value"], judged["retrieved"]["value"])
+    )
 
 
 def test_the_signal_that_knows_decides_better():

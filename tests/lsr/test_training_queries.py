@@ -20,7 +20,9 @@ def test_every_step_is_of_one_round_and_its_queries_are_searched(project):
         assert schedule.encoder_step(schedule.rounds - 1) == 5, "the final encoder is validated"
         behind = int(lsr.refresh == "async")
         begun = [of_round[0] if of_round else 5 for of_round in steps]
-        assert [schedule.encoder_step(number) for number in range(schedule.rounds)] == ([0] * behind + begun)[: len(begun)]
+        assert [schedule.encoder_step(number) for number in range(schedule.rounds)] == ([0] * behind + begun)[
+            : len(begun)
+        ]
         for number, of_round in enumerate(steps):
             queries = {tuple(query) for step in of_round for query in schedule.queries[schedule.batch(step)]}
             assert queries == {(i, row) for i, rows in enumerate(schedule.rows(number)) for row in rows}

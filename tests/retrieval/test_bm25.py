@@ -139,6 +139,13 @@ def test_documents_and_queries_go_through_the_same_analyser(made):
     assert (scores > 0).all()
 
 
+def test_terms_are_stems_of_the_words_that_are_no_stop_words():
+    assert [*Analyser().terms(["The willing rivers WERE running", "It is in"])] == [
+        ["will", "river", "were", "run"],
+        [],
+    ]
+
+
 def test_words_are_what_pythons_expression_finds():
     every = " ".join(chr(i) for i in range(sys.maxunicode + 1) if unicodedata.category(chr(i)) not in ("Cn", "Cs"))
     texts = [

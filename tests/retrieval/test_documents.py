@@ -28,6 +28,7 @@ def test_positions_of_any_shape_and_repeated_ones(docs):
     result = documents.read(docs, asked)
     assert result.texts.tolist() == [["text 99", "text 0", "text 17"], ["text 17", "text 17", "text 64"]]
     assert result.ids[1, 2] == "d:64"
+    assert documents.read(docs, np.array([2, 10])).ids.tolist() == ["d:2", "d:10"]  # in another order by id
     assert result.titles[0].tolist() == ["t99", "", "t17"]
 
 

@@ -80,6 +80,17 @@ def test_search_equals_brute_force_and_ties_go_by_position(made, settings):
     assert positions[-5:, :3].tolist() == [[i, i + 20, i + 40] for i in range(5)]  # the same text three times
 
 
+def test_queries_are_embedded_as_queries(made, settings):
+    retriever = settings.retriever.model_copy(update={"query_prefix": "Norland: "})
+    encoder = Encoder.open(made.model, retriever, settings.compute)
+    opened = open_retriever(made.out, made.docs, made.model, retriever, settings.compute)
+    texts = tiny_models.words(4, 9)
+    expected = opened.index.search(encoder.embed_queries(texts), 5)
+    for mine, theirs in zip(opened.search(texts, 5), expected, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    assert opened.search(texts, 5)[0].tolist() != opened.index.search(encoder.embed(texts), 5)[0].tolist()
+
+
 def test_a_page_is_left_out_for_the_query_that_names_it(made, settings):
     queries = made.texts[:4]
     positions, scores = made.opened().search(queries, 45, without=["page 0", None, "no such page", "page 2"])
