@@ -29,7 +29,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 LIST = Path(__file__).with_suffix(".yaml")
-PATIENCE = 600  # seconds after which a mutant's tests are killed; a mutant that never ends is noticed
+PATIENCE = 300  # seconds after which a mutant's tests are killed; a mutant that never ends is noticed
 SLOW_IMPORTS = ("torch", "transformers", "faiss", "duckdb", "pyarrow.parquet", "scipy.stats", "pandas", "hypothesis")
 
 
