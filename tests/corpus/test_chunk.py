@@ -51,6 +51,8 @@ def test_no_query_comes_from_the_corpus_or_from_another_split(tokenizer: Path) -
         assert any(query["context"] + query["continuation"] in text for text in whole)
     tokens = encode(open_tokenizer(tokenizer), [q["context"] for q in queries])
     assert np.median([len(ids) for ids, _ in tokens]) == 16
+    at_the_beginning = [any(map(str.startswith, texts, [q["context"]] * 300)) for q in queries if q["split"] == "train"]
+    assert 0 < np.mean(at_the_beginning) < 0.1, "queries are anywhere in a text"
 
 
 def test_one_process_and_several_write_the_same_bytes(tokenizer: Path) -> None:
