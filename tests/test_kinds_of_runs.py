@@ -170,6 +170,8 @@ def read(name, part, rejects):
 '''
 BUILDER = '''"""Riddles: PopQA's table of other questions."""
 
+from pathlib import Path
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -180,7 +182,7 @@ from pipelines.questions.popqa import COLUMNS, build_popqa
 
 def make(params, out):
     with shards.atomic(out) as folder:
-        build_popqa(params, folder, published_file="data/raw/riddles/riddles.tsv")
+        build_popqa(params, folder, published_file=Path("data/raw/riddles/riddles.tsv"))
         (folder / "popqa.parquet").rename(folder / "riddles.parquet")
     return {"questions": pq.read_metadata(out / "riddles.parquet").num_rows}
 '''
