@@ -1,0 +1,191 @@
+"""Real models on real data: the pipeline run whole with pretrained weights and real texts, as a Markdown page of results.
+
+    .venv/bin/python -m benchmarks.real_models run --files FILES --models MODELS --work WORK
+    .venv/bin/python -m benchmarks.real_models page --work WORK > docs/real.md
+
+FILES is a folder of real data sets, MODELS one with a language model and an encoder as Hugging Face folders; the profile
+below says how their files are called. `run` works in a clean copy of the committed project, in WORK. Killed, it goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import psutil
+import pyarrow.parquet as pq
+
+from pipelines import params_file
+from pipelines.intervals import Interval
+from pipelines.report import findings, inputs
+from pipelines.report.page import label, show
+
+ROOT = Path(__file__).resolve().parents[1]
+PROFILE = Path(__file__).with_name("real_models.yaml")
+RUNS = "real_models.json"  # in WORK: seconds and peak memory of each call of `run`
+BITS_AT = (0, 1, 5)  # numbers of documents in the tables of bits per byte
+METHODS = {
+    "closed_book": "closed-book",
+    "genread": "GenRead",
+    "bm25": "BM25",
+    "dense": "untuned encoder",
+    "lsr": "encoder tuned by LSR",
+    "replug": "REPLUG, untuned encoder",
+    "replug_lsr": "REPLUG, tuned encoder",
+}
+
+
+def run(files: Path, models: Path, work: Path) -> None:
+    """Run the pipeline in a copy of the project in `work`, and note seconds and peak memory beside it."""
+    copy, python = work / "project", str(ROOT / ".venv/bin/python")
+    if not copy.is_dir():
+        subprocess.run(["git", "clone", "-q", str(ROOT), str(copy)], check=True)
+        (copy / ".venv").symlink_to(ROOT / ".venv")
+        text = PROFILE.read_text(encoding="utf-8").replace("FILES", str(files)).replace("MODELS", str(models))
+        (copy / "conf/profile/real_models.yaml").write_text(text, encoding="utf-8")
+    command = [python, "-m", "flows.cli", "run", "--profile", "real_models"]
+    started, peak = time.monotonic(), 0
+    environment = os.environ | {"PYTHONPATH": str(copy)}
+    with subprocess.Popen(command, cwd=copy, stdout=sys.stderr, env=environment) as process:
+        while process.poll() is None:
+            peak = max(peak, _memory(process.pid))
+            time.sleep(1)
+    calls = json.loads((work / RUNS).read_text()) if (work / RUNS).is_file() else []
+    calls.append({"seconds": time.monotonic() - started, "peak_bytes": peak, "ended_well": process.returncode == 0})
+    (work / RUNS).write_text(json.dumps(calls), encoding="utf-8")
+    sys.exit(process.returncode)
+
+
+def _memory(pid: int) -> int:
+    """Bytes of memory that a process and its children have to themselves, shared pages counted in part."""
+    total = 0
+    try:
+        for process in [(parent := psutil.Process(pid)), *parent.children(recursive=True)]:
+            total += getattr(process.memory_full_info(), "pss", 0)
+    except psutil.Error:  # a child that has ended
+        pass
+    return total
+
+
+def page(work: Path) -> Iterator[str]:
+    """The page's lines: Markdown tables of what the copy of the project in `work` measured."""
+    copy = work / "project"
+    chosen = params_file.load("lms", "parts", "thresholds", "replug", path=copy / "params.yaml")
+    read = inputs.read(copy / "data", chosen.lms, chosen.parts)
+    calls = json.loads((work / RUNS).read_text(encoding="utf-8"))
+    hours = sum(call["seconds"] for call in calls) / 3600
+    peak = max(call["peak_bytes"] for call in calls) / 2**30
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=copy, check=True, capture_output=True, text=True)
+    yield (
+        f"Measured at commit {commit.stdout.strip()} in {len(calls)} call{'s' * (len(calls) > 1)} of `run`, {hours:.1f} hours "
+        f"in all, on {os.cpu_count()} cores ({platform.machine()}), with at most {peak:.1f} GiB of memory."
+    )
+    for section in (_claims, _accuracy, _recall, _adaptive, _bits, _tasks):
+        yield ""
+        yield from section(read, chosen)
+
+
+def _claims(read: inputs.Inputs, chosen) -> Iterator[str]:
+    yield "## The papers' claims\n"
+    claims = findings.findings(read, chosen.thresholds.search, chosen.replug.top_k)
+    yield from _table(["claim", "measured", "verdict"], [[one.claim, one.measured, one.verdict] for one in claims])
+
+
+def _accuracy(read: inputs.Inputs, chosen) -> Iterator[str]:
+    yield "## Accuracy\n"
+    effects = {(row["method"], row["group"]): row for row in read.rows("retrieval_effect", dataset="popqa")}
+    gains = {row["method"]: row for row in read.rows("comparisons", dataset="popqa", against="closed_book")}
+    rows = []
+    for row in read.rows("accuracy", dataset="popqa"):
+        method = row["method"]
+        cells = [METHODS[method], _share(row, "substring"), _share(row, "word")]
+        cells += [_share(gains[method], "gain") if method in gains else ""]
+        cells += [_share(effects[method, name], "gain") if (method, name) in effects else "" for name in ("tail", "head")]
+        rows.append([*cells, show(row["correlation"])])
+    head = ["method", "substring", "whole words", "gain", "gain in the tail", "gain at the head", "correlation"]
+    yield from _table(head, rows)
+
+
+def _recall(read: inputs.Inputs, chosen) -> Iterator[str]:
+    yield "## Where passages hold an answer\n"
+    rows = read.rows("recall", dataset="popqa")
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    answers = list(dict.fromkeys(row["answers"] for row in rows))
+    cells = {(row["method"], row["answers"]): f"{_share(row, 'recall')} of {row['questions']}" for row in rows}
+    table = [[METHODS[method], *(cells.get((method, kind), "") for kind in answers)] for method in methods]
+    yield from _table(["method", *answers], table)
+
+
+def _adaptive(read: inputs.Inputs, chosen) -> Iterator[str]:
+    yield "## Adaptive retrieval\n"
+    names = ("adaptive", "always", "never", "oracle", "gain", "retrieved")
+    rows = []
+    for method, searches in read.metrics["adaptive"]["popqa"][read.main].items():
+        if isinstance(searches, dict) and (figures := searches.get(chosen.thresholds.search)):
+            rows.append([METHODS[method], *(_points(figures[name]) for name in names)])
+    yield from _table(["method", *names], rows)
+
+
+def _bits(read: inputs.Inputs, chosen) -> Iterator[str]:
+    for corpus in chosen.parts.scored:
+        yield f"## Language modelling: {label(corpus)}\n"
+        rows = [
+            [
+                row["retriever"],
+                str(row["k"]),
+                *(show(row[column]) for column in ("bits_per_byte", "saved", "word_perplexity")),
+            ]
+            for row in read.rows("bits_per_byte", corpus=corpus)
+            if row["k"] in BITS_AT
+        ]
+        yield from _table(["retriever", "documents", "bits per byte", "saved, %", "perplexity of a word"], rows)
+        yield ""
+
+
+def _tasks(read: inputs.Inputs, chosen) -> Iterator[str]:
+    yield "## Benchmarks\n"
+    rows = [
+        [label(row["task"]), METHODS[row["method"]], f"{row['questions']:,}", _share(row, "accuracy"), _share(row, "gain")]
+        for row in read.tables["tasks"]
+        if row["category"] == "all"
+    ]
+    yield from _table(["benchmark", "method", "questions", "accuracy", "gain"], rows)
+
+
+def _share(row: dict, column: str) -> str:
+    """A share with its interval, in points; "" where the table has none."""
+    return show(row[column].times(100), digits=1) if math.isfinite(row[column].value) else ""
+
+
+def _points(figure: dict) -> str:
+    return show(Interval(*(100 * figure[end] for end in ("value", "low", "high"))), digits=1)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    for row in [head, ["---"] * len(head), *rows]:
+        yield f"| {' | '.join(row)} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["run", "page"])
+    parser.add_argument("--files", type=Path)
+    parser.add_argument("--models", type=Path)
+    parser.add_argument("--work", type=Path, required=True)
+    args = parser.parse_args()
+    args.work.mkdir(parents=True, exist_ok=True)
+    if args.what == "run":
+        run(args.files.resolve(), args.models.resolve(), args.work.resolve())
+    print("\n".join(page(args.work.resolve())))
+
+
+if __name__ == "__main__":
+    main()
