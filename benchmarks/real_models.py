@@ -31,7 +31,7 @@ from pipelines.report.page import label, show
 ROOT = Path(__file__).resolve().parents[1]
 PROFILE = Path(__file__).with_name("real_models.yaml")
 RUNS = "real_models.json"  # in WORK: seconds and peak memory of each call of `run`
-BITS_AT = (0, 1, 5)  # numbers of documents in the tables of bits per byte
+BITS_AT = (0, 1, 3)  # numbers of documents in the tables of bits per byte
 METHODS = {
     "closed_book": "closed-book",
     "genread": "GenRead",
