@@ -1,7 +1,7 @@
 """Real models on real data: the pipeline run whole with pretrained weights and real texts, as a Markdown page of results.
 
     .venv/bin/python -m benchmarks.real_models run --files FILES --models MODELS --work WORK
-    .venv/bin/python -m benchmarks.real_models page --work WORK > docs/real.md
+    .venv/bin/python -m benchmarks.real_models page --work WORK > page.md
 
 FILES is a folder of real data sets, MODELS one with a language model and an encoder as Hugging Face folders; the profile
 below says how their files are called. `run` works in a clean copy of the committed project, in WORK. Killed, it goes on.
@@ -21,7 +21,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psutil
-import pyarrow.parquet as pq
 
 from pipelines import params_file
 from pipelines.intervals import Interval
@@ -83,7 +82,9 @@ def page(work: Path) -> Iterator[str]:
     calls = json.loads((work / RUNS).read_text(encoding="utf-8"))
     hours = sum(call["seconds"] for call in calls) / 3600
     peak = max(call["peak_bytes"] for call in calls) / 2**30
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=copy, check=True, capture_output=True, text=True)
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=copy, check=True, capture_output=True, text=True
+    )
     yield (
         f"Measured at commit {commit.stdout.strip()} in {len(calls)} call{'s' * (len(calls) > 1)} of `run`, {hours:.1f} hours "
         f"in all, on {os.cpu_count()} cores ({platform.machine()}), with at most {peak:.1f} GiB of memory."
@@ -108,7 +109,9 @@ def _accuracy(read: inputs.Inputs, chosen) -> Iterator[str]:
         method = row["method"]
         cells = [METHODS[method], _share(row, "substring"), _share(row, "word")]
         cells += [_share(gains[method], "gain") if method in gains else ""]
-        cells += [_share(effects[method, name], "gain") if (method, name) in effects else "" for name in ("tail", "head")]
+        cells += [
+            _share(effects[method, name], "gain") if (method, name) in effects else "" for name in ("tail", "head")
+        ]
         rows.append([*cells, show(row["correlation"])])
     head = ["method", "substring", "whole words", "gain", "gain in the tail", "gain at the head", "correlation"]
     yield from _table(head, rows)
@@ -153,7 +156,13 @@ def _bits(read: inputs.Inputs, chosen) -> Iterator[str]:
 def _tasks(read: inputs.Inputs, chosen) -> Iterator[str]:
     yield "## Benchmarks\n"
     rows = [
-        [label(row["task"]), METHODS[row["method"]], f"{row['questions']:,}", _share(row, "accuracy"), _share(row, "gain")]
+        [
+            label(row["task"]),
+            METHODS[row["method"]],
+            f"{row['questions']:,}",
+            _share(row, "accuracy"),
+            _share(row, "gain"),
+        ]
         for row in read.tables["tasks"]
         if row["category"] == "all"
     ]
