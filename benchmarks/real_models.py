@@ -1,10 +1,11 @@
-"""Real models on real data: the pipeline run whole with pretrained weights and real texts, as a Markdown page of results.
+"""The pipeline run whole with pretrained weights on real texts, and a Markdown page of what it measured.
 
     .venv/bin/python -m benchmarks.real_models run --files FILES --models MODELS --work WORK
     .venv/bin/python -m benchmarks.real_models page --work WORK > page.md
 
-FILES is a folder of real data sets, MODELS one with a language model and an encoder as Hugging Face folders; the profile
-below says how their files are called. `run` works in a clean copy of the committed project, in WORK. Killed, it goes on.
+FILES is a folder of real data sets, MODELS one with a language model and an encoder as Hugging Face folders;
+real_models.yaml says how the files are called. `run` works in a clean copy of the committed project, in WORK. After a
+kill it goes on.
 """
 
 from __future__ import annotations
@@ -86,8 +87,8 @@ def page(work: Path) -> Iterator[str]:
         ["git", "rev-parse", "--short", "HEAD"], cwd=copy, check=True, capture_output=True, text=True
     )
     yield (
-        f"Measured at commit {commit.stdout.strip()} in {len(calls)} call{'s' * (len(calls) > 1)} of `run`, {hours:.1f} hours "
-        f"in all, on {os.cpu_count()} cores ({platform.machine()}), with at most {peak:.1f} GiB of memory."
+        f"Measured at commit {commit.stdout.strip()} in {len(calls)} call{'s' * (len(calls) > 1)} of `run`, "
+        f"{hours:.1f} hours in all, on {os.cpu_count()} cores ({platform.machine()}), with at most {peak:.1f} GiB of memory."
     )
     for section in (_claims, _accuracy, _recall, _adaptive, _bits, _tasks):
         yield ""
