@@ -88,7 +88,8 @@ def page(work: Path) -> Iterator[str]:
     )
     yield (
         f"Measured at commit {commit.stdout.strip()} in {len(calls)} call{'s' * (len(calls) > 1)} of `run`, "
-        f"{hours:.1f} hours in all, on {os.cpu_count()} cores ({platform.machine()}), with at most {peak:.1f} GiB of memory."
+        f"{hours:.1f} hours in all, on {os.cpu_count()} cores ({platform.machine()}), "
+        f"with at most {peak:.1f} GiB of memory."
     )
     for section in (_claims, _accuracy, _recall, _adaptive, _bits, _tasks):
         yield ""
