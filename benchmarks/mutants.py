@@ -1,6 +1,6 @@
 """Mutants: the project with one wrong line each, which its tests must notice.
 
-    .venv/bin/python -m benchmarks.mutants                 # all of mutants.yaml: a quarter of an hour on one core
+    .venv/bin/python -m benchmarks.mutants                 # all of mutants.yaml: half an hour of one core
     .venv/bin/python -m benchmarks.mutants --only lsr      # those of pipelines/lsr
 
 Each entry of mutants.yaml replaces one text in one file. The entry's tests run on a copy of the project in a temporary
