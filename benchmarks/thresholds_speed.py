@@ -31,7 +31,8 @@ import notebook
 QUESTIONS, RELATIONS, SPLITS, TRAIN_SHARE = 14_267, 16, 100, 0.75
 WORLDS = 20
 CHOSEN = params.Thresholds(
-    search="shrunk", splits=SPLITS, train_share=TRAIN_SHARE, pseudo_questions=None, quantiles=50, min_questions=20,
+    pairs=[], search="shrunk",
+    splits=SPLITS, train_share=TRAIN_SHARE, pseudo_questions=None, quantiles=50, min_questions=20,
     cost="retrievals", cost_weight=0.0,
 )  # fmt: skip
 

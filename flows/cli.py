@@ -189,6 +189,7 @@ def ask(
     question: Annotated[str, typer.Argument(help="Such as: What is X's occupation? Other questions get a passage.")],
     lm: Annotated[str | None, typer.Option(help="A language model of params.yaml's lms; by default the first.")] = None,
     retriever: Annotated[Method | None, typer.Option(help=RETRIEVERS)] = None,
+    pair: Annotated[str | None, typer.Option(help="Two answers of thresholds.pairs: TAIL_below_POPULAR.")] = None,
     subject: Annotated[str | None, typer.Option(help="Wikidata id of the subject that is meant, such as Q42.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all that was found, as a JSON object.")] = False,
 ) -> None:
@@ -202,7 +203,7 @@ def ask(
     params = params_file.load("seed", "lm", "lms", "compute", "retriever", "answer", "parts")
     if not params.lms:
         raise LongtailError("params.yaml: lms is empty, expected a language model that answers")
-    by = (retriever or _best(params.parts)).value
+    by = pair or (retriever or _best(params.parts)).value
     asked = ask.ask(question, lm or params.lms[0], by, params, subject=subject, data=Path("data"))
     if as_json:
         print(json.dumps(asdict(asked), ensure_ascii=False, indent=1))

@@ -385,7 +385,25 @@ class Answer(Section):
         return self if lm.n_shots is None else self.model_copy(update={"n_shots": lm.n_shots})
 
 
+Answers = Annotated[str, Field(pattern=r"^([a-z0-9][a-z0-9_-]*/)?[a-z0-9][a-z0-9_-]*$")]  # METHOD or LM/METHOD
+
+
+class Pair(Section):
+    """Two ways to answer that a threshold chooses between: METHOD, by each language model, or LM/METHOD."""
+
+    popular: Answers  # from the threshold on
+    tail: Answers  # below the threshold
+
+    @field_validator("tail")
+    @classmethod
+    def _another(cls, value: str, info: ValidationInfo) -> str:
+        if value == info.data.get("popular"):
+            raise ValueError("should be other answers than popular's")
+        return value
+
+
 class Thresholds(Section):
+    pairs: list[Pair]  # further than the closed-book answer above and each other method below
     search: Literal["exact", "bins", "shrunk"]  # the search in use; all three are reported
     splits: PositiveInt  # random splits into training and held-out subjects
     train_share: Share  # share of the subjects that thresholds are fitted on

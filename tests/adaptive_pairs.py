@@ -11,7 +11,7 @@ from pipelines.adaptive.pairs import Pairs
 from pipelines.answering.answer import SCHEMA
 
 CHOSEN = params.Thresholds(
-    search="shrunk", splits=20, train_share=0.75, pseudo_questions=None, quantiles=20, min_questions=20,
+    pairs=[], search="shrunk", splits=20, train_share=0.75, pseudo_questions=None, quantiles=20, min_questions=20,
     cost="tokens", cost_weight=0.0,
 )  # fmt: skip
 

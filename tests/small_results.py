@@ -19,6 +19,7 @@ from pipelines.evaluation import analyse
 QUESTIONS = 800
 REJECTS = pa.schema([("file", pa.string()), ("row", pa.int64()), ("reason", pa.string()), ("detail", pa.string())])
 TUNING = params.Thresholds(
+    pairs=[],
     search="shrunk",
     splits=10,
     train_share=0.75,

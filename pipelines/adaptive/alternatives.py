@@ -13,16 +13,16 @@ from pipelines import params
 from pipelines.adaptive import held_out
 from pipelines.adaptive.pairs import Pairs
 
-PRICES = (0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)  # accuracy that one retrieval must earn
+PRICES = (0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)  # accuracy that the dearer answer must earn
 
 
 def cost_curve(pairs: Pairs, train: np.ndarray, chosen: params.Thresholds, seed: int, resamples: int) -> list[dict]:
     """Rows of costs.parquet: held-out accuracy, share that retrieves and cost per question for each price.
 
-    The objective is accuracy - cost_weight x cost. Each weight is one of PRICES divided by the mean extra cost of
-    retrieving. There are no rows if that cost is not known or not positive.
+    The objective is accuracy - cost_weight x cost. Each weight is one of PRICES divided by the mean difference of the
+    two answers' costs. There are no rows if that difference is not known, or 0.
     """
-    extra = np.mean(pairs.augmented_cost - pairs.closed_cost)
+    extra = abs(np.mean(pairs.augmented_cost - pairs.closed_cost))
     if not extra > 0:
         return []
     columns = {}

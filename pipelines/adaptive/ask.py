@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipelines.adaptive import subjects
+from pipelines.adaptive.pairs import BELOW, Choice
 from pipelines.adaptive.subjects import Reading
 from pipelines.answering import passages, prompts
 from pipelines.errors import LongtailError
@@ -26,7 +27,7 @@ LISTED = 10  # namesakes, on the terminal
 
 @dataclass(frozen=True)
 class Decision:
-    retrieve: bool
+    retrieve: bool  # the subject is in the tail, or may be: the answer below the threshold counts
     threshold: float | None  # page views; None if there is no threshold, or retrieving was always worth it
     why: str
 
@@ -35,10 +36,10 @@ class Decision:
 class Passage:
     """What was read. Of several documents together it has the text of all, the rest is the best one's."""
 
-    id: str
-    title: str
+    id: str | None  # None if the language model wrote it (GenRead), as are title and similarity
+    title: str | None
     text: str
-    similarity: float
+    similarity: float | None
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,9 @@ class Attribution:
 @dataclass(frozen=True)
 class Asked:
     question: str  # as the language model saw it
-    lm: str
+    lm: str  # that answered
     retriever: str
+    method: str  # by which the language model answered: closed_book, a retriever's or genread
     reading: Reading | None
     decision: Decision
     passage: Passage | None
@@ -82,31 +84,41 @@ def ask(
 ) -> Asked:
     """Answer a question by the threshold of its relation, tuned for this language model and retriever.
 
-    `chosen` are params with the sections seed, lm, lms, compute, retriever, answer and parts; `subject` is a Wikidata
-    id, to choose among namesakes. Without relation, subject, popularity or threshold the passage is retrieved. Raises
-    LongtailError for an empty question, an unknown language model or subject, and for a missing file.
+    `retriever` may be the name of two answers, as thresholds.json has it (`pairs.Choice.name`). Only the language model
+    whose answer counts is opened. `chosen` are params with the sections seed, lm, lms, compute, retriever, answer and
+    parts; `subject` is a Wikidata id, to choose among namesakes. Without relation, subject, popularity or threshold the
+    answer is the tail's, so the passage is retrieved. Raises LongtailError for an empty question, an unknown language
+    model, method or subject, and for a missing file.
     """
     from pipelines.lm.open_lm import open_lm
 
     if not question.strip():
         raise LongtailError("the question is empty, expected some words")
-    if lm not in chosen.lms:
-        raise LongtailError(f"--lm {lm}: expected a name of params.yaml's lms: {', '.join(chosen.lms)}")
+    choice = Choice.named(lm, retriever)
+    for name, method in (choice.popular, choice.tail):
+        if name not in chosen.lms:
+            raise LongtailError(f"--lm {name}: expected a name of params.yaml's lms: {', '.join(chosen.lms)}")
+        if method not in ("closed_book", "genread", *passages.INDEXES) or method in passages.ENSEMBLES:
+            raise LongtailError(f"{retriever}: expected closed_book, genread or a retriever, not {method}")
     reading = subjects.read(question, data, subject)
     decision = decide(reading, data / "adaptive/popularity/thresholds.json", lm, retriever)
+    lm, method = choice.tail if decision.retrieve else choice.popular
     asked = " ".join(question.split())
     if reading:
         name = reading.subject.name if reading.subject else reading.name
         asked = reading.template.asked.replace("{}", name)
-    shots = _shots(asked, reading, chosen, chosen.answer.of(chosen.lm[lm]).n_shots, data)
+    n_shots = chosen.answer.of(chosen.lm[lm]).n_shots
+    shots = _shots(asked, reading, chosen, n_shots, data, common=method == "genread")
     retrieved: list[Passage] = []
-    if decision.retrieve:
-        retrieved = _search([asked, *(text for text, _ in shots)], retriever, chosen, data)
+    if method in passages.INDEXES:  # before the language model is opened, which takes longer to fail
+        retrieved = _passages([asked, *(text for text, _ in shots)], method, None, chosen, data)
+    model = open_lm(data / "models/lm" / lm, chosen.lm[lm], chosen.compute)
+    if method == "genread":
+        retrieved = _passages([asked, *(text for text, _ in shots)], method, model, chosen, data)
     texts = [passage.text for passage in retrieved] or [None] * (1 + len(shots))
     prompt = prompts.question_prompt(
         asked, texts[0], [(*shot, text) for shot, text in zip(shots, texts[1:], strict=True)]
     )
-    model = open_lm(data / "models/lm" / lm, chosen.lm[lm], chosen.compute)
     (generation,) = model.generate([prompt], chosen.answer.new_tokens)
     attribution = None
     if retrieved and generation.text and model.scores:
@@ -116,6 +128,7 @@ def ask(
         question=asked,
         lm=lm,
         retriever=retriever,
+        method=method,
         reading=reading,
         decision=decision,
         passage=retrieved[0] if retrieved else None,
@@ -127,27 +140,35 @@ def ask(
 
 
 def decide(reading: Reading | None, thresholds: Path, lm: str, retriever: str) -> Decision:
-    """Retrieve if the subject has fewer page views than its relation's threshold, or if one of the two is not known."""
+    """Retrieve if the subject has fewer page views than its relation's threshold, or if one of the two is not known.
+
+    Of two answers (`pairs.Choice.name`), to retrieve is to take the one below the threshold.
+    """
+    plain, below, above = "plain retrieval", "retrieve", "no retrieval"
+    if BELOW in retriever:
+        choice = Choice.named(lm, retriever)
+        below, above = (" of ".join(reversed(answers)) for answers in (choice.tail, choice.popular))
+        plain = below
     if reading is None:
-        return Decision(True, None, "no relation is recognised in the question: plain retrieval")
+        return Decision(True, None, f"no relation is recognised in the question: {plain}")
     if reading.subject is None:
-        return Decision(True, None, f"no entity is called {reading.name!r}: plain retrieval")
+        return Decision(True, None, f"no entity is called {reading.name!r}: {plain}")
     popularity, template = reading.subject.popularity, reading.template
     if popularity is None:
-        return Decision(True, None, "unknown popularity: plain retrieval, as nothing says whether memory would do")
+        return Decision(True, None, f"unknown popularity: {plain}, as nothing says whether memory would do")
     if not thresholds.is_file():
         raise LongtailError(f"{thresholds}: no such file; `longtail run` writes it")
     tuned = json.loads(thresholds.read_text(encoding="utf-8"))["thresholds"]
     cuts = tuned.get(template.dataset, {}).get(lm, {}).get(retriever, {})
     views = f"{popularity:,} views a month"
     if template.relation not in cuts:
-        return Decision(True, None, f"{views}, but no threshold is tuned for {lm} with {retriever}: plain retrieval")
+        return Decision(True, None, f"{views}, but no threshold is tuned for {lm} with {retriever}: {plain}")
     cut = cuts[template.relation]
     if cut is None:
-        return Decision(True, None, f"{views}; retrieving was worth it at any popularity: retrieve")
+        return Decision(True, None, f"{views}; retrieving was worth it at any popularity: {below}")
     if popularity < cut:
-        return Decision(True, cut, f"{views} are below the threshold of {cut:,.0f}: retrieve")
-    return Decision(False, cut, f"{views} reach the threshold of {cut:,.0f}: no retrieval")
+        return Decision(True, cut, f"{views} are below the threshold of {cut:,.0f}: {below}")
+    return Decision(False, cut, f"{views} reach the threshold of {cut:,.0f}: {above}")
 
 
 def attribute(lm: LanguageModel, closed_book: Prompt, augmented: Prompt, answer: str) -> Attribution:
@@ -212,7 +233,8 @@ def lines(asked: Asked) -> Iterator[str]:
     if asked.passage:
         passage = asked.passage
         text = " ".join(passage.text.split())
-        yield f"passage: {passage.title} ({passage.id}, similarity {passage.similarity:.3f}): {text}"
+        source = f"{passage.title} ({passage.id}, similarity {passage.similarity:.3f})" if passage.id else asked.lm
+        yield f"passage: {source}: {text}"
         yield from _table(asked.attribution)
     else:
         yield "attribution: memory alone, nothing was read"
@@ -234,7 +256,7 @@ def _table(attribution: Attribution | None) -> Iterator[str]:
 
 
 def _shots(
-    asked: str, reading: Reading | None, chosen: SimpleNamespace, n_shots: int, data: Path
+    asked: str, reading: Reading | None, chosen: SimpleNamespace, n_shots: int, data: Path, *, common: bool = False
 ) -> list[tuple[str, str]]:
     """Questions and answers shown before `asked`: the evaluation's, if it asked this question of this subject."""
     if not n_shots:
@@ -257,15 +279,17 @@ def _shots(
         for column, value in ((ids, asked), (texts, asked), (answers, [])):
             column.append(value)
     pool = prompts.Questions(ids, np.array(relations, dtype=object), texts, answers)
-    (shown,) = prompts.demonstrations(chosen.seed, dataset, pool, [position], n_shots)
+    (shown,) = prompts.demonstrations(chosen.seed, dataset, pool, [position], n_shots, common=common)
     return [(texts[i], shown_answers[i]) for i in shown]
 
 
-def _search(texts: list[str], retriever: str, chosen: SimpleNamespace, data: Path) -> list[Passage]:
-    """The passage of each text, as the evaluation reads it."""
-    index = data / "index" / retriever / chosen.parts.datastore
-    if not index.is_dir():
-        raise LongtailError(f"{index}: no such index; `longtail run` makes it")
-    found = passages.open_source(retriever, None, chosen, data).find(texts)
+def _passages(
+    texts: list[str], method: str, lm: LanguageModel | None, chosen: SimpleNamespace, data: Path
+) -> list[Passage]:
+    """The passage of each text, retrieved or written by `lm`, as the evaluation reads it."""
+    for file in passages.inputs(method, chosen, data)[:1]:
+        if not (index := file.parent).is_dir():
+            raise LongtailError(f"{index}: no such index; `longtail run` makes it")
+    found = passages.open_source(method, lm, chosen, data).find(texts)
     columns = [found[name].to_pylist() for name in ("doc_ids", "titles", "texts", "similarities")]
     return [Passage(*(values[0] for values in row)) for row in zip(*columns, strict=True)]

@@ -1,39 +1,123 @@
-"""Questions with a closed-book and a retrieval-augmented answer: a threshold chooses between the two (PopQA, §6)."""
+"""Questions with two answers that a threshold chooses between, closed-book and augmented or any two (PopQA, §6)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
+from pipelines import params
 from pipelines.answering import answer_files
+from pipelines.errors import LongtailError
 
+BELOW = "_below_"  # joins the names of the two ways to answer
 COSTS = {  # an answer's cost by `thresholds.cost`, as SQL
-    "retrievals": "0",  # read_pairs adds 1 for the augmented answer
+    "retrievals": "0",  # read_pairs adds 1 for each answer that a text is brought to
     "tokens": "(prompt_tokens + new_tokens) / 1000",  # thousands
     "money": "cost",
 }
 
 
 @dataclass(frozen=True)
+class Choice:
+    """Two files of answers, each (language model, method): `popular` from the threshold on, `tail` below it."""
+
+    popular: tuple[str, str]
+    tail: tuple[str, str]
+
+    @property
+    def lm(self) -> str:
+        """The language model under which the tables have this choice: that of the popular subjects."""
+        return self.popular[0]
+
+    @property
+    def name(self) -> str:
+        """The tables' `method`: that of the tail, if `popular` is the same model's closed-book answer.
+
+        For others TAIL_below_POPULAR, as dense_below_genread, or small/dense_below_closed_book with the tail's model.
+        """
+        lm, method = self.tail
+        if (lm, "closed_book") == self.popular:
+            return method
+        return f"{method if lm == self.lm else f'{lm}/{method}'}{BELOW}{self.popular[1]}"
+
+    @classmethod
+    def named(cls, lm: str, name: str) -> Choice:
+        """The choice that has this `lm` and this `name`."""
+        tail, _, popular = name.partition(BELOW)
+        return cls((lm, popular or "closed_book"), _of_lm(tail, lm))
+
+
+def choices(
+    files: Mapping[str, Mapping[str, Mapping[str, Path]]], lms: Sequence[str], pairs: Sequence[params.Pair]
+) -> dict[str, list[Choice]]:
+    """Question set -> what a threshold chooses between there; `files` are question set -> model -> method -> file.
+
+    Each model's closed-book answer and each of its other methods come first, then `pairs`. A METHOD without a model is
+    that of each of `lms`, and of each imported model that has both. Raises LongtailError naming answers of `pairs` that
+    no question set has.
+    """
+    chosen = {
+        dataset: [
+            Choice((lm, "closed_book"), (lm, method))
+            for lm, methods in by_lm.items()
+            for method in methods
+            if "closed_book" in methods and method != "closed_book"
+        ]
+        for dataset, by_lm in files.items()
+    }
+    for pair in pairs:
+        everywhere = dict.fromkeys([*lms, *(lm for by_lm in files.values() for lm in by_lm)])
+        both_named = "/" in pair.popular and "/" in pair.tail
+        for lm in [""] if both_named else everywhere:
+            choice = Choice(_of_lm(pair.popular, lm), _of_lm(pair.tail, lm))
+            answered = {
+                dataset: [method in by_lm.get(of, {}) for of, method in (choice.popular, choice.tail)]
+                for dataset, by_lm in files.items()
+            }
+            datasets = [dataset for dataset, has in answered.items() if all(has)]
+            if files and not datasets and (both_named or lm in lms):
+                lacking = choice.tail if any(has_popular for has_popular, _ in answered.values()) else choice.popular
+                raise LongtailError(
+                    f"thresholds.pairs: {'/'.join(lacking)} has no answers to {' or '.join(files)}, expected "
+                    f"data/predictions/<set>/{'/'.join(lacking)}.parquet, or imported ones; add it to the run, or take "
+                    "the pair out"
+                )
+            for dataset in datasets if choice.popular != choice.tail else ():
+                chosen[dataset] += [choice] if choice not in chosen[dataset] else []
+    return chosen
+
+
+def _of_lm(answers: str, lm: str) -> tuple[str, str]:
+    """(language model, method) of METHOD or LM/METHOD; `lm` if the model is not named."""
+    named, _, method = answers.rpartition("/")
+    return named or lm, method
+
+
+@dataclass(frozen=True)
 class Pairs:
-    """Questions with both answers, ordered by relation, then by `signal`; all arrays (n,)."""
+    """Questions with both answers, ordered by relation, then by `signal`; all arrays (n,).
+
+    `closed` is the answer from the threshold on, closed-book if thresholds.pairs does not name another one; `augmented`
+    is the answer below it.
+    """
 
     subjects: np.ndarray  # str
     relations: np.ndarray  # str
     signal: np.ndarray  # what a threshold is a cut of, float64, not negative
     popularity: np.ndarray  # monthly page views, float64: the signal, unless something else decides
-    confidence: np.ndarray  # geometric mean of the closed-book answer's token probabilities, float64; NaN if not known
-    closed: np.ndarray  # closed-book answer right, bool
-    augmented: np.ndarray  # retrieval-augmented answer right, bool
+    confidence: np.ndarray  # geometric mean of the closed answer's token probabilities, float64; NaN if not known
+    closed: np.ndarray  # bool: right
+    augmented: np.ndarray  # bool: right
     closed_cost: np.ndarray  # float64; NaN if not known
     augmented_cost: np.ndarray  # float64; NaN if not known
     excluded: int  # number of questions left out because their subject's popularity is not known
 
     def gains(self, cost_weight: float) -> np.ndarray:
-        """What retrieving gains each question, (n,): augmented - closed-book correctness - cost_weight * extra cost."""
+        """What retrieving gains each question, (n,): augmented - closed correctness - cost_weight * extra cost."""
         gains = self.augmented.astype(np.int32) - self.closed
         return gains - cost_weight * (self.augmented_cost - self.closed_cost) if cost_weight else gains
 
@@ -57,25 +141,29 @@ class Pairs:
         return bool(np.isfinite(self.augmented_cost - self.closed_cost).all())
 
 
-def read_pairs(questions: Path, closed_book: Path, augmented: Path, cost: str = "retrievals") -> Pairs:
+def read_pairs(
+    questions: Path, closed: Path, augmented: Path, cost: str = "retrievals", brought: tuple[bool, bool] = (False, True)
+) -> Pairs:
     """The questions of both answer files whose subject's popularity is known.
 
-    `cost` is one of COSTS. Raises LongtailError as `answer_files.join` does.
+    `cost` is one of COSTS; `brought` says to which of the two answers a text is brought, which counts as a retrieval.
+    Raises LongtailError as `answer_files.join` does.
     """
     columns = {"correct": "correct", "confidence": "exp(CAST(mean_log_prob AS DOUBLE))", "cost": COSTS[cost]}
-    joined = answer_files.join(questions, {"closed_book": closed_book, "augmented": augmented}, columns)
+    joined = answer_files.join(questions, {"closed": closed, "augmented": augmented}, columns)
     rows = np.lexsort((joined.ids.astype(str), joined.popularity, joined.relations.astype(str)))
     rows = rows[np.isfinite(joined.popularity[rows])]
-    closed, retrieved = joined.answers["closed_book"], joined.answers["augmented"]
+    above, below = joined.answers["closed"], joined.answers["augmented"]
+    once = cost == "retrievals"
     return Pairs(
         subjects=joined.subjects[rows],
         relations=joined.relations[rows],
         signal=joined.popularity[rows],
         popularity=joined.popularity[rows],
-        confidence=closed["confidence"][rows],
-        closed=closed["correct"][rows] == 1,
-        augmented=retrieved["correct"][rows] == 1,
-        closed_cost=closed["cost"][rows],
-        augmented_cost=retrieved["cost"][rows] + (cost == "retrievals"),
+        confidence=above["confidence"][rows],
+        closed=above["correct"][rows] == 1,
+        augmented=below["correct"][rows] == 1,
+        closed_cost=above["cost"][rows] + (once and brought[0]),
+        augmented_cost=below["cost"][rows] + (once and brought[1]),
         excluded=len(joined.ids) - len(rows),
     )

@@ -1,7 +1,7 @@
 """Stage tune_thresholds: when retrieving is worth it, a popularity threshold per relation (PopQA, section 6).
 
-It writes in data/adaptive/popularity, for every language model and every method that brings passages (data/README.md
-has the columns):
+It writes in data/adaptive/popularity, for every language model and every method that brings passages, and for the pairs
+of `thresholds.pairs` (data/README.md has the columns):
 - thresholds.parquet: each relation's threshold by each search, and what it was worth on questions held out;
 - splits.parquet: each policy's held-out accuracy on each split;
 - costs.parquet: accuracy, share that retrieves and cost if retrieving has a price;
@@ -23,7 +23,7 @@ from pipelines import draws, params, shards, stage
 from pipelines.adaptive import held_out
 from pipelines.adaptive.alternatives import cost_curve, uncertainty
 from pipelines.adaptive.held_out import POLICIES, HeldOut
-from pipelines.adaptive.pairs import Pairs, read_pairs
+from pipelines.adaptive.pairs import Pairs, choices, read_pairs
 from pipelines.adaptive.searches import SEARCHES
 from pipelines.answering import answer_files
 from pipelines.errors import LongtailError
@@ -127,17 +127,18 @@ def relation_rows(
 
 
 def read_all(datasets: list[str], lms: list[str], chosen: params.Thresholds) -> dict[tuple[str, str, str], Pairs]:
-    """(dataset, lm, method) -> both answers of each question, if there are closed-book answers beside the method's.
+    """(dataset, lm, method) -> both answers of each question; keys as `Choice.lm` and `Choice.name`.
 
-    Raises LongtailError if costs count, but are not known of all answers.
+    Raises LongtailError as `choices` does, and if costs count, but are not known of all answers.
     """
     pairs = {}
-    for dataset in datasets:
+    files = {dataset: answer_files.sets(dataset, lms) for dataset in datasets}
+    for dataset, choices_of_set in choices(files, lms, chosen.pairs).items():
         questions = Path(f"data/questions/{dataset}/{dataset}.parquet")
-        for lm, files in answer_files.sets(dataset, lms).items():
-            closed_book = files.pop("closed_book", None)
-            for method, augmented in files.items() if closed_book else ():
-                pairs[dataset, lm, method] = read_pairs(questions, closed_book, augmented, chosen.cost)
+        for choice in choices_of_set:
+            closed, augmented = (files[dataset][lm][method] for lm, method in (choice.popular, choice.tail))
+            brought = choice.popular[1] != "closed_book", choice.tail[1] != "closed_book"
+            pairs[dataset, choice.lm, choice.name] = read_pairs(questions, closed, augmented, chosen.cost, brought)
     for key in pairs if chosen.cost_weight else ():
         if not pairs[key].costs_known:
             raise LongtailError(

@@ -7,6 +7,7 @@ from statistics import median
 
 import pyarrow.parquet as pq
 
+from pipelines.adaptive.pairs import BELOW
 from pipelines.adaptive.searches import SEARCHES
 from pipelines.answering.answer_files import METHODS
 from pipelines.intervals import Interval, interval
@@ -32,6 +33,11 @@ def adaptive(inputs: Inputs, search: str) -> Section:
         "closed-book answer. Thresholds are fitted on one part of the subjects and judged on the others, over many "
         "seeded splits.",
     ]
+    if any(BELOW in method for models in by_dataset.values() for methods in models.values() for method in methods):
+        blocks.append(
+            "A row named after two answers, such as dense below GenRead, has the first one below the threshold, in "
+            "place of the augmented answer, and the second one from it on, in place of the closed-book answer."
+        )
     curve = pq.read_table(inputs.data / "adaptive/popularity/costs.parquet").to_pylist()
     for dataset, models in by_dataset.items():
         lm = next(iter(models))
@@ -56,8 +62,14 @@ def _tuned(inputs: Inputs, dataset: str) -> Tuned:
     """The language models with thresholds, the main one first, and their methods in one order."""
     by_lm = inputs.metrics.get("adaptive", {}).get(dataset, {})
     order = [lm for lm in inputs.models if lm in by_lm] + sorted(set(by_lm) - set(inputs.models))
-    tuned = {lm: {method: by_lm[lm][method] for method in METHODS if method in by_lm[lm]} for lm in order}
+    tuned = {lm: {method: by_lm[lm][method] for method in _methods(by_lm[lm])} for lm in order}
     return {lm: methods for lm, methods in tuned.items() if methods}
+
+
+def _methods(figures: dict) -> list[str]:
+    """Those of METHODS with thresholds, then the pairs of thresholds.pairs; `figures` are a language model's."""
+    judged = [name for name, value in figures.items() if isinstance(value, dict) and SEARCHES[0] in value]
+    return [name for name in METHODS if name in judged] + [name for name in judged if BELOW in name]
 
 
 def _searches(dataset: str, models: Tuned, search: str) -> Table:
@@ -98,7 +110,7 @@ def _policies(dataset: str, lm: str, methods: dict[str, dict], search: str) -> F
 def _thresholds(dataset: str, lm: str, rows: list[dict]) -> list[Figure | Table]:
     cells = {(row["lm"], row["method"], row["relation"]): row for row in rows}
     relations = sorted({row["relation"] for row in rows if row["lm"] == lm})
-    methods = [m for m in METHODS if any((lm, m, r) in cells for r in relations)]
+    methods = [m for m in dict.fromkeys(row["method"] for row in rows) if any((lm, m, r) in cells for r in relations)]
     drawn = [m for m in methods if m in DRAWN] or methods
     keys = ("threshold", "threshold_low", "threshold_high")
     points = {m: [tuple(cells[lm, m, r][key] for key in keys) for r in relations] for m in drawn}
@@ -199,7 +211,8 @@ def _by_size(
         return []
     ordered = sorted(models, key=lambda lm: (sizes.get(lm) is None, sizes.get(lm) or 0))
     sized = [lm for lm in ordered if sizes.get(lm)]
-    methods = [m for m in METHODS if sum(m in models[lm] for lm in sized) > 1]
+    everywhere = dict.fromkeys(m for lm in sized for m in models[lm])
+    methods = [m for m in everywhere if sum(m in models[lm] for lm in sized) > 1]
     series = {
         m: (
             [sizes[lm] for lm in sized if m in models[lm]],

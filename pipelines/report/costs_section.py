@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from pipelines.answering.answer_files import METHODS
 from pipelines.report import figures
 from pipelines.report.inputs import Inputs, bounded
 from pipelines.report.page import Figure, Percent, Section, Table, label
@@ -58,7 +57,7 @@ def prices(dataset: str, lm: str, curve: list[dict]) -> list[Figure | Table]:
     if not curve:
         return []
     unit = {"retrievals": "retrievals", "tokens": "thousands of tokens", "money": "money"}[curve[0]["unit"]]
-    methods = [m for m in METHODS if any(row["lm"] == lm and row["method"] == m for row in curve)]
+    methods = list(dict.fromkeys(row["method"] for row in curve if row["lm"] == lm))
     by_method = {m: [row for row in curve if (row["lm"], row["method"]) == (lm, m)] for m in methods}
     series = {
         m: ([100 * row["retrieved"] for row in rows], [bounded(row, "adaptive").times(100) for row in rows])

@@ -15,6 +15,7 @@ from typing import Any
 import jinja2
 
 from pipelines import catalogue
+from pipelines.adaptive.pairs import BELOW
 from pipelines.intervals import Interval
 from pipelines.relations import RELATIONS
 
@@ -128,7 +129,10 @@ class Section:
 
 
 def label(name: str) -> str:
-    """The name of a method, a retriever or a data set in the report."""
+    """The name of a method, a retriever, a data set or two answers (adaptive/pairs.py:Choice) in the report."""
+    if BELOW in name:
+        tail, popular = (" of ".join(label(part) for part in reversed(side.split("/"))) for side in name.split(BELOW))
+        return f"{tail} below {popular}"
     return LABELS.get(name) or catalogue.label(name)
 
 

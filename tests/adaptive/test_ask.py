@@ -87,7 +87,8 @@ def project(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
     pq.write_table(pa.table({"id": ids, "title": ["Velm", "The Long Field", "Black"], "text": DOCUMENTS}), docs)
     index = data / "index/bm25/wikipedia"
     bm25_build.build(docs, index, params_file.parse(values).index, tiny_models.compute(), "test")
-    tuned = {"search": "exact", "thresholds": {"popqa": {"tiny": {"bm25": CUTS}}}}
+    tuned = {"search": "exact", "thresholds": {"popqa": {"tiny": {"bm25": CUTS, "bm25_below_genread": CUTS}}}}
+    tuned["thresholds"]["popqa"]["tiny"]["other/closed_book_below_bm25"] = CUTS
     (data / "adaptive/popularity/thresholds.json").write_text(json.dumps(tuned))
     return folder
 
@@ -246,6 +247,53 @@ def test_what_the_evaluation_asks_too_is_asked_with_the_same_prompt_and_answered
     assert (found.prompt_hash, found.answer) == (evaluated["prompt_hash"], evaluated["prediction"])
     assert found.mean_log_prob == pytest.approx(evaluated["mean_log_prob"], abs=1e-5)
     assert not found.passage or sum(document in found.passage.text for document in DOCUMENTS) == n_passages
+
+
+@pytest.mark.parametrize(("question", "method"), [(QUESTIONS[0], "genread"), (QUESTIONS[1], "bm25")])
+def test_of_two_answers_the_one_on_the_subjects_side_is_given_as_the_evaluation_gives_it(
+    project, chosen, question, method
+):
+    """The Long Field reaches the threshold, Old Reel does not."""
+    data = project / "data"
+    lm = LocalModel(data / "models/lm/tiny", name="tiny", dtype="fp32", batch_tokens=4096, device="cpu", threads=1)
+    source = passages.open_source(method, lm, chosen, data)
+    setup = answer.Setup("popqa", method, lm, source, chosen.answer, None, chosen.seed, f"pair {method}")
+    rows = {row["question_id"]: row for row in answer.answer(questions(), setup)[0].to_pylist()}
+    evaluated = rows[f"q{QUESTIONS.index(question)}"]
+    found = ask.ask(question[4], "tiny", "bm25_below_genread", chosen, data=data)
+    assert (found.method, found.decision.retrieve) == (method, method == "bm25")
+    assert found.decision.why.endswith(f": {method} of tiny")
+    assert (found.prompt_hash, found.answer) == (evaluated["prompt_hash"], evaluated["prediction"])
+    assert found.passage.id == evaluated["doc_id"]
+    assert "passage: " in "\n".join(ask.lines(found))
+
+
+@pytest.mark.parametrize(
+    ("question", "lm", "method"), [(QUESTIONS[0], "tiny", "bm25"), (QUESTIONS[1], "other", "closed_book")]
+)
+def test_of_two_models_only_the_one_that_answers_is_opened(project, chosen, monkeypatch, question, lm, method):
+    opened = []
+
+    def open_lm(folder, *settings):
+        opened.append(folder.name)
+        return LocalModel(
+            project / "data/models/lm/tiny", name=folder.name, dtype="fp32", batch_tokens=4096, device="cpu", threads=1
+        )
+
+    monkeypatch.setattr("pipelines.lm.open_lm.open_lm", open_lm)
+    chosen.lm = chosen.lm | {"other": chosen.lm["tiny"].model_copy(update={"n_shots": 1})}
+    found = ask.ask(question[4], "tiny", "other/closed_book_below_bm25", chosen, data=project / "data")
+    assert (opened, found.lm, found.method) == ([lm], lm, method)
+    assert (found.passage is not None) == (method == "bm25")
+
+
+@pytest.mark.parametrize(
+    ("pair", "said"),
+    [("huge/dense_below_closed_book", "--lm huge: expected a name"), ("replug_below_genread", "not replug")],
+)
+def test_answers_that_ask_cannot_give_are_an_error(project, chosen, pair, said):
+    with pytest.raises(LongtailError, match=said):
+        ask.ask("Why?", "tiny", pair, chosen, data=project / "data")
 
 
 def test_the_model_reads_the_wording_that_was_evaluated(project, chosen):

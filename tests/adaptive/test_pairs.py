@@ -8,8 +8,9 @@ from adaptive_pairs import CHOSEN, write_answers, write_questions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines import params
 from pipelines.adaptive import held_out
-from pipelines.adaptive.pairs import read_pairs
+from pipelines.adaptive.pairs import Choice, choices, read_pairs
 from pipelines.errors import LongtailError
 
 IDS = ["q0", "q1", "q2", "q3"]
@@ -79,6 +80,87 @@ def test_costs_are_in_the_unit_asked_for(files, tmp_path):
     assert (pairs.closed_cost.tolist(), pairs.augmented_cost.tolist()) == ([0.5] * 3, [2.0] * 3)
     assert pairs.costs_known
     assert not read_pairs(*files, "tokens").costs_known
+
+
+def test_a_text_that_is_brought_to_either_answer_counts_as_a_retrieval(files):
+    spent = {
+        brought: [float(costs[0]) for costs in (pairs.closed_cost, pairs.augmented_cost)]
+        for brought in ((False, True), (True, True), (True, False))
+        for pairs in [read_pairs(*files, "retrievals", brought)]
+    }
+    assert spent == {(False, True): [0, 1], (True, True): [1, 1], (True, False): [1, 0]}
+
+
+FILES = {
+    "popqa": {
+        "small": dict.fromkeys(("closed_book", "bm25", "dense", "genread")),
+        "large": dict.fromkeys(("closed_book", "dense", "genread")),
+        "elsewhere": dict.fromkeys(("closed_book", "bm25")),
+    },
+    "entityquestions": {
+        "small": dict.fromkeys(("closed_book", "dense")),
+        "large": dict.fromkeys(("closed_book", "dense")),
+    },
+}
+
+
+def named(*pairs):
+    """Question set -> (lm, method) of the choices, those of the default first."""
+    asked = [params.Pair(popular=popular, tail=tail) for popular, tail in pairs]
+    found = choices(FILES, ["small", "large"], asked)
+    return {dataset: [(choice.lm, choice.name) for choice in of_set] for dataset, of_set in found.items()}
+
+
+def test_without_pairs_each_model_chooses_between_its_closed_book_answer_and_each_other():
+    assert named() == {
+        "popqa": [(lm, method) for lm, methods in FILES["popqa"].items() for method in methods if method[0] != "c"],
+        "entityquestions": [("small", "dense"), ("large", "dense")],
+    }
+
+
+def test_pairs_are_of_every_model_or_of_those_that_are_named():
+    default, found = (
+        named(),
+        named(("genread", "dense"), ("large/closed_book", "small/dense"), ("closed_book", "dense")),
+    )
+    assert found["popqa"][: len(default["popqa"])] == default["popqa"]
+    further = {dataset: of_set[len(default[dataset]) :] for dataset, of_set in found.items()}
+    assert further == {
+        "popqa": [
+            ("small", "dense_below_genread"),
+            ("large", "dense_below_genread"),
+            ("large", "small/dense_below_closed_book"),
+        ],
+        "entityquestions": [("large", "small/dense_below_closed_book")],
+    }
+    assert named(("large/dense", "dense"))["popqa"][-1] == ("large", "small/dense_below_dense")
+
+
+@pytest.mark.parametrize(
+    ("pair", "said"),
+    [
+        (("small/genread", "large/bm25"), r"thresholds\.pairs: large/bm25 has no answers to popqa or entityquestions"),
+        (("closed_book", "lsr"), r"small/lsr has no answers to .*expected data/predictions/<set>/small/lsr\.parquet"),
+        (("huge/dense", "dense"), r"thresholds\.pairs: huge/dense has no answers"),
+    ],
+)
+def test_answers_that_are_not_there_are_named(pair, said):
+    with pytest.raises(LongtailError, match=said) as error:
+        named(pair)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        Choice(("large", "closed_book"), ("large", "dense")),
+        Choice(("large", "genread"), ("large", "dense_two")),
+        Choice(("large", "closed_book"), ("small", "closed_book")),
+        Choice(("large", "dense"), ("small", "closed_book")),
+    ],
+)
+def test_a_choice_is_known_by_its_model_and_name(choice):
+    assert Choice.named(choice.lm, choice.name) == choice
 
 
 @pytest.mark.parametrize(("which", "name"), list(enumerate("qca")))

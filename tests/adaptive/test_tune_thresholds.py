@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from adaptive_pairs import CHOSEN, made_pairs, write_answers, write_questions
 
 from pipelines.adaptive import held_out, tune_thresholds
@@ -153,6 +154,63 @@ def test_always_is_deployed_as_null_and_never_as_zero(stage):
     tune_thresholds.main()
     used = json.loads((stage / "adaptive/popularity/thresholds.json").read_text())
     assert used["thresholds"]["popqa"]["tiny"]["dense"] == {"P0": None, "P1": 0.0}
+
+
+def rewritten(stage, *changes):
+    """params.yaml with these words changed."""
+    params = stage.parent / "params.yaml"
+    text = params.read_text()
+    for before, after in changes:
+        assert text.count(before) == 1
+        text = text.replace(before, after)
+    params.write_text(text)
+
+
+def test_a_pair_of_two_models_has_the_right_answers_on_either_side(stage):
+    """Of P0 only the small model's passages help, of P1 only the large model's memory."""
+    first, nothing = np.arange(120) % 2 == 0, np.zeros(120, bool)
+    tokens = {name: {"prompt_tokens": [n] * 120, "new_tokens": [0] * 120} for name, n in (("small", 10), ("large", 30))}
+    for lm, method, right in (
+        ("tiny", "closed_book", nothing),
+        ("tiny", "dense", first),
+        ("tiny", "genread", nothing),
+        ("huge", "closed_book", ~first),
+        ("huge", "dense", nothing),
+        ("huge", "genread", nothing),
+    ):
+        spent = tokens["large" if lm == "huge" else "small"]
+        write_answers(stage / f"predictions/popqa/{lm}/{method}.parquet", IDS, right, **spent)
+        write_answers(stage / f"predictions/entityquestions/{lm}/{method}.parquet", IDS, right, **spent)
+    params = stage.parent / "params.yaml"
+    values = yaml.safe_load(params.read_text())
+    values |= {"lms": ["tiny", "huge"], "lm": dict.fromkeys(("tiny", "huge"), values["lm"]["tiny"])}
+    values["thresholds"]["pairs"] = [{"popular": "huge/closed_book", "tail": "tiny/dense"}]
+    params.write_text(yaml.safe_dump(values))
+    tune_thresholds.main()
+    name = "tiny/dense_below_closed_book"
+    used = json.loads((stage / "adaptive/popularity/thresholds.json").read_text())["thresholds"]["popqa"]
+    assert used["huge"][name] == {"P0": None, "P1": 0.0}
+    assert used["tiny"]["dense"] != used["huge"][name]
+    figures = json.loads((stage / "metrics/adaptive.json").read_text())["popqa"]["huge"][name]["shrunk"]
+    assert {policy: figures[policy]["value"] for policy in ("always", "never", "oracle")} == {
+        "always": 0.5, "never": 0.5, "oracle": 1.0,
+    }  # fmt: skip
+    assert figures["adaptive"]["value"] > 0.9
+    curve = pq.read_table(stage / "adaptive/popularity/costs.parquet").to_pylist()
+    (free,) = [row for row in curve if (row["method"], row["price"]) == (name, 0.0)]
+    assert free["cost"] == pytest.approx(0.03 - 0.02 * free["retrieved"])  # the large model's answer is the dear one
+    weights = [row["cost_weight"] for row in curve if row["method"] == name]
+    assert weights[-1] == pytest.approx(1 / 0.02)
+
+
+def test_a_pair_without_answers_stops_the_stage_before_any_work(stage, capsys):
+    rewritten(stage, ("  pairs: []", "  pairs: [{popular: genread, tail: tiny/lsr}]"))
+    with pytest.raises(SystemExit):
+        tune_thresholds.main()
+    said = capsys.readouterr().err
+    assert "thresholds.pairs: tiny/lsr has no answers to popqa or entityquestions" in said
+    assert said.count("\n") == 1
+    assert not (stage / "adaptive").exists()
 
 
 def test_a_price_on_costs_that_are_not_known_is_an_error_that_says_whose(stage, capsys):
