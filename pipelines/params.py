@@ -389,7 +389,10 @@ Answers = Annotated[str, Field(pattern=r"^([a-z0-9][a-z0-9_-]*/)?[a-z0-9][a-z0-9
 
 
 class Pair(Section):
-    """Two ways to answer that a threshold chooses between: METHOD, by each language model, or LM/METHOD."""
+    """Two ways to answer that a threshold chooses between, besides closed-book with each other method.
+
+    Each is METHOD, of each language model, or LM/METHOD.
+    """
 
     popular: Answers  # from the threshold on
     tail: Answers  # below the threshold
