@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -37,22 +39,25 @@ def demonstrations(
 ) -> list[list[int]]:
     """Positions of each asked question's demonstrations among `questions`, in the order they are shown.
 
-    PopQA shows one question of each other relation, at most `n_shots`; other sets show any `n_shots` questions of other
-    relations. They are drawn by a hash of (seed, question id), so neither resuming nor sharding changes a prompt. With
-    `common` they are drawn once for all questions, because the LM must write a passage for each demonstration. A
-    demonstration never has the tested question's relation or text.
+    PopQA shows one question of each other relation, at most `n_shots`; other sets show any `n_shots` questions, of
+    whatever relation. They are drawn by a hash of (seed, question id), so neither resuming nor sharding changes a
+    prompt. With `common` they are drawn once for all questions, because the LM must write a passage for each
+    demonstration. A demonstration never has the tested question's text.
     """
     if n_shots == 0:
         return [[] for _ in asked]
-    rows = {relation: np.flatnonzero(questions.relations == relation) for relation in np.unique(questions.relations)}
-    draw = _one_per_relation if dataset == "popqa" else _any
-    return [
-        draw(seed, questions, position, rows, n_shots, "" if common else questions.ids[position]) for position in asked
-    ]
+    if dataset == "popqa":
+        rows = {
+            relation: np.flatnonzero(questions.relations == relation) for relation in np.unique(questions.relations)
+        }
+        draw = partial(_one_per_relation, seed, questions, rows)
+    else:
+        draw = partial(_any, seed, questions, Counter(questions.texts))
+    return [draw(position, n_shots, "" if common else questions.ids[position]) for position in asked]
 
 
 def _one_per_relation(
-    seed: int, questions: Questions, position: int, rows: dict[str, np.ndarray], n_shots: int, key: str
+    seed: int, questions: Questions, rows: dict[str, np.ndarray], position: int, n_shots: int, key: str
 ) -> list[int]:
     others = [relation for relation in rows if relation != questions.relations[position]]
     others.sort(key=lambda relation: (draws.uniform(seed, "shot order", f"{key}|{relation}"), relation))
@@ -62,15 +67,14 @@ def _one_per_relation(
     ]
 
 
-def _any(
-    seed: int, questions: Questions, position: int, rows: dict[str, np.ndarray], n_shots: int, key: str
-) -> list[int]:
-    relation, text, size = questions.relations[position], questions.texts[position], len(questions.ids)
-    others = min(n_shots, size - len(rows[relation]))
+def _any(seed: int, questions: Questions, times: Mapping[str, int], position: int, n_shots: int, key: str) -> list[int]:
+    """`times` says how many of the questions have a text."""
+    text, size = questions.texts[position], len(questions.ids)
+    others = min(n_shots, size - times[text])
     chosen: list[int] = []
     for draw in range(40 * n_shots):  # small sets: repeated draws may run into what is already chosen
         pick = int(draws.uniform(seed, "shot", f"{key}|{draw}") * size)
-        if pick not in chosen and questions.relations[pick] != relation and questions.texts[pick] != text:
+        if pick not in chosen and questions.texts[pick] != text:
             chosen.append(pick)
         if len(chosen) == others:
             break
