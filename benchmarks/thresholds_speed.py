@@ -32,7 +32,7 @@ QUESTIONS, RELATIONS, SPLITS, TRAIN_SHARE = 14_267, 16, 100, 0.75
 WORLDS = 20
 CHOSEN = params.Thresholds(
     pairs=[], search="shrunk",
-    splits=SPLITS, train_share=TRAIN_SHARE, pseudo_questions=None, quantiles=50, min_questions=20,
+    splits=SPLITS, split_by="subject", train_share=TRAIN_SHARE, pseudo_questions=None, quantiles=50, min_questions=20,
     cost="retrievals", cost_weight=0.0,
 )  # fmt: skip
 
@@ -72,6 +72,7 @@ def simulate(questions: pd.DataFrame, seed: int, n: int) -> Pairs:
 
     popularity, nothing = drawn["popularity"].to_numpy(), np.zeros(len(drawn))
     pairs = Pairs(
+        ids=drawn.index.astype(str).to_numpy(object),
         subjects=drawn["subject"].to_numpy(object),
         relations=drawn["relation"].to_numpy(object),
         signal=popularity,
@@ -81,6 +82,8 @@ def simulate(questions: pd.DataFrame, seed: int, n: int) -> Pairs:
         augmented=right((-0.8, 0.8), (0.1, 0.25)),
         closed_cost=nothing,
         augmented_cost=nothing + 1,
+        score=nothing,
+        margin=nothing,
         excluded=0,
     )
     return pairs.take(np.lexsort((popularity, pairs.relations)))

@@ -408,8 +408,9 @@ class Pair(Section):
 class Thresholds(Section):
     pairs: list[Pair]  # further than the closed-book answer above and each other method below
     search: Literal["exact", "bins", "shrunk"]  # the search in use; all three are reported
-    splits: PositiveInt  # random splits into training and held-out subjects
-    train_share: Share  # share of the subjects that thresholds are fitted on
+    splits: PositiveInt  # random splits into a training side and a held-out side
+    split_by: Literal["subject", "question"]  # what splits draw: subjects with all their questions, or questions
+    train_share: Share  # share of the subjects, or questions, that thresholds are fitted on
     pseudo_questions: PositiveFloat | None  # shrunk: weight of the curve pooled over relations; null: estimated
     quantiles: PositiveInt  # shrunk: candidate cuts
     min_questions: PositiveInt  # relations with fewer questions use the pooled threshold

@@ -11,8 +11,8 @@ from pipelines.adaptive.pairs import Pairs
 from pipelines.answering.answer import SCHEMA
 
 CHOSEN = params.Thresholds(
-    pairs=[], search="shrunk", splits=20, train_share=0.75, pseudo_questions=None, quantiles=20, min_questions=20,
-    cost="tokens", cost_weight=0.0,
+    pairs=[], search="shrunk", splits=20, split_by="subject", train_share=0.75, pseudo_questions=None, quantiles=20,
+    min_questions=20, cost="tokens", cost_weight=0.0,
 )  # fmt: skip
 
 
@@ -29,6 +29,7 @@ def made_pairs(n: int = 600, seed: int = 0, crossing: float = 1000.0, **columns)
     relations[::60] = "rare"
     closed = (popularity >= crossing) ^ flip[0]
     made = {
+        "ids": np.array([f"q{i:04d}" for i in range(n)], dtype=object),
         "subjects": np.array([f"Q{i // 3}" for i in range(n)], dtype=object),
         "relations": relations,
         "signal": popularity,
@@ -38,6 +39,8 @@ def made_pairs(n: int = 600, seed: int = 0, crossing: float = 1000.0, **columns)
         "augmented": (popularity < crossing) ^ flip[1],
         "closed_cost": np.ones(n),
         "augmented_cost": np.full(n, 4.0),
+        "score": np.full(n, np.nan),
+        "margin": np.full(n, np.nan),
     }
     pairs = Pairs(**made | columns, excluded=0)
     return pairs.take(np.lexsort((pairs.signal, pairs.relations)))

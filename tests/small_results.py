@@ -22,6 +22,7 @@ TUNING = params.Thresholds(
     pairs=[],
     search="shrunk",
     splits=10,
+    split_by="subject",
     train_share=0.75,
     pseudo_questions=60.0,
     quantiles=20,
@@ -248,6 +249,9 @@ def _write_thresholds(data: Path, chosen: SimpleNamespace) -> dict:
         ("thresholds", rows, tune_thresholds.THRESHOLDS),
         ("splits", splits, tune_thresholds.SPLITS),
         ("costs", curve, tune_thresholds.COSTS),
+        ("reliability", [], tune_thresholds.RELIABILITY),
+        ("coverage", [], tune_thresholds.COVERAGE),
+        ("carried", [], tune_thresholds.CARRIED),
     ):
         write(data / f"adaptive/popularity/{name}.parquet", pa.Table.from_pylist(of_table, schema))
     in_use = {"search": "shrunk", "thresholds": {"popqa": {folder.name: cuts}}}

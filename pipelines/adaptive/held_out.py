@@ -1,7 +1,8 @@
 """Thresholds fitted on one side of many splits and judged on the other (PopQA, section 6).
 
 A subject's questions all fall on the same side of a split. They share a popularity, a page and what the model knows
-about the subject, so a threshold with a subject on both sides would be judged on what it was fitted to.
+about the subject, so a threshold with a subject on both sides would be judged on what it was fitted to. The paper draws
+questions instead (`thresholds.split_by: question`).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class HeldOut:
 
 
 def split_train(seed: int, subjects: np.ndarray, splits: int, train_share: float) -> np.ndarray:
-    """Which questions each split trains on, (n, splits) bool, decided by hash for each subject."""
+    """Which questions each split trains on, (n, splits) bool, decided by hash for each subject, or other unit."""
     names, numbers = np.unique(subjects, return_inverse=True)
     return (draws.streams(seed, "thresholds splits", names.tolist(), splits) < train_share)[numbers]
 

@@ -105,6 +105,7 @@ class Pairs:
     is the answer below it.
     """
 
+    ids: np.ndarray  # str
     subjects: np.ndarray  # str
     relations: np.ndarray  # str
     signal: np.ndarray  # what a threshold is a cut of, float64, not negative
@@ -114,12 +115,18 @@ class Pairs:
     augmented: np.ndarray  # bool: right
     closed_cost: np.ndarray  # float64; NaN if not known
     augmented_cost: np.ndarray  # float64; NaN if not known
+    score: np.ndarray  # the augmented answer's retriever's score of its best passage, float64; NaN if not known
+    margin: np.ndarray  # by which that score is above the second passage's, float64; NaN if not known
     excluded: int  # number of questions left out because their subject's popularity is not known
 
     def gains(self, cost_weight: float) -> np.ndarray:
         """What retrieving gains each question, (n,): augmented - closed correctness - cost_weight * extra cost."""
         gains = self.augmented.astype(np.int32) - self.closed
         return gains - cost_weight * (self.augmented_cost - self.closed_cost) if cost_weight else gains
+
+    def units(self, split_by: str) -> np.ndarray:
+        """What a split keeps on one side, (n,): subjects, or question by question (`thresholds.split_by`)."""
+        return self.subjects if split_by == "subject" else self.ids
 
     def members(self) -> dict[str, slice]:
         """Relation -> its questions."""
@@ -136,6 +143,11 @@ class Pairs:
         arrays = {f.name: getattr(self, f.name)[rows] for f in fields(self) if f.name != "excluded"}
         return replace(self, **arrays)
 
+    def known(self) -> Pairs:
+        """The questions whose subject's popularity is known; `excluded` counts the others."""
+        rows = np.isfinite(self.popularity)
+        return replace(self.take(rows), excluded=int((~rows).sum()))
+
     @property
     def costs_known(self) -> bool:
         return bool(np.isfinite(self.augmented_cost - self.closed_cost).all())
@@ -144,18 +156,19 @@ class Pairs:
 def read_pairs(
     questions: Path, closed: Path, augmented: Path, cost: str = "retrievals", brought: tuple[bool, bool] = (False, True)
 ) -> Pairs:
-    """The questions of both answer files whose subject's popularity is known.
+    """The questions of both answer files. Those of unknown popularity, NaN, come last in their relation.
 
     `cost` is one of COSTS; `brought` says to which of the two answers a text is brought, which counts as a retrieval.
     Raises LongtailError as `answer_files.join` does.
     """
     columns = {"correct": "correct", "confidence": "exp(CAST(mean_log_prob AS DOUBLE))", "cost": COSTS[cost]}
+    columns |= {"score": "similarity", "margin": "margin"}
     joined = answer_files.join(questions, {"closed": closed, "augmented": augmented}, columns)
     rows = np.lexsort((joined.ids.astype(str), joined.popularity, joined.relations.astype(str)))
-    rows = rows[np.isfinite(joined.popularity[rows])]
     above, below = joined.answers["closed"], joined.answers["augmented"]
     once = cost == "retrievals"
     return Pairs(
+        ids=joined.ids[rows],
         subjects=joined.subjects[rows],
         relations=joined.relations[rows],
         signal=joined.popularity[rows],
@@ -165,5 +178,7 @@ def read_pairs(
         augmented=below["correct"][rows] == 1,
         closed_cost=above["cost"][rows] + (once and brought[0]),
         augmented_cost=below["cost"][rows] + (once and brought[1]),
-        excluded=len(joined.ids) - len(rows),
+        score=below["score"][rows],
+        margin=below["margin"][rows],
+        excluded=0,
     )

@@ -5,6 +5,9 @@ of `thresholds.pairs` (data/README.md has the columns):
 - thresholds.parquet: each relation's threshold by each search, and what it was worth on questions held out;
 - splits.parquet: each policy's held-out accuracy on each split;
 - costs.parquet: accuracy, share that retrieves and cost if retrieving has a price;
+- reliability.parquet, coverage.parquet: whether closed-book answers are as often right as they are probable;
+- carried.parquet: what thresholds are worth that were fitted to another language model's answers or another month's
+  page views;
 - thresholds.json: the thresholds of `thresholds.search` for use: dataset -> lm -> method -> relation -> number, null
   for always.
 """
@@ -20,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines import draws, params, shards, stage
-from pipelines.adaptive import held_out
+from pipelines.adaptive import carried, confidence, gate, held_out
 from pipelines.adaptive.alternatives import cost_curve, uncertainty
 from pipelines.adaptive.held_out import POLICIES, HeldOut
 from pipelines.adaptive.pairs import Pairs, choices, read_pairs
@@ -35,26 +38,28 @@ BLOCK = 100  # resamples fitted at a time: bounds memory
 class Evaluated:
     """The results for one method's answers; rows lack the key (dataset, lm, method)."""
 
-    figures: dict  # search or "uncertainty" -> figures of metrics/adaptive.json
+    figures: dict  # search, "uncertainty" or "gate" -> figures of metrics/adaptive.json
     relations: list[dict]  # rows of thresholds.parquet
     splits: dict[str, dict[str, np.ndarray]]  # search -> columns of splits.parquet
     curve: list[dict]  # rows of costs.parquet
     cuts: dict[str, float]  # relation -> threshold of the search in use
+    judged: HeldOut  # the splits' thresholds of the search in use
 
 
-def evaluate(pairs: Pairs, chosen: params.Thresholds, seed: int, resamples: int) -> Evaluated:
+def evaluate(answered: Pairs, chosen: params.Thresholds, seed: int, resamples: int) -> Evaluated:
     """Every search judged on the same splits, and its thresholds by relation, fitted on all questions.
 
-    Raises LongtailError if the splits hold no question out.
+    Questions of unknown popularity count for the gate alone. Raises LongtailError if the splits hold no question out.
     """
-    train = held_out.split_train(seed, pairs.subjects, chosen.splits, chosen.train_share)
+    pairs = answered.known()
+    train = held_out.split_train(seed, pairs.units(chosen.split_by), chosen.splits, chosen.train_share)
     if train.all():
         raise LongtailError(
             f"thresholds.splits: {chosen.splits} hold none of {len(train)} questions out, expected some; set more"
         )
     everything = np.ones((len(pairs.signal), 1), dtype=bool)
     drawn = resampled_thresholds(pairs, chosen, seed, resamples)
-    figures, relations, splits, in_use = {}, [], {}, {}
+    figures, relations, splits, in_use = {}, [], {}, ()
     for search in SEARCHES:
         judged = held_out.judge(pairs, train, held_out.fit(pairs, train, search, chosen))
         cuts = {r: float(cut[0]) for r, cut in held_out.fit(pairs, everything, search, chosen).items()}
@@ -62,10 +67,11 @@ def evaluate(pairs: Pairs, chosen: params.Thresholds, seed: int, resamples: int)
         rows = relation_rows(pairs, cuts, judged, drawn[search], chosen.min_questions, seed, resamples)
         relations += [{"search": search} | row for row in rows]
         splits[search] = judged.table
-        in_use = cuts if search == chosen.search else in_use
+        in_use = (cuts, judged) if search == chosen.search else in_use
     curve = cost_curve(pairs, train, chosen, seed, resamples)
     figures |= uncertainty(pairs, train, chosen, seed, resamples)
-    return Evaluated(figures, relations, splits, curve, in_use)
+    figures["gate"] = gate.evaluate(answered, in_use[1], chosen, seed, resamples)
+    return Evaluated(figures, relations, splits, curve, *in_use)
 
 
 def resampled_thresholds(
@@ -148,6 +154,16 @@ def read_all(datasets: list[str], lms: list[str], chosen: params.Thresholds) -> 
     return pairs
 
 
+def read_closed_book(datasets: list[str], lms: list[str]) -> dict[tuple[str, str], confidence.Answers]:
+    """(dataset, lm) -> its closed-book answers of known probability, if it has any answers."""
+    return {
+        (dataset, lm): confidence.read(Path(f"data/questions/{dataset}/{dataset}.parquet"), files["closed_book"])
+        for dataset in datasets
+        for lm, files in answer_files.sets(dataset, lms).items()
+        if "closed_book" in files
+    }
+
+
 def main() -> None:
     out = Path("data/adaptive/popularity")
 
@@ -157,10 +173,13 @@ def main() -> None:
         thresholds: dict = {}
         metrics: dict = {dataset: {} for dataset in chosen.parts.answered}
         logged: dict[str, float] = {}
+        tuned: dict[tuple[str, str, str], tuple[Pairs, HeldOut]] = {}
+        reliability, coverage = [], []
         for (dataset, lm, method), pairs in read_all(chosen.parts.answered, chosen.lms, settings).items():
             figures = metrics[dataset].setdefault(lm, {})
-            figures |= {"questions": len(pairs.signal), "excluded_without_popularity": pairs.excluded}
-            if not pairs.usable(settings.min_questions):
+            known = pairs.known()
+            figures |= {"questions": len(known.signal), "excluded_without_popularity": known.excluded}
+            if not known.usable(settings.min_questions):
                 continue
             evaluated = evaluate(pairs, settings, chosen.seed, chosen.report.bootstrap)
             key = {"dataset": dataset, "lm": lm, "method": method}
@@ -170,17 +189,30 @@ def main() -> None:
             cuts = {relation: cut if math.isfinite(cut) else None for relation, cut in evaluated.cuts.items()}
             thresholds.setdefault(dataset, {}).setdefault(lm, {})[method] = cuts
             figures[method] = evaluated.figures
+            tuned[dataset, lm, method] = known, evaluated.judged
             logged |= {
                 f"{dataset}.{lm}.{method}.{search}.{name}": evaluated.figures[search][name]["mean_over_splits"]
                 for search in SEARCHES
                 for name in (*POLICIES, "gain")
             }
+        for (dataset, lm), answers in read_closed_book(chosen.parts.answered, chosen.lms).items():
+            trusted = confidence.evaluate(answers, settings, chosen.seed, chosen.report.bootstrap)
+            key = {"dataset": dataset, "lm": lm}
+            reliability += [key | row for row in trusted.reliability]
+            coverage += [key | row for row in trusted.coverage]
+            if trusted.figures:
+                metrics[dataset].setdefault(lm, {})["confidence"] = trusted.figures
+        rows_carried = carried.between_models(tuned, settings, chosen.seed, chosen.report.bootstrap)
+        rows_carried += carried.between_months(tuned, Path("data"), settings, chosen.seed, chosen.report.bootstrap)
         with shards.atomic(out) as folder:
             folder.mkdir()
             for name, table in (
                 ("thresholds", pa.Table.from_pylist(relations, THRESHOLDS)),
                 ("splits", pa.concat_tables(splits)),
                 ("costs", pa.Table.from_pylist(curve, COSTS)),
+                ("reliability", pa.Table.from_pylist(reliability, RELIABILITY)),
+                ("coverage", pa.Table.from_pylist(coverage, COVERAGE)),
+                ("carried", pa.Table.from_pylist(rows_carried, CARRIED)),
             ):
                 pq.write_table(table, folder / f"{name}.parquet", compression="zstd")
             shards.write_json(folder / "thresholds.json", {"search": settings.search, "thresholds": thresholds})
@@ -210,6 +242,25 @@ COSTS = pa.schema(
     _KEY
     | {"unit": pa.string(), "price": pa.float64(), "cost_weight": pa.float64()}
     | _with_bounds("adaptive", "retrieved", "cost")
+)
+_OF_LM = {name: kind for name, kind in _KEY.items() if name != "method"}
+RELIABILITY = pa.schema(
+    _OF_LM
+    | {"calibration": pa.string(), "bin": pa.int32(), "questions": pa.int64(), "confidence": pa.float64()}
+    | _with_bounds("accuracy")
+)
+COVERAGE = pa.schema(
+    _OF_LM
+    | {"coverage": pa.float64(), "least_confidence": pa.float64(), "questions": pa.int64()}
+    | _with_bounds("accuracy")
+)
+CARRIED = pa.schema(
+    _KEY
+    | dict.fromkeys(("kind", "fitted", "judged", "scale"), pa.string())
+    | {"questions": pa.int64()}
+    | _with_bounds("own", "carried", "difference")
+    | {"difference_splits_low": pa.float64(), "difference_splits_high": pa.float64()}
+    | _with_bounds("retrieved_own", "retrieved_carried")
 )
 
 

@@ -13,6 +13,9 @@ from pipelines.errors import LongtailError
 
 METHODS = ("closed_book", "bm25", "dense", "lsr", "genread", "replug", "replug_lsr")
 
+# Answers imported before `margin` was a column do not have it.
+ANSWERS = "SELECT * FROM read_parquet(?) UNION ALL BY NAME SELECT NULL::FLOAT AS margin WHERE false"
+
 
 @dataclass(frozen=True)
 class Joined:
@@ -47,7 +50,7 @@ def join(questions: Path, files: Mapping[str, Path], columns: Mapping[str, str])
     """
     chosen = ", ".join(f"CAST({expression} AS DOUBLE) AS {name}" for name, expression in columns.items())
     answers = {
-        method: _read(f"SELECT question_id, correct IS NULL AS unjudged, {chosen} FROM read_parquet(?)", file)
+        method: _read(f"SELECT question_id, correct IS NULL AS unjudged, {chosen} FROM ({ANSWERS})", file)
         for method, file in files.items()
     }
     asked = _read(

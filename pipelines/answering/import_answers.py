@@ -31,7 +31,7 @@ Columns = dict[str, list[str]]  # a table as text, by column; "" for an empty ce
 
 # Columns of answer.SCHEMA that are taken over, with their parsers. Tables with empty cells may write 12 as 12.0.
 MEASURES: dict[str, Callable[[str], Any]] = dict.fromkeys(("doc_id", "doc_title", "passage"), str)
-MEASURES |= dict.fromkeys(("similarity", "mean_log_prob", "cost"), float)
+MEASURES |= dict.fromkeys(("similarity", "margin", "mean_log_prob", "cost"), float)
 MEASURES |= dict.fromkeys(("prompt_tokens", "new_tokens", "lm_calls"), lambda text: int(float(text)))
 MEASURES["doc_has_answer"] = TRUTH.__getitem__
 WANTED = {*PREDICTION, *CORRECT, *MEASURES, *TELLING, "question_id", "id", "question"}

@@ -32,6 +32,7 @@ SCHEMA = pa.schema(
         "similarities": pa.list_(pa.float32()),
         "prompt_tokens": pa.int32(),  # that the LM was sent to write the passage
         "new_tokens": pa.int32(),  # that the LM wrote for the passage
+        "margin": pa.float32(),  # by which the best document's similarity is above the second's; null without a second
     }
 )
 CLOSED_BOOK = {"texts": [None], "prompt_tokens": 0, "new_tokens": 0}  # the row of a question without passages
@@ -83,7 +84,10 @@ def retrieved(retriever: Retriever, docs: Path, k: int, template: str, *, togeth
     from pipelines.retrieval import documents
 
     def find(texts: list[str]) -> pa.Table:
-        positions, similarities = retriever.search(texts, k)
+        positions, similarities = retriever.search(texts, max(k, 2))
+        two, margins = (positions >= 0).sum(axis=1) > 1, np.full(len(texts), np.nan)
+        margins[two] = np.diff(-similarities[two, :2])[:, 0]
+        positions, similarities = positions[:, :k], similarities[:, :k]
         found = documents.read(docs, positions)
         texts_read = found.filled(template)
         columns = [texts_read, found.ids, found.titles, similarities]
@@ -91,7 +95,8 @@ def retrieved(retriever: Retriever, docs: Path, k: int, template: str, *, togeth
             joined = ["\n\n".join(row[places]) for row, places in zip(texts_read, positions >= 0, strict=True)]
             columns = [np.array(joined, object)[:, None], *(values[:, :1] for values in columns[1:])]
         nothing = [0] * len(texts)
-        return pa.table([*(values.tolist() for values in columns), nothing, nothing], schema=SCHEMA)
+        known = pa.array(margins, pa.float32(), from_pandas=True)
+        return pa.table([*(values.tolist() for values in columns), nothing, nothing, known], schema=SCHEMA)
 
     return Source(find, at_once=4096, written=False)
 
@@ -104,7 +109,7 @@ def written(lm: LanguageModel, max_tokens: int) -> Source:
         passages = [[generation.text.strip()] for generation in generations]
         unknown = [[None]] * len(texts)
         tokens = [[made.prompt_tokens for made in generations], [made.new_tokens for made in generations]]
-        return pa.table([passages, unknown, unknown, unknown, *tokens], schema=SCHEMA)
+        return pa.table([passages, unknown, unknown, unknown, *tokens, [None] * len(texts)], schema=SCHEMA)
 
     return Source(find, at_once=256, written=True)
 

@@ -11,7 +11,7 @@ from pipelines.adaptive.pairs import BELOW
 from pipelines.adaptive.searches import SEARCHES
 from pipelines.answering.answer_files import METHODS
 from pipelines.intervals import Interval, interval
-from pipelines.report import costs_section, figures
+from pipelines.report import costs_section, deciding_tables, figures
 from pipelines.report.inputs import Inputs, bounded
 from pipelines.report.page import Figure, Percent, Section, Table, label, named
 
@@ -38,7 +38,10 @@ def adaptive(inputs: Inputs, search: str) -> Section:
             "A row named after two answers, such as dense below GenRead, has the first one below the threshold, in "
             "place of the augmented answer, and the second one from it on, in place of the closed-book answer."
         )
-    curve = pq.read_table(inputs.data / "adaptive/popularity/costs.parquet").to_pylist()
+    tables = {
+        name: pq.read_table(inputs.data / f"adaptive/popularity/{name}.parquet").to_pylist()
+        for name in ("costs", "reliability", "coverage", "carried")
+    }
     for dataset, models in by_dataset.items():
         lm = next(iter(models))
         excluded = inputs.metrics["adaptive"][dataset][lm]["excluded_without_popularity"]
@@ -50,9 +53,15 @@ def adaptive(inputs: Inputs, search: str) -> Section:
         thresholds = [row for row in inputs.thresholds if row["dataset"] == dataset and row["search"] == search]
         blocks += [_searches(dataset, models, search), _policies(dataset, lm, models[lm], search)]
         blocks += _thresholds(dataset, lm, thresholds)
-        blocks += costs_section.prices(dataset, lm, [row for row in curve if row["dataset"] == dataset])
+        of_set = {name: [row for row in rows if row["dataset"] == dataset] for name, rows in tables.items()}
+        blocks += costs_section.prices(dataset, lm, of_set["costs"])
         blocks += _signals(dataset, lm, models)
+        blocks += deciding_tables.gate(dataset, models)
+        figures_of_set = inputs.metrics["adaptive"][dataset]
+        trusted = {lm: figures_of_set[lm]["confidence"] for lm in models if "confidence" in figures_of_set[lm]}
+        blocks += deciding_tables.confidence(dataset, trusted, of_set["reliability"], of_set["coverage"])
         blocks += _by_size(dataset, models, thresholds, inputs.sizes, search)
+        blocks += deciding_tables.carried(dataset, of_set["carried"])
     lacking = " and ".join(label(dataset) for dataset in answered if dataset not in by_dataset)
     missing = f"Too few questions of {lacking} have a known popularity to tune thresholds." if lacking else ""
     return Section("adaptive", title, blocks, missing)

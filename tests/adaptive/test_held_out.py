@@ -28,6 +28,16 @@ def test_a_subject_is_on_one_side_of_each_split_and_splits_differ():
     assert (fewer == train[:100, :10]).all()  # a subject's side depends on nothing but itself
 
 
+def test_splits_draw_subjects_or_questions_as_the_params_say():
+    pairs = made_pairs()
+    sides = {}
+    for split_by in ("subject", "question"):
+        train = held_out.split_train(0, pairs.units(split_by), 5, 0.75)
+        of_subject = [train[pairs.subjects == subject] for subject in np.unique(pairs.subjects)]
+        sides[split_by] = all((rows == rows[:1]).all() for rows in of_subject)
+    assert sides == {"subject": True, "question": False}
+
+
 @pytest.mark.parametrize("search", SEARCHES)
 def test_held_out_figures_are_the_definitions(search):
     pairs = made_pairs(300)

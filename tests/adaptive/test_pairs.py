@@ -3,6 +3,7 @@
 import csv
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from adaptive_pairs import CHOSEN, write_answers, write_questions
 from hypothesis import given, settings
@@ -27,7 +28,7 @@ def files(tmp_path):
 
 
 def test_answers_are_paired_by_id_and_unknown_popularity_is_counted(files):
-    pairs = read_pairs(*files)
+    pairs = read_pairs(*files).known()
     assert pairs.excluded == 1
     assert pairs.relations.tolist() == ["P0", "P0", "P1"]
     assert pairs.signal.tolist() == pairs.popularity.tolist() == [10, 30, 20]
@@ -35,6 +36,21 @@ def test_answers_are_paired_by_id_and_unknown_popularity_is_counted(files):
     assert pairs.subjects.tolist() == ["s2", "s0", "s3"]
     assert pairs.members() == {"P0": slice(0, 2), "P1": slice(2, 3)}
     np.testing.assert_array_equal(pairs.confidence, [0.0, 1.0, np.nan])  # nothing said is no confidence at all
+
+
+def test_the_score_and_margin_are_the_augmented_answers_and_may_be_lacking(files, tmp_path):
+    found = write_answers(
+        tmp_path / "f.parquet", IDS, [True] * 4, similarity=[4.0, 3, 2, 1], margin=[0.5, 0.25, None, 0]
+    )
+    pairs = read_pairs(files[0], files[1], found)
+    assert pairs.ids.tolist() == ["q2", "q0", "q3", "q1"]  # q1 of unknown popularity
+    assert pairs.score.tolist() == [2, 4, 1, 3]
+    np.testing.assert_array_equal(pairs.margin, [np.nan, 0.5, 0, 0.25])
+    assert np.isnan(read_pairs(files[0], found, files[2]).score).all()
+    imported = pq.read_table(found).drop_columns(["margin"])  # as earlier imports are
+    pq.write_table(imported, tmp_path / "old.parquet")
+    older = read_pairs(files[0], files[1], tmp_path / "old.parquet")
+    assert (older.score.tolist(), np.isnan(older.margin).all()) == ([2, 4, 1, 3], True)
 
 
 def test_questions_that_nobody_answered_leave_the_others_theirs(tmp_path, files):
@@ -53,7 +69,7 @@ def test_thresholds_of_questions_of_which_some_have_no_popularity(tmp_path_facto
         write_questions(folder / "q.parquet", ids, popularity, relation=["P1"] * len(ids)),
         write_answers(folder / "c.parquet", ids, closed),
         write_answers(folder / "a.parquet", ids, augmented),
-    )
+    ).known()
     known = [row for row in drawn if row[0] is not None]
     assert pairs.excluded == len(drawn) - len(known)
     cuts = held_out.fit(pairs, np.ones((len(known), 1), dtype=bool), "exact", CHOSEN)
@@ -73,10 +89,10 @@ def test_costs_are_in_the_unit_asked_for(files, tmp_path):
     extra = {
         unit: np.unique(pairs.augmented_cost - pairs.closed_cost).tolist()
         for unit in ("retrievals", "tokens", "money")
-        for pairs in [read_pairs(questions, *spent, unit)]
+        for pairs in [read_pairs(questions, *spent, unit).known()]
     }
     assert extra == {"retrievals": [1.0], "tokens": [1.5], "money": [pytest.approx(0.0015)]}
-    pairs = read_pairs(questions, *spent, "tokens")
+    pairs = read_pairs(questions, *spent, "tokens").known()
     assert (pairs.closed_cost.tolist(), pairs.augmented_cost.tolist()) == ([0.5] * 3, [2.0] * 3)
     assert pairs.costs_known
     assert not read_pairs(*files, "tokens").costs_known

@@ -117,7 +117,8 @@ def test_the_stage_leaves_its_files_and_the_same_bytes_again(stage, capsys):
         contents.append({path.name: path.read_bytes() for path in files})
     assert contents[0] == contents[1]
     assert sorted(contents[0]) == [
-        "adaptive.json", "costs.parquet", "splits.parquet", "thresholds.json", "thresholds.parquet",
+        "adaptive.json", "carried.parquet", "costs.parquet", "coverage.parquet", "reliability.parquet",
+        "splits.parquet", "thresholds.json", "thresholds.parquet",
     ]  # fmt: skip
     rows = pq.read_table(
         stage / "adaptive/popularity/thresholds.parquet", schema=tune_thresholds.THRESHOLDS
@@ -139,10 +140,11 @@ def test_the_stage_leaves_its_files_and_the_same_bytes_again(stage, capsys):
     assert set(curve["lm"].to_pylist()) == {"tiny"}
     assert set(curve["unit"].to_pylist()) == {"tokens"}
     metrics = json.loads((stage / "metrics/adaptive.json").read_text())
+    assert metrics["entityquestions"]["tiny"].pop("confidence")["questions"] > 100  # needs no popularity
     assert metrics["entityquestions"]["tiny"] == {"questions": 0, "excluded_without_popularity": 120}
     assert metrics["popqa"]["tiny"]["excluded_without_popularity"] == 0
-    assert set(metrics["popqa"]["tiny"]["dense"]) == {*tune_thresholds.SEARCHES, "uncertainty"}
-    assert set(metrics["popqa"]["opt-13b"]["bm25"]) == set(tune_thresholds.SEARCHES)
+    assert set(metrics["popqa"]["tiny"]["dense"]) == {*tune_thresholds.SEARCHES, "uncertainty", "gate"}
+    assert set(metrics["popqa"]["opt-13b"]["bm25"]) == {*tune_thresholds.SEARCHES, "gate"}
     assert "see data/adaptive" in capsys.readouterr().out
 
 

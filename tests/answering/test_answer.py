@@ -64,7 +64,9 @@ def find(texts):
         rows.append([list(column) for column in zip(*two, strict=True)])
     ids, titles, found = zip(*rows, strict=True)
     nothing = [0] * len(rows)
-    return pa.table([found, ids, titles, [[0.5, 0.25]] * len(rows), nothing, nothing], schema=passages.SCHEMA)
+    return pa.table(
+        [found, ids, titles, [[0.5, 0.25]] * len(rows), nothing, nothing, [0.25] * len(rows)], schema=passages.SCHEMA
+    )
 
 
 def top(texts):
@@ -124,7 +126,7 @@ def test_an_ensembles_document_is_the_heaviest_and_its_evidence_that_of_any(ques
     assert table["doc_has_answer"].to_pylist() == [True] * 30
     for row in table.to_pylist():
         even = int(row["question_id"][1:]) % 2 == 0
-        assert (row["doc_is_subject"], row["similarity"]) == (even, 0.5)
+        assert (row["doc_is_subject"], row["similarity"], row["margin"]) == (even, 0.5, 0.25)
     assert set(table["lm_calls"].to_pylist()) == {K}
 
 
@@ -161,7 +163,16 @@ def test_the_seconds_of_a_question_are_a_share_of_all(questions):
 def test_closed_book_has_no_evidence(questions):
     table = ask(questions, "closed_book")
     assert table.schema == answer.SCHEMA
-    nulls = ("doc_id", "doc_title", "similarity", "doc_has_answer", "doc_is_subject", "doc_is_namesake", "passage")
+    nulls = (
+        "doc_id",
+        "doc_title",
+        "similarity",
+        "margin",
+        "doc_has_answer",
+        "doc_is_subject",
+        "doc_is_namesake",
+        "passage",
+    )
     assert {name: table[name].null_count for name in nulls} == dict.fromkeys(nulls, 30)
 
 

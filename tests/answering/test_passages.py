@@ -46,6 +46,12 @@ def test_documents_of_an_ensemble_are_passages_of_their_own(docs):
     assert find(docs, 1, together=False) == find(docs, 1, together=True)
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_the_margin_is_that_of_the_best_over_the_second_however_many_are_read(docs, together):
+    assert [find(docs, k, together=together)["margin"] for k in (1, 2, 3)] == [[1.0, None]] * 3
+    assert [len(row) for row in find(docs, 1, together=False)["texts"]] == [1, 1]
+
+
 def test_every_passage_has_its_own_title(docs):
     titled = "{title}\n{text}"
     assert find(docs, 2, together=True, template=titled)["texts"] == [["Two\ntwo\n\nZero\nzero"], ["One\none"]]
@@ -93,7 +99,7 @@ def test_each_question_is_searched_once_whatever_the_order_asked():
     def find(texts):
         searched.extend(texts)
         return pa.table(
-            [[[text] for text in texts], *[[[None]] * len(texts)] * 3, *[[0] * len(texts)] * 2], schema=passages.SCHEMA
+            [[[text] for text in texts], *[[[None]] * len(texts)] * 3, *[[0] * len(texts)] * 3], schema=passages.SCHEMA
         )
 
     texts = {7: "seven", 2: "two", 5: "five"}

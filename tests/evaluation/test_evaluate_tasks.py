@@ -357,7 +357,7 @@ def test_the_stage_leaves_a_benchmarks_answers_and_figures(raw, root, monkeypatc
 
     def find(texts):
         found, n = search([text if text[:-1][-1:].isdigit() else f"{text} 1" for text in texts]), len(texts)
-        columns = [found["texts"].to_pylist(), *[[[""] * 3] * n] * 2, found["similarities"].to_pylist(), *[[0] * n] * 2]
+        columns = [found["texts"].to_pylist(), *[[[""] * 3] * n] * 2, found["similarities"].to_pylist(), *[[0] * n] * 3]
         return pa.table(columns, schema=passages.SCHEMA)
 
     def find_by_lsr(texts):

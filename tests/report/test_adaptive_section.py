@@ -9,9 +9,9 @@ import pytest
 import small_results
 from adaptive_pairs import CHOSEN, made_pairs
 
-from pipelines.adaptive import tune_thresholds
+from pipelines.adaptive import carried, confidence, tune_thresholds
 from pipelines.report import adaptive_section
-from pipelines.report.page import Figure, Table
+from pipelines.report.page import Figure, Table, label
 
 NAMES = ("policies", "thresholds", "prices", "deciding")
 
@@ -34,7 +34,7 @@ def found():
     }
 
 
-def section(found, folder, models=("small", "large"), excluded=0):
+def section(found, folder, models=("small", "large"), excluded=0, trusted=None, brought=()):
     """The section of these models' results on PopQA."""
     metrics: dict = {}
     rows, curve = [], []
@@ -43,8 +43,20 @@ def section(found, folder, models=("small", "large"), excluded=0):
         metrics.setdefault(lm, {"questions": 600, "excluded_without_popularity": excluded})[method] = one.figures
         rows += [key | row for row in one.relations]
         curve += [key | row for row in one.curve]
+    reliability, coverage = [], []
+    for lm in metrics if trusted else ():
+        metrics[lm]["confidence"] = trusted[lm].figures
+        key = {"dataset": "popqa", "lm": lm}
+        reliability += [key | row for row in trusted[lm].reliability]
+        coverage += [key | row for row in trusted[lm].coverage]
     (folder / "adaptive/popularity").mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(curve, tune_thresholds.COSTS), folder / "adaptive/popularity/costs.parquet")
+    for name, of_table, schema in (
+        ("costs", curve, tune_thresholds.COSTS),
+        ("reliability", reliability, tune_thresholds.RELIABILITY),
+        ("coverage", coverage, tune_thresholds.COVERAGE),
+        ("carried", brought, tune_thresholds.CARRIED),
+    ):
+        pq.write_table(pa.Table.from_pylist(of_table, schema), folder / f"adaptive/popularity/{name}.parquet")
     inputs = SimpleNamespace(
         data=folder,
         metrics={"adaptive": {"popqa": metrics}},
@@ -114,6 +126,58 @@ def test_costs_and_doubt_are_shown_where_they_are_known(found, tmp_path):
     assert row["cost, both"].value == figures["cost_both"]["value"]
 
 
+def test_the_gate_is_shown_beside_the_rule(found, tmp_path):
+    _, tables, _ = section(found, tmp_path)
+    table = tables["gate-popqa"]
+    assert [tuple(row[:2]) for row in table.rows] == [
+        ("small", "dense"), ("small", "GenRead"), ("large", "dense"), ("elsewhere", "BM25"),
+    ]  # fmt: skip
+    figures = found["large", "dense"].figures["gate"]
+    (row,) = rows_of(table, language_model="large")
+    assert row["gate"].interval.value == figures["gate"]["value"]
+    assert row["popularity rule"].interval.high == figures["popularity"]["high"]
+    assert row["gate less rule"].interval.low == figures["difference"]["low"]
+    assert row["splits to"] == 100 * figures["difference"]["splits_high"]
+    assert row["retrieves, rule"].interval.value == figures["retrieved_popularity"]["value"]
+
+
+def test_confidence_is_shown_by_model_and_carried_thresholds_by_where_they_come_from(found, tmp_path):
+    alone = {key: one for key, one in found.items() if key[1] == "dense"}
+    rng = np.random.default_rng(0)
+    trusted = {
+        lm: confidence.evaluate(
+            confidence.Answers(made.ids, made.subjects, rng.random(600), made.closed), CHOSEN, 0, 30
+        )
+        for lm, made in (("small", made_pairs()), ("large", made_pairs(crossing=300.0)))
+    }
+    tuned = {("popqa", lm, "dense"): (made_pairs(crossing=at), found[lm, "dense"].judged)
+             for lm, at in (("small", 1000.0), ("large", 300.0))}  # fmt: skip
+    brought = carried.between_models(tuned, CHOSEN, 0, 30)
+    _, tables, drawn = section(alone, tmp_path, trusted=trusted, brought=brought)
+    (row,) = rows_of(tables["confidence-popqa"], language_model="large")
+    figures = trusted["large"].figures
+    assert row["ECE"].interval.value == figures["ece"]["value"]
+    assert row["ECE, isotonic"].interval.high == figures["ece_isotonic"]["high"]
+    assert row["ECE, a split"].interval.low == figures["ece"]["splits_low"]
+    assert row["area of risk"].interval.value == figures["risk_area"]["value"]
+    assert row["accuracy, 20%"].interval.value == trusted["large"].coverage[3]["accuracy"]
+    assert len(tables["reliability-popqa"].rows) == 2 * 2 * 10
+    assert "as the model says" in drawn["reliability-popqa"].alt
+    assert "large" in drawn["coverage-popqa"].alt
+    (row,) = rows_of(tables["carried-popqa"], fitted_to="large")
+    assert (row["language model"], row["judged on"], row["by"]) == ("small", "small", "views")
+    assert row["carried less own"].interval.value == brought[0]["difference"]
+    assert row["carried"].interval.value == brought[0]["carried"]
+
+
+def test_a_pair_of_answers_is_named_by_both(tmp_path):
+    _, tables, _ = section(
+        {("small", "dense"): evaluate(), ("small", "dense_below_genread"): evaluate(seed=1)}, tmp_path
+    )
+    assert {row[1] for row in tables["adaptive-popqa"].rows} == {"dense", "dense below GenRead"}
+    assert label("other/dense_below_closed_book") == "dense of other below closed-book"
+
+
 def test_models_are_compared_by_size_where_there_are_several(found, tmp_path):
     _, tables, drawn = section(found, tmp_path)
     table = tables["adaptive-by-lm-popqa"]
@@ -132,7 +196,7 @@ def test_models_are_compared_by_size_where_there_are_several(found, tmp_path):
 def test_a_model_of_another_place_stands_alone_where_no_other_was_tuned(found, tmp_path):
     elsewhere = {("elsewhere", "bm25"): found["elsewhere", "bm25"]}
     made, tables, drawn = section(elsewhere, tmp_path)
-    assert set(tables) == {"adaptive-popqa", "thresholds-popqa"}
+    assert set(tables) == {"adaptive-popqa", "thresholds-popqa", "gate-popqa"}
     assert set(drawn) == {"policies-popqa", "thresholds-popqa"}
     assert "EntityQuestions" in made.missing
 

@@ -1,0 +1,208 @@
+"""How far a closed-book answer's probability can be trusted: calibration, and accuracy by the share answered.
+
+The confidence is exp(mean log-probability) of the answer's tokens, as the language model gave them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy.optimize import isotonic_regression
+
+from pipelines import draws, intervals, params
+from pipelines.adaptive import held_out
+from pipelines.answering import answer_files
+
+BINS = 10  # of equal counts
+COVERAGES = tuple(share / 20 for share in range(1, 21))  # shares of the questions that are answered
+BLOCK = 100  # resamples at a time: bounds memory
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Closed-book answers of known probability, ordered by question id; all arrays (n,)."""
+
+    ids: np.ndarray  # str
+    subjects: np.ndarray  # str
+    confidence: np.ndarray  # 0 for an empty answer
+    right: np.ndarray  # bool
+
+
+@dataclass(frozen=True)
+class Trusted:
+    """The results for one language model; rows lack the key (dataset, lm)."""
+
+    figures: dict  # of metrics/adaptive.json
+    reliability: list[dict]  # rows of reliability.parquet
+    coverage: list[dict]  # rows of coverage.parquet
+
+
+def read(questions: Path, closed_book: Path) -> Answers:
+    """The answers of a file that show a probability. Raises LongtailError as `answer_files.join` does."""
+    columns = {"correct": "correct", "confidence": "exp(CAST(mean_log_prob AS DOUBLE))"}
+    joined = answer_files.join(questions, {"closed_book": closed_book}, columns)
+    answers = joined.answers["closed_book"]
+    known = np.isfinite(answers["confidence"])
+    return Answers(
+        joined.ids[known], joined.subjects[known], answers["confidence"][known], answers["correct"][known] == 1
+    )
+
+
+def evaluate(answers: Answers, chosen: params.Thresholds, seed: int, resamples: int) -> Trusted:
+    """Reliability in BINS bins and the expected calibration error, before and after isotonic regression; coverage.
+
+    Nothing is said of fewer than thresholds.min_questions answers.
+    The regression is fitted on each split's training side, and an answer's calibrated confidence is the mean over the
+    splits that hold it out. Both calibration errors are over these answers. Intervals draw subjects.
+    """
+    if len(answers.ids) < chosen.min_questions:
+        return Trusted({}, [], [])
+    units = answers.subjects if chosen.split_by == "subject" else answers.ids
+    train = held_out.split_train(seed, units, chosen.splits, chosen.train_share)
+    calibrated = held_out_isotonic(answers.confidence, answers.right, train)
+    held = np.isfinite(calibrated)
+    if not held.any():
+        return Trusted({}, [], [])
+    figures: dict = {"questions": int(held.sum())}
+    reliability = []
+    for name, values in (("none", answers.confidence), ("isotonic", calibrated)):
+        rows, error = reliability_of(
+            values[held], answers.right[held], answers.ids[held], answers.subjects[held], seed, resamples
+        )
+        reliability += [{"calibration": name} | row for row in rows]
+        figures["ece" if name == "none" else f"ece_{name}"] = error.as_json()
+    for name, values in errors_over_splits(answers, train).items():
+        low, high = np.nanquantile(values, [0.025, 0.975])
+        figures[name] |= {"mean_over_splits": float(np.nanmean(values))}
+        figures[name] |= {"splits_low": float(low), "splits_high": float(high)}
+    figures["risk_area"] = risk_area(answers, seed, resamples).as_json()
+    wrong = held_out.means({"error": 1.0 - answers.right}, answers.subjects, seed, resamples)
+    figures["error"] = wrong["error"].as_json()
+    return Trusted(figures, reliability, coverage(answers, seed, resamples))
+
+
+def bins_of(confidence: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """Each answer's bin, (n,) from 0: BINS bins of as equal counts as can be, least confident first; ties by id."""
+    order = np.lexsort((ids.astype(str), confidence))
+    bins = np.empty(len(order), np.int64)
+    for number, members in enumerate(np.array_split(order, BINS)):
+        bins[members] = number
+    return bins
+
+
+def reliability_of(
+    confidence: np.ndarray, right: np.ndarray, ids: np.ndarray, subjects: np.ndarray, seed: int, resamples: int
+) -> tuple[list[dict], intervals.Interval]:
+    """A row for each bin, and the expected calibration error: the mean of |accuracy - confidence| over the bins.
+
+    A bin weighs by its answers. The bins stay as they are in all resamples.
+    """
+    member = bins_of(confidence, ids)[:, None] == np.arange(BINS)
+    columns = np.hstack([member, member * right[:, None], member * confidence[:, None]]).astype(float)
+    sums = intervals.cluster_sums(columns, subjects) if len(ids) else columns
+    statistics = [lambda drawn, i=i: drawn[:, BINS + i] / drawn[:, i] for i in range(BINS)]
+    generator = draws.generator(seed, "reliability")
+    *accuracies, error = intervals.bootstraps(sums, [*statistics, calibration_error], generator, resamples)
+    rows = [
+        {"bin": i + 1, "questions": int(member[:, i].sum()), "confidence": float(confidence[member[:, i]].mean())}
+        | {"accuracy": accuracy.value, "accuracy_low": accuracy.low, "accuracy_high": accuracy.high}
+        for i, accuracy in enumerate(accuracies)
+        if member[:, i].any()
+    ]
+    return rows, error
+
+
+def calibration_error(sums: np.ndarray) -> np.ndarray:
+    """Statistic of (resamples, 3 BINS) sums: of answers, of right ones and of confidences, bin by bin."""
+    counts, right, confidence = np.split(sums, 3, axis=1)
+    return np.abs(right - confidence).sum(axis=1) / counts.sum(axis=1)
+
+
+def held_out_isotonic(confidence: np.ndarray, right: np.ndarray, train: np.ndarray) -> np.ndarray:
+    """Isotonic regression of being right on the confidence, fitted on each column of `train` (n, splits): (n,).
+
+    An answer's value is the mean over the splits that hold it out, NaN if none does.
+    """
+    total, times = np.zeros(len(confidence)), (~train).sum(axis=1)
+    for side in train.T:
+        total[~side] += isotonic(confidence[side], right[side], confidence[~side])
+    with np.errstate(invalid="ignore"):
+        return total / np.where(times, times, np.nan)
+
+
+def isotonic(confidence: np.ndarray, right: np.ndarray, asked: np.ndarray) -> np.ndarray:
+    """The non-decreasing function of least squares through (confidence, right), linear between them, at `asked`."""
+    if not len(confidence):
+        return asked
+    distinct, places, counts = np.unique(confidence, return_inverse=True, return_counts=True)
+    means = np.bincount(places, weights=right) / counts
+    return np.interp(asked, distinct, isotonic_regression(means, weights=counts).x)
+
+
+def errors_over_splits(answers: Answers, train: np.ndarray) -> dict[str, np.ndarray]:
+    """The calibration error on each split's held-out answers alone, before and after that split's regression."""
+    errors: dict[str, list[float]] = {"ece": [], "ece_isotonic": []}
+    for side in train.T:
+        held, right = ~side, answers.right[~side]
+        raw = answers.confidence[held]
+        calibrated = isotonic(answers.confidence[side], answers.right[side], raw)
+        for name, values in (("ece", raw), ("ece_isotonic", calibrated)):
+            member = bins_of(values, answers.ids[held])[:, None] == np.arange(BINS)
+            sums = np.hstack([member, member * right[:, None], member * values[:, None]]).astype(float).sum(axis=0)
+            errors[name].append(float(calibration_error(sums[None])[0]) if held.any() else np.nan)
+    return {name: np.array(values) for name, values in errors.items()}
+
+
+def risk_area(answers: Answers, seed: int, resamples: int) -> intervals.Interval:
+    """The area under the curve of risk by coverage, with an interval over subjects.
+
+    It is the mean over answers of the share of wrong ones among all that are at least as confident. Answers of equal
+    confidence are answered together.
+    """
+    if not len(answers.ids):
+        return intervals.NOTHING
+    names, numbers = np.unique(answers.subjects, return_inverse=True)
+    value = float(area(answers.confidence, answers.right, np.ones((len(answers.ids), 1)))[0])
+    generator, n, drawn = draws.generator(seed, "risk area"), len(names), []
+    for start in range(0, resamples, BLOCK):
+        size = min(BLOCK, resamples - start)
+        picks = generator.integers(0, n, (size, n)) + np.arange(size)[:, None] * n
+        times = np.bincount(picks.ravel(), minlength=size * n).reshape(size, n).T[numbers]
+        drawn.append(area(answers.confidence, answers.right, times))
+    low, high = np.quantile(np.concatenate(drawn), [0.025, 0.975])
+    return intervals.Interval(value, float(low), float(high))
+
+
+def area(confidence: np.ndarray, right: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """`risk_area` of the answers taken `times` (n, resamples) each: (resamples,)."""
+    order = np.argsort(-confidence, kind="stable")
+    sorted_confidence, times = confidence[order], times[order].astype(float)
+    last = np.append(np.flatnonzero(np.diff(sorted_confidence)), len(order) - 1)  # of each level of confidence
+    answered = np.cumsum(times, axis=0)[last]
+    wrong = np.cumsum(times * ~right[order][:, None], axis=0)[last]
+    of_level = np.diff(answered, axis=0, prepend=0.0)
+    return (of_level * wrong / np.maximum(answered, 1)).sum(axis=0) / answered[-1]
+
+
+def coverage(answers: Answers, seed: int, resamples: int) -> list[dict]:
+    """Rows of coverage.parquet: the accuracy if only the most confident share of COVERAGES is answered.
+
+    Answers of equal confidence are answered together, so that the share answered may be larger than was asked for.
+    """
+    n = len(answers.ids)
+    if not n:
+        return []
+    descending = -np.sort(-answers.confidence)
+    least = [descending[max(0, int(np.ceil(share * n - 1e-9)) - 1)] for share in COVERAGES]
+    answered = answers.confidence[:, None] >= least
+    columns = np.hstack([answered, answered * answers.right[:, None]]).astype(float)
+    sums, m = intervals.cluster_sums(columns, answers.subjects), len(least)
+    statistics = [lambda drawn, i=i: drawn[:, m + i] / drawn[:, i] for i in range(m)]
+    accuracies = intervals.bootstraps(sums, statistics, draws.generator(seed, "coverage"), resamples)
+    return [
+        {"coverage": float(mask.mean()), "least_confidence": float(cut), "questions": int(mask.sum())}
+        | {"accuracy": accuracy.value, "accuracy_low": accuracy.low, "accuracy_high": accuracy.high}
+        for mask, cut, accuracy in zip(answered.T, least, accuracies, strict=True)
+    ]

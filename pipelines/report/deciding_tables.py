@@ -1,0 +1,161 @@
+"""The report on what else can decide, and for whom: thresholds carried over, calibrated confidence, a learned gate."""
+
+from __future__ import annotations
+
+from pipelines.intervals import Interval, interval
+from pipelines.report import figures
+from pipelines.report.inputs import bounded
+from pipelines.report.page import Figure, Percent, Table, label
+
+Block = str | Figure | Table
+CALIBRATION = {"none": "as the model says", "isotonic": "after isotonic regression"}
+
+
+def gate(dataset: str, models: dict[str, dict[str, dict]]) -> list[Block]:
+    """The learned gate beside the popularity rule; `models` are language model -> method -> figures."""
+    compared = [
+        (lm, method, by_search["gate"])
+        for lm, methods in models.items()
+        for method, by_search in methods.items()
+        if "gate" in by_search
+    ]
+    if not compared:
+        return []
+    return [
+        "A small gate can learn more than a threshold: a logistic regression on the popularity, the relation, the "
+        "retriever's score and its margin over the second passage, and the closed-book answer's log-probability, which "
+        "predicts whether the augmented answer gains. It is fitted and judged on the same splits. Unlike the "
+        "popularity rule, it needs the closed-book answer and the search before it decides.",
+        Table(
+            f"gate-{dataset}",
+            f"{label(dataset)}: held-out accuracy of the learned gate and of the popularity rule in per cent, the "
+            "difference on the same questions in points, with the middle 95 % over splits, and the share that "
+            "retrieves in per cent. Questions of unknown popularity count; the rule retrieves for them.",
+            [
+                *("language model", "retriever", "questions", "gate", "popularity rule", "gate less rule"),
+                *("splits from", "splits to", "retrieves, gate", "retrieves, rule"),
+            ],
+            [
+                [lm, label(method), figure["questions"]]
+                + [Percent(interval(figure[name])) for name in ("gate", "popularity")]
+                + [Percent(interval(figure["difference"]), signed=True)]
+                + [100 * figure["difference"][f"splits_{end}"] for end in ("low", "high")]
+                + [Percent(interval(figure[f"retrieved_{name}"])) for name in ("gate", "popularity")]
+                for lm, method, figure in compared
+            ],
+        ),
+    ]
+
+
+def confidence(dataset: str, by_lm: dict[str, dict], reliability: list[dict], coverage: list[dict]) -> list[Block]:
+    """Whether closed-book answers are as often right as they are probable, and accuracy by the share answered.
+
+    `by_lm` are the figures "confidence" of language models; the rows are the question set's of reliability.parquet and
+    coverage.parquet.
+    """
+    if not by_lm:
+        return []
+    lm = next(iter(by_lm))
+    lines = {
+        words: [row for row in reliability if (row["lm"], row["calibration"]) == (lm, calibration)]
+        for calibration, words in CALIBRATION.items()
+    }
+    covered = {name: [row for row in coverage if row["lm"] == name] for name in by_lm}
+    shares = (0.2, 0.5)
+    return [
+        "The closed-book answer's confidence is the geometric mean of its tokens' probabilities. The calibration error "
+        "(ECE) is the mean distance of accuracy and confidence over ten bins of equal counts. The isotonic regression "
+        "is fitted on the training sides of the splits and judged on the others. The area of risk is the error rate "
+        "among all answers at least as confident, on average over the answers.",
+        figures.lines(
+            f"reliability-{dataset}",
+            {
+                words: ([100 * row["confidence"] for row in rows], [_percent(row) for row in rows])
+                for words, rows in lines.items()
+            },
+            x="confidence of the closed-book answer, %",
+            y="accuracy, %",
+            caption=f"{label(dataset)}, {lm}: accuracy by confidence in ten bins. Calibrated answers lie where both "
+            "are the same.",
+        ),
+        figures.lines(
+            f"coverage-{dataset}",
+            {
+                name: ([100 * row["coverage"] for row in rows], [_percent(row) for row in rows])
+                for name, rows in covered.items()
+            },
+            x="share of the questions that are answered, the most confident first, %",
+            y="accuracy of the answers, %",
+            caption=f"{label(dataset)}: accuracy of closed-book answers if only the most confident are given.",
+        ),
+        Table(
+            f"confidence-{dataset}",
+            f"{label(dataset)}: calibration error of closed-book answers, its mean over the splits' held-out sides, "
+            "and the area of risk, in per cent, and accuracy in per cent if the most confident are answered.",
+            [
+                *("language model", "answers", "ECE", "ECE, isotonic", "ECE, a split", "ECE, isotonic, a split"),
+                *("area of risk", "error", *(f"accuracy, {share:.0%}" for share in shares)),
+            ],
+            [
+                [name, figure["questions"]]
+                + [Percent(interval(figure[key])) for key in ("ece", "ece_isotonic")]
+                + [Percent(_over_splits(figure[key])) for key in ("ece", "ece_isotonic")]
+                + [Percent(interval(figure[key])) for key in ("risk_area", "error")]
+                + [Percent(_at(covered[name], share)) for share in shares]
+                for name, figure in by_lm.items()
+            ],
+        ),
+        Table(
+            f"reliability-{dataset}",
+            f"{label(dataset)}: closed-book answers in ten bins, with confidence and accuracy in per cent.",
+            ["language model", "calibration", "bin", "answers", "confidence", "accuracy"],
+            [
+                [
+                    *(row["lm"], CALIBRATION[row["calibration"]], row["bin"], row["questions"]),
+                    *(100 * row["confidence"], Percent(bounded(row, "accuracy"))),
+                ]
+                for row in reliability
+            ],
+        ),
+    ]
+
+
+def carried(dataset: str, rows: list[dict]) -> list[Block]:
+    """Thresholds of another language model or month; `rows` are the question set's of carried.parquet."""
+    if not rows:
+        return []
+    return [
+        "Thresholds may be carried over: those fitted to another language model's answers, or to another month's page "
+        "views, are judged on the same splits as thresholds of their own.",
+        Table(
+            f"carried-{dataset}",
+            f"{label(dataset)}: held-out accuracy in per cent by thresholds of their own and by those carried over, "
+            "the difference in points with the middle 95 % over splits, and the share that retrieves in per cent. Between "
+            "months a threshold keeps its page views, or its rank among the relation's questions.",
+            [
+                *("language model", "retriever", "fitted to", "judged on", "by", "questions", "own", "carried"),
+                *("carried less own", "splits from", "splits to", "retrieves, own", "retrieves, carried"),
+            ],
+            [
+                [row["lm"], label(row["method"]), row["fitted"], row["judged"], row["scale"], row["questions"]]
+                + [Percent(bounded(row, name)) for name in ("own", "carried")]
+                + [Percent(bounded(row, "difference"), signed=True)]
+                + [100 * row[f"difference_splits_{end}"] for end in ("low", "high")]
+                + [Percent(bounded(row, f"retrieved_{name}")) for name in ("own", "carried")]
+                for row in rows
+            ],
+        ),
+    ]
+
+
+def _percent(row: dict) -> Interval:
+    return bounded(row, "accuracy").times(100)
+
+
+def _over_splits(figure: dict) -> Interval:
+    return Interval(figure["mean_over_splits"], figure["splits_low"], figure["splits_high"])
+
+
+def _at(rows: list[dict], share: float) -> Interval:
+    """The accuracy at the least coverage that reaches `share`."""
+    return bounded(next(row for row in rows if row["coverage"] >= share - 1e-9), "accuracy")

@@ -1,0 +1,131 @@
+"""Calibration and coverage of closed-book answers are as they are defined, and regressions see training sides alone."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from adaptive_pairs import CHOSEN, write_answers, write_questions
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.adaptive import confidence, held_out
+
+
+def made(n=400, seed=0, overconfident=0.0, levels=None):
+    """Answers of three a subject, right as often as they say, less `overconfident`."""
+    rng = np.random.default_rng(seed)
+    said = rng.random(n) if levels is None else rng.integers(0, levels, n) / levels
+    right = rng.random(n) < np.clip(said - overconfident, 0, 1)
+    ids = np.array([f"q{i:04d}" for i in range(n)], object)
+    return confidence.Answers(ids, np.array([f"s{i // 3}" for i in range(n)], object), said, right)
+
+
+def bins_by_hand(said, ids):
+    order = sorted(range(len(said)), key=lambda i: (said[i], ids[i]))
+    larger, rest = divmod(len(order), 10)
+    sizes = [larger + (i < rest) for i in range(10)]
+    return [order[sum(sizes[:i]) : sum(sizes[: i + 1])] for i in range(10)]
+
+
+@given(st.integers(10, 40), st.integers(0, 99), st.sampled_from([None, 2, 5]))
+@settings(max_examples=30, deadline=None)
+def test_the_calibration_error_is_its_definition(n, seed, levels):
+    answers = made(n, seed, levels=levels)
+    rows, error = confidence.reliability_of(answers.confidence, answers.right, answers.ids, answers.subjects, 0, 20)
+    by_hand = [
+        (len(b), np.mean(answers.confidence[b]), np.mean(answers.right[b]))
+        for b in bins_by_hand(answers.confidence, answers.ids)
+    ]
+    found = [(row["questions"], row["confidence"], row["accuracy"]) for row in rows]
+    np.testing.assert_allclose(found, by_hand)
+    assert error.value == pytest.approx(sum(count * abs(mean - right) for count, mean, right in by_hand) / n)
+
+
+@given(st.integers(1, 12), st.integers(0, 99), st.integers(1, 4))
+@settings(max_examples=40, deadline=None)
+def test_isotonic_regression_is_the_largest_of_least_means(n, seed, levels):
+    """The min-max formula over the distinct confidences, (least b >= i) of the means from a to b, (most a <= i)."""
+    answers = made(n, seed, levels=levels)
+    distinct = np.unique(answers.confidence)
+    of_level = [answers.right[answers.confidence == level] for level in distinct]
+
+    def mean(first, last):
+        return np.concatenate(of_level[first : last + 1]).mean()
+
+    m = len(distinct)
+    expected = [max(min(mean(a, b) for b in range(i, m)) for a in range(i + 1)) for i in range(m)]
+    assert confidence.isotonic(answers.confidence, answers.right, distinct) == pytest.approx(expected)
+
+
+def test_a_calibrated_confidence_knows_nothing_of_its_own_subject():
+    answers = made(60)
+    train = held_out.split_train(0, answers.subjects, CHOSEN.splits, CHOSEN.train_share)
+    calibrated = confidence.held_out_isotonic(answers.confidence, answers.right, train)
+    for subject in np.unique(answers.subjects):
+        flipped = np.where(answers.subjects == subject, ~answers.right, answers.right)
+        changed = confidence.held_out_isotonic(answers.confidence, flipped, train)
+        of_subject = answers.subjects == subject
+        np.testing.assert_array_equal(changed[of_subject], calibrated[of_subject])
+        assert (changed != calibrated)[~of_subject & np.isfinite(calibrated)].any()
+    sides = [confidence.isotonic(answers.confidence[s], answers.right[s], answers.confidence) for s in train.T]
+    held = ~train[0]
+    assert calibrated[0] == pytest.approx(np.mean([side[0] for side, out in zip(sides, held, strict=True) if out]))
+
+
+def test_what_says_too_much_is_found_out_and_mended():
+    honest, boasting = (confidence.evaluate(made(1500, 3, far), CHOSEN, 0, 200).figures for far in (0.0, 0.3))
+    assert boasting["ece"]["low"] > 0.2 > 0.06 > honest["ece"]["value"]
+    assert boasting["ece_isotonic"]["high"] < boasting["ece"]["low"]
+    for figures in (honest, boasting):
+        for name in ("ece", "ece_isotonic"):
+            assert figures[name]["low"] <= figures[name]["value"] <= figures[name]["high"]
+            assert figures[name]["splits_low"] <= figures[name]["mean_over_splits"] <= figures[name]["splits_high"]
+
+
+@given(st.integers(1, 15), st.integers(0, 99), st.sampled_from([None, 1, 3]))
+@settings(max_examples=40, deadline=None)
+def test_the_area_of_risk_is_its_definition_whatever_is_drawn(n, seed, levels):
+    answers = made(n, seed, levels=levels)
+    times = np.random.default_rng(seed).integers(0, 3, (n, 4))
+    times[0] = 1
+    expected = []
+    for drawn in times.T:
+        said, wrong = np.repeat(answers.confidence, drawn), np.repeat(~answers.right, drawn)
+        expected.append(np.mean([wrong[said >= one].mean() for one in said]))
+    assert confidence.area(answers.confidence, answers.right, times) == pytest.approx(expected)
+
+
+def test_the_interval_of_the_area_draws_subjects():
+    answers = made(300)
+    one_subject = replace(answers, subjects=np.full(300, "s", object))
+    whole, alone = (confidence.risk_area(some, 0, 50) for some in (answers, one_subject))
+    assert (alone.low, alone.value, alone.high) == pytest.approx((whole.value,) * 3)
+    assert whole.low < whole.value < whole.high
+
+
+@pytest.mark.parametrize("levels", [None, 4])
+def test_coverage_is_the_accuracy_of_the_most_confident(levels):
+    answers = made(100, levels=levels)
+    rows = confidence.coverage(answers, 0, 20)
+    assert len(rows) == 20
+    for asked, row in zip(confidence.COVERAGES, rows, strict=True):
+        least = sorted(answers.confidence, reverse=True)[round(asked * 100) - 1]
+        answered = answers.confidence >= least
+        assert (row["least_confidence"], row["questions"]) == (least, answered.sum())
+        assert row["coverage"] == pytest.approx(answered.mean())
+        assert row["coverage"] >= asked - 1e-12
+        assert row["accuracy"] == pytest.approx(answers.right[answered].mean())
+    assert rows[-1]["accuracy"] == answers.right.mean()
+
+
+def test_answers_are_read_with_their_probability_and_those_without_are_left_out(tmp_path):
+    ids = ["q0", "q1", "q2", "q3"]
+    questions = write_questions(tmp_path / "q.parquet", ids, [1, None, 3, 4])
+    file = write_answers(
+        tmp_path / "c.parquet", ids[::-1], [True, False, True, False], mean_log_prob=[None, -np.inf, -1.0, 0.0]
+    )
+    answers = confidence.read(questions, file)
+    assert answers.ids.tolist() == ["q0", "q1", "q2"]  # of any popularity
+    assert answers.confidence.tolist() == pytest.approx([1.0, np.exp(-1), 0.0])
+    assert answers.right.tolist() == [False, True, False]
+    assert confidence.evaluate(answers, CHOSEN, 0, 10) == confidence.Trusted({}, [], [])
