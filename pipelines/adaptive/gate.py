@@ -14,7 +14,8 @@ from pipelines.adaptive.held_out import HeldOut
 from pipelines.adaptive.pairs import Pairs
 
 PENALTY = 1.0  # of the squared weights, but the intercept's; numbers are standardised
-STEPS, PRECISION = 100, 1e-9  # Newton steps at most, and the change of the weights that ends them
+STEPS = 100  # of Newton, at most
+PRECISION = 1e-9  # change of the weights that ends the steps
 
 
 def evaluate(pairs: Pairs, rule: HeldOut, chosen: params.Thresholds, seed: int, resamples: int) -> dict:

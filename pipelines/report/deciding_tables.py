@@ -130,8 +130,8 @@ def carried(dataset: str, rows: list[dict]) -> list[Block]:
         Table(
             f"carried-{dataset}",
             f"{label(dataset)}: held-out accuracy in per cent by thresholds of their own and by those carried over, "
-            "the difference in points with the middle 95 % over splits, and the share that retrieves in per cent. Between "
-            "months a threshold keeps its page views, or its rank among the relation's questions.",
+            "the difference in points with the middle 95 % over splits, and the share that retrieves in per cent. "
+            "Between months a threshold keeps its page views, or its rank among the relation's questions.",
             [
                 *("language model", "retriever", "fitted to", "judged on", "by", "questions", "own", "carried"),
                 *("carried less own", "splits from", "splits to", "retrieves, own", "retrieves, carried"),

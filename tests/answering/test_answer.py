@@ -312,6 +312,26 @@ def test_the_stage_shows_as_many_demonstrations_as_the_language_model_asks_for(
     assert {prompt.context.count("A: gold") for prompt in lm.asked} == {shown}
 
 
+def test_two_sections_of_the_same_weights_answer_in_one_run_with_their_own_demonstrations(questions, monkeypatch, root):
+    Path("data/questions/popqa").mkdir(parents=True)
+    pq.write_table(questions, "data/questions/popqa/popqa.parquet")
+    values = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))
+    values["answer"]["n_shots"], values["lms"] = 2, ["tiny", "zero"]
+    values["lm"]["zero"] = values["lm"]["tiny"] | {"n_shots": 0}
+    Path("params.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
+    hashes = {}
+    for name, shown in (("tiny", 2), ("zero", 0), ("tiny", 2)):
+        lm = EchoingLM()
+        lm.name, lm.usage = name, {}
+        monkeypatch.setattr(open_lm, "open_lm", lambda *_, lm=lm: lm)
+        monkeypatch.setattr("sys.argv", ["answer", "popqa", name, "closed_book"])
+        answer.main()
+        assert {prompt.context.count("A: gold") for prompt in lm.asked} == {shown}
+        table = pq.read_table(f"data/predictions/popqa/{name}/closed_book.parquet")
+        assert hashes.setdefault(name, table["prompt_hash"].to_pylist()) == table["prompt_hash"].to_pylist()
+    assert not set(hashes["tiny"]) & set(hashes["zero"])
+
+
 # ---------------------------------------------------------------------- real models, here and behind HTTP
 
 
