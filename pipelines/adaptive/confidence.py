@@ -53,9 +53,9 @@ def read(questions: Path, closed_book: Path) -> Answers:
 def evaluate(answers: Answers, chosen: params.Thresholds, seed: int, resamples: int) -> Trusted:
     """Reliability in BINS bins and the expected calibration error, before and after isotonic regression; coverage.
 
-    Nothing is said of fewer than thresholds.min_questions answers.
     The regression is fitted on each split's training side, and an answer's calibrated confidence is the mean over the
-    splits that hold it out. Both calibration errors are over these answers. Intervals draw subjects.
+    splits that hold it out. Both calibration errors are over these answers. Intervals draw subjects. Nothing is said of
+    fewer than thresholds.min_questions answers.
     """
     if len(answers.ids) < chosen.min_questions:
         return Trusted({}, [], [])
