@@ -76,9 +76,9 @@ def _tuned(inputs: Inputs, dataset: str) -> Tuned:
 
 
 def _methods(figures: dict) -> list[str]:
-    """Those of METHODS with thresholds, then the pairs of thresholds.pairs; `figures` are a language model's."""
+    """Those of METHODS with thresholds, then all others, such as thresholds.pairs; `figures` are a language model's."""
     judged = [name for name, value in figures.items() if isinstance(value, dict) and SEARCHES[0] in value]
-    return [name for name in METHODS if name in judged] + [name for name in judged if BELOW in name]
+    return [name for name in METHODS if name in judged] + [name for name in judged if name not in METHODS]
 
 
 def _searches(dataset: str, models: Tuned, search: str) -> Table:
