@@ -375,6 +375,13 @@ def test_json_for_scripts(longtail):
     assert all(token["memory"] + token["passage"] == pytest.approx(1) for token in tokens)
 
 
+def test_the_command_answers_by_a_pair(longtail):
+    for question, method in ((QUESTIONS[0], "genread"), (QUESTIONS[1], "bm25")):
+        code, said, _ = longtail(question[4], "--pair", "bm25_below_genread", "--retriever", "dense", "--json")
+        found = json.loads(said)
+        assert (code, found["method"], found["retriever"]) == (0, method, "bm25_below_genread")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
