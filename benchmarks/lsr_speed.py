@@ -34,7 +34,7 @@ import torch
 from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer, BertConfig, BertModel
 
 from pipelines import params_file
-from pipelines.lm.open_lm import main_lm
+from pipelines.lm.open_lm import supervising_lm
 from pipelines.lsr import train_lsr, training_queries
 from pipelines.lsr.objective import GradientCache
 from pipelines.lsr.refresh import RETRIEVER, Refresher
@@ -246,7 +246,7 @@ def compare_steps(params: SimpleNamespace, steps: int) -> None:
                 losses[dtype] = [trainer.step(number)["kl"] for number in range(steps)]
         batches = [rows_of(trainer, number) for number in range(steps)]
         distinct = [len({text for _, texts, *_ in rows for text in texts}) for rows in batches]
-        plain = Plain(path, main_lm(params)[0], params)
+        plain = Plain(path, supervising_lm(params)[0], params)
         losses["plain"] = [plain.step(number, rows) for number, rows in enumerate(batches)]
         assert np.allclose(losses["fp32"], losses["plain"], rtol=1e-3), f"other losses: {losses}"
         print(f"\n{name}; {np.mean(distinct):.0f} distinct documents a step\n")

@@ -160,7 +160,7 @@ def _tasks(read: inputs.Inputs, chosen) -> Iterator[str]:
     rows = [
         [
             label(row["task"]),
-            METHODS[row["method"]],
+            METHODS.get(row["method"], label(row["method"])),
             f"{row['questions']:,}",
             _share(row, "accuracy"),
             _share(row, "gain"),

@@ -69,7 +69,7 @@ def choose(
     if uses_lms:
         _language_models(choices, lms, machine)
     else:
-        choices.sections["lms"] = []
+        choices.sections["lms"], choices.sections["lsr"] = [], {"lm": None}
         why = "Passages are missing, so no language model is asked here. Import answers made elsewhere."
         choices.notes["lms"] = [why if parts["answered"] else "Nothing here asks a language model."]
     return choices

@@ -312,6 +312,7 @@ class Index(Section):
 
 
 class LSR(Section):
+    lm: LMName | None  # of lms: the language model that is learnt from; null where parts.tuned is empty
     queries: Literal["lm", "qa", "mixed"]  # what LSR learns from: language-modelling queries, questions, or both
     lm_queries: Count  # language-modelling queries of the train split, at most; 0 where queries is qa
     qa_queries: Count  # questions of the train split, at most; 0 where queries is lm
@@ -439,12 +440,12 @@ class Parts(Section):
     corpora: list[str]  # are cut into documents and indexed
     datastore: str | None  # of corpora: what questions are answered from
     scored: list[str]  # of corpora: language models are scored on their test queries
-    benchmarks: list[str]  # tasks that the main language model is tested on
+    benchmarks: list[str]  # tasks that the language models are tested on
     passages: list[str]  # sets of questions with passages that retrievers are compared on
     tokenizers: list[Literal["documents"]]  # what cuts corpora into tokens
     encoders: list[Literal["dense"]]  # untuned retrievers
     ensembles: list[Literal["dense"]]  # of encoders: REPLUG answers question sets with their documents
-    tuned: list[Literal["lsr"]]  # retrievers tuned to the main language model
+    tuned: list[Literal["lsr"]]  # retrievers tuned to the language model lsr.lm
     rules: list[Literal["popularity"]]  # by which the closed-book or the augmented answer is chosen
 
     @field_validator("question_sets", "answered", "corpora", "benchmarks", "passages")
@@ -473,7 +474,7 @@ class Params(Section):
     queries: Queries
     windows: Windows
     lm: dict[LMName, LM]
-    lms: list[LMName]  # the language models that run; the first is the main one (lm/open_lm.py)
+    lms: list[LMName]  # the language models that run; the first is the main one, which the report's findings are of
     parts: Parts
     lm_text: Literal["raw/c4", "corpus"]  # what a language model is trained on: C4, or the corpora
     retriever: Retriever
@@ -491,6 +492,14 @@ class Params(Section):
     def _no_more_than_scored(cls, value: Replug, info: ValidationInfo) -> Replug:
         if "logprobs" in info.data and value.top_k > info.data["logprobs"].top_k:
             raise ValueError(f"top_k should be at most logprobs.top_k, {info.data['logprobs'].top_k}")
+        return value
+
+    @field_validator("lsr")
+    @classmethod
+    def _learns_from_a_model_that_runs(cls, value: LSR, info: ValidationInfo) -> LSR:
+        tuned = "parts" in info.data and info.data["parts"].tuned
+        if tuned and value.lm not in info.data.get("lms", [value.lm]):
+            raise ValueError(f"lm should be one of lms, {', '.join(info.data['lms'])}; it is {value.lm}")
         return value
 
     @field_validator("lms")

@@ -100,7 +100,7 @@ def test_the_code_comes_first_and_every_input_is_made_by_a_stage(stages_of):
     assert [stage.name for stage in stages_of().values() if not stage.needs] == ["code"]
 
 
-def test_each_language_model_has_its_stages_and_the_first_is_the_main_one(stages_of):
+def test_each_language_model_has_its_stages_and_lsr_learns_from_one(stages_of):
     values = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
     (main,) = values["lms"]
     stages = stages_of(lm=values["lm"] | {"second": values["lm"][main]}, lms=[main, "second"])
@@ -111,8 +111,16 @@ def test_each_language_model_has_its_stages_and_the_first_is_the_main_one(stages
     for name in (main, "second"):
         assert models(f"score_lm@pile-{name}") == models(f"answer_dense@popqa-{name}-dense") == {f"base_lm@{name}"}
         assert f"score_lm@pile-{name}" in stages["evaluate_lm@pile"].needs
-    for stage in ("train_lsr@lsr", "evaluate_tasks@mmlu"):
-        assert models(stage) == {f"base_lm@{main}"}
+        assert models(f"evaluate_tasks@mmlu-{name}") == {f"base_lm@{name}"}
+    assert models("train_lsr@lsr") == {f"base_lm@{main}"}
+
+
+def test_the_language_model_that_lsr_learns_from_need_not_be_the_main_one(stages_of):
+    values = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
+    (main,) = values["lms"]
+    models = {"lm": values["lm"] | {"second": values["lm"][main]}, "lms": [main, "second"]}
+    needs = stages_of(**models, lsr=values["lsr"] | {"lm": "second"})["train_lsr@lsr"].needs
+    assert {name for name in needs if name.startswith("base_lm")} == {"base_lm@second"}
 
 
 def test_predictions_alone_need_six_stages(stages_of):

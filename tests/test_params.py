@@ -65,6 +65,8 @@ def changed(values: dict, key: str, value) -> dict:
         ("lsr.qa_queries", -1, ["lsr.qa_queries", "-1", "greater than or equal to 0"]),
         ("lms", ["tiny", "tiny"], ["lms", "each once", "tiny"]),
         ("lms", ["gpt2"], ["lms", "'gpt2'", "of: tiny"]),
+        ("lsr.lm", "gpt2", ["lsr", "lm should be one of lms, tiny; it is gpt2"]),
+        ("lsr.lm", None, ["lsr", "lm should be one of lms, tiny; it is None"]),
     ],
 )
 def test_a_fault_names_key_value_and_what_is_allowed(values, key, value, says):

@@ -105,11 +105,10 @@ def of_metrics(
         for name in ("recall", "accuracy")
     )
     main_bits = [row for row in bits if (row["lm"], row["corpus"]) == (main, main_corpus)]
-    benchmarks = {name: figures for name, figures in metrics.get("tasks", {}).items() if name in parts.benchmarks}
     return {
         "bits_per_byte": bits,
         "rare_words": stage_metrics.rare_words(metrics.get("attribution", {}).get(main_corpus, {})),
-        "tasks": stage_metrics.tasks(benchmarks),
+        "tasks": stage_metrics.tasks(metrics.get("tasks", {}), parts.benchmarks, params.lms),
         "retrievers": stage_metrics.retrievers(
             main_bits, recalls, accuracies, metrics.get(passages, {}), params.replug.top_k
         ),

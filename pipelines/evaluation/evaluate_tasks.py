@@ -1,7 +1,9 @@
 """Stage evaluate_tasks: a benchmark's questions, closed-book and with REPLUG (REPLUG, sections 6.2-6.3).
 
-It writes predictions.parquet (SCHEMA; ordered by method and question_id) and rejects.parquet in data/tasks/<benchmark>,
-and figures by method in data/metrics/tasks_<benchmark>.json.
+BM25's and random documents, in ensembles like REPLUG's, are the controls.
+
+For a benchmark and a language model, the stage writes predictions.parquet (SCHEMA; ordered by method and question_id)
+and rejects.parquet in data/tasks/<benchmark>/<lm>, and figures by method in data/metrics/tasks_<benchmark>_<lm>.json.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,12 +26,16 @@ from pipelines.evaluation import mmlu, task_items
 from pipelines.evaluation.task_items import Item, Task
 from pipelines.questions import matching
 from pipelines.replug import ensemble, ensemble_answers
+from pipelines.retrieval import documents
+from pipelines.retrieval.retriever import open_retriever
+from pipelines.scoring import candidates
 from pipelines.sources.rejects import Rejects
 
 if TYPE_CHECKING:
     from pipelines.lm.language_model import LanguageModel, Prompt
 
-METHODS = ("closed_book", "replug", "replug_lsr")
+CONTROLS = ("replug_random", "replug_bm25")
+METHODS = ("closed_book", *CONTROLS, "replug", "replug_lsr")
 SHARD = 64  # questions that a killed run loses at most; the result does not depend on it
 SCHEMA = pa.schema(
     [
@@ -64,14 +71,14 @@ def evaluate(task: Task, setup: Setup) -> pa.Table:
     shown = {subject: _demonstrations(items, setup) for subject, items in task.shots.items()}
 
     def work(items: list[Item], path: Path) -> None:
-        documents, similarities = [[None]] * len(items), None
+        texts, similarities = [[None]] * len(items), None
         if setup.search:
             found = setup.search([item.query for item in items])
-            documents, similarities = (
+            texts, similarities = (
                 found["texts"].to_pylist(),
                 np.array(found["similarities"].to_pylist(), np.float32),
             )
-        prompts = task_items.prompts(items, [shown[item.subject] for item in items], documents)
+        prompts = task_items.prompts(items, [shown[item.subject] for item in items], texts)
         new_tokens = 1 if task.options else setup.new_tokens
         fit = np.array(task_items.fits(prompts, setup.lm, new_tokens)).reshape(len(items), -1).all(1)
         predictions: list[str | None] = [None] * len(items)
@@ -85,16 +92,16 @@ def evaluate(task: Task, setup: Setup) -> pa.Table:
         pq.write_table(pa.Table.from_pylist(rows, SCHEMA), path)
 
     parts = [task.items[start : start + SHARD] for start in range(0, len(task.items), SHARD)]
-    files = shards.map_shards(_name(task, setup.method), setup.key, work, parts)
+    files = shards.map_shards(_name(task, setup.lm.name, setup.method), setup.key, work, parts)
     return pa.concat_tables([SCHEMA.empty_table(), *(pq.read_table(file, schema=SCHEMA) for file in files)])
 
 
 def _demonstrations(items: list[Item], setup: Setup) -> list[str]:
     """The items as they are shown, each with its own top document if there is a search."""
-    documents = [[None]] * len(items)
+    texts = [[None]] * len(items)
     if setup.search and items:
-        documents = setup.search([item.query for item in items])["texts"].to_pylist()
-    return [task_items.demonstration(item, best) for item, (best, *_) in zip(items, documents, strict=True)]
+        texts = setup.search([item.query for item in items])["texts"].to_pylist()
+    return [task_items.demonstration(item, best) for item, (best, *_) in zip(items, texts, strict=True)]
 
 
 def _predict(task: Task, setup: Setup, prompts: list[Prompt], similarities: np.ndarray | None) -> list[str]:
@@ -172,34 +179,82 @@ def summarise(table: pa.Table, seed: int, resamples: int) -> dict:
     return figures
 
 
+def answered_by(task: Task, lm: LanguageModel, replug: params.Replug) -> str | None:
+    """How a language model answers from several documents: by "mixture" where it can, else by "vote"; None: not at all.
+
+    The mixture needs the probabilities of all next tokens, or of the four letters alone; the vote those of answers.
+    With `replug.vote`, generated answers are always by vote.
+    """
+    if task.options:
+        return "mixture" if mmlu.shows_letters(lm) else "vote"
+    if lm.mixes and not replug.vote:
+        return "mixture"
+    return "vote" if lm.votes else None
+
+
+def open_search(method: str, chosen: SimpleNamespace, data: Path) -> Callable[[list[str]], pa.Table] | None:
+    """What finds a method's documents and their similarities (passages.SCHEMA); None for closed_book.
+
+    Those of the controls are as in language modelling: random documents weigh the same, and BM25's scores are shares of
+    the best.
+    """
+    if method not in CONTROLS:
+        source = passages.open_source(method, None, chosen, data)
+        return source and source.find
+    meta, docs = passages.inputs("bm25", chosen, data)
+    count, of_bm25 = documents.count(docs), method == "replug_bm25"
+    bm25 = open_retriever(meta.parent, docs, None, chosen.retriever, chosen.compute) if of_bm25 else None
+
+    def search(queries: list[str], k: int) -> tuple[np.ndarray, np.ndarray]:
+        if bm25:
+            positions, scores = bm25.search(queries, k)
+            return positions, candidates.comparable(scores, "bm25")
+        nowhere = np.zeros((len(queries), 2), np.int64)
+        positions = candidates.random_documents(chosen.seed, queries, nowhere, count, k)
+        return positions, np.zeros(positions.shape)
+
+    retriever = SimpleNamespace(search=search)
+    return passages.retrieved(retriever, docs, chosen.replug.top_k, chosen.answer.passage, together=False).find
+
+
+def _inputs(method: str, chosen: SimpleNamespace, data: Path) -> list[Path]:
+    """The index's description and the documents that a method retrieves from; of random documents, these alone."""
+    if method in CONTROLS:
+        return passages.inputs("bm25", chosen, data)[method == "replug_random" :]
+    return passages.inputs(method, chosen, data)
+
+
 def main() -> None:
-    name = stage.arguments(__doc__, task=catalogue.names("benchmark")).task
-    data, out = Path("data"), Path("data/tasks") / name
+    arguments = stage.arguments(__doc__, task=catalogue.names("benchmark"), lm="one of params.yaml's lms")
+    name, lm_name = arguments.task, arguments.lm
+    data, out = Path("data"), Path("data/tasks") / name / lm_name
 
     def work(chosen) -> stage.Metrics:
-        from pipelines.lm.open_lm import main_lm, open_lm
+        from pipelines.lm.open_lm import MODELS, open_lm
 
         rejects = Rejects(chosen.ingest.max_reject_share)
         task = catalogue.function(name, "benchmark")(data / "raw" / name, chosen.tasks, chosen.seed, rejects)
         rejects.check()
-        lm_folder, lm_settings = main_lm(chosen)
-        lm = open_lm(lm_folder, lm_settings, chosen.compute)
-        if not task.options:
-            ensemble_answers.check_ability(lm, chosen.replug)
-        tables, keys = [SCHEMA.empty_table()], {}
+        lm_settings = chosen.lm[lm_name]
+        lm = open_lm(MODELS / lm_name, lm_settings, chosen.compute)
+        by = answered_by(task, lm, chosen.replug)
         methods = [method for method in METHODS if passages.INDEXES.get(method) in (None, "dense", *chosen.parts.tuned)]
+        if by is None:
+            print(f"{lm_name} shows no log-probabilities of its answers to {name}, so it answers closed-book alone")
+            methods = ["closed_book"]
+        replug = chosen.replug.model_copy(update={"vote": by == "vote"})
+        tables, keys = [SCHEMA.empty_table()], {}
         for method in methods if task.items else ():
-            inputs = [lm_folder, data / "raw" / name, *passages.inputs(method, chosen, data)]
+            inputs = [MODELS / lm_name, data / "raw" / name, *_inputs(method, chosen, data)]
             keys[method] = shards.key_of(
-                chosen.seed, chosen.tasks, chosen.replug, chosen.retriever, chosen.answer.passage, lm_settings, *inputs
+                chosen.seed, chosen.tasks, replug, chosen.retriever, chosen.answer.passage, lm_settings, *inputs
             )
-            source = passages.open_source(method, None, chosen, data)
             setup = Setup(
                 method=method,
                 lm=lm,
-                search=source and source.find,
+                search=open_search(method, chosen, data),
                 new_tokens=chosen.tasks.new_tokens,
-                replug=chosen.replug,
+                replug=replug,
                 key=keys[method],
             )
             tables.append(evaluate(task, setup))
@@ -210,19 +265,22 @@ def main() -> None:
             pq.write_table(table, folder / "predictions.parquet", compression="zstd")
             rejects.write(folder / "rejects.parquet")
         figures = summarise(table, chosen.seed, chosen.report.bootstrap).get(name, {})
+        for method in figures:
+            figures[method]["answered_by"] = None if method == "closed_book" else by
         shards.write_json(
-            f"data/metrics/tasks_{name}.json", figures | {"rejects": rejects.reasons(), "too_long": too_long}
+            f"data/metrics/tasks_{name}_{lm_name}.json",
+            figures | {"rejects": rejects.reasons(), "too_long": too_long},
         )
         for method, key in keys.items():
-            shards.forget(_name(task, method), key)
+            shards.forget(_name(task, lm.name, method), key)
         return {f"{method}.accuracy": figures[method]["accuracy"]["value"] for method in keys} | lm.usage
 
-    sections = ("seed", "compute", "ingest", "lm", "lms", "retriever", "replug", "answer", "tasks", "report", "parts")
-    stage.run(f"evaluate_tasks@{name}", sections, work, out=str(out))
+    sections = ("seed", "compute", "ingest", "lm", "retriever", "replug", "answer", "tasks", "report", "parts")
+    stage.run(f"evaluate_tasks@{name}-{lm_name}", sections, work, out=str(out))
 
 
-def _name(task: Task, method: str) -> str:
-    return f"evaluate_tasks@{task.name}-{method}"
+def _name(task: Task, lm: str, method: str) -> str:
+    return f"evaluate_tasks@{task.name}-{lm}-{method}"
 
 
 if __name__ == "__main__":

@@ -142,6 +142,11 @@ def answer(lm: LanguageModel, prompts: list[Prompt], log_weights: np.ndarray) ->
     return [LETTERS[i] if shown else "" for i, shown in zip(mixed.argmax(1), np.isfinite(mixed).any(1), strict=True)]
 
 
+def shows_letters(lm: LanguageModel) -> bool:
+    """Whether a language model shows the letters' probabilities, so that `answer` mixes them and no letters vote."""
+    return lm.scores or any(_token_id(lm, lm.begins + letter) is not None for letter in LETTERS)
+
+
 def _letter_log_probs(lm: LanguageModel, prompts: list[Prompt]) -> np.ndarray:
     """log p of each letter as the answer to each prompt, (prompts, 4); -inf if it is not known."""
     log_probs = np.full((len(prompts), len(LETTERS)), -np.inf)

@@ -13,17 +13,23 @@ from pathlib import Path
 from pipelines import catalogue
 from pipelines.intervals import NOTHING, Interval, interval
 
-FAMILIES = ("language_modelling", "attribution", "tasks")  # metrics with a file for each corpus or benchmark
+FAMILIES = ("language_modelling", "attribution", "tasks")  # metrics with several files
 RETRIEVERS = ("random", "bm25", "dense", "lsr")
 
 
 def read(data: Path) -> dict[str, dict]:
-    """The content of each data/metrics/<name>.json by name; of FAMILIES, {corpus or benchmark: content}."""
+    """The content of each data/metrics/<name>.json by name.
+
+    Of FAMILIES: {corpus: content}, and {benchmark: {language model: content}}.
+    """
     metrics: dict[str, dict] = {}
     for path in sorted((data / "metrics").glob("*.json")):
         content = json.loads(path.read_text(encoding="utf-8"))
         family = next((name for name in FAMILIES if path.stem.startswith(f"{name}_")), None)
-        if family:
+        if family == "tasks":
+            benchmark, _, lm = path.stem.removeprefix("tasks_").partition("_")  # no benchmark's name has a "_"
+            metrics.setdefault(family, {}).setdefault(benchmark, {})[lm] = content
+        elif family:
             metrics.setdefault(family, {})[path.stem.removeprefix(f"{family}_")] = content
         else:
             metrics[path.stem] = content
@@ -66,16 +72,18 @@ def rare_words(attribution: dict) -> list[dict]:
     ]
 
 
-def tasks(by_benchmark: dict[str, dict]) -> list[dict]:
-    """Accuracy by benchmark and method over all questions ("all"), and by category (Tables 2 and 3)."""
+def tasks(metrics: dict[str, dict[str, dict]], benchmarks: list[str], lms: list[str]) -> list[dict]:
+    """Accuracy by benchmark, language model and method over all questions ("all"), and by category (Tables 2 and 3)."""
     rows = []
-    for benchmark, content in by_benchmark.items():
-        for method, figures in content.items():
-            if not isinstance(figures, dict) or "accuracy" not in figures:
+    for benchmark, lm in ((benchmark, lm) for benchmark in benchmarks for lm in lms):
+        for method, figures in metrics.get(benchmark, {}).get(lm, {}).items():
+            if "accuracy" not in figures:
                 continue
+            key = {"task": benchmark, "lm": lm, "method": method, "answered_by": figures["answered_by"]}
             categories = {"all": figures["accuracy"] | {name: figures.get(name) for name in ("questions", "gain")}}
             rows += [
-                {"task": benchmark, "method": method, "category": category, "questions": figure["questions"]}
+                key
+                | {"category": category, "questions": figure["questions"]}
                 | {"accuracy": interval(figure), "gain": interval(figure.get("gain"))}
                 for category, figure in (categories | figures.get("categories", {})).items()
             ]

@@ -50,7 +50,8 @@ TABLES: dict[str, dict[str, type]] = {
     | {"perplexity": Interval, "word_perplexity": Interval},
     "rare_words": {"retriever": str, "least": int, "most": int, "tokens": int}
     | {name: Interval for name in ("bits_without", "bits_saved", "memory")},
-    "tasks": {"task": str, "method": str, "category": str, "questions": int, "accuracy": Interval, "gain": Interval},
+    "tasks": {"task": str, "lm": str, "method": str, "answered_by": str, "category": str, "questions": int}
+    | {"accuracy": Interval, "gain": Interval},
     "retrievers": {"retriever": str, "bits_per_byte": Interval, "saved": Interval}
     | {f"{dataset}_{what}": Interval for dataset in catalogue.names("answered") for what in ("recall_at_1", "word")}
     | {"real_recall_at_1": Interval, "real_recall_at_10": Interval},

@@ -93,4 +93,4 @@ def fits(prompts: Sequence[Prompt], lm: LanguageModel, new_tokens: int) -> list[
 
 
 def _knowledge(document: str | None) -> str:
-    return "" if document is None else f"Knowledge: {document}\n"
+    return f"Knowledge: {document}\n" if document else ""  # "": fewer documents were found than asked for

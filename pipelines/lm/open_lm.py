@@ -12,12 +12,12 @@ from pipelines.lm.language_model import LanguageModel
 MODELS = Path("data/models/lm")
 
 
-def main_lm(chosen: SimpleNamespace) -> tuple[Path, params.LM]:
-    """Folder and settings of the main language model: it answers questions, and the retriever is tuned to it.
+def supervising_lm(chosen: SimpleNamespace) -> tuple[Path, params.LM]:
+    """Folder and settings of the language model that LSR tunes the retriever to.
 
-    It is the first of `lms`. `chosen` are params with the sections lm and lms.
+    `chosen` are params with the sections lm and lsr.
     """
-    name = chosen.lms[0]
+    name = chosen.lsr.lm
     return MODELS / name, chosen.lm[name]
 
 

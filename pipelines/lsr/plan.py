@@ -128,7 +128,7 @@ def _title(params: SimpleNamespace, counts: dict[str, int]) -> str:
 
 def _tuning(params: SimpleNamespace, counts: dict[str, int]) -> tuple[list[Row], list[str]]:
     """The rows of both indexes and of LSR's training, and lines on memory, disk and cost."""
-    lsr, name = params.lsr, params.lms[0]
+    lsr, name = params.lsr, params.lsr.lm
     needed = amounts(params, counts, _lm_queries(params))
     lm, lm_taken_for = speed.shape_of(MODELS / "lm" / name, params.lm[name], speed.GPT2_XL)
     encoder, encoder_taken_for = speed.shape_of(MODELS / "retriever", params.retriever, speed.CONTRIEVER)
@@ -171,7 +171,7 @@ def _reading(params: SimpleNamespace, sizes: dict[str, workload.Size]) -> list[R
         else:
             parameters = sizes[name].parameters
             rate = speed.of_parameters(params.compute, parameters, lm.dtype) if parameters else None
-        for what, prompts, tokens in workload.readings(params, name):
+        for what, prompts, tokens in workload.readings(params):
             price = f", {tokens * lm.http.prompt_price / 1000:,.2f} in money" if lm.source == "http" else ""
             rows.append(Row(f"{name}, {what}", tokens, rate, f"{_number(prompts)} prompts at most{price}"))
     return rows
@@ -258,7 +258,7 @@ def _memory(params: SimpleNamespace, needed: Amounts, encoder: speed.Shape, lm: 
         f"training {weights / GIB:.1f} GiB of weights, gradients and Adam, {activations / GIB:.1f} GiB for {at_once}"
     ]
     if lm:
-        name = params.lms[0]
+        name = params.lsr.lm
         size = BYTES[params.lm[name].dtype] * (lm.weights + lm.vocabulary * lm.hidden)
         lines.append(f"{name} {size / GIB:.1f} GiB of weights")
     size = needed.held * params.chunk.tokens * 5  # bytes: 4 of a token, and Python's own

@@ -23,7 +23,7 @@ import torch
 
 from pipelines import shards
 from pipelines.errors import LongtailError
-from pipelines.lm.open_lm import main_lm, open_lm
+from pipelines.lm.open_lm import open_lm, supervising_lm
 from pipelines.lsr.objective import likelihood
 from pipelines.lsr.rounds import ScoredCandidates, TrainingFiles
 from pipelines.lsr.training_queries import CorpusQueries, Schedule, read
@@ -99,7 +99,7 @@ class Refresher:
         """Start with the untuned encoder. Raises LongtailError if a model or an index can't be opened."""
         make_deterministic()
         self._params, self.corpora, self.schedule, self._files = params, corpora, schedule, files
-        folder, self._lm_params = main_lm(params)
+        folder, self._lm_params = supervising_lm(params)
         self.lm = open_lm(folder, self._lm_params, params.compute, scoring=True)
         self.encoder = Encoder.open(RETRIEVER, params.retriever, params.compute)
         key = key_of_scores(params)
@@ -241,8 +241,8 @@ def make_deterministic() -> None:
 
 
 def key_of_scores(params: SimpleNamespace) -> str:
-    """A hash of what the main language model's scores depend on; `lsr.keep_scores: false` adds this training."""
-    key = score_cache.key_of_lm(*main_lm(params), params.compute)
+    """A hash of what the supervising language model's scores depend on; `lsr.keep_scores: false` adds this training."""
+    key = score_cache.key_of_lm(*supervising_lm(params), params.compute)
     if params.lsr.keep_scores:
         return key
     return shards.key_of(key, params.seed, params.lsr, params.retriever, params.index, fingerprint(RETRIEVER))
@@ -253,7 +253,7 @@ def forget(params: SimpleNamespace, corpora: Sequence[CorpusQueries]) -> None:
     for corpus in corpora:
         forget_shards(corpus.stage)
         if not params.lsr.keep_scores:
-            score_cache.forget(params.lms[0], key_of_scores(params), corpus.docs)
+            score_cache.forget(params.lsr.lm, key_of_scores(params), corpus.docs)
 
 
 def training_gpus(params: SimpleNamespace) -> int:

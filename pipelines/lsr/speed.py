@@ -102,8 +102,8 @@ def of_encoder(params: SimpleNamespace, shape: Shape, taken_for: str | None) -> 
 
 
 def of_language_model(params: SimpleNamespace, shape: Shape, taken_for: str | None) -> Speed:
-    """Speed at which the main language model scores; `taken_for` is as from `shape_of`."""
-    name = params.lms[0]
+    """Speed at which the language model that LSR learns from scores; `taken_for` is as from `shape_of`."""
+    name = params.lsr.lm
     threads, where = min(params.compute.threads, os.cpu_count() or 1), device(params.compute)
     if taken_for:
         continuation = params.queries.continuation_tokens

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 OUT = Path("data/models/lsr")
 METRICS = Path("data/metrics/lsr.json")
-SECTIONS = ("seed", "compute", "lm", "lms", "parts", "retriever", "index", "lsr", "answer")
+SECTIONS = ("seed", "compute", "lm", "parts", "retriever", "index", "lsr", "answer")
 POINTS = 200  # of the curve in the metrics, at most
 ENOUGH = 1000  # queries after which a uniform distribution of the language model is an error
 

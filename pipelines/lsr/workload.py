@@ -31,10 +31,9 @@ class Size(NamedTuple):
     where: str
 
 
-def readings(params: SimpleNamespace, name: str) -> list[Reading]:
-    """What the language model `name` is asked outside of LSR's training; kinds without prompts are left out."""
-    kinds = [answers(params), _scores(params)] + [_benchmarks(params)] * (name == params.lms[0])
-    return [reading for reading in kinds if reading.prompts]
+def readings(params: SimpleNamespace) -> list[Reading]:
+    """What each language model is asked outside of LSR's training; kinds without prompts are left out."""
+    return [reading for reading in (answers(params), _scores(params), _benchmarks(params)) if reading.prompts]
 
 
 def answers(params: SimpleNamespace) -> Reading:
@@ -67,8 +66,9 @@ def _scores(params: SimpleNamespace) -> Reading:
 
 
 def _benchmarks(params: SimpleNamespace) -> Reading:
+    """Each question closed-book, and in ensembles: with every retriever's documents, BM25's and random ones."""
     parts, tasks = params.parts, params.tasks
-    each = 1 + params.replug.top_k * (len(parts.encoders) + len(parts.tuned))
+    each = 1 + params.replug.top_k * (2 + len(parts.encoders) + len(parts.tuned))
     prompts = tokens = 0
     for task in parts.benchmarks:
         questions = min(tasks.max_questions, MMLU) if task == "mmlu" else tasks.max_questions

@@ -90,11 +90,10 @@ class Run:
             return Compared(number, needs=("real data",))
         if not self.finished:
             return Compared(number, needs=("a finished run; `longtail run` brings every stage up to date",))
-        of_main = number.find.get("table") == "tasks"  # benchmarks ask the main language model alone
-        models = list(self.names)[:1] if of_main else list(self.names)
+        models = list(self.names)
         right = [lm for lm in models if any(alike(self.names[lm], name) for name in number.lm)]
         lm = next(iter(right or models), "")
-        needs = [] if right or not number.lm else [f"the {'main ' * of_main}language model {number.lm[0]}"]
+        needs = [] if right or not number.lm else [f"the language model {number.lm[0]}"]
         for setup in number.setups:
             needs += self.differences(self.setups[setup], lm)
         measured = self.measure(number.find, lm)
@@ -110,22 +109,23 @@ class Run:
         found, lacking = {key: self.setting(key, lm) for key in asked}, []
         for key in found:
             if not _meets(key, found[key], needs[key]):
-                here = _last(found[key]) if key == "main" or key.endswith("path") else found[key]
+                here = _last(found[key]) if key == "lsr.lm" or key.endswith("path") else found[key]
                 lacking.append(f"{key} {_shown(needs[key])} (here {_shown(here)})")
         return lacking
 
     def setting(self, key: str, lm: str) -> Any:
         """What the run has: a param by its dotted name, or one of these; None where it has none.
 
-        `main`: the name of the main language model. `questions.<set or benchmark>`: how many were asked.
+        `lsr.lm`: the name of the model that LSR learns from. `questions.<set or benchmark>`: how many were asked.
         `files.<data set>`: the names of its raw files. `metrics.<file>.<key>`: a figure of data/metrics.
         """
         kind, _, name = key.partition(".")
-        if kind == "main":
-            return self.names.get(next(iter(self.params.lms), ""))
+        if key == "lsr.lm":
+            return self.params.lm[self.params.lsr.lm].path if self.params.lsr.lm else None
         if kind == "questions":
             rows = [row for row in self._table("accuracy") if (row["dataset"], row["lm"]) == (name, lm)]
-            rows += [row for row in self._table("tasks") if (row["task"], row["category"]) == (name, "all")]
+            of_task = [row for row in self._table("tasks") if (row["task"], row["lm"]) == (name, lm)]
+            rows += [row for row in of_task if row["category"] == "all"]
             return rows[0]["questions"] if rows else None
         if kind == "files":
             manifest = json.loads((self.data / "raw/manifest.json").read_text(encoding="utf-8"))
@@ -232,7 +232,7 @@ def _meets(key: str, value: Any, wanted: Any) -> bool:
         return value is wanted
     if key.startswith("files."):
         return any(fnmatch(name, pattern) for name in value for pattern in wanted)
-    if key == "main":
+    if key == "lsr.lm":
         return any(alike(value, name) for name in wanted)
     if key.endswith("path"):
         return alike(value, wanted)

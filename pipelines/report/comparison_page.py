@@ -41,9 +41,9 @@ longtail reproduce
 
 SETUPS = """## Set-ups
 
-Names are parameters ([params.md](params.md)), but for these: `main` is the main language model; `questions.<set>` is a
-number of questions asked; `files.<data set>` are the names of its raw files; `metrics.<file>.<key>` is a figure in
-`data/metrics`. `set` means any value.
+Names are parameters ([params.md](params.md)), but for these: `lsr.lm` is the model's name on the Hub or its server;
+`questions.<set>` is a number of questions asked; `files.<data set>` are the names of its raw files;
+`metrics.<file>.<key>` is a figure in `data/metrics`. `set` means any value.
 """
 
 

@@ -154,8 +154,9 @@ def _recall(inputs: Inputs) -> list[Finding]:
 def _benchmarks(inputs: Inputs) -> list[Finding]:
     metrics, found = inputs.metrics.get("tasks", {}), []
     for name in inputs.parts.benchmarks:
-        if "replug" in metrics.get(name, {}):
-            replug, lsr = metrics[name]["replug"], metrics[name].get("replug_lsr")
+        of_main = metrics.get(name, {}).get(inputs.main, {})
+        if "replug" in of_main:
+            replug, lsr = of_main["replug"], of_main.get("replug_lsr")
             gain = interval(replug["gain"])
             with_lsr = f", with LSR {_points(interval(lsr['gain']))}" if lsr else ""
             measured = f"Against closed-book: {_points(gain)}{with_lsr} ({replug['questions']:,} questions)."

@@ -94,7 +94,7 @@ def read(data: Path, models: list[str], parts: params.Parts) -> Inputs:
         popularity=_popularity(data, parts),
         unknown={name: _unknown(data, name) for name in parts.question_sets},
         links={name: _links(path) for name, path in files.items() if "link" in pq.read_schema(path).names},
-        rejects=_rejects(data),
+        rejects=_rejects(data, next(iter(models), "")),
         models=models,
         parts=parts,
         thresholds=pq.read_table(_file(thresholds)).to_pylist() if parts.rules else [],
@@ -136,10 +136,11 @@ def _links(path: Path) -> list[tuple[str, str, int]]:
     return duckdb.execute(query, [str(path)]).fetchall()
 
 
-def _rejects(data: Path) -> list[dict]:
-    """Rejected rows by the stage's folder and the reason, of every rejects.parquet below data/."""
+def _rejects(data: Path, lm: str) -> list[dict]:
+    """Rejected rows by the stage's folder and the reason, of every rejects.parquet; of tasks, those of `lm`."""
     rows = []
-    for path in sorted({*data.glob("*/rejects.parquet"), *data.glob("*/*/rejects.parquet")}):
+    depths = ("*", "*/*", f"tasks/*/{lm}")  # a benchmark's rows are the same whatever language model it asks
+    for path in sorted({path for depth in depths for path in data.glob(f"{depth}/rejects.parquet")}):
         counts = duckdb.execute(
             """SELECT reason, count(*), min(file), arg_min(row, (file, row)) FROM read_parquet(?)
                GROUP BY reason ORDER BY reason""",

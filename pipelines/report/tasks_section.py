@@ -1,66 +1,84 @@
-"""The report's section on benchmarks: accuracy by method, and by category (REPLUG, section 6)."""
+"""The report's section on benchmarks: accuracy by language model and method, and by category (REPLUG, section 6)."""
 
 from __future__ import annotations
 
 from pipelines.intervals import interval
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Percent, Section, Table, label
+from pipelines.report.page import NONE, Percent, Section, Table, label
 
-METHODS = ("closed_book", "replug", "replug_lsr")
+METHODS = ("closed_book", "replug_random", "replug_bm25", "replug", "replug_lsr")
 
 
 def tasks(inputs: Inputs) -> Section:
     """Accuracy on each benchmark, and by category on those that have categories."""
     metrics, title = inputs.metrics.get("tasks", {}), "Benchmarks"
     solved = {
-        name: {method: metrics[name][method] for method in METHODS if method in metrics[name]}
+        (name, lm): metrics[name][lm]
         for name in inputs.parts.benchmarks
-        if "closed_book" in metrics.get(name, {})
+        for lm in inputs.models
+        if "closed_book" in metrics.get(name, {}).get(lm, {})
     }
     if not solved:
         return Section("tasks", title)
-    lacking = [label(name) for name in inputs.parts.benchmarks if name not in solved]
+    names = list(dict.fromkeys(name for name, _ in solved))
+    lacking = [label(name) for name in inputs.parts.benchmarks if name not in names]
     blocks = [
         "A multiple-choice question is answered by the likeliest of its four letters; guessing is right on 25 %. Other "
-        "questions are answered by generation; an answer is right if it equals a gold answer after normalisation.",
+        "questions are answered by generation; an answer is right if it equals a gold answer after normalisation. "
+        "REPLUG's ensembles answer by the mixture of probabilities where the language model shows them, else by a vote "
+        "over an answer with each document. Random and BM25's documents are in ensembles of the same size.",
         Table(
             "tasks",
             "Accuracy in per cent (Wilson's intervals), and the change against closed-book in points (bootstrap over "
             "questions).",
-            ["task", "method", "questions", "accuracy", "change"],
+            ["task", "language model", "method", "answered by", "questions", "accuracy", "change"],
             [
                 [
-                    *(label(name), label(method), figures["questions"]),
+                    *(label(name), lm, label(method), figures["answered_by"] or NONE, figures["questions"]),
                     Percent(interval(figures["accuracy"])),
                     Percent(interval(figures.get("gain")), signed=True),
                 ]
-                for name, by_method in solved.items()
-                for method, figures in by_method.items()
+                for (name, lm), content in solved.items()
+                for method, figures in _by_method(content).items()
             ],
         ),
+        *(line for (name, lm), content in solved.items() for line in _left_out(name, lm, content)),
     ]
-    for name in solved:
-        if left_out := metrics[name].get("too_long"):
-            subjects = ", ".join(f"{subject or 'questions'} ({n:,})" for subject, n in left_out.items())
-            blocks.append(f"{label(name)}: prompts too long for the language model are left out: {subjects}.")
-    for name, by_method in solved.items():
-        if "categories" not in by_method["closed_book"]:
+    for name in names:
+        of_lm = {lm: _by_method(content) for (task, lm), content in solved.items() if task == name}
+        categories = next(iter(of_lm.values()))["closed_book"].get("categories", {})
+        if not categories:
             continue
-        categories = list(by_method["closed_book"]["categories"])
         blocks.append(
             Table(
                 name,
                 f"{label(name)} by category, in per cent. The last column is the mean over the categories, as in the "
                 "paper.",
-                ["method", *categories, "mean"],
+                ["language model", "method", *categories, "mean"],
                 [
                     [
-                        label(method),
-                        *(Percent(interval(figures["categories"][category])) for category in categories),
+                        *(lm, label(method)),
+                        *(Percent(interval(figures["categories"].get(category))) for category in categories),
                         100 * figures["mean_of_categories"],
                     ]
+                    for lm, by_method in of_lm.items()
                     for method, figures in by_method.items()
                 ],
             )
         )
     return Section("tasks", title, blocks, f"There were no questions of {' or '.join(lacking)}." if lacking else "")
+
+
+def _by_method(content: dict) -> dict[str, dict]:
+    return {method: content[method] for method in METHODS if method in content}
+
+
+def _left_out(name: str, lm: str, content: dict) -> list[str]:
+    """What a language model could not be asked, as sentences."""
+    lines = []
+    if list(_by_method(content)) == ["closed_book"]:
+        lines.append(f"{lm} shows no log-probabilities of its answers to {label(name)}, so REPLUG was left out.")
+    if too_long := content.get("too_long"):
+        subjects = ", ".join(f"{subject or 'questions'} ({n:,})" for subject, n in too_long.items())
+        lines.append(f"{label(name)}, {lm}: prompts too long for the language model are left out: {subjects}.")
+    return lines

@@ -51,9 +51,10 @@ def write_data(data: Path) -> None:
     shards.write_json(data / "adaptive/popularity/thresholds.json", {"search": "shrunk", "thresholds": cuts})
     bits = {"bpb_none": figure(1.0), "bpb_dense_k10": figure(0.8), "gain_dense_k10": figure(20.0), "queries": 3}
     shards.write_json(data / "metrics/language_modelling_pile.json", {"tiny": bits, "big": bits})
-    solved = {"accuracy": figure(0.5), "questions": 9, "gain": figure(0.1), "categories": {}}
+    solved = {"accuracy": figure(0.5), "questions": 9, "gain": figure(0.1), "categories": {}, "answered_by": "vote"}
     solved["categories"]["STEM"] = figure(0.4) | {"questions": 4, "gain": figure(0.2)}
-    shards.write_json(data / "metrics/tasks_mmlu.json", {"replug": solved, "rejects": {}})
+    for lm in ("big", "gone", "tiny"):
+        shards.write_json(data / f"metrics/tasks_mmlu_{lm}.json", {"replug": solved, "rejects": {}})
 
 
 @pytest.fixture(scope="module")
@@ -109,10 +110,9 @@ def test_figures_of_other_stages_become_rows(made):
     assert rows[1]["saved"] == Interval(20.0, 19.9, 20.1)
     assert rows[0]["saved"] == NOTHING
     solved = tables.read(made[0], "tasks")
-    assert [(row["category"], row["questions"], row["accuracy"].value, row["gain"].value) for row in solved] == [
-        ("all", 9, 0.5, 0.1),
-        ("STEM", 4, 0.4, 0.2),
-    ]
+    figures = [(row["category"], row["questions"], row["accuracy"].value, row["gain"].value) for row in solved]
+    assert figures == [("all", 9, 0.5, 0.1), ("STEM", 4, 0.4, 0.2)] * 2
+    assert [(row["lm"], row["answered_by"]) for row in solved] == [("tiny", "vote")] * 2 + [("big", "vote")] * 2
     dense = {row["retriever"]: row for row in tables.read(made[0], "retrievers")}["dense"]
     assert (dense["bits_per_byte"].value, dense["popqa_recall_at_1"].value) == (0.8, pytest.approx(40 / N))
     assert dense["real_recall_at_1"] == NOTHING
@@ -162,7 +162,7 @@ def test_answers_to_other_questions_stop_it_before_anything_is_written(tmp_path,
 
 
 def test_a_table_comes_back_as_it_was_written(tmp_path):
-    row = {"task": "nq", "method": "replug", "category": "all", "questions": 3}
+    row = {"task": "nq", "lm": "tiny", "method": "replug", "answered_by": None, "category": "all", "questions": 3}
     row |= {"accuracy": Interval(0.5, 0.1, 0.9), "gain": NOTHING}
     tables.write(tmp_path, "tasks", [row])
     assert tables.read(tmp_path, "tasks") == [row]

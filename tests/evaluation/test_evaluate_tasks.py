@@ -10,14 +10,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tiny_models
+import yaml
 
-from pipelines import catalogue, params
+from pipelines import catalogue, params, params_file
 from pipelines.answering import passages
 from pipelines.errors import LongtailError
 from pipelines.evaluation import evaluate_tasks, mmlu, task_items
 from pipelines.evaluation.task_items import Item, Task
 from pipelines.lm import open_lm
 from pipelines.lm.language_model import Generation, Prompt, Scores
+from pipelines.retrieval import bm25_build
 from pipelines.sources.rejects import Rejects
 
 CHOSEN = params.Tasks(max_questions=40, mmlu_query="question", mmlu_shots=2, qa_shots=3, new_tokens=5)
@@ -26,7 +28,7 @@ CHOSEN = params.Tasks(max_questions=40, mmlu_query="question", mmlu_shots=2, qa_
 class FakeLM:
     """Prefers the letter, or says the word, that stands last in the knowledge of a prompt."""
 
-    name, max_tokens, mixes, votes, begins = "fake", 400, True, True, " "
+    name, max_tokens, mixes, votes, scores, begins = "fake", 400, True, True, True, " "
 
     def token_id(self, text):
         return "ABCD".index(text.strip())
@@ -338,22 +340,92 @@ def test_tables_round_trip(tmp_path):
     assert pq.read_schema(tmp_path / "t.parquet").equals(evaluate_tasks.SCHEMA)
 
 
-@pytest.mark.parametrize(("task", "methods"), [("mmlu", 3), ("nq", 3), ("triviaqa", 0)])
-def test_the_stage_leaves_a_benchmarks_answers_and_figures(raw, root, monkeypatch, task, methods):
-    """`find` stands for the index; TriviaQA has no data here."""
-    monkeypatch.chdir(raw.parent)
-    raw.rename("data")
-    Path("data/raw").mkdir()
-    for folder in ("mmlu", "nq", "triviaqa"):
-        (Path("data") / folder).rename(Path("data/raw") / folder)
+def test_a_server_votes_on_open_questions_and_mixes_letters_that_it_shows(raw):
+    class Server(FakeLM):
+        mixes = False
+
+    class Silent(Server):
+        votes = scores = False
+
+        def token_id(self, text):
+            raise LongtailError("shows no next tokens")
+
+    nq, of_mmlu, vote = read(raw, "nq"), read(raw, "mmlu"), REPLUG.model_copy(update={"vote": True})
+    by = evaluate_tasks.answered_by
+    assert [by(nq, lm(), REPLUG) for lm in (FakeLM, Server, Silent)] == ["mixture", "vote", None]
+    assert [by(of_mmlu, lm(), REPLUG) for lm in (FakeLM, Server, Silent)] == ["mixture", "mixture", "vote"]
+    assert (by(nq, FakeLM(), vote), by(of_mmlu, FakeLM(), vote)) == ("vote", "mixture")
+
+
+@pytest.fixture
+def datastore(tmp_path, root, monkeypatch):
+    """Twelve documents, one of virology and one of logic, with a BM25 index; and the sample's params."""
+    monkeypatch.chdir(tmp_path)
+    texts = [f"{subject} is about C" for subject in ("virology", "logic")] + [f"word{i} and A" for i in range(10)]
+    docs = {"id": [f"d{i:02}" for i in range(12)], "title": [""] * 12, "text": texts, "source_document": [""] * 12}
+    path = Path("data/corpus/wikipedia/docs.parquet")
+    path.parent.mkdir(parents=True)
+    pq.write_table(pa.table(docs), path)
     shutil.copy(root / "params.yaml", "params.yaml")
+    chosen = params_file.load("seed", "compute", "retriever", "replug", "index", "answer", "parts")
+    bm25_build.build(path, Path("data/index/bm25/wikipedia"), chosen.index, chosen.compute, "bm25")
+    return chosen
+
+
+def test_bm25s_documents_weigh_by_their_share_of_the_best_score(datastore):
+    found = evaluate_tasks.open_search("replug_bm25", datastore, Path("data"))(["about virology", "logic"])
+    assert [ids[0] for ids in found["doc_ids"].to_pylist()] == ["d00", "d01"]
+    similarities = np.array(found["similarities"].to_pylist())
+    assert similarities.shape == (2, 10)
+    np.testing.assert_array_equal(similarities.max(1), 1.0)
+    assert 0 < similarities[0, 1] < 1, "a document of one of two words"
+
+
+def test_random_documents_weigh_the_same_and_are_other_ones_for_each_question(datastore):
+    search = evaluate_tasks.open_search("replug_random", datastore, Path("data"))
+    found = search(["about virology", "logic"])
+    ids = found["doc_ids"].to_pylist()
+    assert [len(set(of_question)) for of_question in ids] == [10, 10]
+    assert ids[0] != ids[1]
+    assert found["similarities"].to_pylist() == [[0.0] * 10] * 2
+    assert search(["logic"])["doc_ids"].to_pylist() == ids[1:]
+    datastore.seed += 1
+    assert evaluate_tasks.open_search("replug_random", datastore, Path("data"))(["logic"])["doc_ids"] != ids[1:]
+
+
+def test_fewer_documents_than_asked_for_leave_prompts_without_knowledge():
+    item = Item("1", "", "who", "Question: who\nAnswer:", ["x"])
+    with_one, without = task_items.prompts([item], [[]], [["known", ""]])
+    assert with_one.document + with_one.context == "Knowledge: known\nQuestion: who\nAnswer:"
+    assert without.document + without.context == "Question: who\nAnswer:"
+
+
+class Mixing(FakeLM):
+    usage = {}  # noqa: RUF012
+
+    def generate_mixture(self, prompts, log_weights, max_tokens, stop="\n", *, sequence_mixture=False):
+        return self.generate(prompts[:: log_weights.shape[1]], max_tokens)
+
+
+class Voting(Mixing):
+    mixes, generate_mixture = False, None
+
+
+class Closed(Voting):
+    votes = False
+
+
+@pytest.fixture
+def run_stage(raw, datastore, monkeypatch):
+    """Run the stage for a task and a language model named `fake`; `find` stands for the dense indexes.
+
+    TriviaQA has no data here. Returns the rows of the predictions and the figures.
+    """
+    raw.rename("data/raw")
     tiny_models.tokenizer().save_pretrained("data/models/tokenizer")
-
-    class Mixing(FakeLM):
-        usage = {}  # noqa: RUF012
-
-        def generate_mixture(self, prompts, log_weights, max_tokens, stop="\n", *, sequence_mixture=False):
-            return self.generate(prompts[:: log_weights.shape[1]], max_tokens)
+    values = yaml.safe_load(Path("params.yaml").read_text())
+    values["lm"]["fake"], values["lms"] = values["lm"]["tiny"], ["tiny", "fake"]
+    Path("params.yaml").write_text(yaml.safe_dump(values))
 
     def find(texts):
         found, n = search([text if text[:-1][-1:].isdigit() else f"{text} 1" for text in texts]), len(texts)
@@ -366,19 +438,46 @@ def test_the_stage_leaves_a_benchmarks_answers_and_figures(raw, root, monkeypatc
     sources = {"replug": passages.Source(find, 9, written=False)}
     sources |= {"replug_lsr": passages.Source(find_by_lsr, 9, written=False)}
     monkeypatch.setattr(passages, "open_source", lambda method, *_: sources.get(method))
-    monkeypatch.setattr(passages, "inputs", lambda *_: [])
-    monkeypatch.setattr(open_lm, "open_lm", lambda *_: Mixing())
-    monkeypatch.setattr("sys.argv", ["evaluate_tasks", task])
-    evaluate_tasks.main()
-    rows = pq.read_table(f"data/tasks/{task}/predictions.parquet", schema=evaluate_tasks.SCHEMA).to_pylist()
+
+    def run(task, lm):
+        opened = []
+        monkeypatch.setattr(open_lm, "open_lm", lambda folder, *_: opened.append(folder.name) or lm)
+        monkeypatch.setattr("sys.argv", ["evaluate_tasks", task, "fake"])
+        evaluate_tasks.main()
+        assert opened == ["fake"]
+        assert not list(Path(".longtail/shards").glob("*"))
+        rows = pq.read_table(f"data/tasks/{task}/fake/predictions.parquet", schema=evaluate_tasks.SCHEMA).to_pylist()
+        return rows, json.loads(Path(f"data/metrics/tasks_{task}_fake.json").read_text())
+
+    return run
+
+
+@pytest.mark.parametrize(("task", "methods"), [("mmlu", 5), ("nq", 5), ("triviaqa", 0)])
+def test_the_stage_leaves_a_benchmarks_answers_and_figures(run_stage, task, methods):
+    rows, figures = run_stage(task, Mixing())
     keys = [(row["method"], row["question_id"]) for row in rows]
     assert keys == sorted(keys)
-    said = {method: {row["prediction"] for row in rows if row["method"] == method} for method in sources}
+    said = {method: {row["prediction"] for row in rows if row["method"] == method} for method in evaluate_tasks.METHODS}
     assert not methods or ({"B"} <= said["replug"] and said["replug_lsr"] == {"D"}), "each has its own documents"
-    figures = json.loads(Path(f"data/metrics/tasks_{task}.json").read_text())
     assert (figures.pop("rejects"), figures.pop("too_long")) == ({}, {})
-    assert list(figures) == list(evaluate_tasks.METHODS)[:methods]
+    assert list(figures) == sorted(evaluate_tasks.METHODS)[:methods]
     for method, figure in figures.items():
         assert figure["questions"] == sum(row["method"] == method for row in rows) > 0
         assert ("categories" in figure) == (task == "mmlu")
-    assert not list(Path(".longtail/shards").glob("*"))
+        assert figure["answered_by"] == (None if method == "closed_book" else "mixture")
+
+
+def test_controls_have_their_own_documents(run_stage):
+    rows, _ = run_stage("mmlu", Mixing())
+    said = {(row["method"], row["prediction"]) for row in rows if row["method"] in evaluate_tasks.CONTROLS}
+    assert said == {("replug_random", "A"), ("replug_bm25", "A")}, "one document of ten says C"
+
+
+def test_a_model_that_cannot_mix_votes_and_one_that_cannot_vote_answers_closed_book(run_stage, capsys):
+    _, figures = run_stage("nq", Voting())
+    assert {figures[method]["answered_by"] for method in evaluate_tasks.METHODS[1:]} == {"vote"}
+    capsys.readouterr()
+    rows, figures = run_stage("nq", Closed())
+    assert {row["method"] for row in rows} == {"closed_book"} == {*figures} - {"rejects", "too_long"}
+    said = capsys.readouterr().out
+    assert said.startswith("fake shows no log-probabilities of its answers to nq, so it answers closed-book alone")

@@ -12,11 +12,12 @@ def figure(value: float) -> dict:
 
 
 def test_files_of_a_family_are_read_by_corpus_or_benchmark(tmp_path):
-    for name in ("language_modelling_pile", "language_modelling_wikitext", "tasks_nq", "lsr"):
+    for name in ("language_modelling_pile", "language_modelling_wikitext", "tasks_nq_gpt2_xl", "lsr"):
         shards.write_json(tmp_path / f"metrics/{name}.json", {"name": name})
     metrics = stage_metrics.read(tmp_path)
     assert set(metrics) == {"language_modelling", "tasks", "lsr"}
     assert metrics["language_modelling"]["wikitext"] == {"name": "language_modelling_wikitext"}
+    assert metrics["tasks"] == {"nq": {"gpt2_xl": {"name": "tasks_nq_gpt2_xl"}}}
     assert stage_metrics.read(tmp_path / "elsewhere") == {}
 
 

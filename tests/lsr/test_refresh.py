@@ -223,6 +223,21 @@ def test_of_several_gpus_the_second_process_has_the_last(project, monkeypatch):
     assert (refresh.training_gpus(project.params), refresh._last_gpu(project.params.compute)) == (1, {})
 
 
+def test_the_language_model_that_is_learnt_from_is_the_one_named(project):
+    """Another model is first in `lms`, and its weights are not there."""
+    main = project.params.lsr.lm
+    folder = project.folder / "data/models/lm"
+    (folder / main).rename(folder / "second")
+    project.params.lm = {main: project.params.lm[main], "second": project.params.lm[main]}
+    project.params.lms = [main, "second"]
+    change(project, lm="second", steps=3)
+    train_lsr.train(project.params)
+    corpora = training_queries.read(project.params)
+    files = TrainingFiles("again", 0)
+    refresher = Refresher(project.params, corpora, Schedule(corpora, project.params.lsr, 0), files)
+    assert refresher.lm.name == "second"
+
+
 @pytest.fixture
 def server(project):
     folder = project.folder / "data/models/lm" / project.params.lms[0]

@@ -22,7 +22,7 @@ import os, signal, sys
 import transformers.models.bert.modeling_bert, transformers.models.llama.modeling_llama
 from pipelines import params_file
 from pipelines.lm.local import LocalModel
-from pipelines.lm.open_lm import main_lm, open_lm
+from pipelines.lm.open_lm import open_lm, supervising_lm
 from pipelines.lsr import refresh, rounds, train_lsr
 from pipelines.scoring import logprobs
 

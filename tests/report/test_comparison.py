@@ -134,7 +134,7 @@ def test_a_result_in_the_papers_set_up_gets_a_verdict(run):
         ({"replug.top_k": 10}, {"replug__top_k": 3}, "replug.top_k 10 (here 3)"),
         ({"metrics.corpus_pile.documents": ">= 36000000"}, {}, "metrics.corpus_pile.documents >= 36000000 (here"),
         ({"files.wikipedia": ["*201812*"]}, {}, "files.wikipedia *201812* (here psgs_w100.tsv.gz)"),
-        ({"main": ["curie"]}, {}, "main curie (here gpt2)"),
+        ({"lsr.lm": ["curie"]}, {}, "lsr.lm curie (here gpt2)"),
         ({"corpus.pile.test_files": "set"}, {}, "corpus.pile.test_files set (here none)"),
     ],
 )
@@ -149,7 +149,7 @@ def test_a_result_in_another_set_up_stands_beside_with_what_differs(run, setup, 
 
 def test_set_ups_that_the_run_has_are_no_difference(run):
     setup = {"files.wikipedia": ["*201812*", "*psgs_w100*"], "retriever.query_path": None, "questions.popqa": ">= 800"}
-    setup |= {"main": ["gpt2"], "retriever.path": "contriever", "corpus.wikitext.test_files": "set"}
+    setup |= {"lsr.lm": ["gpt2"], "retriever.path": "contriever", "corpus.wikitext.test_files": "set"}
     assert run(retriever__path="models/contriever", retriever__source="pretrained").differences(setup, "tiny") == []
 
 
@@ -164,8 +164,8 @@ def test_another_model_stands_beside_the_main_one_first(run):
         PRINTED, lm=["opt-1.3b"], find={"table": "tasks", "task": "nq", "method": "replug", "category": "all"}
     )
     compared = opened.compare(replace(task, find=task.find | {"value": "accuracy"}))
-    assert compared.needs == ("the main language model opt-1.3b",)
-    assert compared.beside.value == pytest.approx(2 / 3)
+    assert (compared.lm, compared.needs) == ("big", ())
+    assert compared.ours.value == pytest.approx(200 / 3 if PRINTED.find.get("times") else 2 / 3)
 
 
 def test_a_fictional_world_is_never_shown(run):

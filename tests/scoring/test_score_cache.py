@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pipelines.lm.local import LocalModel
-from pipelines.lm.open_lm import main_lm, open_lm
+from pipelines.lm.open_lm import open_lm, supervising_lm
 from pipelines.lsr import refresh, train_lsr, training_queries
 from pipelines.scoring import logprobs
 from pipelines.scoring.queries import Queries
@@ -82,7 +82,7 @@ def test_killed_while_scoring_no_pair_is_scored_twice(project, seen, monkeypatch
 
 
 def test_kept_scores_are_found_by_what_they_are_of(project, seen):
-    model = (*main_lm(project.params), project.params.compute)
+    model = (*supervising_lm(project.params), project.params.compute)
     key, lm = key_of_lm(*model), open_lm(*model)
     first = Scores("stage", lm, key, queries(), DOCS, whole=2)
     first.score(PAIRS)
@@ -108,7 +108,7 @@ def test_kept_scores_are_found_by_what_they_are_of(project, seen):
 
 
 def test_another_model_or_setting_has_scores_of_its_own(project):
-    folder, lm = main_lm(project.params)
+    folder, lm = supervising_lm(project.params)
     compute = project.params.compute
     key = key_of_lm(folder, lm, compute)
     assert key == key_of_lm(folder, lm.model_copy(update={"training": None}), compute)

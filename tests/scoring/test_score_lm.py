@@ -11,7 +11,7 @@ from pipelines import shards
 from pipelines.errors import LongtailError
 from pipelines.lm.language_model import Prompt
 from pipelines.lm.local import LocalModel
-from pipelines.lm.open_lm import main_lm, open_lm
+from pipelines.lm.open_lm import open_lm, supervising_lm
 from pipelines.replug import bits
 from pipelines.scoring import candidates, logprobs, score_lm
 
@@ -29,7 +29,7 @@ def rows(name):
 
 
 def test_a_tables_row_is_the_models_own_score(scored):
-    lm = open_lm(*main_lm(scored.params), scored.params.compute)
+    lm = open_lm(*supervising_lm(scored.params), scored.params.compute)
     queries = {q["id"]: q for q in pq.read_table("data/corpus/pile/queries.parquet").to_pylist()}
     docs = {d["id"]: d["text"] for d in pq.read_table("data/corpus/pile/docs.parquet").to_pylist()}
     scored = rows("logprobs")
@@ -90,9 +90,8 @@ def test_the_beginning_of_a_text_is_predicted_without_documents_by_every_retriev
     score_lm.score(project.params, "pile", "tiny")
     measured = bits.measure(OUT, project.params.replug)
     row = list(measured.ids).index(first["id"])
-    (alone,) = (
-        open_lm(*main_lm(project.params), project.params.compute).score([Prompt("")], [first["continuation"]]).log_probs
-    )
+    lm = open_lm(*supervising_lm(project.params), project.params.compute)
+    (alone,) = lm.score([Prompt("")], [first["continuation"]]).log_probs
     whole = {setting: nats[row] for setting, nats in measured.nats.items() if "@" not in setting[0]}
     assert {name for name, *_ in whole} == {"none", "bm25", "dense", "lsr", "random"}
     np.testing.assert_allclose([*whole.values()], -alone.sum(), rtol=1e-5)
