@@ -44,8 +44,9 @@ class HttpModel:
         return dict(self._client.usage)
 
     def score(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> Scores:
-        """Without a tokenizer, a token that begins in the prompt belongs to the prompt.
+        """Without a tokenizer, a token across the prompt's end counts whole, with its bytes behind the prompt.
 
+        So a continuation's bits per byte are too high, by what that token says of the prompt, and never too low.
         Raises LongtailError where the server shows no log-probabilities of prompts.
         """
         self.abilities.require("score")
@@ -72,11 +73,11 @@ class HttpModel:
 
         def read(i: int, choice: Choice) -> tuple[np.ndarray, np.ndarray]:
             starts = choice.token_starts(sent[i], choice.count_prompt_tokens(sent[i], generated))
-            scored = np.flatnonzero(starts >= len(before[i])) if continuations[i] else np.empty(0, np.int64)
             # The pieces of a character end where the character ends.
-            next_token = np.searchsorted(starts, starts[scored], side="right")
+            next_token = np.searchsorted(starts, starts, side="right")
             ends = np.append(starts, len(sent[i]))[next_token] - len(before[i])
-            return choice.prompt_log_probs(len(starts), scored, generated), ends
+            scored = np.flatnonzero(ends > 0) if continuations[i] else np.empty(0, np.int64)
+            return choice.prompt_log_probs(len(starts), scored, generated), ends[scored]
 
         results = self._client.ask(sent, read, **self.abilities.echo)
         ends = Ragged.of([ends for _, ends in results])

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_models
+import torch
 import yaml
 from completions_server import Completions, settings
 from wikimedia_server import Fault
@@ -169,6 +170,23 @@ def test_without_a_prompt_and_a_first_log_prob_nothing_is_scored(opened: Open, s
     server.hides_first = True
     with pytest.raises(LongtailError, match="no log-probability of a text's first token; set the tokenizer in http"):
         opened(None).score([Prompt("")], ["The"])
+
+
+def test_a_token_across_the_cut_counts_with_its_nats_wherever_the_cut_is(
+    opened: Open, server: Completions, local: LocalModel
+) -> None:
+    """Without a tokenizer, a text's bits are never those of fewer tokens than its bytes are."""
+    text = "The capital of Norland is Velm."
+    encoding = server.tokenizer(text, return_offsets_mapping=True)
+    ids, ends = encoding["input_ids"], np.array([end for _, end in encoding["offset_mapping"]])
+    rows = torch.log_softmax(server.model(input_ids=torch.tensor([ids])).logits[0], -1).detach().numpy()
+    of_token = np.array([0.0, *(rows[i - 1, ids[i]] for i in range(1, len(ids)))])
+    cuts = range(int(ends[1]), len(text))
+    scores = opened(None).score([Prompt(text[:cut]) for cut in cuts], [text[cut:] for cut in cuts])
+    expected = [of_token[ends > cut].sum() for cut in cuts]
+    np.testing.assert_allclose([row.sum() for row in scores.log_probs], expected, atol=1e-4)
+    assert [int(row.sum()) for row in scores.bytes] == [len(text) - cut for cut in cuts]
+    assert any(cut not in ends for cut in cuts), "some cuts are inside of a token"
 
 
 def test_a_text_of_more_tokens_than_the_model_reads_is_refused(opened: Open) -> None:
