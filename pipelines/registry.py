@@ -77,10 +77,10 @@ def _judged_on(locked: dict) -> str:
     """A hash of the documents, queries and language model in dvc.lock: figures with the same hash can be compared."""
     deps = sorted((entry["path"], entry["md5"]) for entry in locked["deps"] if entry["path"].startswith(JUDGES))
     params = locked["params"]["params.yaml"]
-    (lm,) = (value for name, value in params.items() if name.startswith("lm."))
-    model = [lm[name] for name in ("source", "path", "revision", "dtype")]
-    server = [lm["http"][name] for name in ("url", "max_tokens", "tokenizer")] if lm["http"] else None
-    parts = [deps, params["seed"], params["lsr"]["validation_queries"], model, server]
+    lm, lsr = f"lm.{params['lsr']['lm']}", params["lsr"]  # which weights the model has, its folder among `deps` says
+    http = params[f"{lm}.http"]
+    server = [http[name] for name in ("url", "max_tokens", "tokenizer")] if http else None
+    parts = [deps, params["seed"], lsr["validation_queries"], params[f"{lm}.dtype"], server]
     return hashlib.md5(json.dumps(parts).encode()).hexdigest()
 
 

@@ -26,7 +26,7 @@ def work(params):
     figures = {registry.TUNED: 0.9, registry.UNTUNED: 1.0}
     shards.write_json(registry.METRICS, figures)
     return figures
-stage.run("train_lsr", ("seed", "lm", "lms", "lsr"), work, out=str(registry.FOLDER))
+stage.run("train_lsr", ("seed", "lm", "lsr"), work, out=str(registry.FOLDER))
 """
 
 
@@ -46,7 +46,7 @@ def project(root, tmp_path_factory):
         "matrix": {"encoder": ["lsr"]},
         "cmd": f"{sys.executable} stage.py",
         "deps": ["data/corpus", "data/models/lm/tiny"],
-        "params": ["seed", "lm.tiny", "lsr"],
+        "params": ["seed", "lm.tiny.dtype", "lm.tiny.batch_tokens", "lm.tiny.http", "lsr"],  # as dvc.yaml has them
         "outs": [str(registry.FOLDER), str(registry.METRICS)],
     }
     (folder / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"train_lsr": train_lsr}}))
