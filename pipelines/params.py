@@ -316,7 +316,7 @@ class LSR(Section):
     queries: Literal["lm", "qa", "mixed"]  # what LSR learns from: language-modelling queries, questions, or both
     lm_queries: Count  # language-modelling queries of the train split, at most; 0 where queries is qa
     qa_queries: Count  # questions of the train split, at most; 0 where queries is lm
-    validation_queries: PositiveInt  # validation queries of each kind, at most; never learnt from
+    validation_queries: Count  # validation queries of each kind, at most; never learnt from; 0 only where keep is last
     validation_share: Share  # share of the train split's subjects whose questions validate
     top_k: PositiveInt  # documents of a query; both distributions are over them
     gamma: PositiveFloat  # temperature of the retriever's P_R
@@ -325,13 +325,16 @@ class LSR(Section):
     likelihood: Literal["mean_logprob", "sum_logprob", "prob"]  # of a continuation; Q is its softmax over the documents
     learning_rate: PositiveFloat  # Adam's learning rate after warm-up
     warmup: Share  # share of the steps in which the learning rate rises
+    decay: Literal["constant", "linear"]  # of the learning rate after warm-up: none, or evenly to 0 after the last step
     batch_size: PositiveInt  # queries in a step
     steps: PositiveInt  # training steps
     refresh_steps: PositiveInt  # steps after which the corpora are embedded and indexed anew
-    refresh: Literal["sync", "async"]  # async: a second process refreshes one round ahead of training
+    refresh: Literal["sync", "async"]  # a round of refresh_steps learns from documents that the encoder found at its
+    # start, or with async at the start of the round before, in a second process: refresh_steps further behind training
     patience: (
         PositiveInt | None
     )  # refreshes without better validation after which training ends; null: it never ends early
+    keep: Literal["best", "last"]  # the encoder that is kept: the one that validates best, or the last step's
     checkpoint_steps: PositiveInt  # steps between checkpoints, which a killed run goes on from
     dtype: Literal["fp32", "bf16"]  # number format of matrix products; weights and Adam stay fp32
     micro_batch: PositiveInt | None  # texts embedded with gradients at once; null: the whole batch
@@ -346,6 +349,15 @@ class LSR(Section):
         kind = info.field_name.removesuffix("_queries")
         if value == 0 and info.data.get("queries") in (kind, "mixed"):
             raise ValueError(f"should be at least 1 with lsr.queries: {info.data['queries']}")
+        return value
+
+    @field_validator("keep")
+    @classmethod
+    def _by_validation(cls, value: str, info: ValidationInfo) -> str:
+        if value == "best" and info.data.get("validation_queries") == 0:
+            raise ValueError("should be last with lsr.validation_queries: 0, which choose no encoder")
+        if value == "last" and info.data.get("patience"):
+            raise ValueError("should be best with lsr.patience, which ends training by validation")
         return value
 
 

@@ -65,6 +65,7 @@ def changed(values: dict, key: str, value) -> dict:
         ("lsr.qa_queries", -1, ["lsr.qa_queries", "-1", "greater than or equal to 0"]),
         ("lms", ["tiny", "tiny"], ["lms", "each once", "tiny"]),
         ("lms", ["gpt2"], ["lms", "'gpt2'", "of: tiny"]),
+        ("lsr.validation_queries", 0, ["lsr.keep", "should be last with lsr.validation_queries: 0"]),
         ("lsr.lm", "gpt2", ["lsr", "lm should be one of lms, tiny; it is gpt2"]),
         ("lsr.lm", None, ["lsr", "lm should be one of lms, tiny; it is None"]),
     ],
@@ -83,6 +84,14 @@ def test_no_number_is_asked_for_of_queries_that_lsr_does_not_learn_from(values, 
     assert getattr(params_file.parse(values).lsr, f"{other}_queries") == 0
     values["lsr"]["queries"] = other
     with pytest.raises(LongtailError, match=rf"lsr\.{other}_queries .*at least 1 with lsr\.queries: {other}"):
+        params_file.parse(values)
+
+
+def test_validation_chooses_the_encoder_or_does_not_end_training(values):
+    values["lsr"] |= {"keep": "last", "validation_queries": 0}
+    assert params_file.parse(values).lsr.validation_queries == 0
+    values["lsr"]["patience"] = 2
+    with pytest.raises(LongtailError, match=r"lsr\.keep is 'last': .*should be best with lsr\.patience"):
         params_file.parse(values)
 
 

@@ -182,7 +182,7 @@ class Refresher:
             corpus, scores = self.corpora[i], self.scores[i]
             known = logprobs.unique_pairs(rows, _and_none(positions))
             to_come = sum(len(rows_of_round[i]) for rows_of_round in later) * (self.k + 1)
-            if corpus.pages is None:
+            if corpus.pages is None and len(corpus.validation):
                 shown, _ = self._retrieve(i, corpus.validation, SHOWN)
                 known = np.concatenate([known, logprobs.unique_pairs(corpus.validation, shown)])
                 to_come += (validations - 1) * shown.size

@@ -4,7 +4,7 @@ Training goes round by round. A round searches the top k documents of its querie
 that it has not scored yet, trains `lsr.refresh_steps` steps towards the language model's distribution, and then embeds
 the corpora anew. With `lsr.refresh: async`, all but the training is done one round ahead, by a second process.
 
-data/models/lsr is the encoder with the best validation, a Hugging Face folder like the untuned retriever's.
+data/models/lsr is the encoder that `lsr.keep` names, a Hugging Face folder like the untuned retriever's.
 data/metrics/lsr.json has the training curve and the validation of each round's encoder.
 """
 
@@ -56,10 +56,10 @@ def train(params: SimpleNamespace) -> stage.Metrics:
     with refresh.round_starter(params, corpora, schedule, files) as start:
         scored = _train_rounds(trainer, files, progress, start)
 
-    best = _best(progress.validation)
+    kept = _kept(progress.validation, params.lsr)
     with shards.atomic(OUT) as out:
-        shutil.copytree(files.model(best), out)
-    figures = _figures(progress, best) | {f"queries_{corpus.name}": corpus.train for corpus in corpora}
+        shutil.copytree(files.model(kept), out)
+    figures = _figures(progress, kept) | {f"queries_{corpus.name}": corpus.train for corpus in corpora}
     rows = {"curve": _thinned(progress.curve), "validation": progress.validation}
     shards.write_json(METRICS, figures | rows)
     checkpoint.forget("train_lsr")
@@ -101,14 +101,19 @@ def _train_rounds(
                     with shards.atomic(files.model(progress.step)) as folder:
                         trainer.encoder.save(folder)
                 if progress.step % lsr.checkpoint_steps == 0 or progress.step == last:
-                    files.save_progress(progress, trainer, _needed_encoders(progress, schedule))
+                    files.save_progress(progress, trainer, _needed_encoders(progress, schedule, lsr))
     return scored
 
 
-def _needed_encoders(progress: Progress, schedule: Schedule) -> set[int]:
-    """The steps of the encoders that later rounds use, and of the best one so far."""
+def _needed_encoders(progress: Progress, schedule: Schedule, lsr: LSR) -> set[int]:
+    """The steps of the encoders that later rounds use, and of the one that would be kept so far."""
     later = {schedule.encoder_step(number) for number in range(progress.round + 1, schedule.rounds)}
-    return later | ({_best(progress.validation)} if len(progress.validation) > 1 else set())
+    return later | ({_kept(progress.validation, lsr)} if len(progress.validation) > 1 else set())
+
+
+def _kept(validation: list[dict], lsr: LSR) -> int:
+    """The step of the encoder that is kept. The last one is validated, since `lsr.patience` goes with `best` alone."""
+    return validation[-1]["step"] if lsr.keep == "last" else _best(validation)
 
 
 def _best(validation: list[dict]) -> int:
@@ -150,12 +155,12 @@ def _result_depends_on(params: SimpleNamespace, corpora: list[CorpusQueries], de
     return code_of_training, *settings, refresh.key_of_scores(params), queries, pages, *indexes
 
 
-def _figures(progress: Progress, best: int) -> dict[str, float]:
-    """The untuned and the best encoder's validation, and the curve's mean over the last steps."""
-    (after,) = (row for row in progress.validation if row["step"] == best)
+def _figures(progress: Progress, kept: int) -> dict[str, float]:
+    """The untuned and the kept encoder's validation, and the curve's mean over the last steps."""
+    (after,) = (row for row in progress.validation if row["step"] == kept)
     ends = {"before": progress.validation[0], "after": after, "last": _thinned(progress.curve)[-1]}
     named = {f"{name}_{when}": row[name] for when, row in ends.items() for name in row if name != "step"}
-    return {"best_step": best, **named}
+    return {"kept_step": kept, **named}
 
 
 def _thinned(curve: list[dict]) -> list[dict]:

@@ -48,7 +48,7 @@ def read(params: SimpleNamespace) -> list[CorpusQueries]:
     """Language-modelling queries of the first scored corpus, and questions that are answered from the datastore.
 
     Training learns from those that `lsr.queries` says, and is validated on the same kinds: a refresh embeds no corpus
-    that nothing is learnt from. LongtailError if none are to learn from.
+    that nothing is learnt from. LongtailError if none are to learn from, or to choose the encoder by.
     """
     lsr, seed, parts = params.lsr, params.seed, params.parts
     corpora = []
@@ -66,6 +66,11 @@ def read(params: SimpleNamespace) -> list[CorpusQueries]:
         raise LongtailError(
             f"lsr.queries is {lsr.queries}, but there are no queries of that kind to learn from; "
             "raise query_share of the first corpus in parts.scored, or popqa.train_share"
+        )
+    if lsr.keep == "best" and not any(len(corpus.validation) for corpus in corpora):
+        raise LongtailError(
+            "lsr.keep is best, but there are no queries to validate encoders on; raise queries.validation_share or "
+            "lsr.validation_share, or set lsr.keep: last"
         )
     return [corpus for corpus in corpora if len(corpus.queries)]
 

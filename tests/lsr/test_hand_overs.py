@@ -149,6 +149,15 @@ def test_the_learning_rate_warms_up_over_its_share_of_the_steps(trainer):
     assert rates == pytest.approx([0.0025, 0.005, 0.0075, 0.01, 0.01, 0.01])
 
 
+def test_the_learning_rate_decays_evenly_after_warm_up_to_0_behind_the_last_step(trainer):
+    made = trainer(steps=8, warmup=0.25, refresh_steps=8, learning_rate=0.01, decay="linear")
+    rates = []
+    for number in range(8):
+        made.step(number)
+        rates.append(made.optimizer.param_groups[0]["lr"])
+    assert rates == pytest.approx([0.005, *(0.01 * (7 - i) / 7 for i in range(7))])
+
+
 def test_a_step_has_its_own_gradient_alone(trainer):
     made = trainer(learning_rate=1e-30)
     gradients = []

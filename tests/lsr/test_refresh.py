@@ -94,7 +94,7 @@ def test_validation_of_a_round_before_keeps_the_best_and_ends_training(project, 
     monkeypatch.setattr(Refresher, "validate", validate)
     monkeypatch.setattr(refresh, "processes", in_a_thread)
     change(project, **ASYNC | {"steps": 9, "patience": 1})
-    assert train_lsr.train(project.params)["best_step"] == 2
+    assert train_lsr.train(project.params)["kept_step"] == 2
     metrics = json.loads(train_lsr.METRICS.read_text())
     assert [row["step"] for row in metrics["validation"]] == [0, 2, 4]
     assert [row["step"] for row in metrics["curve"]] == [0, 1, 2, 3, 4, 5]

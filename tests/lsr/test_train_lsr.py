@@ -1,6 +1,8 @@
 """The stage moves the retriever towards the language model, keeps the best encoder, and rejects uniform targets."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
@@ -92,6 +94,14 @@ def scripted(monkeypatch, bits):
     return seen
 
 
+@contextmanager
+def in_a_thread(compute):
+    """In place of processes, so that validations can be scripted."""
+    refresh._opened.clear()
+    with ThreadPoolExecutor(1) as pool:
+        yield pool
+
+
 @pytest.mark.parametrize(("bits", "patience", "validated", "best"), [
     ([1.0, 2.0, 1.5, 1.7], None, 4, 4),  # no better than the untuned one, but the best of those trained
     ([1.0, 0.5, 0.5, 0.4], 1, 3, 2),
@@ -104,10 +114,33 @@ def test_the_best_of_the_trained_is_kept_and_patience_ends(bits, patience, valid
     metrics = train_lsr.train(project.params)
     validation = json.loads(train_lsr.METRICS.read_text())["validation"]
     assert [row["bpb_k10"] for row in validation] == bits[:validated]
-    assert (metrics["best_step"], metrics["bpb_k10_after"]) == (best, bits[best // 2])
+    assert (metrics["kept_step"], metrics["bpb_k10_after"]) == (best, bits[best // 2])
     kept = Encoder.open(train_lsr.OUT, project.params.retriever, project.params.compute)
     assert all(map(torch.equal, kept.parameters(), seen[best // 2]))
     assert not torch.equal(seen[0][0], seen[1][0])
+
+
+@pytest.mark.parametrize("when", ["sync", "async"])
+def test_the_last_steps_encoder_is_kept_whatever_validates_better(when, project, monkeypatch):
+    seen = scripted(monkeypatch, [*[1.0] * (1 + (when == "async")), 0.5, 0.6, 0.7])  # async: two untuned rounds
+    monkeypatch.setattr(refresh, "processes", in_a_thread)
+    changes = {"steps": 6, "refresh_steps": 2, "keep": "last", "refresh": when}
+    project.params.lsr = project.params.lsr.model_copy(update=changes)
+    metrics = train_lsr.train(project.params)
+    assert (metrics["kept_step"], metrics["bpb_k10_after"]) == (6, 0.7)
+    kept = Encoder.open(train_lsr.OUT, project.params.retriever, project.params.compute)
+    assert all(map(torch.equal, kept.parameters(), seen[-1]))
+
+
+@pytest.mark.parametrize("queries", ["lm", "qa"])
+def test_without_validation_the_last_encoder_is_kept_and_the_best_is_an_error(queries, project):
+    chosen = project.params.lsr.model_copy(update={"validation_queries": 0, "keep": "last", "queries": queries})
+    project.params.lsr = chosen
+    assert train_lsr.train(project.params)["kept_step"] == chosen.steps
+    assert json.loads(train_lsr.METRICS.read_text())["validation"] == [{"step": step} for step in (0, 3, 6)]
+    project.params.lsr = chosen.model_copy(update={"keep": "best"})
+    with pytest.raises(LongtailError, match=r"lsr\.keep is best, but there are no queries to validate .*keep: last"):
+        train_lsr.train(project.params)
 
 
 def test_without_queries_that_give_bits_recall_decides():
