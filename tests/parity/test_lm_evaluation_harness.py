@@ -11,6 +11,13 @@ Where the two differ, the difference is meant:
 - The harness' `max_length` does not count the last token, which is predicted and not read. Longtail's `max_tokens`
   does.
 - The harness cuts a long text's beginning with the token that begins it. Longtail keeps that token.
+- The harness' rolling windows (`loglikelihood_rolling`) count the token that begins a text as context, and the first
+  window has as many tokens as the others have with their contexts. Longtail's first window has the tokens of a
+  context, and no later window sees the token that begins the text. So for the same windows, texts begin with a
+  line's end: it is the harness' token that begins a text (`custom_prefix_token_id`), and the first token of Longtail's
+  text, which is not predicted. The harness' `max_length` is context + stride - 1.
+- The harness' last window is filled up with more context. Longtail's context has the same length everywhere. Here
+  texts end with a whole window.
 """
 
 import io
@@ -21,6 +28,8 @@ import pytest
 import tiny_models
 import zstandard
 
+from pipelines.corpus.cut import rolling_windows
+from pipelines.corpus.token_bytes import open_encoder
 from pipelines.evaluation import mmlu, task_items
 from pipelines.lm.language_model import Prompt
 from pipelines.lm.local import LocalModel
@@ -127,6 +136,74 @@ def test_a_cut_inside_a_word_scores_the_continuations_tokens_whatever_stands_bef
     assert [int(row.sum()) for row in scores.bytes] == [len(continuation.encode()) for _, continuation in pairs]
     lost = [len(encode(smollm, b)) - len(harness._encode_pair(a, b)[1]) for a, b in pairs]
     assert max(lost) > 0  # the harness scores fewer tokens, so its sum is not the continuation's
+
+
+def their_rolling(harness, texts) -> np.ndarray:
+    from lm_eval.api.instance import Instance
+
+    requests = [Instance("loglikelihood_rolling", {}, (text,), number) for number, text in enumerate(texts)]
+    return np.array(harness.loglikelihood_rolling(requests, disable_tqdm=True))
+
+
+def windows(text: str, cuts: np.ndarray, ends: np.ndarray) -> list[tuple[str, str]]:
+    """The context and continuation of each window, rows of tokens as from `rolling_windows`; `ends` are the tokens'."""
+    data, bounds = text.encode(), np.concatenate([[0], ends])
+    return [(data[b:m].decode(), data[m:e].decode()) for b, m, e in bounds[cuts].tolist()]
+
+
+@pytest.fixture(scope="module")
+def documents(real, real_models) -> list[tuple[str, np.ndarray]]:
+    """Texts of the Pile, and where their tokens end, in bytes; all tokens are whole characters."""
+    encoder, texts = open_encoder(real_models / "smollm2-135m"), []
+    with (real / "pile/pile_sample.jsonl.zst").open("rb") as file:
+        lines = io.TextIOWrapper(zstandard.ZstdDecompressor().stream_reader(file), encoding="utf-8")
+        for text in (json.loads(line)["text"][:3000] for line in lines):
+            ends = encoder([text]).ends
+            if len(ends) >= 400 and (ends >= 0).all():
+                texts.append((text, ends))
+    return texts[::7]
+
+
+def test_a_whole_text_has_the_same_rolling_log_likelihood(smollm, harness, documents):
+    texts = [text.encode()[: ends[99 + i]].decode() for i, (text, ends) in enumerate(documents[:6])]
+    cuts = [rolling_windows(ends[: 100 + i], 128, 128, first=True) for i, (_, ends) in enumerate(documents[:6])]
+    assert [rows.tolist() for rows in cuts] == [[[0, 0, 100 + i]] for i in range(6)], "one window, without a context"
+    log_probs = their_rolling(harness, texts)
+    pairs = [("", text) for text in texts]
+    np.testing.assert_allclose(ours(smollm, pairs), log_probs, rtol=1e-4)
+    from lm_eval.api.metrics import bits_per_byte as their_bits_per_byte
+
+    items = [(log_prob, len(text.encode())) for log_prob, text in zip(log_probs, texts, strict=True)]
+    assert bits_per_byte(smollm, pairs) == pytest.approx(their_bits_per_byte(items), rel=1e-4)
+
+
+@pytest.mark.parametrize(("context", "stride"), [(1, 64), (32, 96)])
+def test_rolling_windows_have_the_same_log_likelihood(smollm, harness, documents, monkeypatch, context, stride):
+    """With the harness' context of 1 token, and with another, which its windows take as well (`context_len`)."""
+    import lm_eval.utils
+
+    longest, their_windows = context + stride - 1, lm_eval.utils.get_rolling_token_windows
+    whole = longest + 2 * stride
+    monkeypatch.setattr(harness, "_max_length", longest)
+    monkeypatch.setattr(
+        lm_eval.utils, "get_rolling_token_windows", lambda **asked: their_windows(**asked | {"context_len": context})
+    )
+    (begins,) = encode(smollm, "\n")
+    monkeypatch.setattr(harness, "custom_prefix_token_id", begins)
+    texts, pairs_of_text = [], []
+    for text, ends in documents:
+        cut = text.encode()[: ends[whole - 1]].decode()
+        ends_begun = np.concatenate([[1], ends[:whole] + 1])
+        cuts = rolling_windows(ends_begun, context, stride, first=True)
+        cuts[0, 1] = 1  # the token that begins the text is not predicted
+        pairs = windows(f"\n{cut}", cuts[context == 1 :], ends_begun)
+        if all(same_tokens(smollm, pairs)) and len(encode(smollm, cut)) == whole:
+            texts.append(cut)
+            pairs_of_text.append(pairs)
+    assert len(texts) >= 4
+    sums = [ours(smollm, pairs).sum() for pairs in pairs_of_text[:4]]
+    np.testing.assert_allclose(sums, their_rolling(harness, texts[:4]), rtol=1e-4)
+    assert {len(pairs) for pairs in pairs_of_text} == {3 + (context > 1)}
 
 
 @pytest.mark.parametrize("bos", [True, False])
