@@ -2,10 +2,14 @@
 
     .venv/bin/python -m benchmarks.lm
     .venv/bin/python -m benchmarks.lm --threads 4 --queries 4
+    .venv/bin/python -m benchmarks.lm --pile pile.jsonl.zst --model smollm2-135m   # what is scored, not how fast
 
 Every way scores the same (query, document) pairs, one thread, seconds of processor time (of the clock on a GPU, where
 there is one); that all give the same log-probs is checked. Peak is the product of two large squares in the same number
 format, by torch.matmul or by oneDNN, whichever is faster; its share is of the products that no way can do without.
+
+With --pile, a model's bits per byte of a file of the Pile, without documents, by two protocols: rolling windows over
+whole documents, and the second 128 tokens of those documents that have 256, alone.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import io
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,9 +36,16 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from pipelines import draws, intervals
+from pipelines.corpus.cut import rolling_windows
+from pipelines.corpus.token_bytes import open_encoder
 from pipelines.lm import prefixes
 from pipelines.lm.language_model import Prompt
 from pipelines.lm.local import LocalModel
+from pipelines.replug.ensemble import bits_per_byte
+from pipelines.sources.rejects import Rejects
+from pipelines.sources.source_documents import read_raw
+from pipelines.sources.wikipedia import parts
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 DOCUMENTS = 10  # of each query
@@ -202,14 +214,74 @@ def compare_prefix(shape: Shape, device: str, threads: int, shared: int, prompts
     return out
 
 
+def protocols(pile: Path, lm: LocalModel, folder: Path, n: int) -> list[str]:
+    """Markdown: by subset, what rolling windows and documents' beginnings score; `n` drawn windows of each."""
+    encoder, width = open_encoder(folder), 128
+    rows: dict[str, list] = {}  # subset -> (document, its protocol's name, context, continuation)
+    sizes: dict[str, list[tuple[int, bool]]] = {}  # subset -> bytes of each document, and whether it has 256 tokens
+    for raw in chain.from_iterable(read_raw("pile", part, Rejects(0)) for part in parts(pile)):
+        ends = encoder([raw.text]).ends
+        data, bounds, long = raw.text.encode(), np.concatenate([[0], ends]), len(ends) >= 2 * width
+        sizes.setdefault(raw.source, []).append((len(data), long))
+        cuts = rolling_windows(ends, width, width, first=True)
+        for begin, middle, end in bounds[cuts].tolist():
+            window = (raw.source_document, data[begin:middle].decode(), data[middle:end].decode())
+            rows.setdefault(raw.source, []).append(("whole", *window))
+            if long and begin == 0 and middle:
+                rows[raw.source].append(("beginning", *window))
+    out = [
+        "| subset | documents | too short for 128+128 | share of bytes in beginnings | bits per byte: beginnings "
+        "| whole documents |"
+    ]
+    out += ["|---|---|---|---|---|---|"]
+    totals = np.zeros((2, 2))  # protocol -> bits, bytes
+    for subset, of_subset in sorted(rows.items()):
+        n_bytes, long = (np.array(column) for column in zip(*sizes[subset], strict=True))
+        figures = []
+        for i, protocol in enumerate(("beginning", "whole")):
+            of_protocol = [row[1:] for row in of_subset if row[0] == protocol]
+            keys = [f"{name}:{number}" for number, (name, *_) in enumerate(of_protocol)]
+            drawn = [of_protocol[j] for j in draws.sample(0, protocol, keys, n)]
+            scores = lm.score([Prompt(context) for _, context, _ in drawn], [text for *_, text in drawn])
+            nats = [-log_probs.sum(dtype=float) for log_probs in scores.log_probs]
+            sums = np.stack([nats, [counts.sum() for counts in scores.bytes]], axis=1)
+            of_document = intervals.cluster_sums(sums, np.array([name for name, *_ in drawn]))
+            figures.append(intervals.bootstrap(of_document, _bits_per_byte, draws.generator(0, subset), 1000))
+            scored = sum(len(text.encode()) for *_, text in of_protocol)
+            totals[i] += figures[-1].value * scored, scored
+        share = sum(len(row[-1].encode()) for row in of_subset if row[0] == "beginning") / n_bytes.sum()
+        shown = [f"{f.value:.3f} [{f.low:.3f}, {f.high:.3f}]" for f in figures]
+        out.append(f"| {subset} | {len(long)} | {1 - long.mean():.0%} | {share:.1%} | {' | '.join(shown)} |")
+        print(out[-1], flush=True)
+    before, now = totals[:, 0] / totals[:, 1]
+    counts = np.concatenate([[long for _, long in of_subset] for of_subset in sizes.values()])
+    share = totals[0, 1] / totals[1, 1]
+    return [
+        *out,
+        f"| all, by bytes | {len(counts)} | {1 - counts.mean():.0%} | {share:.1%} | {before:.3f} | {now:.3f} |",
+    ]
+
+
+def _bits_per_byte(sums: np.ndarray) -> np.ndarray:
+    """Statistic of (resamples, 2) sums of nats and bytes."""
+    return bits_per_byte(sums[:, 0], sums[:, 1])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--queries", type=int, default=1, help="times as many as else")
     parser.add_argument("--rounds", type=int, default=2, help="the best counts")
     parser.add_argument("--prompts", type=int, default=16, help="few-shot prompts")
+    parser.add_argument("--pile", type=Path, help="a file of the Pile, .jsonl.zst")
+    parser.add_argument("--model", type=Path, help="with --pile: the language model's folder")
+    parser.add_argument("--windows", type=int, default=16, help="with --pile: of each subset and protocol, at most")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
+    if given.pile:
+        lm = open_model(given.model, "cpu", "fp32", given.threads)
+        print("\n".join(protocols(given.pile, lm, given.model, given.windows)))
+        return
     for device in ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]:
         more = given.queries * (50 if device == "cuda" else 1)
         for shape in SHAPES:
