@@ -261,4 +261,4 @@ def test_the_documented_examples_are_valid(root: Path) -> None:
     text = (root / "docs/language-models.md").read_text("utf-8")
     examples = re.findall(r"^```yaml\n(lms: .*?)```", text, re.DOTALL | re.MULTILINE)
     sections = [section for example in examples for section in yaml.safe_load(example)["lm"].values()]
-    assert [params.LM(**section).source for section in sections] == ["pretrained", "http", "http"]
+    assert [params.LM(**section).source for section in sections] == ["pretrained"] * 3 + ["http"] * 2
