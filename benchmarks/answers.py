@@ -96,7 +96,7 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=300)
     parser.add_argument("--price", type=float, default=0.02, help="of 1,000 tokens, for a local model's tokens")
     given = parser.parse_args()
-    chosen = params_file.load("seed", "compute", "lm", "lms", "retriever", "replug", "answer", "parts")
+    chosen = params_file.load("seed", "compute", "lm", "lms", "retriever", "retrievers", "replug", "answer", "parts")
     chosen.answer = chosen.answer.model_copy(update={"max_questions": given.questions})
     os.environ["OMP_NUM_THREADS"] = str(chosen.compute.threads)
     folder = Path(tempfile.mkdtemp())

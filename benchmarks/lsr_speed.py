@@ -33,11 +33,11 @@ import numpy as np
 import torch
 from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer, BertConfig, BertModel
 
-from pipelines import params_file
+from pipelines import methods, params_file
 from pipelines.lm.open_lm import supervising_lm
 from pipelines.lsr import train_lsr, training_queries
 from pipelines.lsr.objective import GradientCache
-from pipelines.lsr.refresh import RETRIEVER, Refresher
+from pipelines.lsr.refresh import Refresher
 from pipelines.lsr.rounds import Trainer, TrainingFiles
 from pipelines.retrieval.encoder import Encoder, has_bf16
 
@@ -159,6 +159,7 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     params = params_file.load(*train_lsr.SECTIONS)
+    params = methods.with_retriever(params, params.parts.tuned[0])
     params.lsr = params.lsr.model_copy(update={"kl": "q_p", "likelihood": "mean_logprob", "keep_scores": False})
     params.compute = params.compute.model_copy(update={"threads": 1, "workers": 1})
     data = Path("data").resolve()
@@ -227,13 +228,13 @@ def compare_steps(params: SimpleNamespace, steps: int) -> None:
     print(f"{steps} steps of {params.lsr.batch_size} queries x {refresher.k} documents, {scored:,} pairs scored;")
     print(f"asked again: {calls['pairs'] - scored} pairs scored")
 
-    wide = Path("minilm")
-    tokenizer = AutoTokenizer.from_pretrained(RETRIEVER)
+    wide, untuned = Path("minilm"), methods.encoder("dense", params.retrieves)
+    tokenizer = AutoTokenizer.from_pretrained(untuned)
     torch.manual_seed(0)
     shape = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "max_position_embeddings": 512}
     BertModel(BertConfig(**shape, **MINILM), add_pooling_layer=False).save_pretrained(wide)
     tokenizer.save_pretrained(wide)
-    for name, path in ((f"{encoder.dim} dimensions (data/models/retriever)", RETRIEVER), ("MiniLM's shape", wide)):
+    for name, path in ((f"{encoder.dim} dimensions ({untuned})", untuned), ("MiniLM's shape", wide)):
         spent, losses = {}, {}
         for dtype in ("fp32", "bf16") if has_bf16("cpu") else ("fp32",):
             lsr = params.lsr.model_copy(update={"dtype": dtype})

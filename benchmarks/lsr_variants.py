@@ -26,8 +26,8 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 VARIANTS = list(itertools.product(("q_p", "p_q"), ("mean_logprob", "sum_logprob", "prob")))
 SWEEP = (1, 2, 3, 5, 10)  # documents in the ensemble
-STAGES = {"dense": "answer_dense@popqa-{}-dense", "lsr": "answer_lsr@popqa-{}-lsr"}  # by method
-ANSWERS = "data/predictions/popqa/{lm}/{method}.parquet"
+STAGES = {"dense": "answer_dense@popqa-{}-dense", "lsr": "answer_lsr@popqa-{}-dense"}  # by method
+ANSWERS = "data/predictions/popqa/{lm}/{method}_dense.parquet"
 
 
 def run(seed: int, profile: str, folder: Path) -> list[dict]:
@@ -95,7 +95,7 @@ def print_figures(dense: str, lsr: str) -> None:
         generator = draws.generator(params.seed, "lsr variants")
         interval = intervals.mean(values, generator, params.report.bootstrap, rows["subject"].astype(str))
         figures[name] = interval.as_json()
-    training = json.loads(Path("data/metrics/lsr.json").read_text(encoding="utf-8"))
+    training = json.loads(Path("data/metrics/lsr_dense.json").read_text(encoding="utf-8"))
     figures["questions"] = len(rows["subject"])
     figures["training"] = {name: value for name, value in training.items() if isinstance(value, int | float)}
     print(json.dumps(figures))

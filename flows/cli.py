@@ -7,13 +7,13 @@ import re
 import sys
 from enum import StrEnum
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated
 
 import typer
 
-from pipelines import catalogue, params_file
+from pipelines import catalogue, methods, params_file
 from pipelines.errors import LongtailError
-from pipelines.params import Parts
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -149,14 +149,10 @@ def plan() -> None:
         print(line)
 
 
-RETRIEVERS = "dense is the untuned encoder, lsr the tuned one, which is the default where there is one."
+RETRIEVERS = (
+    "bm25, dense (the main retriever untuned), lsr (tuned, the default if it is); another's: dense_NAME, lsr_NAME."
+)
 Corpus = StrEnum("Corpus", catalogue.names("documents"))
-
-
-class Method(StrEnum):
-    bm25 = "bm25"
-    dense = "dense"
-    lsr = "lsr"
 
 
 @app.command()
@@ -164,7 +160,7 @@ def search(
     text: Annotated[str, typer.Argument(help="What to look for.")],
     k: Annotated[int, typer.Option("-k", min=1, help="How many documents.")] = 5,
     corpus: Annotated[Corpus | None, typer.Option(help="Where to look, in place of parts.datastore.")] = None,
-    retriever: Annotated[Method | None, typer.Option(help=RETRIEVERS)] = None,
+    retriever: Annotated[str | None, typer.Option(help=RETRIEVERS)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all of each document, as a JSON list.")] = False,
 ) -> None:
     """Search a corpus. Shows score, title, id and the beginning of the best documents."""
@@ -174,9 +170,9 @@ def search(
 
     from flows import explore
 
-    parts = params_file.load("parts").parts
-    corpus = corpus or parts.datastore or next(iter(parts.corpora), "")
-    hits = explore.search(text, corpus, retriever or _best(parts), k)
+    params = params_file.load("retrievers", "parts")
+    corpus = corpus or params.parts.datastore or next(iter(params.parts.corpora), "")
+    hits = explore.search(text, corpus, retriever or _best(params), k)
     if as_json:
         print(json.dumps([asdict(hit) for hit in hits], ensure_ascii=False, indent=1))
         return
@@ -188,7 +184,7 @@ def search(
 def ask(
     question: Annotated[str, typer.Argument(help="Such as: What is X's occupation? Other questions get a passage.")],
     lm: Annotated[str | None, typer.Option(help="A language model of params.yaml's lms; by default the first.")] = None,
-    retriever: Annotated[Method | None, typer.Option(help=RETRIEVERS)] = None,
+    retriever: Annotated[str | None, typer.Option(help=RETRIEVERS)] = None,
     pair: Annotated[str | None, typer.Option(help="Two answers of thresholds.pairs: TAIL_below_POPULAR.")] = None,
     subject: Annotated[str | None, typer.Option(help="Wikidata id of the subject that is meant, such as Q42.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all that was found, as a JSON object.")] = False,
@@ -197,13 +193,14 @@ def ask(
     import json
     from dataclasses import asdict
 
+    from flows import explore
     from pipelines.adaptive import ask
 
     question = question.encode(errors="replace").decode()  # no tokenizer takes an argument that is no UTF-8
-    params = params_file.load("seed", "lm", "lms", "compute", "retriever", "answer", "parts")
+    params = params_file.load("seed", "lm", "lms", "compute", "retriever", "retrievers", "answer", "parts")
     if not params.lms:
         raise LongtailError("params.yaml: lms is empty, expected a language model that answers")
-    by = pair or (retriever or _best(params.parts)).value
+    by = pair or methods.short(*explore.index_of(retriever or _best(params), params), params.retrievers)
     asked = ask.ask(question, lm or params.lms[0], by, params, subject=subject, data=Path("data"))
     if as_json:
         print(json.dumps(asdict(asked), ensure_ascii=False, indent=1))
@@ -215,12 +212,12 @@ def ask(
 @app.command()
 def attribute(
     query: Annotated[str, typer.Argument(help="Id of a language-modelling query of the test split.")],
-    retriever: Annotated[Method | None, typer.Option(help=RETRIEVERS)] = None,
+    retriever: Annotated[str | None, typer.Option(help=RETRIEVERS)] = None,
 ) -> None:
     """Show what a text owes to memory and to each document. Token by token, with a page."""
     from flows import explore
 
-    for line in explore.attribute(query, retriever or _best(params_file.load("parts").parts), ATTRIBUTION):
+    for line in explore.attribute(query, retriever or _best(params_file.load("retrievers", "parts")), ATTRIBUTION):
         _show(line)
 
 
@@ -301,7 +298,10 @@ def import_answers(
     file: Annotated[Path, typer.Argument(help="CSV, TSV or JSON lines: id (or question) and prediction or correct.")],
     dataset: Annotated[QuestionSet, typer.Option(help="Whose questions they answer.")],
     lm: Annotated[str, typer.Option(help="A name for the model that made them, such as opt-13b.")],
-    method: Annotated[str, typer.Option(help="Method: closed_book, bm25, dense, lsr, genread, replug or replug_lsr.")],
+    method: Annotated[
+        str,
+        typer.Option(help="Method: closed_book, bm25, dense, lsr, genread, replug or replug_lsr, or as dense_NAME."),
+    ],
     partial: Annotated[bool, typer.Option("--partial", help="Take the answers whose question both have.")] = False,
 ) -> None:
     """Bring in answers that were made elsewhere. Thresholds are then tuned for a model that can't run here."""
@@ -338,9 +338,11 @@ def ui(
             print("closed")
 
 
-def _best(parts: Parts) -> Method:
-    """The tuned retriever in a run that has one, else the untuned encoder."""
-    return Method.lsr if parts.tuned else Method.dense
+def _best(params: SimpleNamespace) -> str:
+    """The main retriever, tuned if the run tunes it; BM25 in a run without retrievers."""
+    if not params.retrievers:
+        return "bm25"
+    return "lsr" if params.retrievers[0] in params.parts.tuned else "dense"
 
 
 def _show(line: str) -> None:

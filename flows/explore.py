@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
-from pipelines import params_file
+from pipelines import methods, params_file
 from pipelines.errors import LongtailError
 
-ENCODERS = {"bm25": None, "dense": Path("data/models/retriever"), "lsr": Path("data/models/lsr")}
 LINES = 4  # lines of a document's text that the terminal shows
 
 
@@ -23,29 +23,47 @@ class Hit:
 
 
 def search(text: str, corpus: str, retriever: str, k: int) -> list[Hit]:
-    """The `k` best documents for a text, best first. BM25 gives only documents with one of its words.
+    """The `k` best documents for a text by a retriever, best first. BM25 gives only documents with one of its words.
 
     Raises LongtailError for an empty text, where nothing is found, and where there is no such index.
     """
     from pipelines.retrieval import documents
-    from pipelines.retrieval.retriever import open_retriever
+    from pipelines.retrieval.retriever import open_index
 
-    params = params_file.load("retriever", "compute")
+    params = params_file.load("retriever", "retrievers", "compute")
     text = text.encode(errors="replace").decode()  # no tokenizer takes an argument that is no UTF-8
-    index, docs = Path(f"data/index/{retriever}/{corpus}"), Path(f"data/corpus/{corpus}/docs.parquet")
+    index, docs = methods.index(*index_of(retriever, params), corpus), Path(f"data/corpus/{corpus}/docs.parquet")
     if not text.strip():
         raise LongtailError("the text is empty, expected some words to look for")
     if not index.is_dir():
-        there = ", ".join(sorted(f"{path.name} by {path.parent.name}" for path in Path("data/index").glob("*/*")))
+        there = ", ".join(_indexes(params.retrievers))
         raise LongtailError(f"{index}: no such index; `longtail run` makes it" + (f"; there are {there}" * bool(there)))
-    searched = open_retriever(index, docs, ENCODERS[retriever], params.retriever, params.compute)
-    positions, scores = (row[0] for row in searched.search([text], k))
+    positions, scores = (row[0] for row in open_index(retriever, corpus, params).search([text], k))
     if retriever == "bm25":
         positions, scores = positions[scores > 0], scores[scores > 0]
     if not len(positions):
         beginning = text if len(text) <= 60 else f"{text[:60]}…"
         raise LongtailError(f"no document of {corpus} has a word of {beginning!r}; try others, or --retriever dense")
     return [Hit(float(score), *rest) for score, *rest in zip(scores, *documents.read(docs, positions), strict=True)]
+
+
+def index_of(retriever: str, params: SimpleNamespace) -> tuple[str, str]:
+    """(kind, retriever's name) of an index by its name. Raises LongtailError where there can be no such index."""
+    kind, name = methods.resolve(retriever, params.retrievers)
+    if methods.INDEXES.get(kind) != kind:
+        raise LongtailError(f"--retriever {retriever}: expected bm25, dense or lsr, or as dense_NAME")
+    return kind, name
+
+
+def _indexes(retrievers: Sequence[str]) -> list[str]:
+    """What there is in data/index, as "wikipedia by dense"."""
+    folder = Path("data/index")
+    found = [f"{path.name} by bm25" for path in folder.glob("bm25/*")]
+    for kind in methods.MODELS:
+        found += [
+            f"{path.name} by {methods.short(kind, path.parent.name, retrievers)}" for path in folder.glob(f"{kind}/*/*")
+        ]
+    return sorted(found)
 
 
 def lines(hits: list[Hit], width: int) -> Iterator[str]:

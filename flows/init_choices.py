@@ -17,6 +17,7 @@ SHOTS = 15  # demonstrations, as PopQA's authors show
 SHOTS_ON_A_CPU = 5  # which it reads in bearable time
 QUESTIONS = (20_000, 5_000, 2_000, 1_000, 500, 200)  # all of PopQA, or fewer
 HOURS = 2.0  # that all answers may take
+TRAINED = "dense"  # the name of the retriever that is trained where there is no encoder (conf/config.yaml)
 WRITTEN = 150  # tokens of the passage that the language model writes itself (GenRead)
 
 
@@ -51,7 +52,8 @@ def choose(
     lsr: bool = False,
 ) -> Choices:
     """The profile's content for `files` by data set; `lms` are smallest first, of `encoders` the first is used."""
-    parts, set_aside = _parts(files, lsr=lsr)
+    retriever = encoders[0].name if encoders else TRAINED
+    parts, set_aside = _parts(files, retriever, lsr=lsr)
     data_sets = _needed(files, parts)
     set_aside |= {key: "nothing in this run needs it" for key in files if key not in {*data_sets, *set_aside}}
     uses_lms = bool(parts["corpora"]) and bool(parts["answered"] or parts["scored"] or parts["benchmarks"])
@@ -62,7 +64,8 @@ def choose(
     choices.sections["parts"] = parts
     choices.notes["parts"] = ["What the run is made of; an empty list leaves its stages out."]
     if parts["corpora"] and not parts["tuned"]:
-        choices.notes["parts"].append("tuned: [lsr] would tune the retriever to the language model (--lsr).")
+        choices.notes["parts"].append(f"tuned: [{retriever}] would tune it to the language model (--lsr).")
+    choices.sections["retrievers"] = [retriever] if parts["corpora"] else []
     _questions(choices, files)
     if parts["corpora"]:
         _corpora(choices, files, encoders, machine)
@@ -75,7 +78,7 @@ def choose(
     return choices
 
 
-def _parts(files: dict[str, list[Path]], *, lsr: bool) -> tuple[dict, dict[str, str]]:
+def _parts(files: dict[str, list[Path]], retriever: str, *, lsr: bool) -> tuple[dict, dict[str, str]]:
     """The section `parts`, and the data sets that can't be used, with why."""
     aside: dict[str, str] = {}
     lacking = [key for key in ("wikidata", "pageviews", "c4") if key not in files]
@@ -112,9 +115,8 @@ def _parts(files: dict[str, list[Path]], *, lsr: bool) -> tuple[dict, dict[str, 
         "benchmarks": benchmarks if datastore else [],
         "passages": ["retrieval"] if "retrieval" in files and datastore else [],
         "tokenizers": ["documents"] if corpora else [],
-        "encoders": ["dense"] if corpora else [],
-        "ensembles": ["dense"] if corpora else [],
-        "tuned": ["lsr"] if lsr and corpora else [],
+        "ensembles": [retriever] if corpora else [],
+        "tuned": [retriever] if lsr and corpora else [],
         "rules": ["popularity"] if answered else [],
     }
     return parts, aside
@@ -173,15 +175,15 @@ def _corpora(choices: Choices, files: dict, encoders: Sequence[Encoder], machine
     memory = max(1.0, float(machine.memory // GIB // 4))
     sections["index"] = {"memory_gb": memory}
     for encoder in encoders:
-        sections["retriever"] = {
-            "source": "pretrained", "path": str(encoder.folder.absolute()), "pooling": encoder.pooling,
-            "similarity": encoder.similarity, "batch_tokens": 65536 if machine.gpu else 4096,
-            "document": encoder.document, "max_tokens": encoder.max_tokens, "training": None,
+        query_path = encoder.query_folder and str(encoder.query_folder.absolute())
+        of_encoder = {
+            "source": "pretrained", "path": str(encoder.folder.absolute()), "revision": None,
+            "query_path": query_path, "query_revision": None, "pooling": encoder.pooling,
+            "similarity": encoder.similarity, "query_prefix": encoder.query_prefix, "document": encoder.document,
+            "dtype": "fp32", "batch_tokens": 65536 if machine.gpu else 4096, "max_tokens": encoder.max_tokens,
+            "training": None,
         }  # fmt: skip
-        if encoder.query_prefix:
-            sections["retriever"]["query_prefix"] = encoder.query_prefix
-        if encoder.query_folder:
-            sections["retriever"]["query_path"] = str(encoder.query_folder.absolute())
+        sections["retriever"] = {encoder.name: of_encoder}
         notes["retriever"] = [reason for reason in encoder.reasons if reason]
         if hours := embedding_hours(choices.parts["corpora"], files, encoder, machine):
             notes["retriever"].append(hours)
@@ -222,7 +224,7 @@ def _language_models(choices: Choices, lms: Sequence[LanguageModel], machine: Ma
     fits = (positions - NEW_TOKENS - PASSAGE - QUESTION) // (PASSAGE + QUESTION)
     n_shots = max(0, min(fits, SHOTS if machine.gpu else SHOTS_ON_A_CPU))
     written = min(WRITTEN, positions // 4)
-    hours = answer_hours(choices.parts, lms, n_shots, written, machine)
+    hours = answer_hours(choices.parts, sections["retrievers"], lms, n_shots, written, machine)
     questions = next((n for n in QUESTIONS if n * hours <= HOURS), QUESTIONS[-1])
     sections["answer"] = {
         "max_questions": questions,

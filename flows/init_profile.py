@@ -171,7 +171,7 @@ def _used(folder: Path, contents: Contents, choices: Choices) -> list[str]:
         chat = "; its chat template is not used" if lm.chat else ""
         size = f"{lm.parameters / 1e6:,.0f} M parameters, reads {lm.positions:,} tokens at once"
         lines.append(f"language model {_shown(lm.folder, folder)}: {size}{chat}")
-    for encoder in contents.encoders if choices.parts["encoders"] else []:
+    for encoder in contents.encoders if choices.parts["corpora"] else []:
         lines.append(f"encoder {_shown(encoder.folder, folder)}")
     return lines
 
@@ -181,7 +181,7 @@ def _missing(contents: Contents, choices: Choices) -> list[str]:
     if not contents.lms:
         small = " A small one is trained on your texts, to try the stages; its answers are worth little."
         lines.insert(0, f"a language model (Hugging Face's layout).{small if choices.uses_lms else ''}")
-    if not contents.encoders and choices.parts["encoders"]:
+    if not contents.encoders and choices.parts["corpora"]:
         lines.insert(0, "an encoder (Hugging Face's layout). A small one is trained on your texts.")
     return lines
 

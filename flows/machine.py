@@ -34,12 +34,15 @@ def this_machine() -> Machine:
     return Machine(os.cpu_count() or 1, psutil.virtual_memory().total, gpu, operations)
 
 
-def answer_hours(parts: dict, lms: Sequence[LanguageModel], n_shots: int, written: int, machine: Machine) -> float:
+def answer_hours(
+    parts: dict, retrievers: Sequence[str], lms: Sequence[LanguageModel], n_shots: int, written: int, machine: Machine
+) -> float:
     """Hours that all methods take, at most, to answer a question of each set, by all language models."""
     answer = {"max_questions": 1, "n_shots": n_shots, "passages": 1, "passage_tokens": written}
     asked = workload.answers(
         SimpleNamespace(
             parts=SimpleNamespace(**parts),
+            retrievers=retrievers,
             answer=SimpleNamespace(**answer, new_tokens=NEW_TOKENS),
             chunk=SimpleNamespace(tokens=TOKENS),
             replug=SimpleNamespace(top_k=ENSEMBLE),

@@ -32,6 +32,7 @@ class LanguageModel:
 @dataclass(frozen=True)
 class Encoder:
     folder: Path
+    name: str  # under retriever
     parameters: int  # without the embeddings of its vocabulary
     pooling: str
     similarity: str
@@ -84,6 +85,12 @@ def param_name(name: str) -> str:
     return re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-_") or "model"
 
 
+def retriever_name(name: str) -> str:
+    """A retriever's name as params.yaml allows it: lower case, digits and single hyphens."""
+    parts = re.findall(r"[a-z0-9]+", name.lower())
+    return "-".join(parts) if parts and parts != ["lsr"] else "encoder"
+
+
 def _language_model(folder: Path, config: dict) -> LanguageModel:
     settings = _json(folder / "tokenizer_config.json")
     config = config | (config.get("text_config") or {})
@@ -106,6 +113,7 @@ def _encoder(folder: Path, config: dict, kinds: list[str]) -> Encoder:
     embeddings = config.get("vocab_size", 0) * config.get("hidden_size", 0)  # are looked up, not multiplied
     return Encoder(
         folder=folder,
+        name=retriever_name(published_name(folder)),
         parameters=max(0, _parameters(folder, config) - embeddings),
         pooling=pooling,
         similarity=similarity,

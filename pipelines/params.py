@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
-from pipelines import catalogue
+from pipelines import catalogue, methods
 
 PositiveInt = Annotated[int, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
@@ -19,6 +19,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 PositiveFloat = Annotated[float, Field(gt=0)]
 Month = Annotated[str, Field(pattern=r"^\d{4}-(0[1-9]|1[0-2])$")]
 LMName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]  # a folder, and a key that DVC can follow: no dots
+RetrieverName = Annotated[str, AfterValidator(methods.check_name)]
 
 
 class Section(BaseModel):
@@ -293,7 +294,7 @@ class Retriever(Section):
     @classmethod
     def _as_trained(cls, value: str, info: ValidationInfo) -> str:
         if value != "mean" and info.data.get("source") == "train":
-            raise ValueError("should be mean with retriever.source: train, which learns that")
+            raise ValueError("should be mean with source: train, which learns that")
         return value
 
 
@@ -455,9 +456,8 @@ class Parts(Section):
     benchmarks: list[str]  # tasks that the language models are tested on
     passages: list[str]  # sets of questions with passages that retrievers are compared on
     tokenizers: list[Literal["documents"]]  # what cuts corpora into tokens
-    encoders: list[Literal["dense"]]  # untuned retrievers
-    ensembles: list[Literal["dense"]]  # of encoders: REPLUG answers question sets with their documents
-    tuned: list[Literal["lsr"]]  # retrievers tuned to the language model lsr.lm
+    ensembles: list[str]  # of retrievers: REPLUG answers question sets with the documents of these, untuned
+    tuned: list[str]  # of retrievers: LSR tunes these to the language model lsr.lm
     rules: list[Literal["popularity"]]  # by which the closed-book or the augmented answer is chosen
 
     @field_validator("question_sets", "answered", "corpora", "benchmarks", "passages")
@@ -487,9 +487,10 @@ class Params(Section):
     windows: Windows
     lm: dict[LMName, LM]
     lms: list[LMName]  # the language models that run; the first is the main one, which the report's findings are of
+    retriever: dict[RetrieverName, Retriever]
+    retrievers: list[RetrieverName]  # the retrievers that run; the first is the main one (methods.py)
     parts: Parts
     lm_text: Literal["raw/c4", "corpus"]  # what a language model is trained on: C4, or the corpora
-    retriever: Retriever
     index: Index
     lsr: LSR
     logprobs: Logprobs
@@ -519,20 +520,28 @@ class Params(Section):
     def _in_the_section_lm(cls, value: list[str], info: ValidationInfo) -> list[str]:
         return _known(value, list(info.data.get("lm", {})))
 
+    @field_validator("retrievers")
+    @classmethod
+    def _in_the_section_retriever(cls, value: list[str], info: ValidationInfo) -> list[str]:
+        return _known(value, list(info.data.get("retriever", {})))
+
     @field_validator("parts")
     @classmethod
     def _complete(cls, parts: Parts, info: ValidationInfo) -> Parts:
-        if {"corpus", "queries", "lms", "popqa"} <= set(info.data):
+        if {"corpus", "queries", "lms", "retrievers", "popqa"} <= set(info.data):
             tested = [
                 name
                 for name, corpus in info.data["corpus"].items()
                 if corpus.test_files or (corpus.query_share and info.data["queries"].test_share)
             ]
-            _check_parts(parts, info.data["corpus"], tested, info.data["lms"], info.data["popqa"])
+            names = info.data["lms"], info.data["retrievers"]
+            _check_parts(parts, info.data["corpus"], tested, *names, info.data["popqa"])
         return parts
 
 
-def _check_parts(parts: Parts, corpus: dict[str, CorpusOf], tested: list[str], lms: list[str], popqa: PopQA) -> None:
+def _check_parts(
+    parts: Parts, corpus: dict[str, CorpusOf], tested: list[str], lms: list[str], retrievers: list[str], popqa: PopQA
+) -> None:
     """Raise ValueError naming the first list of `parts` that lacks what another one needs; `tested` have test texts."""
     tested = [name for name in parts.corpora if name in tested]
     published = {"popqa"} if popqa.source == "published" else set()
@@ -547,8 +556,12 @@ def _check_parts(parts: Parts, corpus: dict[str, CorpusOf], tested: list[str], l
         (set(parts.answered) <= set(parts.question_sets), "answered: should be among question_sets"),
         (parts.knowledge or not from_triples, f"knowledge: {from_triples} need wikidata there"),
         (parts.tokenizers or not parts.corpora, "tokenizers: corpora need it to be [documents]"),
-        (parts.encoders or not parts.corpora, "encoders: corpora need it to be [dense]"),
-        (set(parts.ensembles) <= set(parts.encoders), "ensembles: should be among encoders"),
+        (retrievers or not parts.corpora, "corpora: need at least one of retrievers"),
+        (parts.corpora or not retrievers, "corpora: retrievers search them, and there are none"),
+        *(
+            (set(names) <= set(retrievers) and len(set(names)) == len(names), f"{key}: should be among retrievers")
+            for key, names in (("ensembles", parts.ensembles), ("tuned", parts.tuned))
+        ),
         (parts.corpora or not parts.tuned, "tuned: a retriever is tuned on corpora, and there are none"),
         (lms or not (parts.tuned or parts.scored or parts.benchmarks), "tuned, scored, benchmarks: need one of lms"),
         (parts.answered or not parts.rules, "rules: thresholds need a question set in answered"),

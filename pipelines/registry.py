@@ -1,4 +1,4 @@
-"""Register the tuned retriever (REPLUG LSR) in MLflow's model registry; the best version so far is the `champion`.
+"""Register the tuned retrievers (REPLUG LSR) in MLflow's model registry; the best version so far is the `champion`.
 
 A version is the folder that the stage wrote. `mlflow.artifacts.download_artifacts` fetches it, as in
 "models:/longtail-retriever@champion". Versions are compared by bits per byte on the validation queries, on which no
@@ -12,26 +12,26 @@ import hashlib
 import json
 from pathlib import Path
 
-STAGE = "train_lsr@lsr"  # DVC's name of the stage's only item
+STAGE = "train_lsr@"  # DVC's name of the stage begins with it; the retriever's name follows
 NAME = "longtail-retriever"
 ALIAS = "champion"
-FOLDER = Path("data/models/lsr")
-METRICS = Path("data/metrics/lsr.json")
+FOLDER, METRICS = Path("data/models/lsr"), Path("data/metrics")
 TUNED, UNTUNED = "bpb_k10_after", "bpb_k10_before"  # keys of METRICS, on the same queries
 JUDGES = ("data/corpus", "data/models/lm/")  # inputs that decide the figures, besides the weights
 
 
-def register(client, experiment: str, locked: dict) -> str | None:
-    """Make the tuned retriever a version, and the champion if it is better; returns a line on that, or None.
+def register(client, experiment: str, name: str, locked: dict) -> str | None:
+    """Make a tuned retriever a version, and the champion if it is better; returns a line on that, or None.
 
     Nothing is done where the version exists, no run of the stage is recorded, or the files are not those of `locked`,
     the stage's entry in dvc.lock, because a run is just writing them.
     """
+    folder, metrics = FOLDER / name, METRICS / f"lsr_{name}.json"
     outs = {entry["path"]: entry["md5"] for entry in locked.get("outs", [])}
-    if not outs or any(not path.exists() or _md5(path) != outs.get(str(path)) for path in (FOLDER, METRICS)):
+    if not outs or any(not path.exists() or _md5(path) != outs.get(str(path)) for path in (folder, metrics)):
         return None
-    md5, figures = outs[str(FOLDER)], json.loads(METRICS.read_text(encoding="utf-8"))
-    runs = client.search_runs([experiment], f"tags.`dvc.output.{FOLDER}` = '{md5}'", max_results=1)
+    md5, figures = outs[str(folder)], json.loads(metrics.read_text(encoding="utf-8"))
+    runs = client.search_runs([experiment], f"tags.`dvc.output.{folder}` = '{md5}'", max_results=1)
     if not runs or TUNED not in figures:  # without language-modelling queries there is no such figure
         return None
     if not client.search_registered_models(f"name = '{NAME}'"):
@@ -48,7 +48,7 @@ def register(client, experiment: str, locked: dict) -> str | None:
     version = known and known.version
     if not known:
         run = runs[0].info
-        client.log_artifacts(run.run_id, str(FOLDER), FOLDER.name)
+        client.log_artifacts(run.run_id, str(folder), FOLDER.name)
         source = f"{run.artifact_uri}/{FOLDER.name}"
         version = client.create_model_version(NAME, source, run.run_id, tags=tags).version
     client.set_model_version_tag(NAME, version, "verdict", reason)

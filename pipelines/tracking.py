@@ -87,7 +87,7 @@ def start_recorder(watched: int | None = None) -> subprocess.Popen:
 def record_until(watched: int | None) -> None:
     """Log records as they come, until the watched process or the standard input has ended and no record is left.
 
-    Then offer the tuned retriever to the model registry.
+    Then offer the tuned retrievers to the model registry.
     """
     from mlflow.exceptions import MlflowException
 
@@ -121,8 +121,10 @@ def record_until(watched: int | None) -> None:
     for run, state in parents.items():
         client.set_terminated(_find(client, run)[0].info.run_id, flows_state or state)
     experiment = client.get_experiment_by_name(EXPERIMENT).experiment_id
-    if line := registry.register(client, experiment, _lock_file(by_flow=not watched).get(registry.STAGE, {})):
-        print(line)
+    for stage, locked in _lock_file(by_flow=not watched).items():
+        name = stage.removeprefix(registry.STAGE)
+        if name != stage and (line := registry.register(client, experiment, name, locked)):
+            print(line)
 
 
 def ran(stage: str, run: str) -> bool:

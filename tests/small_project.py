@@ -1,6 +1,7 @@
 """A small project folder: two corpora with queries and questions, a language model, an encoder, and every index."""
 
 import copy
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,11 +12,12 @@ import tiny_models
 import yaml
 
 from flows import profiles
-from pipelines import params_file
+from pipelines import methods, params_file
 from pipelines.retrieval import bm25_build, index
 
-SECTIONS = ("seed", "compute", "lm", "lms", "parts", "retriever", "index", "lsr", "logprobs", "replug", "answer")
-SECTIONS += ("report",)
+SECTIONS = ("seed", "compute", "lm", "lms", "retriever", "retrievers", "parts", "index", "lsr", "logprobs")
+SECTIONS += ("replug", "answer", "report")
+UNTUNED, TUNED = methods.encoder("dense", "dense"), methods.encoder("lsr", "dense")
 SMALL = {
     "compute": {"threads": 1, "workers": 1, "executor": "local", "dask": None, "device": "cpu"},
     "lsr": {"lm_queries": 8, "qa_queries": 6, "validation_queries": 6, "validation_share": 0.4, "top_k": 5, "beta": 1.0}
@@ -45,8 +47,10 @@ def built(tmp_path_factory, settings):
         chosen = _params(settings)
         for corpus in ("pile", "wikipedia"):
             docs = folder / f"data/corpus/{corpus}/docs.parquet"
-            index.index_dense(docs, index.MODELS["dense"], folder / f"data/index/dense/{corpus}", chosen, "index")
-            index.index_dense(docs, index.MODELS["lsr"], folder / f"data/index/lsr/{corpus}", chosen, "index")
+            of_retriever = methods.with_retriever(chosen, "dense")
+            for kind in ("dense", "lsr"):
+                out = methods.index(kind, "dense", corpus)
+                index.index_dense(docs, methods.encoder(kind, "dense"), out, of_retriever, "index")
             bm25_build.build(docs, folder / f"data/index/bm25/{corpus}", chosen.index, chosen.compute, "bm25")
     return folder
 
@@ -67,9 +71,9 @@ def _params(settings):
 
 
 def _write(folder):
-    for name, make, seed in (("lm/tiny", tiny_models.language_model, None), ("retriever", tiny_models.encoder, 0)):
-        make(folder / f"data/models/{name}", **({} if seed is None else {"seed": seed}))
-    tiny_models.encoder(folder / "data/models/lsr", seed=1)
+    tiny_models.language_model(folder / "data/models/lm/tiny")
+    for seed, kind in enumerate(("dense", "lsr")):
+        tiny_models.encoder(folder / methods.encoder(kind, "dense"), seed=seed)
     titles = [f"page {i % 10}" for i in range(30)]
     for seed, corpus in enumerate(("pile", "wikipedia")):
         (folder / "data/corpus" / corpus).mkdir(parents=True)
@@ -98,3 +102,26 @@ def _write(folder):
     }
     (folder / "data/questions/popqa").mkdir(parents=True)
     pq.write_table(pa.table(asked), folder / "data/questions/popqa/popqa.parquet")
+
+
+@pytest.fixture
+def two_retrievers(project):
+    """The project with a second retriever, e5: other weights, pooling and templates, untuned and tuned, indexed."""
+    settings = project.settings["retriever"]["dense"] | {
+        "source": "pretrained",
+        "path": "e5",
+        "pooling": "cls",
+        "training": None,
+    }
+    settings |= {"query_prefix": "query: Velm ", "document": "passage: Norland {title} {text}"}
+    project.settings["retriever"]["e5"] = settings
+    project.settings["retrievers"] = ["dense", "e5"]
+    project.settings["parts"]["tuned"] = project.settings["parts"]["ensembles"] = ["dense", "e5"]
+    project.params = _params(project.settings)
+    of_retriever = methods.with_retriever(project.params, "e5")
+    for seed, kind in enumerate(("dense", "lsr"), 7):
+        model = tiny_models.encoder(methods.encoder(kind, "e5"), seed=seed)
+        for corpus in ("pile", "wikipedia"):
+            docs, out = Path("data/corpus", corpus, "docs.parquet"), methods.index(kind, "e5", corpus)
+            index.index_dense(docs, model, out, of_retriever, "index")
+    return project

@@ -40,9 +40,8 @@ PARTS = params.Parts(
     benchmarks=["mmlu", "nq", "triviaqa"],
     passages=["retrieval"],
     tokenizers=["documents"],
-    encoders=["dense"],
     ensembles=["dense"],
-    tuned=["lsr"],
+    tuned=["dense"],
     rules=["popularity"],
 )
 SETTINGS = SimpleNamespace(
@@ -50,6 +49,7 @@ SETTINGS = SimpleNamespace(
     seed=0,
     fetch=SimpleNamespace(source="world"),
     lms=["tiny", "big"],
+    retrievers=["dense"],
     lm_text="raw/c4",
     lsr=SimpleNamespace(lm="big"),
     popularity=SimpleNamespace(month="2021-10"),
@@ -67,10 +67,11 @@ def settings(lms: list[str], **parts) -> SimpleNamespace:
     nothing = {name: [] for name in params.Parts.model_fields} | {"datastore": None}
     chosen = copy.copy(SETTINGS)
     chosen.lms, chosen.parts, chosen.fetch = lms, params.Parts(**nothing | parts), SimpleNamespace(source="files")
+    chosen.retrievers = ["dense"] if chosen.parts.corpora else []
     return chosen
 
 
-_CORPUS = {"tokenizers": ["documents"], "encoders": ["dense"]}
+_CORPUS = {"tokenizers": ["documents"]}
 _POPQA = {"question_sets": ["popqa"], "answered": ["popqa"], "rules": ["popularity"]}
 WIKIPEDIA_AND_POPQA = settings(["tiny"], corpora=["wikipedia"], datastore="wikipedia", **_CORPUS, **_POPQA)
 PILE = settings(["tiny"], corpora=["pile"], scored=["pile"], **_CORPUS)
@@ -140,7 +141,7 @@ def write_data(
     if parts.tuned:
         curve = [{"step": s, "kl": 1 / (s + 1), "entropy_lm": 0.9, "entropy_retriever": 0.95} for s in range(20)]
         validation = [{"step": 0, "recall_at_1": 0.5}, {"step": 20, "recall_at_1": 0.7}]
-        metrics["lsr"] = {"curve": curve, "validation": validation}
+        metrics["lsr_dense"] = {"curve": curve, "validation": validation}
     if "nq" in parts.benchmarks:
         solved = {"accuracy": {"value": 2 / 3, "low": 0.54, "high": 0.77}, "questions": 60, "answered_by": None}
         ensemble = solved | {"gain": {"value": 0.0, "low": 0.0, "high": 0.0}, "answered_by": "mixture"}

@@ -39,11 +39,11 @@ def train_retriever(seed: int = 0) -> dict:
     from pipelines.corpus import training_files
     from pipelines.retrieval import base_retriever
 
-    files, out = training_files(Path("corpus"), ["pile", "wikipedia"]), Path("made/retriever")
+    files, out = training_files(Path("corpus"), ["pile", "wikipedia"]), Path("made/dense")
     return base_retriever.train_on_corpora(files, Path("words"), out, seed, RETRIEVER, 1)
 
 
-STAGES = {"base_lm@lm": train_lm, "base_retriever": train_retriever}
+STAGES = {"base_lm@lm": train_lm, "base_retriever@dense": train_retriever}
 
 
 def kill_each() -> None:

@@ -17,7 +17,7 @@ from pipelines import code, params_file
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
 LISTS = ("knowledge", "question_sets", "answered", "corpora", "scored", "benchmarks", "passages")
-NOTHING = {name: [] for name in (*LISTS, "tokenizers", "encoders", "ensembles", "tuned", "rules")} | {"datastore": None}
+NOTHING = {name: [] for name in (*LISTS, "tokenizers", "ensembles", "tuned", "rules")} | {"datastore": None}
 
 
 def module_of(stage: str) -> str:
@@ -49,10 +49,9 @@ def test_stages_follow_the_params_that_their_module_reads(module):
     """Together, where a module runs as several stages; of `compute` only what can change a result."""
     keys = {key for stage in STAGES if module_of(stage) == module for key in followed(stage)[0]}
     named, used = {key.split(".")[0] for key in keys}, sections_of(module)
-    main_lm = (
-        {"lms"} if any(key.startswith("lm.") for key in keys) else set()
-    )  # the path of its folder says which it is
-    assert named | main_lm == used | main_lm
+    sections = {"lms": "lm.", "retrievers": "retriever."}  # the path of a model's folder says which it is
+    lists = {name for name, section in sections.items() if any(key.startswith(section) for key in keys)}
+    assert named | lists == used | lists
     assert {key for key in keys if key.startswith("compute")} in (set(), {"compute.threads", "compute.device"})
 
 
@@ -112,27 +111,50 @@ def test_each_language_model_has_its_stages_and_lsr_learns_from_one(stages_of):
         assert models(f"score_lm@pile-{name}") == models(f"answer_dense@popqa-{name}-dense") == {f"base_lm@{name}"}
         assert f"score_lm@pile-{name}" in stages["evaluate_lm@pile"].needs
         assert models(f"evaluate_tasks@mmlu-{name}") == {f"base_lm@{name}"}
-    assert models("train_lsr@lsr") == {f"base_lm@{main}"}
+    assert models("train_lsr@dense") == {f"base_lm@{main}"}
 
 
 def test_the_language_model_that_lsr_learns_from_need_not_be_the_main_one(stages_of):
     values = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
     (main,) = values["lms"]
     models = {"lm": values["lm"] | {"second": values["lm"][main]}, "lms": [main, "second"]}
-    needs = stages_of(**models, lsr=values["lsr"] | {"lm": "second"})["train_lsr@lsr"].needs
+    needs = stages_of(**models, lsr=values["lsr"] | {"lm": "second"})["train_lsr@dense"].needs
     assert {name for name in needs if name.startswith("base_lm")} == {"base_lm@second"}
+
+
+def test_each_retriever_has_its_stages_and_another_one_makes_none_of_them_anew(stages_of):
+    values = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
+    alone, both = stages_of(), {"retriever": values["retriever"] | {"e5": values["retriever"]["dense"]}}
+    parts = values["parts"] | {"tuned": ["dense", "e5"]}
+    stages = stages_of(retrievers=["dense", "e5"], parts=parts, **both)
+
+    def read(stage: str) -> set[str]:
+        return {name for name in stages[stage].needs if name.startswith(("base_retriever", "index", "train_lsr"))}
+
+    for name in ("dense", "e5"):
+        assert read(f"index@pile-{name}") == {f"base_retriever@{name}"}
+        indexes = {f"index@{corpus}-{name}" for corpus in values["parts"]["corpora"]}
+        assert read(f"train_lsr@{name}") == {f"base_retriever@{name}"} | indexes
+        assert read(f"index_lsr@pile-{name}") == {f"train_lsr@{name}"}
+        assert read(f"answer_dense@popqa-tiny-{name}") == {f"index@wikipedia-{name}"}
+        assert read(f"answer_replug_lsr@popqa-tiny-{name}") == {f"index_lsr@wikipedia-{name}"}
+        assert {f"index@pile-{name}", f"index_lsr@pile-{name}"} <= read("score_lm@pile-tiny")
+    assert "index@wikipedia-e5" not in read("evaluate_tasks@nq"), "benchmarks take the main one"
+    turned = stages_of(retrievers=["e5", "dense"], parts=parts, **both)
+    assert {name: stage.outs for name, stage in turned.items()} == {name: stage.outs for name, stage in stages.items()}
+    assert {name: stage.outs for name, stage in alone.items()}.items() <= {n: s.outs for n, s in stages.items()}.items()
 
 
 def test_predictions_alone_need_six_stages(stages_of):
     parts = NOTHING | {"question_sets": ["popqa"], "answered": ["popqa"], "rules": ["popularity"]}
     popqa = {"source": "published", "sampling": "all", "per_relation": 1, "train_share": 0.0}
-    stages = stages_of(parts=parts, lms=[], popqa=popqa)
+    stages = stages_of(parts=parts, lms=[], retrievers=[], popqa=popqa)
     assert list(stages) == ["code", "fetch", "questions@popqa", "tune_thresholds@popularity", "analyse", "report"]
 
 
 def test_the_pile_alone_needs_no_questions(stages_of):
-    parts = NOTHING | {"corpora": ["pile"], "scored": ["pile"], "tokenizers": ["documents"], "encoders": ["dense"]}
-    stages = stages_of(parts=parts | {"tuned": ["lsr"]})
+    parts = NOTHING | {"corpora": ["pile"], "scored": ["pile"], "tokenizers": ["documents"]}
+    stages = stages_of(parts=parts | {"tuned": ["dense"]})
     kinds = [name.partition("@")[0] for name in stages]
     before = ["code", "fetch", "tokenizer", "chunk", "base_lm", "base_retriever", "index", "index_bm25"]
     after = ["train_lsr", "index_lsr", "score_lm", "evaluate_lm", "attribute", "analyse", "report"]

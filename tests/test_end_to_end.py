@@ -68,7 +68,7 @@ def test_the_last_line_says_where_the_report_is(checkout):
 def test_every_stage_of_the_graph_ran(checkout):
     stages = checkout.hashes()
     assert f"{len(stages)} ran, 0 restored from the cache, 0 unchanged" in checkout.first.stdout
-    assert {"fetch", "chunk@pile", "index_bm25@wikipedia", "answer_lsr@popqa-tiny-lsr", "report"} <= set(stages)
+    assert {"fetch", "chunk@pile", "index_bm25@wikipedia", "answer_lsr@popqa-tiny-dense", "report"} <= set(stages)
 
 
 def test_a_second_run_does_nothing(checkout):

@@ -25,7 +25,7 @@ SMALL = {
     "tokenizer": {"vocab_size": 900},
     "chunk": {"tokens": 64, "min_tokens": 8},
     "queries": {"context_tokens": 24, "continuation_tokens": 24, "max_per_split": 40},
-    "retriever": {"training": {"hidden_size": 32, "steps": 10, "batch_size": 32}},
+    "retriever": {"dense": {"training": {"hidden_size": 32, "steps": 10, "batch_size": 32}}},
     "lsr": {"lm_queries": 16, "qa_queries": 16, "top_k": 5, "batch_size": 8, "steps": 4, "refresh_steps": 2},
     "logprobs": {"top_k": 3, "max_queries": 16, "datastore": {"shares": [0.1], "max_queries": 8}},
     "replug": {"top_k": 3},
@@ -115,7 +115,7 @@ def test_wikipedia_and_published_questions_give_answers_and_thresholds(root, sou
     run("run")
     assert {
         "chunk@wikipedia",
-        "train_lsr@lsr",
+        "train_lsr@dense",
         "answer_dense@popqa-tiny-dense",
         "tune_thresholds@popularity",
     } <= run.stages
@@ -129,7 +129,7 @@ def test_the_pile_alone_gives_bits_per_byte_and_attribution(root, sources, tmp_p
     run = Run(root, tmp_path / "run")
     run.set_params("pile", sources)
     run("run")
-    assert {"chunk@pile", "train_lsr@lsr", "score_lm@pile-tiny", "attribute@pile"} <= run.stages
+    assert {"chunk@pile", "train_lsr@dense", "score_lm@pile-tiny", "attribute@pile"} <= run.stages
     assert not {name for name in run.stages if name.startswith(("questions", "answer", "tune_thresholds"))}
     assert 'id="replug"' in run.report
     assert 'id="adaptive"' not in run.report

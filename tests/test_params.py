@@ -41,9 +41,9 @@ def changed(values: dict, key: str, value) -> dict:
         ("popqa.train_share", 1.5, ["popqa.train_share", "1.5", "less than or equal to 1"]),
         ("corpus.pile.query_files", "*test*", ["corpus.pile.query_files", "test_files"]),
         ("queries.test_share", 0.0, ["parts", "scored", "test texts", "test_files"]),
-        ("retriever.document", "{title}", ["retriever.document", "'{title}'", "should have {text}"]),
-        ("retriever.document", "{text} ({title})", ["retriever.document", "{title}", "before"]),
-        ("retriever.document", "{title} {text} {text}", ["retriever.document", "once"]),
+        ("retriever.dense.document", "{title}", ["retriever.dense.document", "'{title}'", "should have {text}"]),
+        ("retriever.dense.document", "{text} ({title})", ["retriever.dense.document", "{title}", "before"]),
+        ("retriever.dense.document", "{title} {text} {text}", ["retriever.dense.document", "once"]),
         ("answer.passage", "{titel}: {text}", ["answer.passage", "'{titel}: {text}'", "no other braces"]),
         ("answer.passage", "{{text}}", ["answer.passage", "no other braces"]),
         ("replug.mixture", "sum", ["replug.mixture", "'sum'", "token_mixture", "sequence_mixture"]),
@@ -57,8 +57,14 @@ def changed(values: dict, key: str, value) -> dict:
         ("parts.scored", ["wikipedia"], ["parts", "scored", "test texts"]),
         ("parts.datastore", None, ["parts", "datastore"]),
         ("parts.knowledge", [], ["parts", "knowledge", "wikidata"]),
-        ("parts.encoders", [], ["parts", "encoders", "dense"]),
-        ("parts.ensembles", ["lsr"], ["parts.ensembles", "dense"]),
+        ("retrievers", [], ["parts", "corpora", "retrievers"]),
+        ("retrievers", ["dense", "dense"], ["retrievers", "each once"]),
+        ("retrievers", ["bert"], ["retrievers", "names", "dense"]),
+        ("retriever.lsr", {}, ["retriever.lsr", "not lsr"]),
+        ("retriever.big_bert", {}, ["retriever.big_bert", "hyphens"]),
+        ("parts.tuned", ["bert"], ["parts", "tuned", "retrievers"]),
+        ("parts.tuned", ["dense", "dense"], ["parts", "tuned"]),
+        ("parts.ensembles", ["bert"], ["parts", "ensembles", "retrievers"]),
         ("parts.answered", ["nq"], ["parts.answered", "nq"]),
         ("lsr.lm_queries", 0, ["lsr.lm_queries", "at least 1 with lsr.queries: mixed"]),
         ("lsr.qa_queries", 0, ["lsr.qa_queries", "at least 1 with lsr.queries: mixed"]),
@@ -96,9 +102,10 @@ def test_validation_chooses_the_encoder_or_does_not_end_training(values):
 
 
 def test_ensembles_need_their_encoder(values):
-    values["parts"] |= {"encoders": [], "corpora": [], "scored": [], "datastore": None, "tuned": [], "answered": []}
+    values["parts"] |= {"corpora": [], "scored": [], "datastore": None, "tuned": [], "answered": []}
     values["parts"] |= {"benchmarks": [], "passages": [], "rules": []}
-    with pytest.raises(LongtailError, match=r"parts: .*ensembles: should be among encoders"):
+    values["retrievers"] = []
+    with pytest.raises(LongtailError, match=r"parts: .*ensembles: should be among retrievers"):
         params_file.parse(values)
 
 

@@ -47,8 +47,9 @@ def test_the_popqa_papers_set_up(composed):
     assert params.fetch.files["popqa"] == ["popqa/popQA.tsv"]
     assert params.parts.answered == ["popqa", "entityquestions"]
     assert params.parts.tuned == params.parts.ensembles == params.parts.benchmarks == params.parts.scored == []
-    assert (params.retriever.path, params.retriever.similarity) == ("facebook/contriever-msmarco", "dot")
-    assert params.retriever.pooling == "mean"
+    (retriever,) = (params.retriever[name] for name in params.retrievers)
+    assert (retriever.path, retriever.similarity) == ("facebook/contriever-msmarco", "dot")
+    assert retriever.pooling == "mean"
     assert [params.lm[name].path for name in params.lms] == [
         *("EleutherAI/gpt-neo-1.3B", "EleutherAI/gpt-neo-2.7B", "EleutherAI/gpt-j-6b", "EleutherAI/gpt-neox-20b"),
         *("facebook/opt-1.3b", "facebook/opt-2.7b", "facebook/opt-6.7b", "facebook/opt-13b"),
@@ -65,8 +66,14 @@ def test_the_replug_papers_set_up(composed):
     assert params.parts.question_sets == params.parts.knowledge == params.parts.rules == []
     assert params.parts.scored == ["pile", "wikitext"]
     assert params.parts.benchmarks == ["mmlu", "nq", "triviaqa"]
-    assert (params.parts.tuned, params.lsr.queries, params.lsr.qa_queries) == (["lsr"], "lm", 0)
-    assert (params.retriever.path, params.retriever.similarity) == ("facebook/contriever", "cosine")
+    assert (params.parts.tuned, params.lsr.queries, params.lsr.qa_queries) == (["contriever"], "lm", 0)
+    retrievers = {name: params.retriever[name] for name in params.retrievers}
+    assert list(retrievers) == ["contriever", "bert", "dpr"]
+    assert (retrievers["contriever"].path, retrievers["contriever"].similarity) == ("facebook/contriever", "cosine")
+    assert (retrievers["bert"].path, retrievers["bert"].pooling) == ("bert-base-uncased", "cls")
+    assert (retrievers["dpr"].query_path, retrievers["dpr"].similarity) == (
+        *("facebook/dpr-question_encoder-single-nq-base", "dot"),
+    )
     assert (params.chunk.tokens, params.corpus["pile"].documents, params.replug.top_k) == (128, 36_000_000, 10)
     families = {"gpt2": 4, "facebook/opt": 8, "bigscience/bloom": 5}
     paths = [params.lm[name].path for name in params.lms]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pipelines import methods
 from pipelines.adaptive import subjects
 from pipelines.adaptive.pairs import BELOW, Choice
 from pipelines.adaptive.subjects import Reading
@@ -85,10 +86,10 @@ def ask(
     """Answer a question by the threshold of its relation, tuned for this language model and retriever.
 
     `retriever` may be the name of two answers, as thresholds.json has it (`pairs.Choice.name`). Only the language model
-    whose answer counts is opened. `chosen` are params with the sections seed, lm, lms, compute, retriever, answer and
-    parts; `subject` is a Wikidata id, to choose among namesakes. Without relation, subject, popularity or threshold the
-    answer is the tail's, so the passage is retrieved. Raises LongtailError for an empty question, an unknown language
-    model, method or subject, and for a missing file.
+    whose answer counts is opened. `chosen` are params with the sections seed, lm, lms, compute, retriever, retrievers,
+    answer and parts; `subject` is a Wikidata id, to choose among namesakes. Without relation, subject, popularity or
+    threshold the answer is the tail's, so the passage is retrieved. Raises LongtailError for an empty question, an
+    unknown language model, method or subject, and for a missing file.
     """
     from pipelines.lm.open_lm import open_lm
 
@@ -98,7 +99,8 @@ def ask(
     for name, method in (choice.popular, choice.tail):
         if name not in chosen.lms:
             raise LongtailError(f"--lm {name}: expected a name of params.yaml's lms: {', '.join(chosen.lms)}")
-        if method not in ("closed_book", "genread", *passages.INDEXES) or method in passages.ENSEMBLES:
+        kind, _ = methods.resolve(method, chosen.retrievers)
+        if kind in methods.ENSEMBLES:
             raise LongtailError(f"{retriever}: expected closed_book, genread or a retriever, not {method}")
     reading = subjects.read(question, data, subject)
     decision = decide(reading, data / "adaptive/popularity/thresholds.json", lm, retriever)
@@ -110,7 +112,7 @@ def ask(
     n_shots = chosen.answer.of(chosen.lm[lm]).n_shots
     shots = _shots(asked, reading, chosen, n_shots, data, common=method == "genread")
     retrieved: list[Passage] = []
-    if method in passages.INDEXES:  # before the language model is opened, which takes longer to fail
+    if methods.split(method)[0] in methods.INDEXES:  # before the language model is opened, which takes longer to fail
         retrieved = _passages([asked, *(text for text, _ in shots)], method, None, chosen, data)
     model = open_lm(data / "models/lm" / lm, chosen.lm[lm], chosen.compute)
     if method == "genread":

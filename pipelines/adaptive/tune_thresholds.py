@@ -132,13 +132,15 @@ def relation_rows(
     return rows
 
 
-def read_all(datasets: list[str], lms: list[str], chosen: params.Thresholds) -> dict[tuple[str, str, str], Pairs]:
+def read_all(
+    datasets: list[str], lms: list[str], retrievers: list[str], chosen: params.Thresholds
+) -> dict[tuple[str, str, str], Pairs]:
     """(dataset, lm, method) -> both answers of each question; keys as `Choice.lm` and `Choice.name`.
 
     Raises LongtailError as `choices` does, and if costs count, but are not known of all answers.
     """
     pairs = {}
-    files = {dataset: answer_files.sets(dataset, lms) for dataset in datasets}
+    files = {dataset: answer_files.sets(dataset, lms, retrievers) for dataset in datasets}
     for dataset, choices_of_set in choices(files, lms, chosen.pairs).items():
         questions = Path(f"data/questions/{dataset}/{dataset}.parquet")
         for choice in choices_of_set:
@@ -159,7 +161,7 @@ def read_closed_book(datasets: list[str], lms: list[str]) -> dict[tuple[str, str
     return {
         (dataset, lm): confidence.read(Path(f"data/questions/{dataset}/{dataset}.parquet"), files["closed_book"])
         for dataset in datasets
-        for lm, files in answer_files.sets(dataset, lms).items()
+        for lm, files in answer_files.sets(dataset, lms, retrievers=()).items()
         if "closed_book" in files
     }
 
@@ -175,7 +177,8 @@ def main() -> None:
         logged: dict[str, float] = {}
         tuned: dict[tuple[str, str, str], tuple[Pairs, HeldOut]] = {}
         reliability, coverage = [], []
-        for (dataset, lm, method), pairs in read_all(chosen.parts.answered, chosen.lms, settings).items():
+        inputs = chosen.parts.answered, chosen.lms, chosen.retrievers
+        for (dataset, lm, method), pairs in read_all(*inputs, settings).items():
             figures = metrics[dataset].setdefault(lm, {})
             known = pairs.known()
             figures |= {"questions": len(known.signal), "excluded_without_popularity": known.excluded}
@@ -219,7 +222,7 @@ def main() -> None:
         shards.write_json("data/metrics/adaptive.json", metrics)
         return logged
 
-    stage.run("tune_thresholds", ("seed", "lms", "thresholds", "report", "parts"), work, out=str(out))
+    stage.run("tune_thresholds", ("seed", "lms", "retrievers", "thresholds", "report", "parts"), work, out=str(out))
 
 
 def _with_bounds(*names: str) -> dict[str, pa.DataType]:

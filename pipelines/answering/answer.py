@@ -6,6 +6,7 @@ with an ensemble over the k best documents (REPLUG).
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,10 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines import catalogue, draws, params, shards, stage
+from pipelines import catalogue, draws, methods, params, shards, stage
 from pipelines.answering import passages, prompts
-from pipelines.answering.answer_files import METHODS
-from pipelines.answering.passages import ENSEMBLES, INDEXES, Lookup, Source
+from pipelines.answering.passages import Lookup, Source
 from pipelines.errors import LongtailError
 from pipelines.questions import matching
 from pipelines.replug import ensemble_answers
@@ -32,7 +32,7 @@ SHARD = 64  # questions that a killed run loses at most; the result does not dep
 SCHEMA = pa.schema(
     {
         "question_id": pa.string(),
-        "method": pa.string(),
+        "method": pa.string(),  # without the retriever's name, which the file has
         "prediction": pa.string(),
         "correct": pa.bool_(),  # matching.substring, the published metric
         "correct_word": pa.bool_(),  # matching.word
@@ -125,7 +125,7 @@ def _rows(
         for text in found["texts"]
     ]
     similarities = None
-    if setup.method in ENSEMBLES:
+    if methods.split(setup.method)[0] in methods.ENSEMBLES:
         similarities = np.array([found["similarities"] for found in passages_asked])
     new_tokens = setup.answer.new_tokens
     generations = ensemble_answers.generate(setup.lm, sent, similarities, new_tokens, setup.replug)
@@ -148,7 +148,7 @@ def _row(
     answers = pool.answers[question]
     row = {
         "question_id": pool.ids[question],
-        "method": setup.method,
+        "method": methods.split(setup.method)[0],
         "prediction": generation.text.strip(),
         "correct": matching.substring(generation.text, answers),
         "correct_word": matching.word(generation.text, answers),
@@ -187,13 +187,17 @@ def _usage(generation: Generation, found: dict, server: params.LMServer | None) 
 
 def _names(dataset: str, lm: str, method: str) -> tuple[str, str]:
     """Under which names the shards of answers and of passages lie; the first is also the stage's."""
-    tuned = "_lsr" if INDEXES.get(method) == "lsr" else ""
+    tuned = "_lsr" if methods.INDEXES.get(methods.split(method)[0]) == "lsr" else ""
     return f"answer{tuned}@{dataset}-{lm}-{method}", f"passages@{dataset}-{lm}-{method}"
 
 
 def main() -> None:
     lm_help = "one of params.yaml's lms"
-    args = stage.arguments(__doc__, dataset=catalogue.names("answered"), lm=lm_help, method=METHODS)
+    method_help = f"one of {', '.join(methods.METHODS)}; with a retriever's name where it has one, as dense_NAME"
+    args = stage.arguments(__doc__, dataset=catalogue.names("answered"), lm=lm_help, method=method_help)
+    if methods.split(args.method)[0] not in methods.METHODS:
+        print(f"error: answer: {args.method}: expected {method_help}", file=sys.stderr)
+        raise SystemExit(2)
     out = Path(f"data/predictions/{args.dataset}/{args.lm}/{args.method}.parquet")
     name, _ = _names(args.dataset, args.lm, args.method)
 
@@ -205,11 +209,13 @@ def main() -> None:
             raise LongtailError(f"{questions}: no such file, expected the question set; run its stage first")
         folder, settings = MODELS / args.lm, chosen.lm[args.lm]
         lm = open_lm(folder, settings, chosen.compute)
-        if args.method in ENSEMBLES:
+        kind, retriever = methods.resolve(args.method, chosen.retrievers)
+        if kind in methods.ENSEMBLES:
             ensemble_answers.check_ability(lm, chosen.replug)
         source = passages.open_source(args.method, lm, chosen, Path("data"))
         inputs = [questions, folder, *passages.inputs(args.method, chosen, Path("data"))]
-        key = shards.key_of(chosen.seed, chosen.answer, chosen.replug, chosen.retriever, settings, *inputs)
+        searched = chosen.retriever[retriever] if retriever else None
+        key = shards.key_of(chosen.seed, chosen.answer, chosen.replug, searched, settings, *inputs)
         in_use = chosen.answer.of(settings)
         setup = Setup(args.dataset, args.method, lm, source, in_use, chosen.replug, chosen.seed, key, settings.http)
         table, seconds = answer(pq.read_table(questions), setup)
@@ -218,7 +224,7 @@ def main() -> None:
         forget(args.dataset, args.lm, args.method, key)
         return _metrics(table, seconds) | lm.usage
 
-    sections = ("seed", "compute", "lm", "retriever", "replug", "answer", "parts")
+    sections = ("seed", "compute", "lm", "retriever", "retrievers", "replug", "answer", "parts")
     stage.run(name, sections, work, out=str(out))
 
 

@@ -10,8 +10,7 @@ import duckdb
 import numpy as np
 
 from pipelines.errors import LongtailError
-
-METHODS = ("closed_book", "bm25", "dense", "lsr", "genread", "replug", "replug_lsr")
+from pipelines.methods import INDEXES, METHODS, MODELS, short, split
 
 # Answers imported before `margin` was a column do not have it.
 ANSWERS = "SELECT * FROM read_parquet(?) UNION ALL BY NAME SELECT NULL::FLOAT AS margin WHERE false"
@@ -28,18 +27,38 @@ class Joined:
     answers: dict[str, dict[str, np.ndarray]]  # method -> column -> float64, NaN if not known
 
 
-def sets(dataset: str, lms: Sequence[str], root: Path = Path("data")) -> dict[str, dict[str, Path]]:
+def sets(
+    dataset: str, lms: Sequence[str], retrievers: Sequence[str], root: Path = Path("data")
+) -> dict[str, dict[str, Path]]:
     """Language model -> method -> its file of answers (answer.SCHEMA) to the questions of `dataset`.
 
-    First come `lms` in their order (params.lms: the main one first), then the imported models by name. Methods are in
-    the order of METHODS. What has no file is left out.
+    First come `lms` in their order (params.lms: the main one first), then the imported models by name. Methods are
+    named and ordered as methods.py says, those of `retrievers` (params.retrievers) in their order. What has no file is
+    left out, and so are this run's models' answers with another retriever.
     """
     imported = root / "imported" / dataset
     elsewhere = sorted({file.parent.name for file in imported.glob("*/*.parquet")} - set(lms))
-    folders = [(lm, root / "predictions" / dataset / lm) for lm in lms] + [(lm, imported / lm) for lm in elsewhere]
-    files = [(lm, {method: folder / f"{method}.parquet" for method in METHODS}) for lm, folder in folders]
-    existing = {lm: {method: file for method, file in by_method.items() if file.is_file()} for lm, by_method in files}
-    return {lm: by_method for lm, by_method in existing.items() if by_method}
+    found = {lm: _files(root / "predictions" / dataset / lm, retrievers) for lm in lms}
+    found |= {lm: _files(imported / lm, retrievers, others=True) for lm in elsewhere}
+    return {lm: by_method for lm, by_method in found.items() if by_method}
+
+
+def _files(folder: Path, retrievers: Sequence[str], others: bool = False) -> dict[str, Path]:
+    """Method -> its file, if it has one; with `others`, also of retrievers that the run does not have.
+
+    The main retriever's file may do without its name.
+    """
+    elsewhere = {split(file.stem)[1] for file in folder.glob("*.parquet")} - {"", *retrievers} if others else ()
+    files: dict[str, Path] = {}
+    for kind in METHODS:
+        names = [*retrievers, *sorted(elsewhere)] if INDEXES.get(kind) in MODELS else []
+        of_kind = {kind: folder / f"{kind}.parquet"}
+        for name in names:
+            file = folder / f"{kind}_{name}.parquet"
+            if file.is_file():
+                of_kind[short(kind, name, retrievers)] = file
+        files |= {method: file for method, file in of_kind.items() if file.is_file()}
+    return files
 
 
 def join(questions: Path, files: Mapping[str, Path], columns: Mapping[str, str]) -> Joined:

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple, get_args
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines import params, shards
+from pipelines import methods, params, shards
 from pipelines.answering.answer import SCHEMA
-from pipelines.answering.answer_files import METHODS
 from pipelines.errors import LongtailError
 from pipelines.questions import matching
 from pipelines.sources.streams import open_text
@@ -56,8 +55,9 @@ def import_answers(
     counts. Raises LongtailError for an unknown method, an `lm` that is one of the params' models (`own_lms`), and
     whatever `match` refuses.
     """
-    if method not in METHODS:
-        raise LongtailError(f"--method {method}: expected one of {', '.join(METHODS)}")
+    if methods.split(method)[0] not in methods.METHODS:
+        known = ", ".join(methods.METHODS)
+        raise LongtailError(f"--method {method}: expected one of {known}; or as dense_NAME, with a retriever's name")
     pattern = get_args(params.LMName)[1].metadata[0].pattern
     if not re.search(pattern, lm) or lm in own_lms:
         raise LongtailError(

@@ -13,16 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines import shards
+from pipelines import methods, shards
 from pipelines.answering import prompts
+from pipelines.methods import ENSEMBLES, INDEXES
 
 if TYPE_CHECKING:
     from pipelines.lm.language_model import LanguageModel
     from pipelines.retrieval.retriever import Retriever
 
-INDEXES = {"bm25": "bm25", "dense": "dense", "lsr": "lsr", "replug": "dense", "replug_lsr": "lsr"}  # of each method
-ENCODERS = {"dense": Path("models/retriever"), "lsr": Path("models/lsr")}  # below data/
-ENSEMBLES = ("replug", "replug_lsr")
 # A row for each question; lists of k, the best passage first, each in a prompt of its own.
 SCHEMA = pa.schema(
     {
@@ -50,28 +48,30 @@ class Source:
 def open_source(method: str, lm: LanguageModel | None, chosen: SimpleNamespace, data: Path) -> Source | None:
     """What finds the passages of a method; None for closed_book. `lm` is needed for genread only.
 
-    `chosen` are params with the sections compute, retriever, answer and parts, and replug for ensembles.
+    `chosen` are params with the sections compute, retriever, retrievers, answer and parts, and replug for ensembles.
     """
     if method == "genread":
         return written(lm, chosen.answer.passage_tokens)
-    if method not in INDEXES:
+    kind, name = methods.resolve(method, chosen.retrievers)
+    if kind not in INDEXES:
         return None
-    from pipelines.retrieval.retriever import open_retriever
+    from pipelines.retrieval.retriever import open_index
 
-    meta, docs = inputs(method, chosen, data)
-    encoder = data / ENCODERS[INDEXES[method]] if INDEXES[method] in ENCODERS else None
-    retriever = open_retriever(meta.parent, docs, encoder, chosen.retriever, chosen.compute)
-    if method in ENSEMBLES:
+    index = INDEXES[kind] + (f"_{name}" if name else "")
+    retriever, (_, docs) = open_index(index, chosen.parts.datastore, chosen, data), inputs(method, chosen, data)
+    if kind in ENSEMBLES:
         return retrieved(retriever, docs, chosen.replug.top_k, chosen.answer.passage, together=False)
     return retrieved(retriever, docs, chosen.answer.passages, chosen.answer.passage, together=True)
 
 
 def inputs(method: str, chosen: SimpleNamespace, data: Path) -> list[Path]:
     """The index's description and the documents that a method retrieves from; none for a method without a retriever."""
-    if method not in INDEXES:
+    kind, name = methods.resolve(method, chosen.retrievers)
+    if kind not in INDEXES:
         return []
     corpus = chosen.parts.datastore
-    return [data / f"index/{INDEXES[method]}/{corpus}/meta.json", data / f"corpus/{corpus}/docs.parquet"]
+    index = methods.index(INDEXES[kind], name, corpus, data)
+    return [index / "meta.json", data / f"corpus/{corpus}/docs.parquet"]
 
 
 def retrieved(retriever: Retriever, docs: Path, k: int, template: str, *, together: bool) -> Source:

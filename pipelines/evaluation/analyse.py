@@ -22,14 +22,14 @@ from pipelines.lm.model_files import count_parameters, family
 
 OUT = Path("data/analyses")
 METRICS = Path("data/analyses.json")
-SECTIONS = ("seed", "fetch", "lms", "replug", "report", "parts")
+SECTIONS = ("seed", "fetch", "lms", "retrievers", "replug", "report", "parts")
 EXAMPLE = "dense"  # the method whose answers are shown
 
 
 def analyse(data: Path, out: Path, metrics: Path, params: SimpleNamespace) -> stage.Metrics:
     """Write every table, and the metrics. Raises LongtailError as `accuracy.read` does."""
     parts = params.parts
-    files = {dataset: answer_files.sets(dataset, params.lms, data) for dataset in parts.answered}
+    files = {dataset: answer_files.sets(dataset, params.lms, params.retrievers, data) for dataset in parts.answered}
     main = next(iter([*params.lms, *(lm for by_lm in files.values() for lm in by_lm)]), "")
     found: dict[str, list[dict]] = {name: [] for name in tables.TABLES}
     _add_answers(found, files, data, params)

@@ -9,7 +9,7 @@ replug.top_k:
   bpb_<label>                  bits per byte of all continuations together
   gain_<label>                 % fewer bits per byte than without documents, paired by query
   gain_over_random_<label>     % fewer than with as many random documents
-  lsr_gain_k<k>                % fewer with LSR's retriever than with the untuned one
+  <lsr>_gain_k<k>              % fewer with a tuned retriever (lsr, lsr_bert) than with the same one untuned
   perplexity_<label>           per token of the language model
   word_perplexity_<label>      per word as WikiText counts them: what stands between spaces, and line ends
   bpb_<retriever>_k<top>_t<temperature>    lambda sharpened
@@ -29,7 +29,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from pipelines import catalogue, database, draws, intervals, shards, stage
+from pipelines import catalogue, database, draws, intervals, methods, shards, stage
 from pipelines.replug import bits, ensemble
 
 LOGPROBS = Path("data/logprobs")
@@ -143,8 +143,9 @@ def figures(measured: bits.Bits, texts: Texts, params: SimpleNamespace) -> dict:
             asked[f"gain_{label}"] = _gain, values, none
         if k and name != "random":
             asked[f"gain_over_random_{label}"] = _gain, values, nats["random", k]
-        if name == "lsr":
-            asked[f"lsr_gain_k{k}"] = _gain, values, nats["dense", k]
+        kind, retriever = methods.split(name)
+        if kind == "lsr":
+            asked[f"{name}_gain_k{k}"] = _gain, values, nats[methods.named("dense", retriever), k]
     for (name, k, t), values in measured.nats.items():
         if t in bits.TEMPERATURES and k and (name, k) in top:
             asked[f"bpb_{name}_k{k}_t{t:g}"] = _bits_per_byte, values, measured.bytes

@@ -27,7 +27,7 @@ from pipelines.evaluation.task_items import Item, Task
 from pipelines.questions import matching
 from pipelines.replug import ensemble, ensemble_answers
 from pipelines.retrieval import documents
-from pipelines.retrieval.retriever import open_retriever
+from pipelines.retrieval.retriever import open_index
 from pipelines.scoring import candidates
 from pipelines.sources.rejects import Rejects
 
@@ -201,9 +201,9 @@ def open_search(method: str, chosen: SimpleNamespace, data: Path) -> Callable[[l
     if method not in CONTROLS:
         source = passages.open_source(method, None, chosen, data)
         return source and source.find
-    meta, docs = passages.inputs("bm25", chosen, data)
+    docs = passages.inputs("bm25", chosen, data)[1]
     count, of_bm25 = documents.count(docs), method == "replug_bm25"
-    bm25 = open_retriever(meta.parent, docs, None, chosen.retriever, chosen.compute) if of_bm25 else None
+    bm25 = open_index("bm25", chosen.parts.datastore, chosen, data) if of_bm25 else None
 
     def search(queries: list[str], k: int) -> tuple[np.ndarray, np.ndarray]:
         if bm25:
@@ -238,7 +238,8 @@ def main() -> None:
         lm_settings = chosen.lm[lm_name]
         lm = open_lm(MODELS / lm_name, lm_settings, chosen.compute)
         by = answered_by(task, lm, chosen.replug)
-        methods = [method for method in METHODS if passages.INDEXES.get(method) in (None, "dense", *chosen.parts.tuned)]
+        main = chosen.retrievers[0]  # of the retrievers, benchmarks take this one alone
+        methods = [method for method in METHODS if method != "replug_lsr" or main in chosen.parts.tuned]
         if by is None:
             print(f"{lm_name} shows no log-probabilities of its answers to {name}, so it answers closed-book alone")
             methods = ["closed_book"]
@@ -247,7 +248,8 @@ def main() -> None:
         for method in methods if task.items else ():
             inputs = [MODELS / lm_name, data / "raw" / name, *_inputs(method, chosen, data)]
             keys[method] = shards.key_of(
-                chosen.seed, chosen.tasks, replug, chosen.retriever, chosen.answer.passage, lm_settings, *inputs
+                *(chosen.seed, chosen.tasks, replug, chosen.retriever[main], chosen.answer.passage, lm_settings),
+                *inputs,
             )
             setup = Setup(
                 method=method,
@@ -275,8 +277,8 @@ def main() -> None:
             shards.forget(_name(task, lm.name, method), key)
         return {f"{method}.accuracy": figures[method]["accuracy"]["value"] for method in keys} | lm.usage
 
-    sections = ("seed", "compute", "ingest", "lm", "retriever", "replug", "answer", "tasks", "report", "parts")
-    stage.run(f"evaluate_tasks@{name}-{lm_name}", sections, work, out=str(out))
+    sections = ("seed", "compute", "ingest", "lm", "retriever", "retrievers", "replug", "answer", "tasks", "report")
+    stage.run(f"evaluate_tasks@{name}-{lm_name}", (*sections, "parts"), work, out=str(out))
 
 
 def _name(task: Task, lm: str, method: str) -> str:

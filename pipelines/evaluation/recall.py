@@ -6,8 +6,8 @@ question without any is left out.
 
 data/recall/<set>/
   passages.parquet  id, title, text; a row's position is its number in the search
-  ranks.parquet     question_id, dataset, gold (passages), and bm25, dense, lsr: the rank of the best gold passage, from
-                    1; null beyond the first 10
+  ranks.parquet     question_id, dataset, gold (passages), and bm25, dense, lsr, and the others' names as dense_bert:
+                    the rank of the best gold passage, from 1; null beyond the first 10
   rejects.parquet   bad lines
 data/metrics/<set>.json
   questions, answerable, passages, distractors; sets: data set (or all) -> questions, answerable, and by retriever
@@ -21,7 +21,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from pipelines import catalogue, shards, stage
+from pipelines import catalogue, methods, shards, stage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,10 +30,9 @@ if TYPE_CHECKING:
 
 RAW = Path("data/raw")
 CORPORA = Path("data/corpus")
-ENCODERS = {"dense": Path("data/models/retriever"), "lsr": Path("data/models/lsr")}
 OUT = Path("data/recall")
 METRICS = Path("data/metrics")
-SECTIONS = ("compute", "ingest", "retriever", "index", "parts")
+SECTIONS = ("compute", "ingest", "retriever", "retrievers", "index", "parts")
 AT = (1, 5, 10)
 DISTRACTORS = 10_000  # spread evenly over the corpus
 BLOCK = 256  # queries compared with all passages at once
@@ -62,7 +61,7 @@ def evaluate(params: SimpleNamespace, name_of_set: str) -> stage.Metrics:
         folder.mkdir()
         docs = folder / "passages.parquet"
         pq.write_table(pa.table({name: pa.array(columns[name], pa.string()) for name in names}), docs)
-        ranks = {name: np.zeros(0, np.int64) for name in ("bm25", *encoders(params))}
+        ranks = {name: np.zeros(0, np.int64) for name in methods.indexes(params)}
         if asked:
             queries = [question.text for question in asked]
             found = search(docs, folder / "bm25", queries, params)
@@ -82,11 +81,6 @@ def evaluate(params: SimpleNamespace, name_of_set: str) -> stage.Metrics:
     shards.write_json(METRICS / f"{name_of_set}.json", counts | {"sets": sets})
     figures = [(name, key) for name in ranks for key in (sets["all"][name] if sets else ())]
     return counts | {f"{name}_{key}": sets["all"][name][key]["value"] for name, key in figures}
-
-
-def encoders(params: SimpleNamespace) -> dict[str, Path]:
-    """The encoders that this run has, by name."""
-    return {name: folder for name, folder in ENCODERS.items() if name in (*params.parts.encoders, *params.parts.tuned)}
 
 
 def gold_passages(asked: list[QuestionWithPassages], positions: dict[tuple[str, str], int]) -> list[set[int]]:
@@ -118,11 +112,13 @@ def search(docs: Path, index: Path, queries: list[str], params: SimpleNamespace)
 
     bm25_build.build(docs, index, params.index, params.compute, "evaluate_retrieval")
     found = {"bm25": BM25.load(index, docs).search(queries, max(AT))[0]}
-    batches = documents.filled(docs, 0, documents.count(docs), params.retriever.document)
-    texts = [text for batch in batches for text in batch]
-    for name, folder in encoders(params).items():
-        encoder = Encoder.open(folder, params.retriever, params.compute)
-        found[name] = nearest(encoder.embed(texts), encoder.embed_queries(queries), max(AT))
+    for index_name in methods.indexes(params)[1:]:
+        kind, name = methods.resolve(index_name, params.retrievers)
+        settings = params.retriever[name]
+        batches = documents.filled(docs, 0, documents.count(docs), settings.document)
+        texts = [text for batch in batches for text in batch]
+        encoder = Encoder.open(methods.encoder(kind, name), settings, params.compute)
+        found[index_name] = nearest(encoder.embed(texts), encoder.embed_queries(queries), max(AT))
     return found
 
 

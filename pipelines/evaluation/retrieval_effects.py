@@ -8,13 +8,13 @@ from pathlib import Path
 import duckdb
 import numpy as np
 
-from pipelines import draws, intervals
+from pipelines import draws, intervals, methods
 from pipelines.evaluation import accuracy
 from pipelines.evaluation.accuracy import HEAD, TAIL, Answers, Method, gain, mean_columns, share
 from pipelines.intervals import NOTHING
 
 TAIL_LESS_HEAD = "tail less head"
-AGAINST = (  # pairs of methods that are compared; each is also compared with closed-book answers
+AGAINST = (  # pairs of methods that are compared, of every retriever; each is also compared with closed-book answers
     ("lsr", "dense"),
     ("genread", "bm25"),
     ("genread", "dense"),
@@ -82,6 +82,9 @@ def comparisons(answers: Answers, seed: int, resamples: int) -> list[dict]:
     """One method less another: accuracy by both rules, and how often what they read holds an answer."""
     by_method = answers.by_method
     pairs = [(method, "closed_book") for method in _augmented(answers)] + list(AGAINST)
+    for name in dict.fromkeys(methods.split(method)[1] for method in by_method):
+        pairs += [(methods.named(kind, name), methods.named(other, name)) for kind, other in AGAINST if name]
+        pairs += [(methods.named(kind, name), kind) for kind in methods.METHODS if name]  # the main retriever's
     pairs = [(method, against) for method, against in pairs if {method, against} <= set(by_method)]
     everyone = np.ones(len(answers.ids), bool)
     columns = {"gain": "correct", "gain_word": "word", "recall_gain": "has_answer"}

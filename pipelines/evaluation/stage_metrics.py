@@ -8,19 +8,20 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
-from pipelines import catalogue
+from pipelines import catalogue, methods
 from pipelines.intervals import NOTHING, Interval, interval
 
-FAMILIES = ("language_modelling", "attribution", "tasks")  # metrics with several files
-RETRIEVERS = ("random", "bm25", "dense", "lsr")
+FAMILIES = ("language_modelling", "attribution", "tasks", "lsr")  # metrics with several files
+RETRIEVERS = ("random", "bm25", "dense", "lsr")  # kinds
 
 
 def read(data: Path) -> dict[str, dict]:
     """The content of each data/metrics/<name>.json by name.
 
-    Of FAMILIES: {corpus: content}, and {benchmark: {language model: content}}.
+    Of FAMILIES: {corpus or retriever: content}, and {benchmark: {language model: content}}.
     """
     metrics: dict[str, dict] = {}
     for path in sorted((data / "metrics").glob("*.json")):
@@ -36,9 +37,14 @@ def read(data: Path) -> dict[str, dict]:
     return metrics
 
 
+def retrievers_of(names: Iterable[str]) -> list[str]:
+    """Those of the names that are of RETRIEVERS, in the order of tables."""
+    return [name for name in methods.ordered(names) if methods.split(name)[0] in RETRIEVERS]
+
+
 def by_setting(figures: dict, kind: str = "bpb") -> dict[tuple[str, int], Interval]:
     """(retriever, k) -> one kind of figure of a language model on a corpus, sorted; without documents ("none", 0)."""
-    names = re.compile(rf"{kind}_(\w+?)_k(\d+)")
+    names = re.compile(rf"{kind}_([\w-]+?)_k(\d+)")
     settings = sorted((match[1], int(match[2])) for key in figures if (match := names.fullmatch(key)))
     none = {("none", 0): interval(figures[f"{kind}_none"])} if f"{kind}_none" in figures else {}
     return none | {(name, k): interval(figures[f"{kind}_{name}_k{k}"]) for name, k in settings}
@@ -55,7 +61,7 @@ def bits_per_byte(language_modelling: dict[str, dict], corpora: list[str], lms: 
                 {"corpus": corpus, "lm": lm, "retriever": retriever, "k": k, "bits_per_byte": bits}
                 | {"saved": interval(figures.get(f"gain_{label}"))}
                 | {"saved_over_random": interval(figures.get(f"gain_over_random_{label}"))}
-                | {"saved_over_dense": interval(figures.get(f"lsr_gain_k{k}")) if retriever == "lsr" else NOTHING}
+                | {"saved_over_dense": interval(figures.get(f"{retriever}_gain_k{k}"))}
                 | {name: interval(figures.get(f"{name}_{label}")) for name in ("perplexity", "word_perplexity")}
             )
     return rows
@@ -67,8 +73,8 @@ def rare_words(attribution: dict) -> list[dict]:
         {"retriever": retriever, "least": row["least"], "most": row["most"], "tokens": row["tokens"]}
         | {"bits_without": interval(row["none"]), "bits_saved": interval(row["gain"])}
         | {"memory": interval(row["memory"])}
-        for retriever in RETRIEVERS
-        for row in attribution.get(retriever, {}).get("by_frequency", [])
+        for retriever in retrievers_of(attribution)
+        for row in attribution[retriever].get("by_frequency", [])
     ]
 
 
@@ -101,7 +107,8 @@ def retrievers(
     saved = {row["retriever"]: row for row in bits if row["k"] == top_k}
     of_passages = real.get("sets", {}).get("all", {})
     rows = []
-    for name in RETRIEVERS:
+    answered = (row["method"] for of_set in accuracies.values() for row in of_set)
+    for name in retrievers_of(dict.fromkeys([*saved, *answered, *of_passages])):
         measures = {column: saved[name][column] if name in saved else NOTHING for column in ("bits_per_byte", "saved")}
         for dataset in catalogue.names("answered"):
             recall = [r for r in recalls.get(dataset, []) if (r["method"], r["answers"]) == (name, "all")]

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
+from pipelines import methods
 from pipelines.lsr import speed, workload
 from pipelines.lsr.speed import MODELS
 from pipelines.lsr.workload import QUESTION
@@ -19,7 +20,8 @@ from pipelines.params import Index, Parts
 from pipelines.retrieval.index_plan import GIB, choose
 
 SECTIONS = ("profile", "compute", "fetch", "world", "corpus", "chunk", "queries")
-SECTIONS += ("lm", "lms", "parts", "retriever", "index", "lsr", "logprobs", "replug", "answer", "tasks")
+SECTIONS += ("lm", "lms", "retriever", "retrievers", "parts", "index", "lsr", "logprobs", "replug", "answer")
+SECTIONS += ("tasks",)
 SHOWN = 10  # documents of a validation query
 WIKIPEDIA = 21_000_000  # passages of 100 words in December 2018
 DOCUMENT = 500  # bytes of a compressed source file per document: 270 for The Pile, 760 for Wikipedia
@@ -96,8 +98,14 @@ def forecast(params: SimpleNamespace) -> list[str]:
         f"{'':26} {'tokens':>9} {'tokens/s':>9} {'here':>10}",
     ]
     sizes = workload.sizes(params)
-    tuning, resources = _tuning(params, counts) if params.parts.tuned else _indexing(params, counts)
-    reading = _reading(params, sizes)
+    by_retriever, resources = {}, []
+    for name in params.retrievers:
+        of_retriever, tuned = methods.with_retriever(params, name), name in params.parts.tuned
+        rows, needed = (_tuning if tuned else _indexing)(of_retriever, counts)
+        several = len(params.retrievers) > 1
+        by_retriever[name] = [row._replace(label=f"{name}, {row.label}" if several else row.label) for row in rows]
+        resources += [f"{name}, {line}" if several else line for line in needed]
+    tuning, reading = [row for rows in by_retriever.values() for row in rows], _reading(params, sizes)
     for label, tokens, rate, note in tuning + reading:
         took, per_second = (_hours(tokens / rate.tokens), _number(rate.tokens)) if rate else ("unknown", "unknown")
         basis = f"; {rate.basis}" if rate else ""
@@ -110,7 +118,11 @@ def forecast(params: SimpleNamespace) -> list[str]:
     if params.parts.tuned and params.lsr.refresh == "async":
         note = "lsr.refresh is async: embedding anew and reading, a round ahead, on a free core or GPU"
         refreshes = -(-params.lsr.steps // params.lsr.refresh_steps)
-        totals.append(("together, side by side", sum(of_reading) + _side_by_side(*of_tuning, refreshes), note))
+        side_by_side = sum(of_reading)
+        for name, rows in by_retriever.items():
+            of_rows = [tokens / rate.tokens for _, tokens, rate, _ in rows if rate]
+            side_by_side += _side_by_side(*of_rows, refreshes) if name in params.parts.tuned else sum(of_rows)
+        totals.append(("together, side by side", side_by_side, note))
     lines += [f"{label:26} {'':9} {'':9} {_hours(took):>10}  {note}" for label, took, note in totals]
     return [*lines, "", *_weights(params, sizes), *resources]
 
@@ -127,11 +139,12 @@ def _title(params: SimpleNamespace, counts: dict[str, int]) -> str:
 
 
 def _tuning(params: SimpleNamespace, counts: dict[str, int]) -> tuple[list[Row], list[str]]:
-    """The rows of both indexes and of LSR's training, and lines on memory, disk and cost."""
+    """The rows of a retriever's indexes and of LSR's training, and lines on memory, disk and cost."""
     lsr, name = params.lsr, params.lsr.lm
     needed = amounts(params, counts, _lm_queries(params))
     lm, lm_taken_for = speed.shape_of(MODELS / "lm" / name, params.lm[name], speed.GPT2_XL)
-    encoder, encoder_taken_for = speed.shape_of(MODELS / "retriever", params.retriever, speed.CONTRIEVER)
+    folder = MODELS / "retriever" / params.retrieves
+    encoder, encoder_taken_for = speed.shape_of(folder, params.retriever, speed.CONTRIEVER)
     embed, train = speed.of_encoder(params, encoder, encoder_taken_for)
     http = params.lm[name].http if params.lm[name].source == "http" else None
     read = speed.of_server(http) if http else speed.of_language_model(params, lm, lm_taken_for)
@@ -151,10 +164,8 @@ def _tuning(params: SimpleNamespace, counts: dict[str, int]) -> tuple[list[Row],
 
 
 def _indexing(params: SimpleNamespace, counts: dict[str, int]) -> tuple[list[Row], list[str]]:
-    """The row of the indexes where nothing is tuned, and lines on memory and disk."""
-    if not params.parts.encoders:
-        return [], []
-    encoder, taken_for = speed.shape_of(MODELS / "retriever", params.retriever, speed.CONTRIEVER)
+    """The row of an untuned retriever's indexes, and lines on memory and disk."""
+    encoder, taken_for = speed.shape_of(MODELS / "retriever" / params.retrieves, params.retriever, speed.CONTRIEVER)
     embed, _ = speed.of_encoder(params, encoder, taken_for)
     rows = [Row("indexes", sum(counts.values()) * params.chunk.tokens, embed, "of each corpus")]
     disk = f"disk: {2 * encoder.hidden * sum(counts.values()) / 1e9:,.1f} GB of embeddings"

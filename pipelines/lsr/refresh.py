@@ -21,7 +21,7 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from pipelines import shards
+from pipelines import methods, shards
 from pipelines.errors import LongtailError
 from pipelines.lm.open_lm import open_lm, supervising_lm
 from pipelines.lsr.objective import likelihood
@@ -38,8 +38,6 @@ from pipelines.retrieval.faiss_build import HELD_OUT, build_and_tune
 from pipelines.retrieval.retriever import fingerprint
 from pipelines.scoring import logprobs, score_cache
 
-RETRIEVER = Path("data/models/retriever")
-INDEXES = Path("data/index")
 SHOWN = 10  # documents of a validation query
 
 Wait = Callable[[], dict[str, float]]  # waits until a round is made; returns how much the language model scored so far
@@ -101,15 +99,17 @@ class Refresher:
         self._params, self.corpora, self.schedule, self._files = params, corpora, schedule, files
         folder, self._lm_params = supervising_lm(params)
         self.lm = open_lm(folder, self._lm_params, params.compute, scoring=True)
-        self.encoder = Encoder.open(RETRIEVER, params.retriever, params.compute)
+        untuned = methods.encoder("dense", params.retrieves)
+        self.encoder = Encoder.open(untuned, params.retriever, params.compute)
         key = key_of_scores(params)
         self.scores = [
             score_cache.Scores(corpus.stage, self.lm, key, corpus.queries, corpus.docs, corpus.train)
             for corpus in corpora
         ]
         self._by_corpus = {queries.corpus: queries for queries in reversed(corpora)}
+        folders = {name: methods.index("dense", params.retrieves, name) for name in self._by_corpus}
         self.indexes = {
-            name: dense.Dense.load(INDEXES / "dense" / name, corpus.docs, RETRIEVER, self.encoder, params.compute).index
+            name: dense.Dense.load(folders[name], corpus.docs, untuned, self.encoder, params.compute).index
             for name, corpus in self._by_corpus.items()
         }
         self.k = min(params.lsr.top_k, *(index.count for index in self.indexes.values()))
@@ -190,7 +190,7 @@ class Refresher:
             pairs += new
             tokens += new * scores.mean_tokens(known)
         cost, amount = tokens * price / 1000, f"{pairs:,.0f} pairs of {tokens:,.0f} tokens"
-        print(f"train_lsr: {self.lm.name} will score at most {amount}, for {cost:.2f}")
+        print(f"train_lsr@{self._params.retrieves}: {self.lm.name} will score at most {amount}, for {cost:.2f}")
         if cost > (math.inf if max_cost is None else max_cost):
             raise LongtailError(
                 f"lsr.max_cost is {max_cost:g}, but {amount} may cost {cost:.2f}; "
@@ -245,7 +245,9 @@ def key_of_scores(params: SimpleNamespace) -> str:
     key = score_cache.key_of_lm(*supervising_lm(params), params.compute)
     if params.lsr.keep_scores:
         return key
-    return shards.key_of(key, params.seed, params.lsr, params.retriever, params.index, fingerprint(RETRIEVER))
+    untuned = fingerprint(methods.encoder("dense", params.retrieves))
+    settings = params.lsr, params.retrieves, params.retriever, params.index
+    return shards.key_of(key, params.seed, *settings, untuned)
 
 
 def forget(params: SimpleNamespace, corpora: Sequence[CorpusQueries]) -> None:

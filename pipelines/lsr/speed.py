@@ -53,7 +53,7 @@ def shape_of(folder: Path, section: LM | Retriever, otherwise: Shape) -> tuple[S
 
     Likely is the shape of the local folder that the params name, or that of the training's settings.
     """
-    config, stage = folder / "config.json", f"base_lm@{folder.name}" if "lm" in folder.parts else "base_retriever@dense"
+    config, stage = folder / "config.json", f"base_{folder.parent.name}@{folder.name}"
     if config.is_file() and made_by_these_params(stage):
         return _read_shape(config), None
     local = Path(section.path or "") / "config.json"
@@ -74,7 +74,10 @@ def _read_shape(config: Path) -> Shape:
 
 
 def of_encoder(params: SimpleNamespace, shape: Shape, taken_for: str | None) -> tuple[Speed, Speed]:
-    """Speeds of embedding, on all cores that the stage uses, and of training; `taken_for` is as from `shape_of`."""
+    """Speeds of embedding, on all cores that the stage uses, and of training; `taken_for` is as from `shape_of`.
+
+    `params` are those of one retriever (methods.with_retriever).
+    """
     from pipelines.retrieval.encoder import Encoder, has_bf16
 
     compute, where = params.compute, device(params.compute)
@@ -93,7 +96,7 @@ def of_encoder(params: SimpleNamespace, shape: Shape, taken_for: str | None) -> 
 
     texts = _texts(params)
     of_a_process = compute.model_copy(update={"threads": 1, "device": where})
-    encoder = Encoder.open(MODELS / "retriever", params.retriever, of_a_process)
+    encoder = Encoder.open(MODELS / "retriever" / params.retrieves, params.retriever, of_a_process)
     tokens = int(encoder.documents.tokens(texts).lengths.sum())
     embed = processes * _per_second(lambda: encoder.embed(texts), tokens)
     torch.set_num_threads(min(compute.threads, cores))

@@ -1,11 +1,11 @@
-"""Stage `train_lsr`: REPLUG LSR, which tunes the retriever to the frozen language model (REPLUG §4-5).
+"""Stage `train_lsr`: REPLUG LSR, which tunes a retriever to the frozen language model (REPLUG §4-5).
 
 Training goes round by round. A round searches the top k documents of its queries, has the language model score those
 that it has not scored yet, trains `lsr.refresh_steps` steps towards the language model's distribution, and then embeds
 the corpora anew. With `lsr.refresh: async`, all but the training is done one round ahead, by a second process.
 
-data/models/lsr is the encoder that `lsr.keep` names, a Hugging Face folder like the untuned retriever's.
-data/metrics/lsr.json has the training curve and the validation of each round's encoder.
+data/models/lsr/<name> is the encoder that `lsr.keep` names, a Hugging Face folder like the untuned retriever's.
+data/metrics/lsr_<name>.json has the training curve and the validation of each round's encoder.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from pipelines import shards, stage
+from pipelines import methods, shards, stage
 from pipelines.errors import LongtailError
 
 if TYPE_CHECKING:
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from pipelines.lsr.training_queries import CorpusQueries, Schedule
     from pipelines.params import LSR
 
-OUT = Path("data/models/lsr")
-METRICS = Path("data/metrics/lsr.json")
+METRICS = Path("data/metrics")
 SECTIONS = ("seed", "compute", "lm", "parts", "retriever", "index", "lsr", "answer")
 POINTS = 200  # of the curve in the metrics, at most
 ENOUGH = 1000  # queries after which a uniform distribution of the language model is an error
 
 
 def train(params: SimpleNamespace) -> stage.Metrics:
-    """Tune data/models/retriever; write data/models/lsr and data/metrics/lsr.json.
+    """Tune a retriever; write data/models/lsr/<name> and data/metrics/lsr_<name>.json.
 
+    `params` are those of this retriever (methods.with_retriever), with SECTIONS.
     A killed run resumes to the same result. Raises LongtailError if there are no queries to learn from, the language
     model's distribution over the documents is uniform, or a server's scores may cost more than `lsr.max_cost`.
     """
@@ -49,20 +49,21 @@ def train(params: SimpleNamespace) -> stage.Metrics:
     schedule = training_queries.Schedule(corpora, params.lsr, params.seed)
     devices = [params.compute.device, *(f"cuda:{number}" for number in range(1, refresh.training_gpus(params)))]
     computes = [params.compute.model_copy(update={"device": device}) for device in devices]
-    encoder, *copies = [Encoder.open(refresh.RETRIEVER, params.retriever, compute, EXACT) for compute in computes]
+    untuned, name = methods.encoder("dense", params.retrieves), f"train_lsr@{params.retrieves}"
+    encoder, *copies = [Encoder.open(untuned, params.retriever, compute, EXACT) for compute in computes]
     trainer = Trainer(GradientCache(encoder, copies, params.lsr), corpora, schedule, params.lsr)
-    files = TrainingFiles("train_lsr", *_result_depends_on(params, corpora, devices))
+    files = TrainingFiles(name, *_result_depends_on(params, corpora, devices))
     progress = Progress(**files.load(encoder.parameters(), trainer.optimizer))
     with refresh.round_starter(params, corpora, schedule, files) as start:
         scored = _train_rounds(trainer, files, progress, start)
 
     kept = _kept(progress.validation, params.lsr)
-    with shards.atomic(OUT) as out:
+    with shards.atomic(methods.encoder("lsr", params.retrieves)) as out:
         shutil.copytree(files.model(kept), out)
     figures = _figures(progress, kept) | {f"queries_{corpus.name}": corpus.train for corpus in corpora}
     rows = {"curve": _thinned(progress.curve), "validation": progress.validation}
-    shards.write_json(METRICS, figures | rows)
-    checkpoint.forget("train_lsr")
+    shards.write_json(METRICS / f"lsr_{params.retrieves}.json", figures | rows)
+    checkpoint.forget(name)
     refresh.forget(params, corpora)
     return figures | scored | _columns(progress.curve) | _columns(progress.validation, "validation_")
 
@@ -147,7 +148,7 @@ def _result_depends_on(params: SimpleNamespace, corpora: list[CorpusQueries], de
     from pipelines.lsr import refresh
     from pipelines.scoring import score_cache
 
-    indexes = [refresh.INDEXES / "dense" / corpus.corpus / "meta.json" for corpus in corpora]
+    indexes = [methods.index("dense", params.retrieves, corpus.corpus) / "meta.json" for corpus in corpora]
     queries = [(corpus.name, corpus.train, score_cache.hashes(corpus.queries).tobytes()) for corpus in corpora]
     pages = [corpus.pages if corpus.pages is None else corpus.pages.tolist() for corpus in corpora]
     settings = (params.seed, devices, params.compute.threads, params.retriever, params.index, params.lsr)
@@ -175,7 +176,13 @@ def _columns(rows: list[dict], prefix: str = "") -> dict[str, list[float]]:
 
 
 def main() -> None:
-    stage.run("train_lsr", SECTIONS, train, out=f"{OUT} and {METRICS}")
+    name = stage.arguments(__doc__, retriever="one of params.yaml's parts.tuned").retriever
+    stage.run(
+        f"train_lsr@{name}",
+        SECTIONS,
+        lambda params: train(methods.with_retriever(params, name)),
+        out=f"{methods.encoder('lsr', name)} and {METRICS}/lsr_{name}.json",
+    )
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ class CorpusQueries:
     queries: Queries
     train: int
     pages: np.ndarray | None  # titles of the pages that validation questions are about; None if not questions
+    retriever: str = ""  # that is tuned; the stages of two trainings have different names
 
     @property
     def docs(self) -> Path:
@@ -41,7 +42,7 @@ class CorpusQueries:
 
     @property
     def stage(self) -> str:
-        return f"train_lsr-{self.name}"
+        return f"train_lsr@{self.retriever}-{self.name}"
 
 
 def read(params: SimpleNamespace) -> list[CorpusQueries]:
@@ -55,13 +56,13 @@ def read(params: SimpleNamespace) -> list[CorpusQueries]:
     for name in parts.scored[:1] if lsr.queries != "qa" else ():
         validation, *_ = read_language_modelling(CORPORA / name, "validation", seed, lsr.validation_queries)
         train, *_ = read_language_modelling(CORPORA / name, "train", seed, lsr.lm_queries)
-        corpora.append(CorpusQueries(name, name, train.and_then(validation), len(train), None))
+        corpora.append(CorpusQueries(name, name, train.and_then(validation), len(train), None, params.retrieves))
     for file in _question_sets(parts)[:1] if lsr.queries != "lm" else ():
         name = file.stem if parts.datastore in parts.scored[:1] else parts.datastore
         amounts = lsr.validation_share, lsr.qa_queries, lsr.validation_queries
         train, validation, pages = read_questions(file, seed, *amounts, params.answer.passage)
-        queries = train.and_then(validation)
-        corpora.append(CorpusQueries(name, parts.datastore, queries, len(train), np.asarray(pages, object)))
+        queries, titles = train.and_then(validation), np.asarray(pages, object)
+        corpora.append(CorpusQueries(name, parts.datastore, queries, len(train), titles, params.retrieves))
     if not sum(corpus.train for corpus in corpora):
         raise LongtailError(
             f"lsr.queries is {lsr.queries}, but there are no queries of that kind to learn from; "

@@ -46,7 +46,7 @@ def answers(params: SimpleNamespace) -> Reading:
         (1, shown * QUESTION),
         (1, QUESTION + answer.passage_tokens),
         (1, shown * (QUESTION + answer.passage_tokens)),
-        (1 + len(parts.encoders) + len(parts.tuned), with_passages),
+        (1 + len(params.retrievers) + len(parts.tuned), with_passages),
         (params.replug.top_k * (len(parts.ensembles) + len(parts.tuned)), shown * (QUESTION + params.chunk.tokens)),
     ]
     prompts = sum(number for number, _ in prompts_and_tokens)
@@ -57,7 +57,7 @@ def answers(params: SimpleNamespace) -> Reading:
 def _scores(params: SimpleNamespace) -> Reading:
     """Each test query alone, with the documents of every retriever, with random ones, and with those of the curve."""
     parts, logprobs = params.parts, params.logprobs
-    retrievers = 1 + len(parts.encoders) + len(parts.tuned) + 1  # BM25's and random documents
+    retrievers = 1 + len(params.retrievers) + len(parts.tuned) + 1  # BM25's and random documents
     prompts = logprobs.max_queries * (1 + retrievers * logprobs.top_k)
     prompts += logprobs.datastore.max_queries * len(logprobs.datastore.shares) * logprobs.top_k
     prompts *= len(parts.scored)
@@ -68,7 +68,8 @@ def _scores(params: SimpleNamespace) -> Reading:
 def _benchmarks(params: SimpleNamespace) -> Reading:
     """Each question closed-book, and in ensembles: with every retriever's documents, BM25's and random ones."""
     parts, tasks = params.parts, params.tasks
-    each = 1 + params.replug.top_k * (2 + len(parts.encoders) + len(parts.tuned))
+    main = params.retrievers[:1]
+    each = 1 + params.replug.top_k * (2 + len(main) + len(set(main) & set(parts.tuned)))
     prompts = tokens = 0
     for task in parts.benchmarks:
         questions = min(tasks.max_questions, MMLU) if task == "mmlu" else tasks.max_questions
@@ -79,15 +80,17 @@ def _benchmarks(params: SimpleNamespace) -> Reading:
 
 
 def sizes(params: SimpleNamespace) -> dict[str, Size]:
-    """The sizes of the run's language models, but for those on servers, and of its encoder, by name.
+    """The sizes of the run's language models, but for those on servers, and of its encoders, by name.
 
     The Hub is asked for config.json alone, and not again once it can't be reached.
     """
     from pipelines.lm.model_files import count_parameters
 
     models = {name: (f"base_lm@{name}", MODELS / "lm" / name, params.lm[name]) for name in params.lms}
-    if params.parts.encoders:
-        models["retriever"] = ("base_retriever@dense", MODELS / "retriever", params.retriever)
+    models |= {
+        f"retriever {name}": (f"base_retriever@{name}", MODELS / "retriever" / name, params.retriever[name])
+        for name in params.retrievers
+    }
     by_name: dict[str, Size] = {}
     reachable = True
     for name, (stage, folder, section) in models.items():

@@ -7,9 +7,9 @@ from statistics import median
 
 import pyarrow.parquet as pq
 
+from pipelines import methods as names
 from pipelines.adaptive.pairs import BELOW
 from pipelines.adaptive.searches import SEARCHES
-from pipelines.answering.answer_files import METHODS
 from pipelines.intervals import Interval, interval
 from pipelines.report import costs_section, deciding_tables, figures
 from pipelines.report.inputs import Inputs, bounded
@@ -17,7 +17,7 @@ from pipelines.report.page import Figure, Percent, Section, Table, label, named
 
 POLICIES = ("never", "always", "adaptive", "oracle")
 SIGNALS = ("popularity", "uncertainty", "both")
-DRAWN = ("bm25", "dense", "lsr")  # methods in the figures of thresholds; the tables have all
+DRAWN = ("bm25", "dense", "lsr")  # kinds of methods in the figures of thresholds; the tables have all
 Tuned = dict[str, dict[str, dict]]  # language model -> method -> search, or "uncertainty" -> figures
 
 
@@ -76,9 +76,8 @@ def _tuned(inputs: Inputs, dataset: str) -> Tuned:
 
 
 def _methods(figures: dict) -> list[str]:
-    """Those of METHODS with thresholds, then all others, such as thresholds.pairs; `figures` are a language model's."""
-    judged = [name for name, value in figures.items() if isinstance(value, dict) and SEARCHES[0] in value]
-    return [name for name in METHODS if name in judged] + [name for name in judged if name not in METHODS]
+    """The methods with thresholds, then all others, such as thresholds.pairs; `figures` are a language model's."""
+    return names.ordered(name for name, value in figures.items() if isinstance(value, dict) and SEARCHES[0] in value)
 
 
 def _searches(dataset: str, models: Tuned, search: str) -> Table:
@@ -120,7 +119,7 @@ def _thresholds(dataset: str, lm: str, rows: list[dict]) -> list[Figure | Table]
     cells = {(row["lm"], row["method"], row["relation"]): row for row in rows}
     relations = sorted({row["relation"] for row in rows if row["lm"] == lm})
     methods = [m for m in dict.fromkeys(row["method"] for row in rows) if any((lm, m, r) in cells for r in relations)]
-    drawn = [m for m in methods if m in DRAWN] or methods
+    drawn = [m for m in methods if names.split(m)[0] in DRAWN] or methods
     keys = ("threshold", "threshold_low", "threshold_high")
     points = {m: [tuple(cells[lm, m, r][key] for key in keys) for r in relations] for m in drawn}
     values = [value for row in points.values() for point in row for value in point]

@@ -11,7 +11,7 @@ import duckdb
 import numpy as np
 
 from pipelines.errors import LongtailError
-from pipelines.evaluation.stage_metrics import RETRIEVERS
+from pipelines.evaluation.stage_metrics import retrievers_of
 from pipelines.intervals import interval
 from pipelines.report import figures
 from pipelines.report.inputs import Inputs
@@ -33,7 +33,7 @@ def rarity(inputs: Inputs) -> Section:
     """The report's section: bits saved by how rare a word is, memory's share, and a link to the page."""
     title = "Whose knowledge, and which words gain"
     by_retriever = inputs.metrics.get("attribution", {}).get(inputs.main_corpus, {})
-    by_retriever = {name: by_retriever[name] for name in RETRIEVERS if name in by_retriever}
+    by_retriever = {name: by_retriever[name] for name in retrievers_of(by_retriever)}
     retriever = next((name for name in SHOWN if name in by_retriever), "")
     if not retriever or not by_retriever[retriever]["by_frequency"]:
         return Section("attribution", title)

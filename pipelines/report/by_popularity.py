@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from pipelines.answering.answer_files import METHODS
 from pipelines.intervals import NOTHING
+from pipelines.methods import split
 from pipelines.report import figures
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Figure, Percent, Table, label, named
 
-DRAWN = METHODS[:5]  # methods in charts by popularity: those of one passage at most; the tables have all
+DRAWN = ("closed_book", "bm25", "dense", "lsr", "genread")  # kinds of methods in charts by popularity: those of one
+# passage at most; the tables have all
 RULES = ("substring", "word")
 CELL = 5  # questions in a fifth of popularity, to draw a relation by it (as in the paper)
 SHOWN_RELATIONS = 2  # drawn are those with the strongest and as many with the weakest correlation
@@ -27,7 +28,7 @@ def popularity(dataset: str, inputs: Inputs) -> list[Figure | Table]:
     cells = {(row["method"], row["decile"]): row for row in rows}
     deciles = {row["decile"]: row for row in rows if row["method"] == methods[0]}
     places = {decile: max(row["popularity"], 1) for decile, row in deciles.items()}
-    drawn = [method for method in DRAWN if method in methods]
+    drawn = [method for method in methods if split(method)[0] in DRAWN]
     x = "median monthly page views, by decile"
     whole = _charts(f"popularity-{dataset}", label(dataset), cells, places, drawn, x)
     by_relation = inputs.rows("accuracy_by_relation_and_popularity", dataset=dataset)
@@ -116,8 +117,8 @@ def relative_popularity(inputs: Inputs) -> list[Figure | Table]:
             "accuracy-by-relative-popularity",
             {
                 method: (at, [cells[method, row["bin"]]["substring"].times(100) for row in bins])
-                for method in DRAWN
-                if method in methods
+                for method in methods
+                if split(method)[0] in DRAWN
             },
             x="log popularity against the relation's mean, in its standard deviations",
             y="accuracy, %",

@@ -116,7 +116,8 @@ class Run:
     def setting(self, key: str, lm: str) -> Any:
         """What the run has: a param by its dotted name, or one of these; None where it has none.
 
-        `lsr.lm`: the name of the model that LSR learns from. `questions.<set or benchmark>`: how many were asked.
+        `retriever.<param>`: of the main retriever. `lsr.lm`: the name of the model that LSR learns from.
+        `questions.<set or benchmark>`: how many were asked.
         `files.<data set>`: the names of its raw files. `metrics.<file>.<key>`: a figure of data/metrics.
         """
         kind, _, name = key.partition(".")
@@ -134,7 +135,9 @@ class Run:
             file, _, figure = name.partition(".")
             return self.metrics.get(file, {}).get(figure)
         value: Any = self.params
-        for part in key.split("."):
+        if kind == "retriever":  # of the main one
+            value = self.params.retriever.get(next(iter(self.params.retrievers), ""))
+        for part in (name if kind == "retriever" else key).split("."):
             value = value and (value.get(part) if isinstance(value, dict) else getattr(value, part))
         return value
 
@@ -208,7 +211,7 @@ class Run:
 
     def _least_popular(self, find: dict[str, Any], lm: str) -> Interval:
         dataset, method = find["dataset"], find["method"]
-        files = answer_files.sets(dataset, self.params.lms, self.data).get(lm, {})
+        files = answer_files.sets(dataset, self.params.lms, self.params.retrievers, self.data).get(lm, {})
         if method not in files:
             return NOTHING
         answers = accuracy.read(self.data / "questions" / dataset / f"{dataset}.parquet", {method: files[method]})

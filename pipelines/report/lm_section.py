@@ -6,14 +6,13 @@ import math
 import re
 from collections.abc import Callable, Sequence
 
-from pipelines import catalogue
-from pipelines.evaluation.stage_metrics import RETRIEVERS, by_setting
+from pipelines import catalogue, methods
+from pipelines.evaluation.stage_metrics import by_setting, retrievers_of
 from pipelines.intervals import NOTHING, Interval, interval
 from pipelines.report import figures, perplexity_section
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Figure, Section, Table, label
 
-ORDER = ("none", *RETRIEVERS)
 DRAWN = 6  # subsets in the figure; the table has all
 
 
@@ -47,10 +46,11 @@ def _by_retriever(corpus: str, by_lm: dict[str, dict], parameters: dict[str, int
     rows = []
     for lm, metrics in by_lm.items():
         bits = by_setting(metrics)
-        for name, k in [(name, 0 if name == "none" else top_k) for name in ORDER]:
+        names = methods.ordered(dict.fromkeys(name for name, _ in bits))
+        for name, k in [(name, 0 if name == "none" else top_k) for name in names]:
             if (name, k) in bits:
                 saved = interval(metrics.get(f"gain_{name}_k{k}"))
-                against_dense = interval(metrics.get(f"lsr_gain_k{k}")) if name == "lsr" else NOTHING
+                against_dense = interval(metrics.get(f"{name}_gain_k{k}"))  # of tuned retrievers alone
                 rows.append([lm, parameters.get(lm), label(name), k, bits[name, k], saved, against_dense])
     return Table(
         "bits-per-byte",
@@ -77,7 +77,8 @@ def _table(
 def _by_lm(corpus: str, by_lm: dict[str, dict], parameters: dict[str, int | None], top_k: int) -> list[Figure]:
     """The bits saved by language model (Table 1); nothing if there is but one."""
     lms = sorted(by_lm, key=lambda lm: parameters.get(lm) or math.inf)
-    keys = {name: f"gain_{name}_k{top_k}" for name in RETRIEVERS}
+    retrieved = retrievers_of(dict.fromkeys(name for metrics in by_lm.values() for name, _ in by_setting(metrics)))
+    keys = {name: f"gain_{name}_k{top_k}" for name in retrieved}
     keys = {name: key for name, key in keys.items() if all(key in metrics for metrics in by_lm.values())}
     if len(by_lm) < 2 or not keys:
         return []
@@ -97,8 +98,8 @@ def _by_lm(corpus: str, by_lm: dict[str, dict], parameters: dict[str, int | None
 def _by_k(corpus: str, by_lm: dict[str, dict]) -> list[Table | Figure]:
     """Retrieved against random documents as their number grows (Figure 4)."""
     lm, bits = next((lm, by_setting(metrics)) for lm, metrics in by_lm.items())
-    by_k = {name: {k: bits[name, k] for other, k in sorted(bits) if other == name} for name in RETRIEVERS}
-    by_k = {name: row for name, row in by_k.items() if row}
+    retrieved = retrievers_of(dict.fromkeys(name for name, _ in bits))
+    by_k = {name: {k: bits[name, k] for other, k in sorted(bits) if other == name} for name in retrieved}
     if not by_k:
         return []
     none, most = bits["none", 0], max(k for _, k in bits)
@@ -137,7 +138,7 @@ def _by_temperature(corpus: str, by_lm: dict[str, dict]) -> list[Table]:
     """Bits per byte by the temperature of lambda; nothing if it was not varied."""
 
     def by_temperature(metrics: dict) -> dict[tuple[str, float], Interval]:
-        matches = {key: re.fullmatch(r"bpb_(\w+?)_k(\d+)_t([\d.]+)", key) for key in metrics}
+        matches = {key: re.fullmatch(r"bpb_([\w-]+?)_k(\d+)_t([\d.]+)", key) for key in metrics}
         return {(match[1], float(match[3])): interval(metrics[key]) for key, match in matches.items() if match}
 
     first = by_temperature(next(iter(by_lm.values())))
@@ -147,8 +148,7 @@ def _by_temperature(corpus: str, by_lm: dict[str, dict]) -> list[Table]:
         bits = by_temperature(metrics)
         return [
             [label(name), *(bits.get((name, temperature), NOTHING) for temperature in temperatures)]
-            for name in ORDER
-            if any(other == name for other, _ in bits)
+            for name in methods.ordered(dict.fromkeys(name for name, _ in bits))
         ]
 
     head = ["documents", *(f"temperature {temperature:g}" for temperature in temperatures)]
@@ -174,7 +174,8 @@ def _by_subset(corpus: str, by_lm: dict[str, dict], top_k: int) -> list[Table | 
     lm, subsets = next((lm, ordered(metrics)) for lm, metrics in by_lm.items())
     if len(subsets) < 2:
         return []
-    retrievers = [name for name in ORDER if all(name in subset for _, subset in subsets)]
+    names = ["none", *retrievers_of(subsets[0][1])]
+    retrievers = [name for name in names if all(name in subset for _, subset in subsets)]
     largest = subsets[:DRAWN]
     saved = {name: [interval(subset[name]["gain"]) for _, subset in largest] for name in retrievers if name != "none"}
     return [

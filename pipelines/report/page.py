@@ -14,7 +14,7 @@ from typing import Any
 
 import jinja2
 
-from pipelines import catalogue
+from pipelines import catalogue, methods
 from pipelines.adaptive.pairs import BELOW
 from pipelines.intervals import Interval
 from pipelines.relations import RELATIONS
@@ -131,11 +131,15 @@ class Section:
 
 
 def label(name: str) -> str:
-    """The name of a method, a retriever, a data set or two answers (adaptive/pairs.py:Choice) in the report."""
+    """The name of a method, a retriever, a data set or two answers (adaptive/pairs.py:Choice) in the report.
+
+    A further retriever's name follows its method, as LSR (bert).
+    """
     if BELOW in name:
         tail, popular = (" of ".join(label(part) for part in reversed(side.split("/"))) for side in name.split(BELOW))
         return f"{tail} below {popular}"
-    return LABELS.get(name) or catalogue.label(name)
+    kind, retriever = methods.split(name)
+    return f"{LABELS[kind]} ({retriever})" if retriever else LABELS.get(name) or catalogue.label(name)
 
 
 def named(relation: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from pipelines.evaluation.stage_metrics import RETRIEVERS
+from pipelines.evaluation.stage_metrics import by_setting, retrievers_of
 from pipelines.intervals import Interval, interval
 from pipelines.report import figures
 from pipelines.report.page import Figure, Table, label
@@ -25,7 +25,8 @@ def perplexity(
     """Perplexity without documents and with those of each retriever; `by_lm` are a corpus's figures by model."""
     if not by_lm:
         return []
-    labels = {"none": "none"} | {name: f"{name}_k{top_k}" for name in RETRIEVERS}
+    retrieved = dict.fromkeys(name for metrics in by_lm.values() for name, k in by_setting(metrics) if k == top_k)
+    labels = {"none": "none"} | {name: f"{name}_k{top_k}" for name in retrievers_of(retrieved)}
     by_word = {
         name: [interval(metrics.get(f"word_perplexity_{name_k}")) for metrics in by_lm.values()]
         for name, name_k in labels.items()

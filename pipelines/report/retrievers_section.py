@@ -6,6 +6,7 @@ import math
 
 from pipelines import catalogue
 from pipelines.evaluation.recall import AT
+from pipelines.evaluation.stage_metrics import retrievers_of
 from pipelines.intervals import interval
 from pipelines.report import figures
 from pipelines.report.inputs import Inputs
@@ -42,7 +43,7 @@ def retrievers(inputs: Inputs, top_k: int) -> Section:
                 "retrievers",
                 f"The retrievers by each measure, with {inputs.main} as language model: "
                 f"{'; '.join(words for words, applies in explained.items() if applies)}. To compare another encoder, "
-                "such as DPR or BERT, name it in retriever.path and run again.",
+                "such as DPR or BERT, describe it under retriever and list it in retrievers.",
                 ["retriever", *(MEASURES[name] for name in measured)],
                 [
                     [label(row["retriever"]), *(row[name] if name in BITS else Percent(row[name]) for name in measured)]
@@ -60,7 +61,7 @@ def recall(name: str, metrics: dict, datastore: str) -> list[Table | Figure]:
     sets = metrics.get("sets", {})
     if not sets:
         return []
-    retrievers = [retriever for retriever in ("bm25", "dense", "lsr") if retriever in sets["all"]]
+    retrievers = retrievers_of(sets["all"])
     shares = {r: [interval(sets["all"][r][f"recall_at_{k}"]).times(100) for k in AT] for r in retrievers}
     return [
         Table(
@@ -89,11 +90,26 @@ def recall(name: str, metrics: dict, datastore: str) -> list[Table | Figure]:
 
 
 def training(inputs: Inputs) -> Section:
-    """LSR's training curves: divergence, entropies of both distributions, validation."""
-    metrics, title = inputs.metrics.get("lsr", {}) if inputs.parts.tuned else {}, "How LSR learned"
-    curve, validation = metrics.get("curve", []), metrics.get("validation", [])
-    if not curve:
+    """LSR's training curves, of each tuned retriever: divergence, entropies of both distributions, validation."""
+    by_retriever, title = inputs.metrics.get("lsr", {}), "How LSR learned"
+    metrics = {name: by_retriever[name] for name in inputs.parts.tuned if by_retriever.get(name, {}).get("curve")}
+    if not metrics:
         return Section("training", title)
+    intro = (
+        "The retriever learns to give each document the probability (P) that follows from the frozen language "
+        "model's likelihood (Q). If Q is uniform, there is nothing to learn. Validation is on queries that "
+        "training never sees."
+    )
+    of_first, *of_others = [
+        _trained(of_retriever, f"-{name}" * bool(i), f" of {name}" * (len(metrics) > 1))
+        for i, (name, of_retriever) in enumerate(metrics.items())
+    ]
+    return Section("training", title, [intro, *of_first, *(block for blocks in of_others for block in blocks)])
+
+
+def _trained(metrics: dict, suffix: str, of_retriever: str) -> list[Figure | Table]:
+    """A retriever's curves and its validation; `suffix` ends the files' names, `of_retriever` is for the captions."""
+    curve, validation = metrics["curve"], metrics.get("validation", [])
     judged = sorted({key for row in validation for key in row} - {"step"})
     recalls, bits = ([key for key in judged if key.startswith(start)] for start in ("recall", "bpb"))
     panels = [
@@ -103,30 +119,24 @@ def training(inputs: Inputs) -> Section:
         *([_panel("validation: bits per byte", validation, {key: _words(key) for key in bits})] if bits else []),
     ]
     first, last = curve[0], curve[-1]
-    return Section(
-        "training",
-        title,
-        [
-            "The retriever learns to give each document the probability (P) that follows from the frozen language "
-            "model's likelihood (Q). If Q is uniform, there is nothing to learn. Validation is on queries that "
-            "training never sees.",
-            figures.curves(
-                "lsr-training",
-                panels,
-                x="step",
-                caption="LSR's training by step, and its validation each time the corpora were embedded again.",
-                alt=f"Line charts of LSR's training: the divergence goes from {first['kl']:.3f} to {last['kl']:.3f}, "
-                f"the entropy of Q from {first['entropy_lm']:.3f} to {last['entropy_lm']:.3f}. The table below has the "
-                "validation.",
-            ),
-            Table(
-                "lsr-validation",
-                "LSR's validation.",
-                ["step", *map(_words, judged)],
-                [[row["step"], *(row.get(key) for key in judged)] for row in validation],
-            ),
-        ],
-    )
+    return [
+        figures.curves(
+            f"lsr-training{suffix}",
+            panels,
+            x="step",
+            caption=f"LSR's training{of_retriever} by step, and its validation each time the corpora were embedded "
+            "again.",
+            alt=f"Line charts of LSR's training: the divergence goes from {first['kl']:.3f} to {last['kl']:.3f}, "
+            f"the entropy of Q from {first['entropy_lm']:.3f} to {last['entropy_lm']:.3f}. The table below has the "
+            "validation.",
+        ),
+        Table(
+            f"lsr-validation{suffix}",
+            f"LSR's validation{of_retriever}.",
+            ["step", *map(_words, judged)],
+            [[row["step"], *(row.get(key) for key in judged)] for row in validation],
+        ),
+    ]
 
 
 def _panel(title: str, rows: list[dict], names: dict[str, str]) -> tuple:

@@ -1,4 +1,4 @@
-"""Stage `base_retriever`: the untuned dual encoder, trained small on the corpora or taken at a pinned revision."""
+"""Stage `base_retriever`: an untuned dual encoder, trained small on the corpora or taken at a pinned revision."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
-from pipelines import params, shards, stage
+from pipelines import methods, params, shards, stage
 from pipelines.corpus import training_files
 from pipelines.errors import LongtailError
 
 CORPUS = Path("data/corpus")
 TOKENIZER = Path("data/models/tokenizer")
-OUT = Path("data/models/retriever")
-STAGE = "base_retriever"
-METRICS = Path("data/metrics/base_retriever.json")
+METRICS = Path("data/metrics")
 
 
 def train_on_corpora(
     files: Sequence[Path], tokenizer: Path, out: Path, seed: int, retriever: params.Retriever, threads: int
 ) -> stage.Metrics:
-    """Train on the corpora's `files` and save to `out`. LongtailError for fewer than two documents, or no settings."""
+    """Train on the corpora's `files` and save to `out`, a folder with the retriever's name.
+
+    Raises LongtailError for fewer than two documents, or no settings.
+    """
     import pyarrow.parquet as pq
     import torch
 
@@ -30,29 +31,30 @@ def train_on_corpora(
 
     if retriever.training is None:
         raise LongtailError(
-            "params.yaml: retriever.training is null, expected its settings where retriever.source is train"
+            f"params.yaml: retriever.{out.name}.training is null, expected its settings where its source is train"
         )
+    stage_name = f"base_retriever@{out.name}"
     torch.set_num_threads(threads)
     texts = [text for file in files for text in pq.read_table(file, columns=["text"])["text"].to_pylist()]
     with shards.atomic(out) as folder:
-        metrics = contrastive_training.train(texts, tokenizer, folder, seed, retriever, STAGE)
+        metrics = contrastive_training.train(texts, tokenizer, folder, seed, retriever, stage_name)
         write_sentence_transformers_files(folder, retriever, retriever.training.hidden_size, retriever.max_tokens)
-    checkpoint.forget(STAGE)
+    checkpoint.forget(stage_name)
     return metrics
 
 
 def copy_pretrained(retriever: params.Retriever, out: Path) -> stage.Metrics:
-    """Save to `out` the encoder at `retriever.path`, and the one at `query_path` where there is one.
+    """Save to `out`, a folder with the retriever's name, the encoder at `path`, and the one at `query_path` if any.
 
-    Raises LongtailError if `retriever.path` or a Hub model's revision isn't set, or nothing can be loaded.
+    Raises LongtailError if `path` or a Hub model's revision isn't set, or nothing can be loaded.
     """
     from pipelines.lm.model_files import check_pinned, write_source
     from pipelines.retrieval.encoder import QUERIES, Encoder
     from pipelines.retrieval.tower import Tower
 
-    sources = {"retriever.path": (retriever.path, retriever.revision)}
+    sources = {f"retriever.{out.name}.path": (retriever.path, retriever.revision)}
     if retriever.query_path:
-        sources["retriever.query_path"] = (retriever.query_path, retriever.query_revision)
+        sources[f"retriever.{out.name}.query_path"] = (retriever.query_path, retriever.query_revision)
     for key, (path, revision) in sources.items():
         check_pinned(key, path, revision)
     towers = [Tower(*source, max_tokens=retriever.max_tokens) for source in sources.values()]
@@ -64,15 +66,23 @@ def copy_pretrained(retriever: params.Retriever, out: Path) -> stage.Metrics:
     return {"parameters": float(sum(weight.numel() for weight in encoder.parameters()))}
 
 
-def work(params: SimpleNamespace) -> stage.Metrics:
-    if params.retriever.source == "pretrained":
-        return copy_pretrained(params.retriever, OUT)
+def work(params: SimpleNamespace, name: str) -> stage.Metrics:
+    retriever, out = params.retriever[name], methods.encoder("dense", name)
+    if retriever.source == "pretrained":
+        return copy_pretrained(retriever, out)
     files = training_files(CORPUS, params.parts.corpora)
-    return train_on_corpora(files, TOKENIZER, OUT, params.seed, params.retriever, params.compute.threads)
+    return train_on_corpora(files, TOKENIZER, out, params.seed, retriever, params.compute.threads)
 
 
 def main() -> None:
-    stage.run(STAGE, ("seed", "compute", "retriever", "parts"), work, out=str(OUT), metrics=METRICS)
+    name = stage.arguments(__doc__, retriever="one of params.yaml's retrievers").retriever
+    stage.run(
+        f"base_retriever@{name}",
+        ("seed", "compute", "retriever", "parts"),
+        lambda params: work(params, name),
+        out=str(methods.encoder("dense", name)),
+        metrics=METRICS / f"base_retriever_{name}.json",
+    )
 
 
 if __name__ == "__main__":

@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
-from pipelines import catalogue, shards, stage
-
-MODELS = {"dense": Path("data/models/retriever"), "lsr": Path("data/models/lsr"), "bm25": None}
+from pipelines import catalogue, methods, shards, stage
 
 
 def index_dense(docs: Path, model: Path, out: Path, params: SimpleNamespace, name: str) -> stage.Metrics:
     """Embed all of `docs` with the encoder in `model`, and write embeddings and vector index to the folder `out`.
 
+    `params` are those of this retriever (methods.with_retriever); `name` is the stage's.
     A killed run continues from its shards. Raises LongtailError before any work if the corpus is empty, or the index
     does not fit `index.memory_gb`.
     """
@@ -37,17 +36,19 @@ def index_dense(docs: Path, model: Path, out: Path, params: SimpleNamespace, nam
 
 
 def main() -> None:
-    asked = stage.arguments(__doc__, corpus=catalogue.names("documents"), retriever=list(MODELS))
-    docs, out = Path("data/corpus", asked.corpus, "docs.parquet"), Path("data/index", asked.retriever, asked.corpus)
-    name = f"index{'_lsr' if asked.retriever == 'lsr' else ''}@{asked.corpus}"
-    name += "" if asked.retriever == "lsr" else f"-{asked.retriever}"
+    kinds = "bm25, or dense_NAME or lsr_NAME of a retriever"
+    asked = stage.arguments(__doc__, corpus=catalogue.names("documents"), index=kinds)
+    kind, retriever = methods.split(asked.index)
+    docs, out = Path("data/corpus", asked.corpus, "docs.parquet"), methods.index(kind, retriever, asked.corpus)
+    name = f"index{'_lsr' if kind == 'lsr' else ''}@{asked.corpus}-{retriever or kind}"
 
     def work(params: SimpleNamespace) -> stage.Metrics:
-        if MODELS[asked.retriever] is None:
+        if kind == "bm25":
             from pipelines.retrieval import bm25_build
 
             return bm25_build.build(docs, out, params.index, params.compute, name)
-        return index_dense(docs, MODELS[asked.retriever], out, params, name)
+        model = methods.encoder(kind, retriever)
+        return index_dense(docs, model, out, methods.with_retriever(params, retriever), name)
 
     stage.run(name, ("seed", "compute", "retriever", "index"), work, out=str(out))
 

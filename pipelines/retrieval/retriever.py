@@ -11,11 +11,12 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Protocol
 
 import numpy as np
 
-from pipelines import params
+from pipelines import methods, params
 from pipelines.errors import LongtailError
 from pipelines.retrieval import documents
 
@@ -42,8 +43,19 @@ class Retriever(Protocol):
         """
 
 
+def open_index(index: str, corpus: str, chosen: SimpleNamespace, data: Path = Path("data")) -> Retriever:
+    """Open a corpus's index by its name (methods.py), as bm25, dense or lsr_bert, with its retriever's encoder.
+
+    `chosen` are params with the sections compute, retriever and retrievers. Raises LongtailError as `open_retriever`.
+    """
+    kind, name = methods.resolve(index, chosen.retrievers)
+    encoder, settings = (methods.encoder(kind, name, data), chosen.retriever[name]) if name else (None, None)
+    docs = data / "corpus" / corpus / "docs.parquet"
+    return open_retriever(methods.index(kind, name, corpus, data), docs, encoder, settings, chosen.compute)
+
+
 def open_retriever(
-    index: Path, docs: Path, encoder: Path | None, retriever: params.Retriever, compute: params.Compute
+    index: Path, docs: Path, encoder: Path | None, retriever: params.Retriever | None, compute: params.Compute
 ) -> Retriever:
     """Open the index in the folder `index` over `docs` (docs.parquet); without an `encoder` it is BM25.
 

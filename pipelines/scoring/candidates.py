@@ -13,15 +13,14 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow.parquet as pq
 
-from pipelines import draws
+from pipelines import draws, methods
 from pipelines.retrieval import documents
 from pipelines.retrieval.embeddings import Embeddings
-from pipelines.retrieval.retriever import open_retriever
+from pipelines.retrieval.retriever import open_index
 from pipelines.scoring.logprobs import NONE, Candidates, unique_pairs
 from pipelines.scoring.queries import Queries
 
-RETRIEVERS = {"bm25": None, "dense": Path("data/models/retriever"), "lsr": Path("data/models/lsr")}
-CURVE = "dense"  # the retriever of the datastore curve
+CURVE = "dense"  # the datastore curve is the main retriever's, untuned
 BLOCK = 16_384  # documents that the queries are compared with at once
 STEPS = 10**5  # scores are rounded to 1 / STEPS as in retrieval/dense.py, so that equal documents tie
 PLACES = 2**33  # more than a corpus has documents
@@ -46,9 +45,8 @@ def find(corpus: str, queries: Queries, sources: np.ndarray, params: SimpleNames
         similarities_of_all[every[:, 0] == NONE, 0] = 0.0
         return Candidates(name, rows, every, similarities_of_all)
 
-    for name in ("bm25", *params.parts.encoders, *params.parts.tuned):
-        encoder = RETRIEVERS[name]
-        retriever = open_retriever(Path("data/index", name, corpus), docs, encoder, params.retriever, params.compute)
+    for name in methods.indexes(params):
+        retriever = open_index(name, corpus, params)
         positions, scores = retriever.search(list(texts), k, without=list(sources))
         candidates.append(of_all(name, positions, comparable(scores, name)))
     positions = random_documents(params.seed, ids, excluded, retriever.count, k)
@@ -92,9 +90,10 @@ def _datastore_curve(
     """The curve's candidates for some of the queries `searched`, rows of `queries`; `excluded` are their own ranges."""
     from pipelines.retrieval.encoder import Encoder
 
-    settings, embeddings = params.logprobs.datastore, Embeddings(Path("data/index", CURVE, corpus, "embeddings"))
+    settings, main = params.logprobs.datastore, params.retrievers[0]
+    embeddings = Embeddings(methods.index(CURVE, main, corpus) / "embeddings")
     drawn = draws.sample(params.seed, "datastore queries", list(queries.ids[searched]), settings.max_queries)
-    encoder = Encoder.open(RETRIEVERS[CURVE], params.retriever, params.compute)
+    encoder = Encoder.open(methods.encoder(CURVE, main), params.retriever[main], params.compute)
     vectors, shares = encoder.embed_queries(list(queries.texts[searched[drawn]])), [*settings.shares, 1.0]
     best = best_of_shares(docs, embeddings, vectors, excluded[drawn], shares, params.logprobs.top_k, params.seed)
     return [Candidates(f"{CURVE}@{share:g}", searched[drawn], *of_share) for share, of_share in best.items()]

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from pipelines import catalogue, shards, stage
 
 OUT = Path("data/logprobs")
-SECTIONS = ("seed", "compute", "lm", "retriever", "logprobs", "parts")
+SECTIONS = ("seed", "compute", "lm", "retriever", "retrievers", "logprobs", "parts")
 QUERIES = 64  # in memory at once; a killed run loses the scores of this many at most
 
 

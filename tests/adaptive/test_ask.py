@@ -107,7 +107,7 @@ def questions() -> pa.Table:
 @pytest.fixture
 def chosen(project, monkeypatch):
     monkeypatch.chdir(project)
-    return params_file.load("seed", "lm", "lms", "compute", "retriever", "answer", "parts")
+    return params_file.load("seed", "lm", "lms", "compute", "retriever", "retrievers", "answer", "parts")
 
 
 def read(project: Path, question: str, qid: str | None = None) -> subjects.Reading:
@@ -388,7 +388,7 @@ def test_the_command_answers_by_a_pair(longtail):
         ([" "], "the question is empty"),
         (["Why?", "--lm", "gpt"], "--lm gpt: expected a name of params.yaml's lms: tiny, other"),
         (["Why?", "--lm", "other", "--retriever", "bm25"], "data/models/lm/other: no config.json"),
-        (["Why?", "--retriever", "dense"], "data/index/dense/wikipedia: no such index"),
+        (["Why?", "--retriever", "dense"], "data/index/dense/dense/wikipedia: no such index"),
     ],
 )
 def test_what_goes_wrong_is_said_in_one_line(longtail, words, said):

@@ -21,6 +21,7 @@ from pipelines.lm import open_lm
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Generation
 from pipelines.lm.local import LocalModel
+from pipelines.methods import METHODS
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -275,7 +276,7 @@ def test_the_stage_names_what_is_allowed(capsys, monkeypatch):
     with pytest.raises(SystemExit):
         answer.main()
     said = capsys.readouterr().err
-    assert all(method in said for method in answer.METHODS)
+    assert all(method in said for method in METHODS)
     assert not Path("data").exists()
 
 

@@ -73,7 +73,9 @@ def test_predictions_are_joined_by_id_and_judged_here(data, write, name):
     assert set(table["method"].to_pylist()) == {"bm25"}
     assert table["lm_calls"].null_count == 4
     assert said[0] == "4 answers, joined by id = id; 50.0 % right"
-    assert sets("popqa", ["tiny"], data) == {"opt-13b": {"bm25": data / "imported/popqa/opt-13b/bm25.parquet"}}
+    assert sets("popqa", ["tiny"], ["dense"], data) == {
+        "opt-13b": {"bm25": data / "imported/popqa/opt-13b/bm25.parquet"}
+    }
 
 
 def test_without_predictions_the_files_own_judgement_counts(data, write):

@@ -8,7 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tiny_models
+from small_project import TUNED, UNTUNED
 
+from pipelines import methods
 from pipelines.answering import passages
 from pipelines.lm.language_model import Generation
 from pipelines.retrieval.retriever import open_retriever
@@ -80,9 +82,10 @@ def chosen(project):
 def test_a_method_reads_so_many_documents_of_its_own_index(method, index, k, chosen):
     """`answer.passages` together, or `replug.top_k` each by itself."""
     texts, corpus = tiny_models.words(6, 3, at_least=3), chosen.parts.datastore
-    folder, docs = Path("data/index", index, corpus), Path("data/corpus", corpus, "docs.parquet")
-    encoder = {"bm25": None, "dense": Path("data/models/retriever"), "lsr": Path("data/models/lsr")}[index]
-    retriever = open_retriever(folder, docs, encoder, chosen.retriever, chosen.compute)
+    docs, name = Path("data/corpus", corpus, "docs.parquet"), "" if index == "bm25" else "dense"
+    encoder = {"bm25": None, "dense": UNTUNED, "lsr": TUNED}[index]
+    folder, settings = methods.index(index, name, corpus), chosen.retriever["dense"]
+    retriever = open_retriever(folder, docs, encoder, settings, chosen.compute)
     expected = passages.retrieved(retriever, docs, k, chosen.answer.passage, together=method == index).find(texts)
     assert passages.open_source(method, None, chosen, Path("data")).find(texts).equals(expected)
 

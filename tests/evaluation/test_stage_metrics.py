@@ -12,7 +12,7 @@ def figure(value: float) -> dict:
 
 
 def test_files_of_a_family_are_read_by_corpus_or_benchmark(tmp_path):
-    for name in ("language_modelling_pile", "language_modelling_wikitext", "tasks_nq_gpt2_xl", "lsr"):
+    for name in ("language_modelling_pile", "language_modelling_wikitext", "tasks_nq_gpt2_xl", "lsr_dense"):
         shards.write_json(tmp_path / f"metrics/{name}.json", {"name": name})
     metrics = stage_metrics.read(tmp_path)
     assert set(metrics) == {"language_modelling", "tasks", "lsr"}

@@ -67,14 +67,14 @@ def test_of_stages_that_as_many_wait_for_those_first_in_dvc_yaml_start_first(eve
 def test_stages_wait_only_for_what_they_read(every):
     needs = {stage.name: set(stage.needs) for stage in every}
     assert needs["base_lm@tiny"] == {"code", "fetch", "tokenizer@documents"}  # lm_text is C4
-    assert not needs["answer_replug@popqa-tiny-dense"] & {"train_lsr@lsr", "index_lsr@wikipedia-lsr"}
-    assert "index_lsr@wikipedia-lsr" in needs["answer_replug_lsr@popqa-tiny-lsr"]  # it stands for the encoder too
+    assert not needs["answer_replug@popqa-tiny-dense"] & {"train_lsr@dense", "index_lsr@wikipedia-dense"}
+    assert "index_lsr@wikipedia-dense" in needs["answer_replug_lsr@popqa-tiny-dense"]  # it stands for the encoder too
 
 
 def test_a_part_is_its_stages_in_every_item_and_all_that_they_need(every):
     names = [stage.name for stage in graph.part(every, graph.PARTS["retriever"])]
-    assert {"fetch", "chunk@pile", "base_retriever@dense", "index@pile-dense", "train_lsr@lsr"} <= set(names)
-    assert {"index_lsr@wikipedia-lsr", "evaluate_retrieval@retrieval"} <= set(names)
+    assert {"fetch", "chunk@pile", "base_retriever@dense", "index@pile-dense", "train_lsr@dense"} <= set(names)
+    assert {"index_lsr@wikipedia-dense", "evaluate_retrieval@retrieval"} <= set(names)
     assert not {"tune_thresholds@popularity", "evaluate_tasks@nq-tiny", "report"}.intersection(names)
     assert names == [stage.name for stage in every if stage.name in names]
 

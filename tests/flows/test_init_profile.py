@@ -92,6 +92,10 @@ def composed(name: str = "data") -> Params:
     return params_file.parse(yaml.safe_load(profiles.compose(name)))
 
 
+def main_retriever(params: Params):
+    return params.retriever[params.retrievers[0]]
+
+
 def fetched(params: Params) -> dict[str, list[str]]:
     """What stage fetch would bring: data set -> files."""
     root = Path(params.fetch.root)
@@ -174,7 +178,8 @@ def test_a_folder_with_everything_runs_everything(checkout):
     init_profile.init(checkout, None, lsr=True)
     params = composed()
     sample = params_file.parse(yaml.safe_load(profiles.compose("sample")))
-    assert params.parts == sample.parts
+    assert params.retrievers == params.parts.ensembles == params.parts.tuned == ["encoder"]
+    assert params.parts == sample.parts.model_copy(update={"ensembles": ["encoder"], "tuned": ["encoder"]})
     assert fetched(params) == {key: sorted(Path(name).name for name in files) for key, files in FILES.items()}
     assert params.popularity.month == "2022-03"
     assert params.popqa.source == "published"
@@ -189,7 +194,8 @@ def test_questions_passages_and_models_are_enough_for_accuracy_by_popularity(che
     params = composed()
     assert said[-1] == "  longtail run --profile data"
     assert (params.lms, params.lm["gpt2"].path) == (["gpt2"], str(checkout / "gpt2"))
-    assert (params.retriever.source, params.retriever.path) == ("pretrained", str(checkout / "encoder"))
+    retriever = params.retriever[params.retrievers[0]]
+    assert (retriever.source, retriever.path) == ("pretrained", str(checkout / "encoder"))
     assert (params.tokenizer.source, params.tokenizer.path) == ("pretrained", str(checkout / "gpt2"))
     parts = params.parts
     assert (parts.answered, parts.datastore, parts.rules, parts.tuned) == (["popqa"], "wikipedia", ["popularity"], [])
@@ -298,7 +304,7 @@ def test_an_encoder_is_used_as_it_was_trained(checkout, name, files, expected):
     bert(checkout / name)
     write(checkout / name, files | {"sentence_bert_config.json": {"max_seq_length": 256}})
     init_profile.init(checkout, None)
-    made = composed().retriever
+    made = main_retriever(composed())
     assert (made.pooling, made.similarity, made.query_prefix, made.document) == expected
     assert made.max_tokens == 256
 
@@ -309,7 +315,7 @@ def test_weights_may_be_pytorchs_older_files(checkout):
         (folder / "model.safetensors").unlink()
         (folder / "pytorch_model.bin").write_bytes(bytes(size))
     init_profile.init(checkout, None)
-    assert (composed().lms, Path(composed().retriever.path).name) == (["gpt2"], "contriever")
+    assert (composed().lms, Path(main_retriever(composed()).path).name) == (["gpt2"], "contriever")
     assert init_profile.look(checkout).lms[0].parameters == 1000
 
 
@@ -317,7 +323,7 @@ def test_dprs_two_encoders_belong_together(checkout):
     write(checkout, FILES["wikipedia"])
     bert(checkout / "dpr-ctx", "DPRContextEncoder"), bert(checkout / "dpr-question", "DPRQuestionEncoder")
     init_profile.init(checkout, None)
-    made = composed().retriever
+    made = main_retriever(composed())
     assert (Path(made.path).name, Path(made.query_path).name) == ("dpr-ctx", "dpr-question")
     assert made.document == "{title} [SEP] {text}"
     assert (made.pooling, made.similarity) == ("cls", "dot")
@@ -334,7 +340,7 @@ def test_models_that_nothing_here_can_use_are_named(checkout):
     assert "not used: t5: a model of the kind T5ForConditionalGeneration" in said
     assert "not used: old: a model without weights" in said
     assert "not used: last: an encoder that pools neither by the mean nor by the first token" in said
-    assert composed().retriever.source == "train"
+    assert main_retriever(composed()).source == "train"
 
 
 def test_of_files_that_exclude_each_other_one_is_used_and_the_other_named(checkout):
@@ -414,7 +420,7 @@ def test_real_files_and_models_give_a_profile_whose_first_stages_run(checkout, r
     params = composed()
     assert [line for line in said if line.startswith("not used")] == []
     assert params.lms == ["smollm2-135m"]
-    made = params.retriever
+    made = main_retriever(params)
     assert (made.pooling, made.similarity, made.max_tokens) == ("mean", "cosine", 256)
     text = Path("conf/profile/data.yaml").read_text()
     assert "language model smollm2-135m: 135 M parameters, reads 8,192 tokens at once; its chat template" in text
@@ -422,4 +428,4 @@ def test_real_files_and_models_give_a_profile_whose_first_stages_run(checkout, r
     assert fetch(Path("raw"), 0, None, params.fetch, params.wikidata, params.world)["files"] == 2
     tokenizer.copy_pretrained("tokenizer", params.tokenizer.path, params.tokenizer.revision, Path("tokenizer"))
     assert tokenizer.open_tokenizer(Path("tokenizer")).get_vocab_size() == 49152
-    assert base_retriever.copy_pretrained(params.retriever, Path("retriever"))["parameters"] > 2e7
+    assert base_retriever.copy_pretrained(made, Path("retriever"))["parameters"] > 2e7

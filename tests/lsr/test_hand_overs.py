@@ -2,13 +2,14 @@
 
 import math
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from small_project import TUNED, UNTUNED
 
-from pipelines.lsr import objective, refresh, training_queries
+from pipelines import methods
+from pipelines.lsr import objective, training_queries
 from pipelines.lsr.objective import GradientCache
 from pipelines.lsr.refresh import SHOWN, Refresher
 from pipelines.lsr.rounds import ScoredCandidates, Trainer, TrainingFiles
@@ -31,10 +32,10 @@ def changed(project):
 
 
 def nearest(params, name, corpus, rows, k):
-    """The k best documents of some queries by data/index/<name>, and their similarities."""
-    folder = Path("data/models", {"dense": "retriever", "lsr": "lsr"}[name])
+    """The k best documents of some queries by a kind of index, and their similarities."""
+    folder, out = methods.encoder(name, "dense"), methods.index(name, "dense", corpus.corpus)
     encoder = Encoder.open(folder, params.retriever, params.compute)
-    index = dense.Dense.load(Path("data/index", name, corpus.corpus), corpus.docs, folder, encoder, params.compute)
+    index = dense.Dense.load(out, corpus.docs, folder, encoder, params.compute)
     return index.search(list(corpus.queries.texts[rows]), k)
 
 
@@ -81,7 +82,7 @@ def test_validation_is_of_the_papers_ensemble_whatever_answers_use(project, chan
 def test_a_refresh_embeds_queries_and_documents_with_the_tuned_encoder(project, changed):
     corpora, schedule, files = changed(steps=4, refresh_steps=2)
     refresher = Refresher(project.params, corpora, schedule, files)
-    shutil.copytree("data/models/lsr", files.model(schedule.encoder_step(1)))
+    shutil.copytree(TUNED, files.model(schedule.encoder_step(1)))
     refresher.make_round(1)
     for corpus, candidates in zip(corpora, files.read_round(1)[1], strict=True):
         tuned, untuned = (
@@ -101,7 +102,7 @@ def trainer(project, changed):
             positions = np.array([draw.permutation(30)[:5] for _ in rows]).reshape(-1, 5)
             scores = -draw.gamma(2.0, size=(2, *positions.shape))
             candidates.append(ScoredCandidates(rows, positions, *scores))
-        encoder = Encoder.open(refresh.RETRIEVER, project.params.retriever, project.params.compute, EXACT)
+        encoder = Encoder.open(UNTUNED, project.params.retriever, project.params.compute, EXACT)
         made = Trainer(GradientCache(encoder, [], project.params.lsr), corpora, schedule, project.params.lsr)
         made.start_round(candidates)
         return made

@@ -5,9 +5,9 @@ import pyarrow.parquet as pq
 import pytest
 import tiny_models
 import torch
+from small_project import UNTUNED
 
 from pipelines.lsr.objective import GradientCache, entropy, likelihood, lsr_loss
-from pipelines.lsr.refresh import RETRIEVER
 from pipelines.retrieval.encoder import Encoder
 
 DOCUMENTS, QUERIES = tiny_models.words(11, 1, at_least=1), tiny_models.words(4, 2, at_least=3)
@@ -63,7 +63,7 @@ def test_entropy_is_a_share_of_the_uniform_ones():
 
 @pytest.mark.parametrize("kl", ["q_p", "p_q"])
 def test_the_document_that_helps_most_comes_first_after_training(kl, project):
-    encoder = Encoder.open(RETRIEVER, project.params.retriever, project.params.compute)
+    encoder = Encoder.open(UNTUNED, project.params.retriever, project.params.compute)
     documents = pq.read_table("data/corpus/pile/docs.parquet")["text"].to_pylist()[:6]
     query = ["Norland café"]
     worst = int(np.argmin(encoder.embed(documents) @ encoder.embed(query)[0]))
@@ -87,7 +87,7 @@ def gradient(project):
     def compute(copies=0, **changes):
         sizes = []
         encoder, *others = [
-            Encoder.open(RETRIEVER, project.params.retriever, project.params.compute) for _ in range(1 + copies)
+            Encoder.open(UNTUNED, project.params.retriever, project.params.compute) for _ in range(1 + copies)
         ]
         for weight in [weight for other in others for weight in other.parameters()]:
             weight.data.zero_()  # each step begins with the first encoder's
@@ -117,7 +117,7 @@ def gradient(project):
 
 def test_queries_are_embedded_as_queries_and_documents_as_documents(project):
     settings = project.params.retriever.model_copy(update={"query_prefix": "Norland: "})
-    encoder, seen = Encoder.open(RETRIEVER, settings, project.params.compute), []
+    encoder, seen = Encoder.open(UNTUNED, settings, project.params.compute), []
 
     def loss(documents, queries):
         seen.extend((documents.detach().numpy().copy(), queries.detach().numpy().copy()))

@@ -26,7 +26,8 @@ def chosen(values: dict) -> SimpleNamespace:
 
 @pytest.fixture
 def paper(root) -> dict:
-    return yaml.safe_load(profiles.compose("paper-replug", root))
+    """REPLUG's set-up, with the retriever that is tuned alone."""
+    return yaml.safe_load(profiles.compose("paper-replug", root)) | {"retrievers": ["contriever"]}
 
 
 def test_the_papers_numbers(paper):
@@ -64,6 +65,18 @@ def test_without_models_the_plan_is_made_of_shapes_and_says_so(paper, tmp_path, 
     assert any(line.startswith("disk: 175.1 GB of embeddings before and after, 55.3 while it trains") for line in lines)
 
 
+def test_each_retriever_has_rows_of_its_own(paper, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    alone = plan.forecast(chosen(paper))
+    lines = plan.forecast(chosen(paper | {"retrievers": ["contriever", "bert"]}))
+    tuned = [line for line in alone if line.startswith(("indexes, before and after", "embedding anew", "training"))]
+    assert next(line for line in lines if line.startswith("contriever, ")).startswith("contriever, indexes, before and")
+    assert sum(line.startswith("contriever, ") for line in lines) == len(tuned) + 1 + 4, "rows, memory and disk"
+    (index,) = (line for line in lines if line.startswith("bert, indexes "))
+    assert "7.3 G" in index, "57 million documents of 128 tokens, once"
+    assert any(line.startswith("bert, disk: 87.6 GB of embeddings") for line in lines)
+
+
 def test_without_lsr_the_plan_is_of_answers_indexes_and_weights(root, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     values = yaml.safe_load(profiles.compose("paper-popqa", root))
@@ -74,9 +87,9 @@ def test_without_lsr_the_plan_is_of_answers_indexes_and_weights(root, tmp_path, 
     rows = labels[: labels.index("")]
     assert rows == ["indexes", *(f"{name}, answers" for name in params.lms), "together"]
     assert any(line.startswith("disk: 32.3 GB of embeddings") for line in lines)
-    unknown = ", ".join([*params.lms, "retriever"])
+    unknown = ", ".join([*params.lms, "retriever contriever-msmarco"])
     assert f"download: 0.0 GB of weights, and those of {unknown}" in lines
-    values |= {"parts": yaml.safe_load(profiles.compose("predictions", root))["parts"], "lms": []}
+    values |= {"parts": yaml.safe_load(profiles.compose("predictions", root))["parts"], "lms": [], "retrievers": []}
     assert plan.forecast(chosen(values))[1] == "documents: none"
 
 
@@ -122,7 +135,7 @@ def test_side_by_side_a_round_takes_as_long_as_the_slower_of_the_two():
 def test_what_these_params_made_is_counted_and_measured(project, settings):
     (project.folder / "params.yaml").write_text(yaml.safe_dump(settings))
     locked = {
-        "base_retriever@dense": ["retriever"],
+        "base_retriever@dense": ["retriever.dense"],
         "base_lm@tiny": ["lm.tiny"],
         "chunk@pile": ["seed"],
     }

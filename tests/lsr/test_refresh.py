@@ -21,6 +21,7 @@ import psutil
 import pytest
 import torch
 import yaml
+from small_project import TUNED
 
 from pipelines import checkpoint
 from pipelines.errors import LongtailError
@@ -29,6 +30,8 @@ from pipelines.lsr.refresh import Refresher
 from pipelines.lsr.rounds import Trainer, TrainingFiles
 from pipelines.lsr.training_queries import Schedule
 from pipelines.retrieval.encoder import Encoder
+
+METRICS = Path("data/metrics/lsr_dense.json")
 
 ASYNC = {"refresh": "async", "steps": 5, "refresh_steps": 2}
 
@@ -61,7 +64,7 @@ def weights(encoder):
 
 
 def written():
-    return {str(path): path.read_bytes() for path in [*train_lsr.OUT.rglob("*.*"), train_lsr.METRICS]}
+    return {str(path): path.read_bytes() for path in [*TUNED.rglob("*.*"), METRICS]}
 
 
 @pytest.mark.parametrize(("when", "made_by"), [("sync", [0, 2, 4, 5]), ("async", [0, 0, 2, 4, 5])])
@@ -81,7 +84,7 @@ def test_a_round_is_made_by_the_encoder_at_its_start_or_a_round_before(when, mad
     trained[5] = weights(trainer.encoder)
     assert sorted(searched) == list(range(len(made_by)))
     assert all(torch.equal(searched[number], trained[step]) for number, step in enumerate(made_by))
-    assert [row["step"] for row in json.loads(train_lsr.METRICS.read_text())["validation"]] == [0, 2, 4, 5]
+    assert [row["step"] for row in json.loads(METRICS.read_text())["validation"]] == [0, 2, 4, 5]
 
 
 def test_validation_of_a_round_before_keeps_the_best_and_ends_training(project, monkeypatch):
@@ -95,10 +98,10 @@ def test_validation_of_a_round_before_keeps_the_best_and_ends_training(project, 
     monkeypatch.setattr(refresh, "processes", in_a_thread)
     change(project, **ASYNC | {"steps": 9, "patience": 1})
     assert train_lsr.train(project.params)["kept_step"] == 2
-    metrics = json.loads(train_lsr.METRICS.read_text())
+    metrics = json.loads(METRICS.read_text())
     assert [row["step"] for row in metrics["validation"]] == [0, 2, 4]
     assert [row["step"] for row in metrics["curve"]] == [0, 1, 2, 3, 4, 5]
-    kept = Encoder.open(train_lsr.OUT, project.params.retriever, project.params.compute)
+    kept = Encoder.open(TUNED, project.params.retriever, project.params.compute)
     assert torch.equal(weights(kept), seen[2])
     assert not torch.equal(seen[2], seen[3])
 
@@ -106,7 +109,7 @@ def test_validation_of_a_round_before_keeps_the_best_and_ends_training(project, 
 KILLED = """
 import multiprocessing, os, signal
 from pathlib import Path
-from pipelines import params_file
+from pipelines import methods, params_file
 from pipelines.lsr import rounds, train_lsr
 
 real = rounds.Trainer.step
@@ -121,7 +124,7 @@ def step(self, number):
     return real(self, number)
 
 rounds.Trainer.step = step
-train_lsr.train(params_file.load(*{sections!r}))
+train_lsr.train(methods.with_retriever(params_file.load(*{sections!r}), "dense"))
 """
 
 
@@ -129,7 +132,7 @@ def test_slow_fast_or_killed_it_ends_with_the_same_bytes(project, root, monkeypa
     """Round 2 is begun before step 2, and needed at step 4: the second process makes it after step 3, then before."""
 
     def made():
-        return any(checkpoint.folder("train_lsr").glob("*/round-000002"))
+        return any(checkpoint.folder("train_lsr@dense").glob("*/round-000002"))
 
     def reading(_, number):
         if number == 1:  # round 2 is begun next
@@ -146,16 +149,16 @@ def test_slow_fast_or_killed_it_ends_with_the_same_bytes(project, root, monkeypa
         watched(patch, Trainer, "step", slow)
         train_lsr.train(project.params)
     whole = written()
-    for path in (train_lsr.OUT, Path(".longtail")):
+    for path in (TUNED, Path(".longtail")):
         shutil.rmtree(path)
-    train_lsr.METRICS.unlink()
+    METRICS.unlink()
 
     project.settings["lsr"] |= ASYNC
     Path("params.yaml").write_text(yaml.safe_dump(project.settings))
     environment = os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
     code = KILLED.format(sections=train_lsr.SECTIONS)
     assert subprocess.run([sys.executable, "-c", code], env=environment).returncode == -signal.SIGKILL
-    (saved,) = checkpoint.folder("train_lsr").glob("*/saved-*/progress.json")
+    (saved,) = checkpoint.folder("train_lsr@dense").glob("*/saved-*/progress.json")
     assert json.loads(saved.read_text())["step"] == 2
     until(lambda: not psutil.pid_exists(int(Path("second").read_text())))
 
@@ -170,7 +173,7 @@ def test_slow_fast_or_killed_it_ends_with_the_same_bytes(project, root, monkeypa
     train_lsr.train(project.params)
     assert steps == [2, 3, 4]
     assert written() == whole
-    assert not checkpoint.folder("train_lsr").exists()
+    assert not checkpoint.folder("train_lsr@dense").exists()
 
 
 def second() -> list[multiprocessing.process.BaseProcess]:
@@ -203,7 +206,7 @@ def test_an_error_in_training_ends_the_second_process(project):
     with pytest.raises(ZeroDivisionError):
         fail()
     assert not second()
-    assert not checkpoint.folder("train_lsr").exists()
+    assert not checkpoint.folder("train_lsr@dense").exists()
 
 
 def test_of_several_gpus_the_second_process_has_the_last(project, monkeypatch):
@@ -264,4 +267,4 @@ def test_too_dear_is_an_error_before_any_request_but_the_probes(project, server)
     with pytest.raises(LongtailError, match=r"lsr\.max_cost is 0\.5, but .* may cost .*raise it, or lower"):
         train_lsr.train(project.params)
     assert len(server.requests) == 3
-    assert not train_lsr.METRICS.exists()
+    assert not METRICS.exists()

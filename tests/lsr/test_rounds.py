@@ -9,18 +9,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from small_project import TUNED, UNTUNED
 
-from pipelines import checkpoint, code
-from pipelines.lsr import refresh, train_lsr, training_queries
+from pipelines import checkpoint, code, methods
+from pipelines.lsr import train_lsr, training_queries
 from pipelines.lsr.objective import GradientCache
 from pipelines.lsr.rounds import ScoredCandidates, Trainer
 from pipelines.retrieval import dense, index
 from pipelines.retrieval.encoder import EXACT, Encoder
 
+METRICS = Path("data/metrics/lsr_dense.json")
+
 KILLED = """
 import os, signal, sys
 import transformers.models.bert.modeling_bert, transformers.models.llama.modeling_llama
-from pipelines import params_file
+from pipelines import methods, params_file
 from pipelines.lm.local import LocalModel
 from pipelines.lm.open_lm import open_lm, supervising_lm
 from pipelines.lsr import refresh, rounds, train_lsr
@@ -36,7 +39,7 @@ def kill(owner, name, when):
     setattr(owner, name, until)
 
 logprobs.SHARD = 7
-chosen = params_file.load(*{sections!r})
+chosen = methods.with_retriever(params_file.load(*{sections!r}), "dense")
 for kind in sys.argv[1:]:
     child = os.fork()
     if child:
@@ -54,30 +57,32 @@ for kind in sys.argv[1:]:
 
 
 def written():
-    return {str(path): path.read_bytes() for path in [*train_lsr.OUT.rglob("*.*"), train_lsr.METRICS]}
+    return {str(path): path.read_bytes() for path in [*TUNED.rglob("*.*"), METRICS]}
 
 
 def test_killed_anywhere_it_ends_with_the_same_bytes(project, root, monkeypatch):
     monkeypatch.setattr("pipelines.scoring.logprobs.SHARD", 7)
     train_lsr.train(project.params)
     whole = written()
-    for made in (train_lsr.OUT, Path(".longtail")):
+    for made in (TUNED, Path(".longtail")):
         shutil.rmtree(made)
-    train_lsr.METRICS.unlink()
+    METRICS.unlink()
 
     Path("params.yaml").write_text(yaml.safe_dump(project.settings))
     script = KILLED.format(sections=train_lsr.SECTIONS)
     environment = os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
     subprocess.run([sys.executable, "-c", script, "scoring", "embedding", "step"], env=environment, check=True)
-    assert not train_lsr.OUT.exists()
-    (saved,) = checkpoint.folder("train_lsr").glob("*/saved-*")
+    assert not TUNED.exists()
+    (saved,) = checkpoint.folder("train_lsr@dense").glob("*/saved-*")
     assert '"step": 4' in (saved / "progress.json").read_text()
-    assert not [path for path in checkpoint.folder("train_lsr").rglob("*") if path.suffix in (".pt", ".pkl", ".bin")]
+    assert not [
+        path for path in checkpoint.folder("train_lsr@dense").rglob("*") if path.suffix in (".pt", ".pkl", ".bin")
+    ]
     steps = counted(monkeypatch)
     assert train_lsr.train(project.params)["kept_step"] in (3, 6)
     assert steps == [4, 5]
     assert written() == whole
-    assert not checkpoint.folder("train_lsr").exists()
+    assert not checkpoint.folder("train_lsr@dense").exists()
     assert not list(Path(".longtail/shards").iterdir())
 
 
@@ -103,15 +108,15 @@ def train_but_write_no_result(project, monkeypatch):
 def test_training_embeds_documents_as_the_index_does(project):
     """Titles and texts, in the template of the index; the two would otherwise be of different spaces."""
     project.params.retriever = project.params.retriever.model_copy(update={"document": "{title} is told of: {text}"})
-    params, out = project.params, Path("data/index/dense")
+    params, out = project.params, methods.index("dense", "dense", "")
     corpora = training_queries.read(params)
-    encoder = Encoder.open(refresh.RETRIEVER, params.retriever, params.compute, EXACT)
+    encoder = Encoder.open(UNTUNED, params.retriever, params.compute, EXACT)
     schedule = training_queries.Schedule(corpora, params.lsr, params.seed)
     trainer = Trainer(GradientCache(encoder, [], params.lsr), corpora, schedule, params.lsr)
     positions = np.arange(30).reshape(6, 5)
     trainer.start_round([ScoredCandidates(np.arange(6), positions, positions, positions)] * len(corpora))
     for number, corpus in enumerate(corpora):
-        index.index_dense(corpus.docs, refresh.RETRIEVER, out / corpus.corpus, params, "index")
+        index.index_dense(corpus.docs, UNTUNED, out / corpus.corpus, params, "index")
         texts = list(trainer.texts(number, positions.ravel()))
         stored = dense.Index(out / corpus.corpus).embeddings.rows(0, 30)
         np.testing.assert_allclose(encoder.embed_with_gradient(texts).detach().numpy(), stored, atol=1e-3)

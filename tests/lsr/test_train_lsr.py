@@ -3,6 +3,7 @@
 import json
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -10,24 +11,29 @@ import pyarrow.parquet as pq
 import pytest
 import tiny_models
 import torch
+from small_project import TUNED, UNTUNED
 
+from pipelines import methods
 from pipelines.errors import LongtailError
 from pipelines.lsr import refresh, train_lsr
-from pipelines.lsr.refresh import RETRIEVER, Refresher
+from pipelines.lsr.refresh import Refresher
 from pipelines.retrieval.encoder import Encoder
+from pipelines.retrieval.retriever import fingerprint
+
+METRICS = Path("data/metrics/lsr_dense.json")
 
 
 def test_the_stage_moves_the_retriever_towards_the_language_model(project):
     project.params.lsr = project.params.lsr.model_copy(update={"steps": 60, "refresh_steps": 60, "learning_rate": 5e-3})
     train_lsr.train(project.params)
-    metrics = json.loads(train_lsr.METRICS.read_text())
+    metrics = json.loads(METRICS.read_text())
     curve = [point["kl"] for point in metrics["curve"]]
     assert np.mean(curve[-10:]) < 0.7 * np.mean(curve[:4])
     assert {"bpb_k10_before", "bpb_k10_after", "recall_at_1_before", "recall_at_10_after"} <= set(metrics)
     gains = [point["lm_gain"] for point in metrics["curve"]]
     assert np.mean(gains[-10:]) > np.mean(gains[:4])
     assert [row["step"] for row in metrics["validation"]] == [0, 60]
-    assert {path.name for path in train_lsr.OUT.iterdir()} >= {path.name for path in RETRIEVER.iterdir()}
+    assert {path.name for path in TUNED.iterdir()} >= {path.name for path in UNTUNED.iterdir()}
 
 
 @pytest.mark.parametrize(("queries", "trained"), [("lm", (8, 0)), ("qa", (0, 6)), ("mixed", (8, 6))])
@@ -72,9 +78,9 @@ def test_several_devices_train_what_one_does(project, monkeypatch):
         monkeypatch.setattr(refresh, "training_gpus", lambda _, count=count: count)
         project.params.lsr = project.params.lsr.model_copy(update={"micro_batch": micro_batch})
         train_lsr.train(project.params)
-        trained = real(train_lsr.OUT, project.params.retriever, project.params.compute)
+        trained = real(TUNED, project.params.retriever, project.params.compute)
         vectors.append(trained.embed(tiny_models.words(50, 5)))
-    untuned = real(refresh.RETRIEVER, project.params.retriever, project.params.compute)
+    untuned = real(UNTUNED, project.params.retriever, project.params.compute)
     assert opened.count("cuda:2") == 2
     assert np.abs(vectors[0] - untuned.embed(tiny_models.words(50, 5))).max() > 1e-3
     for other in vectors[1:]:
@@ -112,10 +118,10 @@ def test_the_best_of_the_trained_is_kept_and_patience_ends(bits, patience, valid
     changes = {"steps": 6, "refresh_steps": 2, "patience": patience}
     project.params.lsr = project.params.lsr.model_copy(update=changes)
     metrics = train_lsr.train(project.params)
-    validation = json.loads(train_lsr.METRICS.read_text())["validation"]
+    validation = json.loads(METRICS.read_text())["validation"]
     assert [row["bpb_k10"] for row in validation] == bits[:validated]
     assert (metrics["kept_step"], metrics["bpb_k10_after"]) == (best, bits[best // 2])
-    kept = Encoder.open(train_lsr.OUT, project.params.retriever, project.params.compute)
+    kept = Encoder.open(TUNED, project.params.retriever, project.params.compute)
     assert all(map(torch.equal, kept.parameters(), seen[best // 2]))
     assert not torch.equal(seen[0][0], seen[1][0])
 
@@ -152,7 +158,7 @@ def test_targets_that_are_uniform_are_an_error_with_the_reason(project):
     project.params.lsr = project.params.lsr.model_copy(update={"likelihood": "prob"})
     with pytest.raises(LongtailError, match=r"uniform .*lsr\.likelihood prob.*use mean_logprob"):
         train_lsr.train(project.params)
-    assert not train_lsr.METRICS.exists()
+    assert not METRICS.exists()
 
 
 def test_a_uniform_batch_or_two_within_an_epoch_are_no_error(project):
@@ -169,3 +175,20 @@ def test_nothing_to_learn_from_is_an_error(project):
     project.params.lsr = project.params.lsr.model_copy(update={"queries": "lm"})
     with pytest.raises(LongtailError, match="no queries of that kind"):
         train_lsr.train(project.params)
+
+
+def test_a_retriever_is_tuned_from_its_own_weights_with_its_own_index(two_retrievers):
+    """One small step from the second retriever's weights, on what its index finds; the first one's stay as they are."""
+    params = methods.with_retriever(two_retrievers.params, "e5")
+    params.lsr = params.lsr.model_copy(update={"learning_rate": 1e-7})
+    before = fingerprint(TUNED)
+    train_lsr.train(params)
+    opened = {
+        folder: Encoder.open(folder, params.retriever, params.compute).embed(tiny_models.words(9, 5))
+        for folder in (methods.encoder("lsr", "e5"), methods.encoder("dense", "e5"), UNTUNED)
+    }
+    tuned, untuned, other = opened.values()
+    assert 0 < np.abs(tuned - untuned).max() < 1e-3 < np.abs(tuned - other).max()
+    assert fingerprint(TUNED) == before
+    assert json.loads(Path("data/metrics/lsr_e5.json").read_text())["validation"]
+    assert not METRICS.exists()

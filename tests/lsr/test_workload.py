@@ -48,7 +48,7 @@ def test_popqas_prompts_are_questions_times_methods_with_all_demonstrations(para
 def test_replugs_scores_are_of_each_document_of_each_retriever(params):
     replug = params("paper-replug")
     scores, benchmarks = workload.readings(replug)
-    documents = 4 * 10  # BM25's, Contriever's, LSR's and random ones
+    documents = 6 * 10  # BM25's, Contriever's, BERT's, DPR's, LSR's and random ones
     assert scores.prompts == 2 * (10_000 * (1 + documents) + 1_000 * 4 * 10)
     assert scores.tokens == scores.prompts * 3 * 128
     assert benchmarks.prompts == (14_042 + 2 * 20_000) * (1 + 4 * 10)
@@ -74,15 +74,16 @@ def test_sizes_are_those_of_the_models_and_what_the_hub_has_is_to_be_downloaded(
             "served": chosen.lm["davinci"],
         },
     )
-    chosen.retriever = chosen.retriever.model_copy(update={"path": "some/encoder", "revision": COMMIT})
+    (name,) = chosen.retrievers
+    chosen.retriever = {name: chosen.retriever[name].model_copy(update={"path": "some/encoder", "revision": COMMIT})}
     sizes = workload.sizes(chosen)
-    assert list(sizes) == ["here", "away", "retriever"]
+    assert list(sizes) == ["here", "away", f"retriever {name}"]
     assert sizes["here"] == (AutoModelForCausalLM.from_pretrained(here).num_parameters(), 0, "here")
     assert sizes["away"] == (None, None, workload.UNREACHABLE)
-    assert sizes["retriever"].where == workload.UNREACHABLE, "the Hub is not asked again"
+    assert sizes[f"retriever {name}"].where == workload.UNREACHABLE, "the Hub is not asked again"
     chosen.lms = ["here"]
     parameters = AutoModel.from_pretrained(there, add_pooling_layer=True).num_parameters()
-    assert workload.sizes(chosen)["retriever"] == (parameters, 4 * parameters, "on the Hub")
+    assert workload.sizes(chosen)[f"retriever {name}"] == (parameters, 4 * parameters, "on the Hub")
 
 
 def test_a_model_that_is_trained_here_has_the_size_of_its_shape(params):

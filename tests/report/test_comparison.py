@@ -30,8 +30,7 @@ PARTS = {
     "scored": ["pile"],
     "benchmarks": ["nq"],
     "tokenizers": ["documents"],
-    "encoders": ["dense"],
-    "tuned": ["lsr"],
+    "tuned": ["dense"],
 }
 
 
@@ -97,7 +96,7 @@ def composed(root, **changes) -> dict:
     values["lm"] = {"tiny": local | {"path": "models/gpt2"}, "big": local | {"path": "facebook/opt-1.3b"}}
     for key, value in changes.items():
         section, _, name = key.partition("__")
-        values[section][name] = value
+        (values["retriever"]["dense"] if section == "retriever" else values[section])[name] = value
     return values
 
 

@@ -1,7 +1,9 @@
 """The report: built from tables, it states their numbers, says when an effect is absent, and repeats to the byte."""
 
+import copy
 import csv
 import json
+import re
 import shutil
 from pathlib import Path
 from xml.etree import ElementTree
@@ -127,6 +129,40 @@ def test_retrievers_are_compared_by_every_measure(made):
     assert not any("real questions" in name for name in rows["dense"])  # this run has none
     recall = {(row["answered"], row["questions"]): row for row in table_of(folder, "recall-popqa")}
     assert recall["dense", "only augmented right"]["recall"] == "1"
+
+
+def test_a_second_retriever_is_in_every_table_under_its_name(data):
+    """Its name may have a hyphen, and what is measured of it stands beside the main one's."""
+    chosen = copy.copy(SETTINGS)
+    chosen.retrievers = ["dense", "e5-base"]
+    chosen.parts = SETTINGS.parts.model_copy(update={"tuned": chosen.retrievers})
+    answers = data / "predictions/popqa/tiny"
+    for kind in ("dense", "lsr", "replug"):
+        shutil.copy(answers / "lsr.parquet", answers / f"{kind}_e5-base.parquet")
+    file = data / "metrics/language_modelling_pile.json"
+    bits = json.loads(file.read_text())
+    for figures in (bits["tiny"], bits["big"], *bits["tiny"]["subsets"].values(), *bits["big"]["subsets"].values()):
+        for name in [name for name in figures if re.search(r"(^|_)(dense|lsr)(_|$)", name)]:
+            figures[re.sub(r"(?<![a-z])(dense|lsr)(?![a-z])", r"\1_e5-base", name)] = figures[name]
+    shards.write_json(file, bits)
+    shutil.copy(data / "metrics/lsr_dense.json", data / "metrics/lsr_e5-base.json")
+    analyse.analyse(data, data / "analyses", data / "metrics/analyses.json", chosen)
+    write_report.write_report(data, Path("report"), chosen)
+
+    def column(table: str, name: str) -> set[str]:
+        return {row[name] for row in table_of(Path("report"), table)}
+
+    assert {"dense (e5-base)", "LSR (e5-base)", "dense", "LSR", "BM25"} <= column("retrievers", "retriever")
+    assert {"dense (e5-base)", "LSR (e5-base)", "dense", "LSR"} <= column("bits-per-byte", "documents")
+    assert {"dense (e5-base)", "LSR (e5-base)"} <= {*table_of(Path("report"), "bits-per-byte-by-k")[0]}
+    saved = {row["documents"]: row["saved against dense, %"] for row in table_of(Path("report"), "bits-per-byte")}
+    assert saved["LSR (e5-base)"] == saved["LSR"] != "" == saved["dense (e5-base)"]
+    compared = {(row["answered"], row["less"]) for row in table_of(Path("report"), "comparisons-popqa")}
+    assert {("LSR (e5-base)", "dense (e5-base)"), ("dense (e5-base)", "dense")} <= compared
+    assert {"dense (e5-base)", "REPLUG (e5-base)"} <= column("recall-popqa", "answered")
+    assert column("lsr-validation-e5-base", "step") == column("lsr-validation", "step")
+    page = Path("report/index.html").read_text()
+    assert "validation of e5-base" in page
 
 
 def test_language_models_stand_beside_each_other(made):
@@ -316,7 +352,7 @@ def kind(request, tmp_path_factory):
 def test_params_allow_each_kind_of_run(kind, root):
     _, chosen, *_ = kind
     values = yaml.safe_load((root / "params.yaml").read_text())
-    values |= {"lms": chosen.lms, "parts": chosen.parts.model_dump()}
+    values |= {"lms": chosen.lms, "retrievers": chosen.retrievers, "parts": chosen.parts.model_dump()}
     values["popqa"]["source"] = "published"
     assert params_file.parse(values).parts == chosen.parts
 

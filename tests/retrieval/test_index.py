@@ -11,7 +11,7 @@ import pytest
 import tiny_models
 import yaml
 
-from pipelines import params_file
+from pipelines import methods, params_file
 from pipelines.errors import LongtailError
 from pipelines.retrieval import dense, faiss_build, index
 from pipelines.retrieval.encoder import Encoder
@@ -25,9 +25,9 @@ def settings(root):
     """The committed params, on one core."""
     values = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))
     values["compute"] |= {"threads": 1, "workers": 1}
-    values["retriever"] |= {"max_tokens": 64}
+    values["retriever"]["dense"] |= {"max_tokens": 64}
     checked = params_file.parse(values)
-    return SimpleNamespace(**{name: getattr(checked, name) for name in SECTIONS})
+    return methods.with_retriever(SimpleNamespace(**{name: getattr(checked, name) for name in SECTIONS}), "dense")
 
 
 def write_docs(path, texts):

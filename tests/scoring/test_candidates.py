@@ -6,8 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from small_project import UNTUNED
 
-from pipelines import draws
+from pipelines import draws, methods
 from pipelines.retrieval import index
 from pipelines.retrieval.embeddings import Embeddings
 from pipelines.retrieval.retriever import open_retriever
@@ -72,7 +73,7 @@ def test_the_best_of_a_share_are_those_of_all_its_documents_compared(corpus):
 
 
 def test_a_shares_best_are_what_an_index_built_of_its_documents_alone_finds(project):
-    folder, encoder, params = Path("data/corpus/pile"), candidates.RETRIEVERS["dense"], project.params
+    folder, encoder, params = Path("data/corpus/pile"), UNTUNED, project.params
     curve = params.logprobs.datastore.model_copy(update={"shares": [0.1, 0.5]})
     params.logprobs = params.logprobs.model_copy(update={"datastore": curve})
     queries, sources, _ = read_language_modelling(folder, "test", params.seed, params.logprobs.max_queries)
@@ -88,8 +89,9 @@ def test_a_shares_best_are_what_an_index_built_of_its_documents_alone_finds(proj
     for share, retrieved in zip((0.1, 0.5, 1.0), of_shares.values(), strict=True):
         part, built = Path(f"part{share}.parquet"), Path(f"index{share}")
         pq.write_table(docs.filter(inside < share), part)
-        index.index_dense(part, encoder, built, params, "index@part")
-        retriever = open_retriever(built, part, encoder, params.retriever, params.compute)
+        of_retriever = methods.with_retriever(params, "dense")
+        index.index_dense(part, encoder, built, of_retriever, "index@part")
+        retriever = open_retriever(built, part, encoder, of_retriever.retriever, params.compute)
         texts, without = (column[retrieved.queries].tolist() for column in (queries.texts, sources))
         positions, scores = retriever.search(texts, k, without=without)
         few = positions.shape[1]  # the smallest share has fewer than k documents

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pipelines import methods
 from pipelines.lm.local import LocalModel
 from pipelines.lm.open_lm import open_lm, supervising_lm
 from pipelines.lsr import refresh, train_lsr, training_queries
@@ -15,6 +16,13 @@ from pipelines.scoring.score_cache import FOLDER, Scores, hashes, key_of_lm
 
 DOCS = training_queries.CORPORA / "pile/docs.parquet"
 PAIRS = np.array([[0, logprobs.NONE], [0, 3], [0, 9], [1, 3], [2, 29]])
+
+
+@pytest.fixture
+def project(project):
+    """Its params are those for the retriever dense."""
+    project.params = methods.with_retriever(project.params, "dense")
+    return project
 
 
 @pytest.fixture

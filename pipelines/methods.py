@@ -1,0 +1,102 @@
+"""How methods of answering and indexes are called, and which of the params' `retrievers` each of them uses.
+
+The main retriever is the first of `retrievers`. Its methods are dense, lsr, replug and replug_lsr; those of another
+retriever have its name after them, as dense_bert. A file that a stage writes has every retriever's name, the main one's
+too (dense_contriever.parquet), so that another order of `retrievers` makes no file anew.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+from pipelines.errors import LongtailError
+
+METHODS = ("closed_book", "bm25", "dense", "lsr", "genread", "replug", "replug_lsr")  # in the order of tables
+INDEXES = {"bm25": "bm25", "dense": "dense", "lsr": "lsr", "replug": "dense", "replug_lsr": "lsr"}  # kind -> of index
+ENSEMBLES = ("replug", "replug_lsr")
+MODELS = {
+    "dense": Path("models/retriever"),
+    "lsr": Path("models/lsr"),
+}  # kind of index -> encoders by name, below data/
+RETRIEVER = r"(?!(?:lsr|below)$)[a-z0-9]+(?:-[a-z0-9]+)*"  # else replug_lsr and dense_below_bm25 had two meanings
+_NAMES = re.compile(rf"(dense|lsr|replug_lsr|replug)_({RETRIEVER})")
+
+
+def check_name(name: str) -> str:
+    """A retriever's name, checked; pydantic turns the ValueError into the user's error."""
+    if not re.fullmatch(RETRIEVER, name):
+        raise ValueError("should be a name of small letters, digits and single hyphens, and not lsr or below")
+    return name
+
+
+def split(method: str) -> tuple[str, str]:
+    """(kind, retriever's name) of a method or an index; "" for the main retriever, and where there is none."""
+    match = _NAMES.fullmatch(method)
+    if match is None or method in METHODS:
+        return method, ""
+    return match[1], match[2]
+
+
+def resolve(method: str, retrievers: Sequence[str]) -> tuple[str, str]:
+    """(kind, retriever's name) of a method or an index; "" only where it has no encoder.
+
+    Raises LongtailError for an unknown method, and for one of a retriever that is not among `retrievers`.
+    """
+    kind, name = split(method)
+    if kind not in METHODS:
+        raise LongtailError(f"{method}: no such method, expected one of {', '.join(METHODS)}, or as dense_NAME")
+    if INDEXES.get(kind) not in MODELS:
+        return kind, ""
+    if not retrievers or (name and name not in retrievers):
+        listed = ", ".join(retrievers) or "none"
+        raise LongtailError(f"{method}: expected a retriever of params.yaml's `retrievers`, which are: {listed}")
+    return kind, name or retrievers[0]
+
+
+def named(kind: str, retriever: str) -> str:
+    """The method of this kind with this retriever, as `split` reads it."""
+    return f"{kind}_{retriever}" if retriever else kind
+
+
+def short(kind: str, name: str, retrievers: Sequence[str]) -> str:
+    """What a kind of method with this retriever is called in tables: the kind alone for the main retriever and none."""
+    return named(kind, "" if [name] == list(retrievers[:1]) else name)
+
+
+def indexes(chosen: SimpleNamespace) -> list[str]:
+    """The indexes of a run by their short names: bm25, then untuned retrievers, then tuned ones.
+
+    `chosen` are params with the sections retrievers and parts.
+    """
+    names = chosen.retrievers
+    tuned = [name for name in names if name in chosen.parts.tuned]
+    return ["bm25", *(short("dense", name, names) for name in names), *(short("lsr", name, names) for name in tuned)]
+
+
+def ordered(methods: Iterable[str]) -> list[str]:
+    """Methods or retrievers in the order of tables, the main retriever's first; those of a kind keep their order."""
+    kinds = ("none", "random", *METHODS)
+
+    def place(method: str) -> tuple[int, bool]:
+        kind, name = split(method)
+        return kinds.index(kind) if kind in kinds else len(kinds), bool(name)
+
+    return sorted(methods, key=place)
+
+
+def encoder(kind: str, name: str, data: Path = Path("data")) -> Path:
+    """The folder of a retriever's encoder, by the kind of its index: dense or lsr."""
+    return data / MODELS[kind] / name
+
+
+def index(kind: str, name: str, corpus: str, data: Path = Path("data")) -> Path:
+    """The folder of a corpus's index; `name` is "" for BM25."""
+    return data / "index" / kind / name / corpus
+
+
+def with_retriever(params: SimpleNamespace, name: str) -> SimpleNamespace:
+    """The params for work with a single retriever: the section `retriever` is that of `name`, kept as `retrieves`."""
+    return SimpleNamespace(**vars(params) | {"retriever": params.retriever[name], "retrieves": name})

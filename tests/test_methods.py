@@ -1,0 +1,144 @@
+"""Retrievers side by side: each method's documents are found by its own retriever, whatever their order."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import tiny_models
+
+from pipelines import methods
+from pipelines.answering import answer_files, passages
+from pipelines.errors import LongtailError
+from pipelines.evaluation import recall
+from pipelines.retrieval import documents
+from pipelines.retrieval.encoder import Encoder
+from pipelines.retrieval.retriever import open_index
+from pipelines.scoring import candidates
+from pipelines.scoring.queries import read_language_modelling
+
+QUERIES = tiny_models.words(12, 5, at_least=3)
+INDEXES = {"dense": ("dense", "dense"), "lsr": ("lsr", "dense"), "dense_e5": ("dense", "e5"), "lsr_e5": ("lsr", "e5")}
+
+
+def nearest(params, index: str, corpus: str, texts: list[str], k: int) -> list[list[int]]:
+    """The k best documents by the encoder of this kind and name, with its own settings; all are compared."""
+    kind, name = INDEXES[index]
+    settings, docs = params.retriever[name], Path("data/corpus", corpus, "docs.parquet")
+    encoder = Encoder.open(
+        Path("data/models", {"dense": "retriever", "lsr": "lsr"}[kind], name), settings, params.compute
+    )
+    batches = documents.filled(docs, 0, documents.count(docs), settings.document)
+    vectors = encoder.embed([text for batch in batches for text in batch])
+    return recall.nearest(vectors, encoder.embed_queries(texts), k).tolist()
+
+
+def shared(positions: np.ndarray, expected: list[list[int]]) -> float:
+    """The share of queries with the same documents; ties may be in another order."""
+    return np.mean([set(row) == set(other) for row, other in zip(positions.tolist(), expected, strict=True)])
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        ("dense", ("dense", "contriever")),
+        ("lsr", ("lsr", "contriever")),
+        ("replug_lsr", ("replug_lsr", "contriever")),
+        ("dense_contriever", ("dense", "contriever")),
+        ("replug_e5-base-v2", ("replug", "e5-base-v2")),
+        ("replug_lsr_e5-base-v2", ("replug_lsr", "e5-base-v2")),
+        ("closed_book", ("closed_book", "")),
+        ("bm25", ("bm25", "")),
+    ],
+)
+def test_a_name_says_kind_and_retriever(method, expected):
+    names = ["contriever", "e5-base-v2"]
+    assert methods.resolve(method, names) == expected
+    assert methods.resolve(methods.short(*expected, names), names) == expected
+
+
+@pytest.mark.parametrize("method", ["sparse", "dense_bert", "dense_", "bm25_e5", "lsr_lsr", "dense_E5"])
+def test_a_name_of_nothing_is_refused(method):
+    with pytest.raises(LongtailError, match=method):
+        methods.resolve(method, ["contriever", "e5"])
+
+
+def test_methods_are_ordered_by_kind_and_the_main_retriever_is_first():
+    mixed = ["replug_b", "dense_b", "genread", "dense_a", "closed_book", "dense", "random", "none", "bm25"]
+    assert methods.ordered(mixed) == [
+        *("none", "random", "closed_book", "bm25", "dense", "dense_b", "dense_a", "genread", "replug_b"),
+    ]
+
+
+@pytest.mark.parametrize("index", INDEXES)
+def test_an_index_is_searched_with_its_own_encoder_and_settings(two_retrievers, index):
+    """Prefixes and templates as well, which E5 needs: nothing else could tell that the others' were used."""
+    params = two_retrievers.params
+    positions, _ = open_index(index, "wikipedia", params).search(QUERIES, 5)
+    assert positions.tolist() == nearest(params, index, "wikipedia", QUERIES, 5)
+    others = [nearest(params, other, "wikipedia", QUERIES, 5) for other in INDEXES if other != index]
+    assert positions.tolist() not in others
+
+
+def test_answers_read_the_documents_of_the_retriever_in_their_name(two_retrievers):
+    params = two_retrievers.params
+    docs = pq.read_table("data/corpus/wikipedia/docs.parquet")["id"].to_pylist()
+    for prefix, k in (("", 1), ("replug_", params.replug.top_k)):
+        for index in INDEXES:
+            method = f"{prefix}{index}" if "lsr" in index else index.replace("dense", prefix.rstrip("_") or "dense", 1)
+            found = passages.open_source(method, None, params, Path("data")).find(QUERIES)
+            best = [ids[0] for ids in found["doc_ids"].to_pylist()]
+            assert best == [docs[row[0]] for row in nearest(params, index, "wikipedia", QUERIES, 1)], method
+            assert {len(ids) for ids in found["doc_ids"].to_pylist()} == {k}
+
+
+def test_test_queries_are_scored_with_every_retrievers_documents(two_retrievers):
+    params = two_retrievers.params
+    queries, *_ = read_language_modelling(Path("data/corpus/pile"), "test", params.seed, 12)
+    without = np.full(len(queries), "", object)
+    found = {retrieved.retriever: retrieved for retrieved in candidates.find("pile", queries, without, params)}
+    assert [name for name in found if "@" not in name] == ["bm25", "dense", "dense_e5", "lsr", "lsr_e5", "random"]
+    for index in INDEXES:
+        expected = nearest(params, index, "pile", list(queries.texts), 4)
+        alike = {name: shared(found[name].positions, expected) for name in INDEXES}
+        assert [name for name in INDEXES if alike[name] > 0.9] == [index], alike
+    params.retrievers = ["e5", "dense"]
+    turned = {retrieved.retriever: retrieved for retrieved in candidates.find("pile", queries, without, params)}
+    assert turned["dense"].positions.tolist() == found["dense_e5"].positions.tolist()
+    assert turned["lsr_dense"].positions.tolist() == found["lsr"].positions.tolist()
+    assert turned["dense@1"].positions.tolist() != found["dense@1"].positions.tolist(), "the curve is the main one's"
+
+
+def test_recall_is_of_each_retriever(two_retrievers):
+    params, docs = two_retrievers.params, Path("data/corpus/wikipedia/docs.parquet")
+    found = recall.search(docs, Path("bm25"), QUERIES, params)
+    assert list(found) == ["bm25", "dense", "dense_e5", "lsr", "lsr_e5"]
+    for index in INDEXES:
+        assert found[index].tolist() == nearest(params, index, "wikipedia", QUERIES, 10), index
+
+
+def test_files_of_answers_have_their_retrievers_name_whatever_the_order(tmp_path):
+    own, elsewhere = tmp_path / "predictions/popqa/tiny", tmp_path / "imported/popqa/opt"
+    for folder, names in (
+        (own, ("bm25", "dense_a", "dense_b", "replug_lsr_b", "dense_gone")),
+        (elsewhere, ("dense", "dense_b", "dense_c")),
+    ):
+        folder.mkdir(parents=True)
+        for name in names:
+            (folder / f"{name}.parquet").touch()
+
+    def stems(*retrievers: str) -> dict:
+        sets = answer_files.sets("popqa", ["tiny"], retrievers, tmp_path)
+        return {lm: {method: file.stem for method, file in files.items()} for lm, files in sets.items()}
+
+    assert stems("a", "b") == {
+        "tiny": {"bm25": "bm25", "dense": "dense_a", "dense_b": "dense_b", "replug_lsr_b": "replug_lsr_b"},
+        "opt": {"dense": "dense", "dense_b": "dense_b", "dense_c": "dense_c"},
+    }
+    assert stems("b", "a")["tiny"] == {
+        "bm25": "bm25",
+        "dense": "dense_b",
+        "dense_a": "dense_a",
+        "replug_lsr": "replug_lsr_b",
+    }
+    assert stems()["opt"] == {"dense": "dense", "dense_b": "dense_b", "dense_c": "dense_c"}
