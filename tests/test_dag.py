@@ -139,7 +139,7 @@ def test_each_retriever_has_its_stages_and_another_one_makes_none_of_them_anew(s
         assert read(f"answer_dense@popqa-tiny-{name}") == {f"index@wikipedia-{name}"}
         assert read(f"answer_replug_lsr@popqa-tiny-{name}") == {f"index_lsr@wikipedia-{name}"}
         assert {f"index@pile-{name}", f"index_lsr@pile-{name}"} <= read("score_lm@pile-tiny")
-    assert "index@wikipedia-e5" not in read("evaluate_tasks@nq"), "benchmarks take the main one"
+    assert "index@wikipedia-e5" not in read("evaluate_tasks@nq-tiny"), "benchmarks take the main one"
     turned = stages_of(retrievers=["e5", "dense"], parts=parts, **both)
     assert {name: stage.outs for name, stage in turned.items()} == {name: stage.outs for name, stage in stages.items()}
     assert {name: stage.outs for name, stage in alone.items()}.items() <= {n: s.outs for n, s in stages.items()}.items()

@@ -238,8 +238,8 @@ def main() -> None:
         lm_settings = chosen.lm[lm_name]
         lm = open_lm(MODELS / lm_name, lm_settings, chosen.compute)
         by = answered_by(task, lm, chosen.replug)
-        main = chosen.retrievers[0]  # of the retrievers, benchmarks take this one alone
-        methods = [method for method in METHODS if method != "replug_lsr" or main in chosen.parts.tuned]
+        retriever = chosen.retrievers[0]  # of the retrievers, benchmarks take this one alone
+        methods = [method for method in METHODS if method != "replug_lsr" or retriever in chosen.parts.tuned]
         if by is None:
             print(f"{lm_name} shows no log-probabilities of its answers to {name}, so it answers closed-book alone")
             methods = ["closed_book"]
@@ -248,7 +248,7 @@ def main() -> None:
         for method in methods if task.items else ():
             inputs = [MODELS / lm_name, data / "raw" / name, *_inputs(method, chosen, data)]
             keys[method] = shards.key_of(
-                *(chosen.seed, chosen.tasks, replug, chosen.retriever[main], chosen.answer.passage, lm_settings),
+                *(chosen.seed, chosen.tasks, replug, chosen.retriever[retriever], chosen.answer.passage, lm_settings),
                 *inputs,
             )
             setup = Setup(
@@ -277,8 +277,20 @@ def main() -> None:
             shards.forget(_name(task, lm.name, method), key)
         return {f"{method}.accuracy": figures[method]["accuracy"]["value"] for method in keys} | lm.usage
 
-    sections = ("seed", "compute", "ingest", "lm", "retriever", "retrievers", "replug", "answer", "tasks", "report")
-    stage.run(f"evaluate_tasks@{name}-{lm_name}", (*sections, "parts"), work, out=str(out))
+    sections = (
+        "seed",
+        "compute",
+        "ingest",
+        "lm",
+        "retriever",
+        "retrievers",
+        "replug",
+        "answer",
+        "tasks",
+        "report",
+        "parts",
+    )
+    stage.run(f"evaluate_tasks@{name}-{lm_name}", sections, work, out=str(out))
 
 
 def _name(task: Task, lm: str, method: str) -> str:

@@ -367,7 +367,7 @@ def datastore(tmp_path, root, monkeypatch):
     path.parent.mkdir(parents=True)
     pq.write_table(pa.table(docs), path)
     shutil.copy(root / "params.yaml", "params.yaml")
-    chosen = params_file.load("seed", "compute", "retriever", "replug", "index", "answer", "parts")
+    chosen = params_file.load("seed", "compute", "retriever", "retrievers", "replug", "index", "answer", "parts")
     bm25_build.build(path, Path("data/index/bm25/wikipedia"), chosen.index, chosen.compute, "bm25")
     return chosen
 

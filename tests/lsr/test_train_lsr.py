@@ -134,7 +134,7 @@ def test_the_last_steps_encoder_is_kept_whatever_validates_better(when, project,
     project.params.lsr = project.params.lsr.model_copy(update=changes)
     metrics = train_lsr.train(project.params)
     assert (metrics["kept_step"], metrics["bpb_k10_after"]) == (6, 0.7)
-    kept = Encoder.open(train_lsr.OUT, project.params.retriever, project.params.compute)
+    kept = Encoder.open(TUNED, project.params.retriever, project.params.compute)
     assert all(map(torch.equal, kept.parameters(), seen[-1]))
 
 
@@ -143,7 +143,7 @@ def test_without_validation_the_last_encoder_is_kept_and_the_best_is_an_error(qu
     chosen = project.params.lsr.model_copy(update={"validation_queries": 0, "keep": "last", "queries": queries})
     project.params.lsr = chosen
     assert train_lsr.train(project.params)["kept_step"] == chosen.steps
-    assert json.loads(train_lsr.METRICS.read_text())["validation"] == [{"step": step} for step in (0, 3, 6)]
+    assert json.loads(METRICS.read_text())["validation"] == [{"step": step} for step in (0, 3, 6)]
     project.params.lsr = chosen.model_copy(update={"keep": "best"})
     with pytest.raises(LongtailError, match=r"lsr\.keep is best, but there are no queries to validate .*keep: last"):
         train_lsr.train(project.params)
