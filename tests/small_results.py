@@ -112,6 +112,13 @@ def language_modelling(effect: float, bits: float = 1.0, tuned: bool = True) -> 
         subset: {"queries": n, "source_documents": n // 4} | dict.fromkeys(("none", *savings), both)
         for subset, n in (("CC", 20), ("Hub", 40))
     }
+    used = {"temperature_1": 0.1, "temperature_2": 0.3, "weight_1": 0.0, "weight_2": 0.2}
+    saved = {"bits_per_byte": figure(bits), "saved": gain(0.1), "saved_over_fixed": gain(0.01)}
+    found["settings"] = [
+        {"retriever": name, "k": 10, "chosen": chosen} | used | saved
+        for name in savings
+        for chosen in ("temperature", "weight", "both")
+    ]
     found["datastore"] = {"queries": 30} | {share: both for share in ("0", "0.01", "0.1", "1")}
     return found
 

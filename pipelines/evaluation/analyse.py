@@ -99,7 +99,8 @@ def of_metrics(
     """The tables of other stages' figures, of this run's parts; retrievers are compared by the main language model."""
     parts = params.parts
     main_corpus, passages = next(iter(parts.scored), ""), next(iter(parts.passages), "")
-    bits = stage_metrics.bits_per_byte(metrics.get("language_modelling", {}), parts.scored, params.lms)
+    language_modelling = metrics.get("language_modelling", {})
+    bits = stage_metrics.bits_per_byte(language_modelling, parts.scored, params.lms)
     recalls, accuracies = (
         {d: [row for row in found[name] if (row["dataset"], row["lm"]) == (d, main)] for d in parts.answered}
         for name in ("recall", "accuracy")
@@ -107,6 +108,7 @@ def of_metrics(
     main_bits = [row for row in bits if (row["lm"], row["corpus"]) == (main, main_corpus)]
     return {
         "bits_per_byte": bits,
+        "lm_settings": stage_metrics.rows_by_lm(language_modelling, parts.scored, params.lms, "settings"),
         "rare_words": stage_metrics.rare_words(metrics.get("attribution", {}).get(main_corpus, {})),
         "tasks": stage_metrics.tasks(metrics.get("tasks", {}), parts.benchmarks, params.lms),
         "retrievers": stage_metrics.retrievers(

@@ -15,6 +15,7 @@ replug.top_k:
   bpb_<retriever>_k<top>_t<temperature>    lambda sharpened
   subsets.<source>             the same two numbers, bpb and gain of none and each retriever at k = top, by subset
   datastore.<share>            bpb and gain at k = top with a share of the corpus, over the queries drawn for that
+  settings                     rows with temperature and weights chosen on other documents (see lm_controls.settings)
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines import catalogue, database, draws, intervals, methods, shards, stage
+from pipelines.evaluation import lm_controls
 from pipelines.replug import bits, ensemble
 
 LOGPROBS = Path("data/logprobs")
@@ -158,6 +160,7 @@ def figures(measured: bits.Bits, texts: Texts, params: SimpleNamespace) -> dict:
     drawn = np.isfinite(next(iter(shares.values()), none))
     curve = {"0": none} | {f"{share:g}": values for share, values in shares.items()}
     found["datastore"] = {"queries": int(drawn.sum())} | bits_and_gains(curve, drawn)
+    found["settings"] = lm_controls.settings(measured, texts.source_documents, params)
     return found
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pipelines import catalogue, methods
+from pipelines.evaluation.tables import TABLES
 from pipelines.intervals import NOTHING, Interval, interval
 
 FAMILIES = ("language_modelling", "attribution", "tasks", "lsr")  # metrics with several files
@@ -65,6 +66,18 @@ def bits_per_byte(language_modelling: dict[str, dict], corpora: list[str], lms: 
                 | {name: interval(figures.get(f"{name}_{label}")) for name in ("perplexity", "word_perplexity")}
             )
     return rows
+
+
+def rows_by_lm(language_modelling: dict[str, dict], corpora: list[str], lms: list[str], name: str) -> list[dict]:
+    """The table lm_<name> of the rows that `evaluate_lm` wrote under that name (see lm_controls)."""
+    columns = {column: kind for column, kind in TABLES[f"lm_{name}"].items() if column not in ("corpus", "lm")}
+    return [
+        {"corpus": corpus, "lm": lm}
+        | {column: interval(row[column]) if kind is Interval else row[column] for column, kind in columns.items()}
+        for corpus in corpora
+        for lm in lms
+        for row in language_modelling.get(corpus, {}).get(lm, {}).get(name, [])
+    ]
 
 
 def rare_words(attribution: dict) -> list[dict]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pipelines import catalogue, methods
 from pipelines.evaluation.stage_metrics import by_setting, retrievers_of
 from pipelines.intervals import NOTHING, Interval, interval
-from pipelines.report import figures, perplexity_section
+from pipelines.report import controls_section, figures, perplexity_section
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Figure, Section, Table, label
 
@@ -32,6 +32,7 @@ def language_modelling(inputs: Inputs, top_k: int) -> Section:
             *_by_lm(corpus, by_lm, inputs.sizes, top_k),
             *_by_k(corpus, by_lm),
             *_by_temperature(corpus, by_lm),
+            *controls_section.settings(corpus, by_lm),
             *_by_subset(corpus, by_lm, top_k),
             *_by_datastore(corpus, by_lm, top_k),
         ]

@@ -123,6 +123,7 @@ def test_a_column_that_many_figures_are_made_of_is_summed_once(evaluated, monkey
         return real(columns, clusters)
 
     monkeypatch.setattr(evaluate_lm.intervals, "cluster_sums", counted)
+    monkeypatch.setattr(evaluate_lm.lm_controls, "settings", lambda *_: [])  # these have columns of their own
     evaluate_lm.evaluate(PARAMS, "pile")
     ensembles = 4 * (3 + 2)  # each retriever's k, and two more temperatures
     assert max(columns.shape[1] for columns in seen) == 1 + ensembles + 3  # without documents; bytes, tokens, words

@@ -54,6 +54,30 @@ def test_nats_are_the_formulas(folder, mixture):
         assert np.isnan(nats[asked:]).all()
 
 
+@pytest.mark.parametrize("mixture", ["token_mixture", "sequence_mixture"])
+def test_the_grid_mixes_in_the_model_without_documents_token_by_token(folder, mixture):
+    replug = params.Replug(mixture=mixture, **SETTINGS | {"top_k": 2})
+    measured, settings = bits.measure(folder, replug), bits.grid_settings(replug)
+    assert settings[0] == (0.5, 0.0), "the setting in use comes first"
+    assert set(measured.grid) == {"bm25", "dense", "lsr", "random"}
+    assert {nats.shape for nats in measured.grid.values()} == {(logprob_tables.QUERIES, len(settings))}
+    for place, (temperature, weight) in enumerate(settings):
+        at_temperature = bits.measure(
+            folder, params.Replug(mixture=mixture, **SETTINGS | {"top_k": 2, "temperature": temperature})
+        )
+        for name, nats in measured.grid.items():
+            if weight == 0:
+                np.testing.assert_allclose(nats[:, place], at_temperature.nats[name, 2, temperature], rtol=1e-12)
+    table = pq.read_table(folder / "logprobs.parquet").to_pylist()
+    found = pq.read_table(folder / "retrieved.parquet").to_pylist()
+    said = {(r["query_id"], r["doc_id"]): r["log_probs"] for r in table}
+    (top,) = ([r["doc_id"] for r in found if (r["query_id"], r["retriever"], r["rank"]) == ("q03", "dense", 1)],)
+    alone, document = said["q03", ""], said["q03", top[0]]
+    one = bits.measure(folder, params.Replug(mixture=mixture, **SETTINGS | {"top_k": 1}))
+    nats = -sum(math.log(0.7 * math.exp(d) + 0.3 * math.exp(a)) for d, a in zip(document, alone, strict=True))
+    assert one.grid["dense"][3, settings.index((0.5, 0.3))] == pytest.approx(nats)
+
+
 def test_bytes_and_tokens_are_the_continuations(folder):
     measured = bits.measure(folder, params.Replug(mixture="token_mixture", **SETTINGS))
     alone = [r for r in pq.read_table(folder / "logprobs.parquet").to_pylist() if r["doc_id"] == ""]
