@@ -375,6 +375,7 @@ class Logprobs(Section):
     top_k: PositiveInt  # documents by each retriever, and as many random ones
     max_queries: PositiveInt  # test queries of each corpus, drawn by hash
     datastore: Datastore  # the curve over sizes of the corpus
+    controls: bool  # also score the replug.top_k documents in one prompt, and more of the text instead of a document
 
 
 class Replug(Section):

@@ -87,6 +87,7 @@ def _write(folder):
         "split": np.repeat(["train", "validation", "test"], n // 3),
         "source_document": [f"s{i // 3}" for i in range(n)],
         "source": ["Pile-CC", "GitHub"] * (n // 2),
+        "before": ["", *tiny_models.words(n - 1, 19, at_least=3, at_most=9)],
         "context": tiny_models.words(n, 20, at_least=3, at_most=9),
         "continuation": [" " + text for text in tiny_models.words(n, 21, at_least=3, at_most=9)],
     }

@@ -112,6 +112,13 @@ def language_modelling(effect: float, bits: float = 1.0, tuned: bool = True) -> 
         subset: {"queries": n, "source_documents": n // 4} | dict.fromkeys(("none", *savings), both)
         for subset, n in (("CC", 20), ("Hub", 40))
     }
+    against = {"saved": gain(0.1), "saved_over_same": gain(-0.01), "saved_over_ensemble": gain(-0.02)}
+    found["controls"] = [
+        {"control": control, "retriever": "dense", "k": 10, "documents": n, "added_bytes": 200.0}
+        | {"bits_per_byte": figure(bits)}
+        | against
+        for control, n in (("concatenated", 1.5), ("longer_context", 0.0))
+    ]
     used = {"temperature_1": 0.1, "temperature_2": 0.3, "weight_1": 0.0, "weight_2": 0.2}
     saved = {"bits_per_byte": figure(bits), "saved": gain(0.1), "saved_over_fixed": gain(0.01)}
     found["settings"] = [

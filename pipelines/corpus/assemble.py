@@ -20,7 +20,7 @@ from pipelines.corpus.sample import SPLITS
 from pipelines.errors import LongtailError
 
 DOC_COLUMNS = 'id, source, title, text, tokens, source_document, "offset"'
-QUERY_COLUMNS = "id, split, source_document, source, context, continuation"
+QUERY_COLUMNS = "id, split, source_document, source, before, context, continuation"
 TOO_SHORT = "too_short_for_"  # documents rejected for this reason are not bad rows
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,7 +30,7 @@ DOCS = pa.schema(
 )  # fmt: skip
 QUERIES = pa.schema(
     [("id", pa.string()), ("split", pa.string()), ("source_document", pa.string()), ("source", pa.string()),
-     ("context", pa.string()), ("continuation", pa.string())]
+     ("before", pa.string()), ("context", pa.string()), ("continuation", pa.string())]
 )  # fmt: skip
 SOURCES = pa.schema(
     [("source_document", pa.string()), ("split", pa.string()), ("key", pa.float64()), ("chunks", pa.int64()),
@@ -160,9 +161,14 @@ def _queries(settings: Settings, rows: pa.Table, tokens: Tokens, splits: np.ndar
                 cuts[draws.sample(seed, "queries of a document", numbered, queries.per_document)] if numbered else cuts
             )
         numbers[i] = len(cuts)
-        cuts = byte_cuts(tokens, firsts, np.full(cuts.size, i), cuts.ravel()).reshape(-1, 3)
-        for begin, middle, end in cuts.tolist():
-            parts = (tokens.data[begin:middle].decode(), tokens.data[middle:end].decode())
+        # Test queries know a document's length of the text in front of their context, as a control of retrieval.
+        before = settings.chunk.tokens if splits[i] == "test" else 0
+        starts_before = [_beginning(ends, max(begin - before, 0)) if before else begin for begin in cuts[:, 0].tolist()]
+        cuts = np.column_stack([np.array(starts_before, np.int64), cuts])
+        cuts = byte_cuts(tokens, firsts, np.full(cuts.size, i), cuts.ravel()).reshape(-1, 4)
+        for bounds in cuts.tolist():
+            parts = [tokens.data[begin:end].decode() for begin, end in pairwise(bounds)]
+            middle = bounds[2]
             written.append((f"{name}:{middle - starts[i]}", str(splits[i]), name, source, *parts))
     columns = list(zip(*written, strict=True)) or [()] * len(QUERIES)
     table = pa.table([pa.array(column, pa.string()) for column in columns], schema=QUERIES)
@@ -283,13 +289,18 @@ def rolling_windows(ends: np.ndarray, context: int, stride: int, first: bool) ->
     if first and middle:
         rows.append((0, 0, middle))
     while middle < len(ends):
-        begin = max(middle - context, 0)
-        while begin > 0 and ends[begin - 1] < 0:
-            begin -= 1
+        begin = _beginning(ends, max(middle - context, 0))
         end = _allowed(ends, middle, min(middle + stride, len(ends)))
         rows.append((begin, middle, end))
         middle = end
     return np.array(rows, dtype=np.int64).reshape(-1, 3)
+
+
+def _beginning(ends: np.ndarray, begin: int) -> int:
+    """The last token boundary up to `begin` that isn't inside a character."""
+    while begin > 0 and ends[begin - 1] < 0:
+        begin -= 1
+    return begin
 
 
 def _allowed(ends: np.ndarray, begin: int, cut: int) -> int:

@@ -108,7 +108,10 @@ def of_metrics(
     main_bits = [row for row in bits if (row["lm"], row["corpus"]) == (main, main_corpus)]
     return {
         "bits_per_byte": bits,
-        "lm_settings": stage_metrics.rows_by_lm(language_modelling, parts.scored, params.lms, "settings"),
+        **{
+            f"lm_{name}": stage_metrics.rows_by_lm(language_modelling, parts.scored, params.lms, name)
+            for name in ("controls", "settings")
+        },
         "rare_words": stage_metrics.rare_words(metrics.get("attribution", {}).get(main_corpus, {})),
         "tasks": stage_metrics.tasks(metrics.get("tasks", {}), parts.benchmarks, params.lms),
         "retrievers": stage_metrics.retrievers(

@@ -15,6 +15,7 @@ replug.top_k:
   bpb_<retriever>_k<top>_t<temperature>    lambda sharpened
   subsets.<source>             the same two numbers, bpb and gain of none and each retriever at k = top, by subset
   datastore.<share>            bpb and gain at k = top with a share of the corpus, over the queries drawn for that
+  controls                     rows: the documents in one prompt, more of the text instead (see lm_controls.controls)
   settings                     rows with temperature and weights chosen on other documents (see lm_controls.settings)
 """
 
@@ -160,6 +161,7 @@ def figures(measured: bits.Bits, texts: Texts, params: SimpleNamespace) -> dict:
     drawn = np.isfinite(next(iter(shares.values()), none))
     curve = {"0": none} | {f"{share:g}": values for share, values in shares.items()}
     found["datastore"] = {"queries": int(drawn.sum())} | bits_and_gains(curve, drawn)
+    found["controls"] = lm_controls.controls(measured, texts.source_documents, params)
     found["settings"] = lm_controls.settings(measured, texts.source_documents, params)
     return found
 

@@ -13,8 +13,10 @@ import numpy as np
 
 from pipelines import draws, intervals
 from pipelines.replug import bits, ensemble
+from pipelines.scoring.controls import CONCATENATED
 
 HALVES = "halves of the test documents"  # what the draw is for
+AGAINST = ("bits_per_byte", "saved", "saved_over_same", "saved_over_ensemble")
 SETTING = ("temperature", "weight")
 SAVED = ("bits_per_byte", "saved", "saved_over_fixed")
 CHOSEN = {  # what is chosen on the other half: which of the grid's (temperature, weight) are tried
@@ -50,6 +52,39 @@ def settings(measured: bits.Bits, source_documents: np.ndarray, params: SimpleNa
         found = iter(intervals.bootstraps(sums, statistics, generator, params.report.bootstrap))
         rows += [row | {name: next(found).as_json() for name in SAVED} for row in head]
     return rows
+
+
+def controls(measured: bits.Bits, source_documents: np.ndarray, params: SimpleNamespace) -> list[dict]:
+    """Bits per byte of each control, and the % saved against no documents, the same documents and the whole ensemble.
+
+    The same documents are, for `concatenated`, an ensemble of as many as each prompt has room for; for
+    `longer_context`, which has none, the retriever's best one. `documents` and `added_bytes` are means.
+    """
+    clusters, rows = source_documents.astype(str), []
+    retrievers = [control.retriever for control in measured.controls if control.control == CONCATENATED]
+    for control in measured.controls:
+        for retriever in [control.retriever] if control.control == CONCATENATED else retrievers:
+            k, *ensembles = _ensembles(measured, control, retriever, params.replug)
+            sums = intervals.cluster_sums(np.column_stack([control.nats, measured.bytes, *ensembles]), clusters)
+            statistics = [lambda sums: ensemble.bits_per_byte(sums[:, 0], sums[:, 1])]
+            statistics += [lambda sums, place=place: 100 * (1 - sums[:, 0] / sums[:, place]) for place in (2, 3, 4)]
+            generator = draws.generator(params.seed, "language modelling")
+            found = intervals.bootstraps(sums, statistics, generator, params.report.bootstrap)
+            row = {"control": control.control, "retriever": retriever, "k": k}
+            row |= {"documents": float(control.documents.mean()), "added_bytes": float(control.added_bytes.mean())}
+            rows.append(row | {name: figure.as_json() for name, figure in zip(AGAINST, found, strict=True)})
+    return rows
+
+
+def _ensembles(
+    measured: bits.Bits, control: bits.Control, retriever: str, replug: SimpleNamespace
+) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
+    """The whole ensemble's number of documents; nats (queries,) with no document, the control's, and all of them."""
+    nats = {k: values for (name, k, t), values in measured.nats.items() if (name, t) == (retriever, replug.temperature)}
+    k, none = min(replug.top_k, max(nats)), measured.nats["none", 0, replug.temperature]
+    counts = control.documents if control.control == CONCATENATED else np.ones(len(none), np.int64)
+    of_counts = np.stack([none, *(nats[size] for size in range(1, k + 1))])
+    return k, none, of_counts[counts, np.arange(len(counts))], nats[k]
 
 
 def _of_chosen(places: np.ndarray, n: int) -> list[Callable]:

@@ -48,6 +48,9 @@ TABLES: dict[str, dict[str, type]] = {
     "bits_per_byte": {"corpus": str, "lm": str, "retriever": str, "k": int, "bits_per_byte": Interval}
     | {f"saved{against}": Interval for against in ("", "_over_random", "_over_dense")}
     | {"perplexity": Interval, "word_perplexity": Interval},
+    "lm_controls": {"corpus": str, "lm": str, "control": str, "retriever": str, "k": int}
+    | {name: float for name in ("documents", "added_bytes")}
+    | {name: Interval for name in ("bits_per_byte", "saved", "saved_over_same", "saved_over_ensemble")},
     "lm_settings": {"corpus": str, "lm": str, "retriever": str, "k": int, "chosen": str}
     | {f"{name}_{half}": float for name in ("temperature", "weight") for half in (1, 2)}
     | {name: Interval for name in ("bits_per_byte", "saved", "saved_over_fixed")},

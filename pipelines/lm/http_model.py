@@ -83,6 +83,12 @@ class HttpModel:
         ends = Ragged.of([ends for _, ends in results])
         return Scores([log_probs for log_probs, _ in results], ends.split(byte_counts(continuations, ends)))
 
+    def fits(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> np.ndarray:
+        if self._tokenizer:
+            return self._tokenizer.fit(prompts, continuations)
+        texts = (prompt.document + prompt.context + text for prompt, text in zip(prompts, continuations, strict=True))
+        return np.array([max_tokens_of(text) <= self.max_tokens for text in texts], bool)
+
     def count_tokens(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> int:
         """How many tokens `score` would send; at most so many where there is no tokenizer. Nothing is sent."""
         if self._tokenizer is None:

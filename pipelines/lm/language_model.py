@@ -62,6 +62,9 @@ class LanguageModel(Protocol):
     def score(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> Scores:
         """log p(token | prompt, tokens before it) for every token of every continuation."""
 
+    def fits(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> np.ndarray:
+        """Whether `score` reads each prompt whole, (prompts,) bool. Without a tokenizer, false in doubt."""
+
     def next_token(self, prompts: Sequence[Prompt]) -> np.ndarray:
         """Log-probabilities of the token after each prompt, (prompts, vocabulary) float32; -inf where not shown."""
 

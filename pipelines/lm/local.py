@@ -92,6 +92,9 @@ class LocalModel:
             log_probs[spans(scored.bounds[batch], counted)] = torch.cat(parts).cpu().numpy()
         return Scores(continuation.split(log_probs), continuation.split(counts.values.astype(np.int32)))
 
+    def fits(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> np.ndarray:
+        return self._texts.fit(prompts, continuations)
+
     @torch.inference_mode()
     def next_token(self, prompts: Sequence[Prompt]) -> np.ndarray:
         tokens = self._texts.prompts(prompts, np.ones(len(prompts), np.int64))

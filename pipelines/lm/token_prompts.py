@@ -97,6 +97,11 @@ class PromptTokenizer:
         head[too_long], tail[too_long] = from_document, from_context
         return joined([opening, tokens.slice(every, 0, head), tokens.slice(every, lengths - tail, tail), *closing])
 
+    def fit(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> np.ndarray:
+        """Whether `prompts` leaves each prompt whole if its continuation is to fit, (prompts,) bool."""
+        lengths = self.tokens([prompt.document + prompt.context for prompt in self._led(prompts)])[0].lengths
+        return lengths <= self._room(lengths, self.continuations(continuations)[0].lengths)
+
     def seen(self, prompts: Sequence[Prompt], reserved: np.ndarray) -> list[Prompt]:
         """The text of each prompt as `prompts` cuts it."""
         seen, prompts = list(prompts), self._led(prompts)
@@ -150,12 +155,16 @@ class PromptTokenizer:
         """How many tokens of the model's own begin a text that has `lengths` tokens."""
         return np.full(len(lengths), len(self._first)) if len(self._first) else (lengths == 0).astype(np.int64)
 
+    def _room(self, lengths: np.ndarray, reserved: np.ndarray) -> np.ndarray:
+        """How many tokens of documents and contexts fit beside `reserved` tokens, where there are `lengths` of them."""
+        return self.max_tokens - self._count_first(lengths) - len(self._last) - reserved
+
     def _cut(
         self, prompts: Sequence[Prompt], lengths: np.ndarray, reserved: np.ndarray
     ) -> tuple[np.ndarray, Ragged, np.ndarray, np.ndarray]:
         """The prompts that are too long, the character at which each of their tokens ends, and how many tokens are kept
         of each document's beginning and of each context's end (see Prompt)."""
-        room = self.max_tokens - self._count_first(lengths) - len(self._last) - reserved
+        room = self._room(lengths, reserved)
         too_long = np.flatnonzero(lengths > room)
         _, ends = self.tokens([prompts[i].document + prompts[i].context for i in too_long], ends=True)
         limits = np.fromiter((len(prompts[i].document) for i in too_long), np.int64, len(too_long))

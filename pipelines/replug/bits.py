@@ -18,12 +18,23 @@ import pyarrow.parquet as pq
 
 from pipelines import params
 from pipelines.replug import ensemble
-from pipelines.scoring.logprobs import padded
+from pipelines.scoring.logprobs import padded, sums
 
 TEMPERATURES = (1.0, 0.3, 0.1)
 GRID = (1.0, 0.3, 0.1, 0.03, 0.01)  # temperatures to choose from, and replug.temperature
 ALONE = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # weights of the model without documents to choose from
 Setting = tuple[str, int, float]  # retriever, k, temperature; without documents "none" and k = 0
+
+
+@dataclass(frozen=True)
+class Control:
+    """A control of scoring.controls; arrays (queries,)."""
+
+    control: str
+    retriever: str
+    nats: np.ndarray
+    documents: np.ndarray
+    added_bytes: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -34,9 +45,8 @@ class Bits:
     nats: dict[Setting, np.ndarray]
     bytes: np.ndarray
     tokens: np.ndarray
-    grid: dict[
-        str, np.ndarray
-    ]  # by retriever, (queries, settings of `grid_settings`), its first replug.top_k documents
+    controls: list[Control]
+    grid: dict[str, np.ndarray]  # by retriever with replug.top_k documents, (queries, settings of `grid_settings`)
 
 
 def grid_settings(replug: params.Replug) -> list[tuple[float, float]]:
@@ -73,7 +83,30 @@ def measure(tables: Path, replug: params.Replug) -> Bits:
         whole[setting] = np.full(count, np.nan)
         whole[setting][rows] = values
     ids, n_bytes, tokens = (np.concatenate(column) for column in zip(*queries, strict=True))
-    return Bits(ids.astype(object), whole, n_bytes, tokens, {name: np.concatenate(rows) for name, rows in grid.items()})
+    controls = _controls(tables, ids)
+    return Bits(
+        ids.astype(object),
+        whole,
+        n_bytes,
+        tokens,
+        controls,
+        {name: np.concatenate(rows) for name, rows in grid.items()},
+    )
+
+
+def _controls(tables: Path, ids: np.ndarray) -> list[Control]:
+    """The controls that were scored of the queries `ids`; none where the params asked for none."""
+    if not (tables / "controls.parquet").is_file():
+        return []
+    order = [(name, "ascending") for name in ("control", "retriever", "query_id")]
+    scored, controls = pq.read_table(tables / "controls.parquet").sort_by(order), []
+    nats, documents, added = -sums(scored)[0], *(scored[name].to_numpy() for name in ("documents", "added_bytes"))
+    for start in range(0, len(scored), len(ids)):
+        part = slice(start, start + len(ids))
+        assert scored["query_id"][part].to_pylist() == list(ids), "controls.parquet is of other queries"
+        name, retriever = (scored[column][start].as_py() for column in ("control", "retriever"))
+        controls.append(Control(name, retriever, nats[part], documents[part], added[part]))
+    return controls
 
 
 def _parts(tables: Path) -> Iterator[tuple[pa.Table, pa.Table]]:

@@ -33,3 +33,35 @@ def settings(corpus: str, by_lm: dict[str, dict]) -> list[str | Table]:
             rows,
         ),
     ]
+
+
+CONTROLS = {"concatenated": "all in one prompt", "longer_context": "more of the text"}
+
+
+def controls(corpus: str, by_lm: dict[str, dict]) -> list[str | Table]:
+    """The documents in one prompt, and as many more tokens of the text, against the ensemble."""
+    rows = [
+        [lm, CONTROLS[row["control"]], label(row["retriever"]), row["k"]]
+        + [round(row["documents"], 1) if row["control"] == "concatenated" else None, round(row["added_bytes"])]
+        + [interval(row[name]) for name in ("bits_per_byte", "saved", "saved_over_same", "saved_over_ensemble")]
+        for lm, figures in by_lm.items()
+        for row in figures.get("controls", [])
+    ]
+    if not rows:
+        return []
+    return [
+        "Two controls. All documents in one prompt, the best nearest the context; where they do not fit, the worst are "
+        "left out. And, instead of documents, the text that stands before the context, up to a document's length. "
+        "The same documents are those in the prompt, as an ensemble; for more of the text, the best document alone.",
+        Table(
+            "bits-per-byte-of-controls",
+            f"{label(corpus)}: bits per byte of the controls, and the bits they save in per cent. Below zero, the "
+            "ensemble needs fewer bits.",
+            [
+                *("language model", "control", "documents of", "k", "documents that fit", "bytes added"),
+                *("bits per byte", "saved against none, %", "against the same documents, %"),
+                "against the ensemble of k, %",
+            ],
+            rows,
+        ),
+    ]

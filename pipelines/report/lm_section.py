@@ -33,6 +33,7 @@ def language_modelling(inputs: Inputs, top_k: int) -> Section:
             *_by_k(corpus, by_lm),
             *_by_temperature(corpus, by_lm),
             *controls_section.settings(corpus, by_lm),
+            *controls_section.controls(corpus, by_lm),
             *_by_subset(corpus, by_lm, top_k),
             *_by_datastore(corpus, by_lm, top_k),
         ]

@@ -1,7 +1,7 @@
 """The log-probability table (REPLUG §3): a language model's log p of each continuation token, by query and document.
 
 Each (query, document) pair is scored once. Every ensemble, control and bits-per-byte figure is computed from the table.
-The stage `score_lm` writes two files into data/logprobs/<corpus>/<lm>:
+The stage `score_lm` writes these into data/logprobs/<corpus>/<lm>:
 
 logprobs.parquet   lm, query_id, doc_id ("": no document), log_probs and bytes (a list entry per continuation token)
 retrieved.parquet  query_id, retriever (bm25, dense, lsr, random; dense@0.1: over that share of the documents), rank
@@ -11,7 +11,7 @@ retrieved.parquet  query_id, retriever (bm25, dense, lsr, random; dense@0.1: ove
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -138,11 +138,18 @@ def padded(lists: pa.ChunkedArray, dtype: type) -> np.ndarray:
 
 
 def write(
-    out: Path, lm: str, ids: np.ndarray, candidates: Sequence[Candidates], files: Sequence[Path], size: int
+    out: Path,
+    lm: str,
+    ids: np.ndarray,
+    candidates: Sequence[Candidates],
+    files: Sequence[Path],
+    size: int,
+    others: Mapping[str, Sequence[Path]],
 ) -> None:
     """Write both files of `out`, sorted by (query_id, doc_id) and by (query_id, retriever, rank), atomically.
 
     `files` hold SCORED_PAIRS of `size` queries each, in order; `ids` (queries,) are sorted. Only one file is in memory.
+    Each of `others` becomes a file of that name, a row group for each of its parts.
     """
     with shards.atomic(out) as folder:
         folder.mkdir()
@@ -158,6 +165,10 @@ def write(
                 logprobs.write_table(pa.table(columns, schema=LOGPROBS).sort_by(order))
                 queries_of_file = range(number * size, min((number + 1) * size, len(ids)))
                 retrieved.write_table(_ranked(candidates, queries_of_file, ids, scored))
+        for name, parts in others.items():
+            with pq.ParquetWriter(folder / f"{name}.parquet", pq.read_schema(parts[0]), compression="zstd") as writer:
+                for part in parts:
+                    writer.write_table(pq.read_table(part))
 
 
 def _ranked(candidates: Sequence[Candidates], queries_of_file: range, ids: np.ndarray, scored: pa.Table) -> pa.Table:

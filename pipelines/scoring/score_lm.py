@@ -1,6 +1,7 @@
 """Stage `score_lm`: score a corpus's test queries with a language model, alone and with each candidate (REPLUG §3).
 
-It writes data/logprobs/<corpus>/<lm>/ (see logprobs.py). Ensembles, bits per byte and attribution are computed from it.
+It writes data/logprobs/<corpus>/<lm>/ (see logprobs.py; with `logprobs.controls` also controls.py). Ensembles,
+bits per byte and attribution are computed from it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from types import SimpleNamespace
 from pipelines import catalogue, shards, stage
 
 OUT = Path("data/logprobs")
-SECTIONS = ("seed", "compute", "lm", "retriever", "retrievers", "logprobs", "parts")
+SECTIONS = ("seed", "compute", "lm", "retriever", "retrievers", "logprobs", "replug", "parts")
 QUERIES = 64  # in memory at once; a killed run loses the scores of this many at most
 
 
@@ -22,7 +23,7 @@ def score(params: SimpleNamespace, corpus: str, name: str) -> stage.Metrics:
 
     from pipelines.errors import LongtailError
     from pipelines.lm.open_lm import MODELS, open_lm
-    from pipelines.scoring import candidates, logprobs
+    from pipelines.scoring import candidates, controls, logprobs
     from pipelines.scoring.queries import read_language_modelling
 
     lm = open_lm(MODELS / name, params.lm[name], params.compute, scoring=True)
@@ -38,9 +39,21 @@ def score(params: SimpleNamespace, corpus: str, name: str) -> stage.Metrics:
     stage_name = f"score_lm@{corpus}-{name}"
     key = shards.key_of(MODELS / name, params.lm[name], folder, QUERIES, hashlib.blake2b(pairs).digest())
     files = logprobs.score_parts(stage_name, key, lm, queries, folder / "docs.parquet", parts)
-    logprobs.write(OUT / corpus / name, name, queries.ids, retrieved, files, QUERIES)
+    others: dict[str, list[Path]] = {}
+    if params.logprobs.controls:
+        compared, k, of_controls = controls.compared(retrieved), params.replug.top_k, f"{stage_name}-controls"
+        ranked = hashlib.blake2b(b"".join(candidates.positions[:, :k].tobytes() for candidates in compared)).digest()
+        before, docs = controls.read_before(folder, queries.ids), folder / "docs.parquet"
+        key_of_controls = shards.key_of(key, ranked)
+        others["controls"] = controls.score(
+            of_controls, key_of_controls, lm, queries, before, docs, compared, k, QUERIES
+        )
+    logprobs.write(OUT / corpus / name, name, queries.ids, retrieved, files, QUERIES, others)
     shards.forget(stage_name, key)
-    return {"queries": len(queries), "pairs": len(pairs)} | lm.usage
+    if others:
+        shards.forget(of_controls, key_of_controls)
+    n_controls = len(queries) * (1 + len(compared)) if others else 0
+    return {"queries": len(queries), "pairs": len(pairs), "controls": n_controls} | lm.usage
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ import pytest
 from corpora import assert_same_bytes, chosen, joined, make, text_of, write_pile
 
 from pipelines.corpus import sample
+from pipelines.corpus.token_bytes import open_encoder
 from pipelines.errors import LongtailError
 
 pytestmark = pytest.mark.usefixtures("project")
@@ -61,6 +62,33 @@ def test_each_byte_of_the_test_split_is_predicted_once(tokenizer: Path, first: b
         for query in of_document:
             assert before.endswith(query["context"])
             before += query["continuation"]
+
+
+def test_a_test_window_knows_as_many_tokens_before_its_context_as_a_document_has(tokenizer: Path) -> None:
+    """They end where the context begins, so they never hold the continuation; near the beginning they are fewer."""
+    test, sizes = [article(i) for i in range(40, 60)], set()
+    write_wikitext([article(1)], test)
+    params = settings()
+    _, _, queries, _ = make(tokenizer, params, "wikitext")
+    encode = open_encoder(tokenizer)
+    for of_document in windows_of(queries).values():
+        text = "".join(query["continuation"] for query in of_document)
+        bounds, continuation = [0, *encode([text]).ends.tolist()], 0
+        for query in of_document:
+            context = continuation - len(query["context"].encode())
+            first = max(bounds.index(context) - params.chunk.tokens, 0)
+            first = max(i for i in range(first + 1) if bounds[i] >= 0)  # no cut is inside a character
+            assert query["before"].encode() == text.encode()[bounds[first] : context]
+            sizes.add(bounds.index(context) - first)
+            continuation += len(query["continuation"].encode())
+    assert {0, params.chunk.tokens} < sizes
+
+
+def test_queries_to_learn_from_have_no_text_before_their_context(tokenizer: Path) -> None:
+    write_pile([text_of(i, 200) for i in range(40)])
+    _, _, queries, _ = make(tokenizer, chosen(share=0.9))
+    assert {query["before"] for query in queries if query["split"] != "test"} == {""}
+    assert {query["before"] for query in queries if query["split"] == "test"} > {""}
 
 
 def test_every_byte_of_a_drawn_test_document_counts_too(tokenizer: Path) -> None:

@@ -22,6 +22,33 @@ def measured(tmp_path):
     return bits.measure(tmp_path / "tables", REPLUG)
 
 
+def test_controls_are_compared_with_the_ensemble_of_the_same_documents(measured):
+    """With none, one or all documents in the prompt; a longer context is compared with each retriever's best one."""
+    n = logprob_tables.QUERIES
+    counts, nats = np.arange(n) % 4, np.linspace(3, 9, n)
+    concatenated = [
+        bits.Control("concatenated", name, nats + i, counts, counts) for i, name in enumerate(("dense", "lsr"))
+    ]
+    longer = bits.Control("longer_context", "", nats + 2, 0 * counts, 7 + 0 * counts)
+    measured = bits.Bits(**vars(measured) | {"controls": [*concatenated, longer]})
+    rows = lm_controls.controls(measured, DOCUMENTS, PARAMS)
+    assert [(row["control"], row["retriever"]) for row in rows] == [
+        *(("concatenated", name) for name in ("dense", "lsr")),
+        *(("longer_context", name) for name in ("dense", "lsr")),
+    ]
+    for row, control in zip(rows, (*concatenated, longer, longer), strict=True):
+        under = {k: measured.nats[row["retriever"], k, 1.0] for k in (1, 2, 3)} | {0: measured.nats["none", 0, 1.0]}
+        sizes = counts if row["control"] == "concatenated" else np.ones(n, int)
+        same = sum(under[k][i] for i, k in enumerate(sizes))
+        against = {"saved": under[0].sum(), "saved_over_same": same, "saved_over_ensemble": under[3].sum()}
+        for name, other in against.items():
+            assert row[name]["value"] == pytest.approx(100 * (1 - control.nats.sum() / other))
+            assert row[name]["low"] <= row[name]["value"] <= row[name]["high"]
+        assert row["bits_per_byte"]["value"] == pytest.approx(control.nats.sum() / math.log(2) / measured.bytes.sum())
+        assert (row["k"], row["documents"]) == (3, control.documents.mean())
+        assert row["added_bytes"] == control.added_bytes.mean()
+
+
 def test_every_document_is_judged_by_the_setting_that_is_best_on_the_other_half(measured):
     grid = bits.grid_settings(REPLUG)
     half = np.array([draws.uniform(0, lm_controls.HALVES, name) >= 0.5 for name in DOCUMENTS]).astype(int)

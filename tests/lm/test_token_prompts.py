@@ -76,6 +76,19 @@ def test_seen_text_is_that_of_the_tokens_that_are_left(local):
             assert prompt.context.endswith(seen_prompt.context)
 
 
+def test_a_prompt_fits_where_it_is_read_whole_with_its_continuation(local, tiny, server, tmp_path):
+    whole, continuations = prompts(60), [" the field" * (i % 9) for i in range(60)]
+    reserved = local._texts.continuations(continuations)[0].lengths
+    seen = local._texts.seen(whole, reserved)
+    expected = [prompt == seen_prompt for prompt, seen_prompt in zip(whole, seen, strict=True)]
+    assert local.fits(whole, continuations).tolist() == expected
+    assert {*expected} == {True, False}
+    with_tokenizer = HttpModel(tiny, settings(server.url, tiny), None, tmp_path / "a")
+    assert with_tokenizer.fits(whole, continuations).tolist() == expected
+    surely = HttpModel(tiny, settings(server.url), None, tmp_path / "b").fits(whole, continuations)
+    assert not (surely & ~np.array(expected)).any(), "without a tokenizer, what fits surely fits"
+
+
 def test_a_cut_prompt_is_answered_as_the_text_that_is_left_of_it(local):
     whole = prompts(40)
     from_whole, from_seen = local.generate(whole, 20), local.generate(local.seen(whole, 20), 20)

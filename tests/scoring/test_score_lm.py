@@ -99,7 +99,8 @@ def test_the_beginning_of_a_text_is_predicted_without_documents_by_every_retriev
     assert not np.allclose(measured.nats["none", 0, 1.0][other], measured.nats["dense", 1, 1.0][other])
 
 
-def test_each_pair_is_scored_once_and_a_killed_run_goes_on(project, monkeypatch):
+@pytest.mark.parametrize("scored_before", [60, 190])  # while candidates, or controls, are scored
+def test_each_pair_is_scored_once_and_a_killed_run_goes_on(project, monkeypatch, scored_before):
     real, seen = LocalModel.score, []
 
     def counted(self, prompts, continuations):
@@ -107,7 +108,7 @@ def test_each_pair_is_scored_once_and_a_killed_run_goes_on(project, monkeypatch)
         return real(self, prompts, continuations)
 
     def dying(self, prompts, continuations):
-        if len(seen) > 60:
+        if len(seen) > scored_before:
             raise KeyboardInterrupt
         return counted(self, prompts, continuations)
 
@@ -121,7 +122,8 @@ def test_each_pair_is_scored_once_and_a_killed_run_goes_on(project, monkeypatch)
     assert not OUT.exists()
     monkeypatch.setattr(LocalModel, "score", counted)
     metrics = run()
-    assert len(seen) == metrics["pairs"] == len(rows("logprobs"))
+    assert (metrics["pairs"], metrics["controls"]) == (len(rows("logprobs")), len(rows("controls")))
+    assert len(seen) == metrics["pairs"] + metrics["controls"]
     first = {path.name: path.read_bytes() for path in OUT.iterdir()}
     run()
     assert first == {path.name: path.read_bytes() for path in OUT.iterdir()}
@@ -141,6 +143,7 @@ def test_unfinished_work_is_known_by_its_pairs_without_spelling_them_out(project
         return keys[-1]
 
     monkeypatch.setattr(shards, "key_of", short)
+    project.params.logprobs = project.params.logprobs.model_copy(update={"controls": False})
     for left_out in (0, 1, 1):
         monkeypatch.setattr(candidates, "union", lambda n, retrieved, less=left_out: union(n, retrieved)[less:])
         monkeypatch.setattr(logprobs, "write", lambda *_: None)
