@@ -42,6 +42,7 @@ def write(folder: Path) -> tuple[SimpleNamespace, list[dict]]:
         seed=0,
         compute=SimpleNamespace(threads=1),
         ingest=SimpleNamespace(memory_gb=1.0),
+        c4=SimpleNamespace(sample_mb=1),
         lms=["tiny"],
         replug=SimpleNamespace(top_k=2, temperature=1.0, mixture="token_mixture"),
         report=SimpleNamespace(bootstrap=50),

@@ -112,7 +112,8 @@ def of_metrics(
             f"lm_{name}": stage_metrics.rows_by_lm(language_modelling, parts.scored, params.lms, name)
             for name in ("controls", "settings")
         },
-        "rare_words": stage_metrics.rare_words(metrics.get("attribution", {}).get(main_corpus, {})),
+        "rare_words": stage_metrics.rare_words(metrics.get("attribution", {}), parts.scored),
+        "copied": stage_metrics.copied(metrics.get("attribution", {}), parts.scored),
         "tasks": stage_metrics.tasks(metrics.get("tasks", {}), parts.benchmarks, params.lms),
         "retrievers": stage_metrics.retrievers(
             main_bits, recalls, accuracies, metrics.get(passages, {}), params.replug.top_k

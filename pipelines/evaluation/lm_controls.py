@@ -58,7 +58,8 @@ def controls(measured: bits.Bits, source_documents: np.ndarray, params: SimpleNa
     """Bits per byte of each control, and the % saved against no documents, the same documents and the whole ensemble.
 
     The same documents are, for `concatenated`, an ensemble of as many as each prompt has room for; for
-    `longer_context`, which has none, the retriever's best one. `documents` and `added_bytes` are means.
+    `longer_context`, which has none, the retriever's best one. `documents` is the mean over the queries that have any,
+    `added_bytes` the mean over all.
     """
     clusters, rows = source_documents.astype(str), []
     retrievers = [control.retriever for control in measured.controls if control.control == CONCATENATED]
@@ -70,8 +71,12 @@ def controls(measured: bits.Bits, source_documents: np.ndarray, params: SimpleNa
             statistics += [lambda sums, place=place: 100 * (1 - sums[:, 0] / sums[:, place]) for place in (2, 3, 4)]
             generator = draws.generator(params.seed, "language modelling")
             found = intervals.bootstraps(sums, statistics, generator, params.report.bootstrap)
+            has = control.documents[control.documents > 0]
             row = {"control": control.control, "retriever": retriever, "k": k}
-            row |= {"documents": float(control.documents.mean()), "added_bytes": float(control.added_bytes.mean())}
+            row |= {
+                "documents": float(has.mean()) if len(has) else 0.0,
+                "added_bytes": float(control.added_bytes.mean()),
+            }
             rows.append(row | {name: figure.as_json() for name, figure in zip(AGAINST, found, strict=True)})
     return rows
 

@@ -80,15 +80,35 @@ def rows_by_lm(language_modelling: dict[str, dict], corpora: list[str], lms: lis
     ]
 
 
-def rare_words(attribution: dict) -> list[dict]:
-    """What documents save by how often the corpus has a token's word (section 6, Figure 6)."""
+def rare_words(attribution: dict[str, dict], corpora: list[str]) -> list[dict]:
+    """What documents save by how often C4, or the corpus, has a token's word (section 6, Figure 6)."""
     return [
-        {"retriever": retriever, "least": row["least"], "most": row["most"], "tokens": row["tokens"]}
-        | {"bits_without": interval(row["none"]), "bits_saved": interval(row["gain"])}
-        | {"memory": interval(row["memory"])}
-        for retriever in retrievers_of(attribution)
-        for row in attribution[retriever].get("by_frequency", [])
+        row | {"counted_in": attribution[row["corpus"]][row["retriever"]]["counted_in"]}
+        for row in _by_tokens(attribution, corpora, "by_frequency")
     ]
+
+
+def copied(attribution: dict[str, dict], corpora: list[str]) -> list[dict]:
+    """What documents save by how long an n-gram around a token stands in them."""
+    return _by_tokens(attribution, corpora, "by_shared")
+
+
+def _by_tokens(attribution: dict[str, dict], corpora: list[str], by: str) -> list[dict]:
+    """The rows that the stage `attribute` wrote under that name, by corpus and retriever."""
+    found = []
+    for corpus in corpora:
+        by_retriever = attribution.get(corpus, {})
+        for retriever in retrievers_of(by_retriever):
+            rows = by_retriever[retriever][by]
+            tokens = sum(row["tokens"] for row in rows)
+            found += [
+                {"corpus": corpus, "retriever": retriever, "least": row["least"], "most": row["most"]}
+                | {"tokens": row["tokens"], "share": row["tokens"] / tokens}
+                | {"bits_without": interval(row["none"]), "bits_saved": interval(row["gain"])}
+                | {"share_of_saved": interval(row["share_of_gain"]), "memory": interval(row["memory"])}
+                for row in rows
+            ]
+    return found
 
 
 def tasks(metrics: dict[str, dict[str, dict]], benchmarks: list[str], lms: list[str]) -> list[dict]:

@@ -54,8 +54,11 @@ TABLES: dict[str, dict[str, type]] = {
     "lm_settings": {"corpus": str, "lm": str, "retriever": str, "k": int, "chosen": str}
     | {f"{name}_{half}": float for name in ("temperature", "weight") for half in (1, 2)}
     | {name: Interval for name in ("bits_per_byte", "saved", "saved_over_fixed")},
-    "rare_words": {"retriever": str, "least": int, "most": int, "tokens": int}
-    | {name: Interval for name in ("bits_without", "bits_saved", "memory")},
+    **{
+        name: {"corpus": str, "retriever": str, **counted, "least": int, "most": int, "tokens": int, "share": float}
+        | {figure: Interval for figure in ("bits_without", "bits_saved", "share_of_saved", "memory")}
+        for name, counted in (("rare_words", {"counted_in": str}), ("copied", {}))
+    },
     "tasks": {"task": str, "lm": str, "method": str, "answered_by": str, "category": str, "questions": int}
     | {"accuracy": Interval, "gain": Interval},
     "retrievers": {"retriever": str, "bits_per_byte": Interval, "saved": Interval}

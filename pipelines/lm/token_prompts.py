@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from datetime import date
 from itertools import chain
@@ -173,6 +174,15 @@ class PromptTokenizer:
         context, room = lengths[too_long] - document, room[too_long]
         from_context = np.maximum(np.minimum(context, np.maximum(room - document, room // 2)), 0)
         return too_long, ends, np.minimum(document, np.maximum(room - from_context, 0)), from_context
+
+
+def open_tokenizer(folder: Path) -> PromptTokenizer | None:
+    """The tokenizer of the model in `folder`, for texts of any length; None where a server's is not known."""
+    if not (folder / "tokenizer_config.json").is_file():
+        return None
+    from transformers import AutoTokenizer
+
+    return PromptTokenizer(AutoTokenizer.from_pretrained(folder), folder, folder.name, sys.maxsize)
 
 
 def byte_counts(texts: Sequence[str], ends: Ragged) -> np.ndarray:

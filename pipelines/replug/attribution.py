@@ -1,14 +1,17 @@
 """Stage `attribute`: what each token and text of the test queries owes to memory and to each document (REPLUG §9, B).
 
 It writes data/attribution/<corpus>/, by the main language model with the ensemble of the params' section `replug`:
-  tokens.parquet  lm, retriever, query_id, token (from 0), text, frequency (of its word in the corpus; null: no word),
+  tokens.parquet  lm, retriever, query_id, token (from 0), text, frequency (of its word in C4, or in the corpus if the
+                  run has no C4; null: no word), shared (the longest n-gram of tokens that it is part of and a document
+                  has too, 9 for longer ones; null: the model's tokenizer is not known),
                   log_prob_none and log_prob (without documents and under the ensemble, nats), memory (share of the
                   probability), documents and responsibilities (an entry per rank; see responsibility.Attribution)
   texts.parquet   lm, retriever, query_id, tokens, nats_none, nats, memory and documents (mean shares over the tokens),
                   weights (lambda) and doc_ids, by rank ("" if there was no document)
-and data/metrics/attribution_<corpus>.json, by retriever: memory, the mean share over all tokens; by_frequency, a row
-per power of ten of the word's frequency: tokens, bits per token without documents, bits saved, memory. Intervals are
-95 % bootstrap intervals over source documents.
+and data/metrics/attribution_<corpus>.json, by retriever: memory, the mean share over all tokens; counted_in, c4 or the
+corpus; by_frequency, a row per power of ten of the word's frequency, and by_shared, a row per length of the shared
+n-gram: tokens, bits per token without documents, bits saved, memory, and the row's share of all bits saved (null unless
+documents clearly save bits). Intervals are 95 % bootstrap intervals over source documents.
 """
 
 from __future__ import annotations
@@ -23,21 +26,30 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipelines import catalogue, database, draws, intervals, shards, stage
-from pipelines.replug import rarity, responsibility
+from pipelines.intervals import NOTHING
+from pipelines.lm.token_prompts import open_tokenizer
+from pipelines.replug import copying, rarity, responsibility
 from pipelines.replug.rarity import UNKNOWN
 from pipelines.replug.responsibility import Attribution, Texts
+from pipelines.sources.streams import visible_files
 
+C4 = Path("data/raw/c4")
 CORPORA = Path("data/corpus")
+MODELS = Path("data/models/lm")
 LOGPROBS = Path("data/logprobs")
 OUT = Path("data/attribution")
 METRICS = Path("data/metrics")
-SECTIONS = ("seed", "compute", "ingest", "lms", "replug", "report")
+SECTIONS = ("seed", "compute", "ingest", "c4", "lms", "replug", "report")
 BLOCK = 512  # texts in memory at once
+EDGES = {  # where each row of the figures begins, but the first
+    "by_frequency": 10 ** np.arange(18),  # never, then powers of ten
+    "by_shared": np.array([3, 5, 9]),  # up to 2, 3 and 4, 5 to 8, and more
+}
 _KEY = dict.fromkeys(("lm", "retriever", "query_id"), pa.string())
 _SHARES = pa.list_(pa.float32())
 TOKENS = pa.schema(
     _KEY
-    | {"token": pa.int32(), "text": pa.string(), "frequency": pa.int64()}
+    | {"token": pa.int32(), "text": pa.string(), "frequency": pa.int64(), "shared": pa.int32()}
     | dict.fromkeys(("log_prob_none", "log_prob", "memory"), pa.float32())
     | {"documents": _SHARES, "responsibilities": _SHARES}
 )
@@ -51,7 +63,8 @@ TEXTS = pa.schema(
 def attribute(params: SimpleNamespace, corpus: str) -> stage.Metrics:
     """Attribute every scored continuation of a corpus, for every retriever; write the tables and the metrics."""
     lm, tables, replug = params.lms[0], LOGPROBS / corpus / params.lms[0], params.replug
-    figures = {}
+    docs, counted_in, figures = CORPORA / corpus / "docs.parquet", corpus, {}
+    tokenizer = open_tokenizer(MODELS / lm)
     with shards.atomic(OUT / corpus) as folder:
         folder.mkdir()
         with database.connect(params.ingest.memory_gb, params.compute.threads) as db:
@@ -61,7 +74,12 @@ def attribute(params: SimpleNamespace, corpus: str) -> stage.Metrics:
             ).fetchall()
             queries = _queries(db, tables, CORPORA / corpus, folder.parent)
             bounds = np.append(0, np.cumsum(pc.list_value_length(queries["bytes"]).to_numpy(), dtype=np.int64))
-            frequency = rarity.token_frequencies(db, CORPORA / corpus / "docs.parquet", queries, BLOCK, folder.parent)
+            if files := visible_files(C4):
+                texts, counted_in = rarity.of_c4(files, params.c4.sample_mb), "c4"
+            else:
+                texts = rarity.of_documents(docs)
+            frequency = rarity.token_frequencies(db, texts, queries, BLOCK, folder.parent)
+            documents = copying.Documents(db, tables, docs, tokenizer, folder.parent) if tokenizer else None
         clusters = np.unique(queries["source_document"].to_numpy().astype(object), return_inverse=True)[1]
         with (
             pq.ParquetWriter(folder / "tokens.parquet", TOKENS, compression="zstd") as token_rows,
@@ -75,13 +93,15 @@ def attribute(params: SimpleNamespace, corpus: str) -> stage.Metrics:
                     shares = responsibility.attribute(block, replug.temperature, replug.mixture)
                     continuations = queries["continuation"][start:stop].to_numpy()
                     frequencies = frequency[bounds[start] : bounds[stop]].to_numpy()
-                    token_rows.write_table(_tokens(lm, name, block, shares, continuations, frequencies))
+                    shared = documents.shared(continuations, block.doc_ids) if documents else None
+                    token_rows.write_table(_tokens(lm, name, block, shares, continuations, frequencies, shared))
                     add_text_rows(_texts(lm, name, block, shares))
                     real = block.real
                     none, nats, memory = -block.closed[real], -shares.mixed[real], shares.memory[real]
-                    sums.add(none, nats, memory, frequencies, np.repeat(clusters[start:stop], block.lengths))
+                    places = {"by_frequency": frequencies} | ({"by_shared": shared} if documents else {})
+                    sums.add(none, nats, memory, places, np.repeat(clusters[start:stop], block.lengths))
                     start = stop
-                figures[name] = sums.figures(params)
+                figures[name] = sums.figures(params) | {"counted_in": counted_in}
     shards.write_json(METRICS / f"attribution_{corpus}.json", figures)
     return {f"{name}.memory": figure["memory"]["value"] for name, figure in figures.items()}
 
@@ -97,7 +117,13 @@ def _queries(db: duckdb.DuckDBPyConnection, tables: Path, corpus: Path, scratch:
 
 
 def _tokens(
-    lm: str, retriever: str, texts: Texts, shares: Attribution, continuations: np.ndarray, frequency: np.ndarray
+    lm: str,
+    retriever: str,
+    texts: Texts,
+    shares: Attribution,
+    continuations: np.ndarray,
+    frequency: np.ndarray,
+    shared: np.ndarray | None,
 ) -> pa.Table:
     """The rows of tokens.parquet for a block; `frequency` (tokens,) is that of each token's word."""
     real = texts.real
@@ -112,6 +138,7 @@ def _tokens(
         np.broadcast_to(np.arange(real.shape[1], dtype=np.int32), real.shape)[real],
         tokens,
         pa.array(frequency, pa.int64(), mask=frequency == UNKNOWN),
+        pa.nulls(len(tokens), pa.int32()) if shared is None else pa.array(shared, pa.int32()),
         *(array[real].astype(np.float32) for array in (texts.closed, shares.mixed, shares.memory)),
         *(_lists(np.moveaxis(array, 1, 2)[real]) for array in (shares.documents, shares.responsibilities)),
     ]
@@ -143,20 +170,26 @@ def _lists(shares: np.ndarray) -> pa.ListArray:
 
 
 class _Sums:
-    """Sums for the figures of one retriever: by source document, and by power of ten of the words' frequency too."""
+    """Sums for the figures of one retriever: by source document, and by each of EDGES too."""
 
     def __init__(self, clusters: int) -> None:
-        self._tens = 10 ** np.arange(18)
-        self._whole = {name: np.zeros(clusters) for name in ("tokens", "memory")}
-        shape = len(self._tens) + 1, clusters
-        self._by_place = {name: np.zeros(shape) for name in ("tokens", "none", "gain", "memory")}
+        self._whole = {name: np.zeros(clusters) for name in ("tokens", "gain", "memory")}
+        self._by_row = {
+            by: {name: np.zeros((len(edges) + 1, clusters)) for name in ("tokens", "none", "gain", "memory")}
+            for by, edges in EDGES.items()
+        }
 
     def add(
-        self, none: np.ndarray, nats: np.ndarray, memory: np.ndarray, frequency: np.ndarray, clusters: np.ndarray
+        self,
+        none: np.ndarray,
+        nats: np.ndarray,
+        memory: np.ndarray,
+        by: dict[str, np.ndarray],
+        clusters: np.ndarray,
     ) -> None:
-        """Add tokens: nats without documents and with them, memory's share, frequency of the word, source document.
+        """Add tokens: nats without documents and with them, memory's share, what rows go by, source document.
 
-        All arrays are (tokens,).
+        All arrays are (tokens,). What rows go by is UNKNOWN for tokens that are in no row.
         """
 
         def add(sums: np.ndarray, places: np.ndarray, values: np.ndarray) -> None:
@@ -166,27 +199,40 @@ class _Sums:
         values |= {"memory": memory}
         for name, sums in self._whole.items():
             add(sums, clusters, values[name])
-        known = frequency != UNKNOWN
         n = len(self._whole["tokens"])
-        places = np.searchsorted(self._tens, frequency[known], side="right") * n + clusters[known]
-        for name, sums in self._by_place.items():
-            add(sums, places, values[name][known])
+        for name_by, of_tokens in by.items():
+            known = of_tokens != UNKNOWN
+            places = np.searchsorted(EDGES[name_by], of_tokens[known], side="right") * n + clusters[known]
+            for name, sums in self._by_row[name_by].items():
+                add(sums, places, values[name][known])
 
     def figures(self, params: SimpleNamespace) -> dict:
         """The retriever's part of the metrics."""
 
-        def mean(sums: np.ndarray, tokens: np.ndarray) -> dict:
+        def ratio(sums: np.ndarray, to: np.ndarray, drawn: np.ndarray) -> dict:
             generator = draws.generator(params.seed, "attribution")  # all means have the same resamples: comparable
-            columns = np.stack([sums, tokens], axis=1)[tokens > 0]
+            columns = np.stack([sums, to], axis=1)[drawn]
             return intervals.bootstrap(columns, intervals.ratio, generator, params.report.bootstrap).as_json()
 
-        rows = []
-        for i, tokens in enumerate(self._by_place["tokens"]):
-            if tokens.any():
-                least, most = (int(self._tens[i - 1]), int(self._tens[i] - 1)) if i else (0, 0)
-                means = {name: mean(self._by_place[name][i], tokens) for name in ("none", "gain", "memory")}
-                rows.append({"least": least, "most": most, "tokens": int(tokens.sum())} | means)
-        return {"memory": mean(self._whole["memory"], self._whole["tokens"]), "by_frequency": rows}
+        def mean(sums: np.ndarray, tokens: np.ndarray) -> dict:
+            return ratio(sums, tokens, tokens > 0)
+
+        rows: dict[str, list[dict]] = {by: [] for by in EDGES}
+        saved, n_tokens = self._whole["gain"], self._whole["tokens"]
+        clearly = (mean(saved, n_tokens)["low"] or 0) > 0  # a share of nothing, or of a loss, says nothing
+        for by, edges in EDGES.items():
+            sums = self._by_row[by]
+            for i, tokens in enumerate(sums["tokens"]):
+                if tokens.any():
+                    row = {
+                        "least": int(edges[i - 1]) if i else 0,
+                        "most": int(edges[i] - 1) if i < len(edges) else None,
+                    }
+                    row |= {"tokens": int(tokens.sum())}
+                    row |= {name: mean(sums[name][i], tokens) for name in ("none", "gain", "memory")}
+                    share = ratio(sums["gain"][i], saved, n_tokens > 0) if clearly else NOTHING.as_json()
+                    rows[by].append(row | {"share_of_gain": share})
+        return {"memory": mean(self._whole["memory"], n_tokens)} | rows
 
 
 def main() -> None:

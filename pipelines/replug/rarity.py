@@ -1,25 +1,34 @@
-"""How often the corpus has the word that a token is part of: the axis of the rare-entity analysis (REPLUG, B)."""
+"""How often texts have the word that a token is part of: the axis of the rare-entity analysis (REPLUG, B).
+
+The texts are a sample of C4, as for PopQA's term frequencies, or the corpus that is searched.
+"""
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pipelines import database
+from pipelines.sources import c4
+from pipelines.sources.rejects import Rejects
 
 WORD = r"[\pL\pN\pM]+"  # letters, digits and marks on them
+TEXT = pa.schema([("text", pa.string())])
+BATCH = 4096  # texts in memory at once
 UNKNOWN = -1  # frequency of a token without a word
 
 
 def token_frequencies(
-    db: duckdb.DuckDBPyConnection, docs: Path, queries: pa.Table, block: int, scratch: Path
+    db: duckdb.DuckDBPyConnection, texts: pa.RecordBatchReader, queries: pa.Table, block: int, scratch: Path
 ) -> pa.ChunkedArray:
-    """How often the corpus `docs` has each token's word, (tokens,) int64, UNKNOWN if the token has none.
+    """How often `texts` have each token's word, (tokens,) int64, UNKNOWN if the token has none.
 
     `queries` have the columns context, continuation and bytes (of each token of the continuation). Words are looked for
     in `block` queries at a time; tables of all tokens lie in the folder `scratch`.
@@ -39,7 +48,7 @@ def token_frequencies(
 
     db.register("token", database.mapped(scratch / "words", schema, words_of_tokens()))
     distinct = db.sql("SELECT DISTINCT word FROM token WHERE word IS NOT NULL").to_arrow_table()["word"]
-    db.register("counted", pa.table({"word": distinct, "n": frequencies(db, docs, distinct)}))
+    db.register("counted", pa.table({"word": distinct, "n": frequencies(db, texts, distinct)}))
     rows = db.sql(
         f"SELECT coalesce(n, {UNKNOWN}) AS n FROM token LEFT JOIN counted USING (word) ORDER BY place"
     ).to_arrow_reader()
@@ -80,14 +89,28 @@ def words(
     return texts, np.where(of_token == np.repeat(last_of_text, lengths), -1, of_token)
 
 
-def frequencies(db: duckdb.DuckDBPyConnection, docs: Path, words: pa.Array) -> np.ndarray:
-    """How often each word stands in the corpus `docs`, whatever the case, (words,) int64."""
+def of_documents(docs: Path) -> pa.RecordBatchReader:
+    """The texts of a corpus's documents, in the column `text`."""
+    batches = pq.ParquetFile(docs).iter_batches(BATCH, columns=["text"])
+    return pa.RecordBatchReader.from_batches(TEXT, (batch.cast(TEXT) for batch in batches))
+
+
+def of_c4(files: Sequence[Path], sample_mb: int) -> pa.RecordBatchReader:
+    """The texts of the sample of C4 in which term frequencies are counted, in the column `text`."""
+    texts = c4.read_sample(files, sample_mb, Rejects(1.0))  # bad rows stop the stage `term_frequency`
+    parts = iter(lambda: list(islice(texts, BATCH)), [])
+    return pa.RecordBatchReader.from_batches(TEXT, (pa.record_batch([pa.array(part)], schema=TEXT) for part in parts))
+
+
+def frequencies(db: duckdb.DuckDBPyConnection, texts: pa.RecordBatchReader, words: pa.Array) -> np.ndarray:
+    """How often each word stands in `texts`, whatever the case, (words,) int64. The texts are read once."""
+    db.register("texts", texts)
     db.register("asked_words", pa.table({"place": np.arange(len(words)), "asked": words}))
     counts = db.sql(
         """WITH asked AS (SELECT place, lower(asked) AS word FROM asked_words),
-        corpus AS (SELECT unnest(regexp_extract_all(lower(text), $word)) AS word FROM read_parquet($docs)),
+        corpus AS (SELECT unnest(regexp_extract_all(lower(text), $word)) AS word FROM texts),
         counted AS (SELECT word, count(*) AS n FROM corpus SEMI JOIN asked USING (word) GROUP BY word)
         SELECT coalesce(n, 0) AS n FROM asked LEFT JOIN counted USING (word) ORDER BY place""",
-        params={"word": WORD, "docs": str(docs)},
+        params={"word": WORD},
     ).fetchnumpy()
     return counts["n"].astype(np.int64)

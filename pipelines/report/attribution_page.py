@@ -15,7 +15,7 @@ from pipelines.evaluation.stage_metrics import retrievers_of
 from pipelines.intervals import interval
 from pipelines.report import figures
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Link, Section, Table, environment, inline, label, show
+from pipelines.report.page import Link, Percent, Section, Table, environment, inline, label, show
 
 SHOWN = ("lsr", "dense", "bm25")  # retrievers; the first of them that a run has is shown on the page
 EACH = 3  # texts of each kind
@@ -38,23 +38,25 @@ def rarity(inputs: Inputs) -> Section:
     if not retriever or not by_retriever[retriever]["by_frequency"]:
         return Section("attribution", title)
     rows = by_retriever[retriever]["by_frequency"]
+    counted_in = label(by_retriever[retriever]["counted_in"])
     gains = {name: [interval(row["gain"]) for row in figure["by_frequency"]] for name, figure in by_retriever.items()}
     blocks = [
         "A token's probability with documents is shared out. Memory has the share that the model gives the token "
-        "without documents; a document has what it adds to that. The corpus says how rare the token's word is. The "
-        "paper's example is a rare name, which the documents spell out and the model does not know.",
+        "without documents; a document has what it adds to that. How often C4, or the corpus where a run has no C4, "
+        "has the token's word says how rare it is. The paper's example is a rare name, which the documents spell out "
+        "and the model does not know.",
         Link(f"Texts of the test set, token by token, with each document's share ({NAME})", NAME),
         figures.bars(
             "gain-by-frequency",
             [_range(row) for row in rows],
             gains,
             y="bits saved per token",
-            caption="Bits that documents save per token, by how often the corpus has the token's word.",
+            caption=f"Bits that documents save per token, by how often {counted_in} has the token's word.",
         ),
         Table(
             "gain-by-frequency",
-            "Tokens by how often the corpus has their word: bits without documents, bits saved, and memory's share of "
-            f"the probability with the documents of {label(retriever)}.",
+            f"Tokens by how often {counted_in} has their word: bits without documents, bits saved, and memory's share "
+            f"of the probability with the documents of {label(retriever)}.",
             [
                 *("word's frequency", "tokens", "bits without documents"),
                 *(f"saved, {label(name)}" for name in gains),
@@ -69,8 +71,63 @@ def rarity(inputs: Inputs) -> Section:
                 for i, row in enumerate(rows)
             ],
         ),
+        *_copied(by_retriever, inputs.main_corpus),
+        *_elsewhere(inputs),
     ]
     return Section("attribution", title, blocks)
+
+
+def _copied(by_retriever: dict[str, dict], corpus: str) -> list[str | Table]:
+    """How much of what documents save is copying; nothing where the model's tokenizer is not known."""
+    rows = [
+        [
+            label(name),
+            f"{row['least']} or more" if row["most"] is None else f"{row['least']} to {row['most']}",
+            *(row["tokens"], interval(row["none"]), interval(row["gain"]), Percent(interval(row["share_of_gain"]))),
+        ]
+        for name, figures_of_retriever in by_retriever.items()
+        for row in figures_of_retriever["by_shared"]
+    ]
+    if not rows:
+        return []
+    return [
+        "How much of this is copying? A token is sorted by the longest n-gram of tokens that it is part of and that "
+        "one of the documents has too.",
+        Table(
+            "gain-by-shared-ngram",
+            f"{label(corpus)}: tokens by the longest n-gram of the continuation that is in a document: bits per token "
+            "without documents, bits saved, and the row's share of all bits saved.",
+            ["documents", "longest n-gram", "tokens", "bits without documents", "bits saved", "share of saved, %"],
+            rows,
+        ),
+    ]
+
+
+def _elsewhere(inputs: Inputs) -> list[Table]:
+    """Rare words in the other scored corpora."""
+    rows = [
+        [label(corpus), label(name), label(figures_of_retriever["counted_in"]), _range(row), row["tokens"]]
+        + [interval(row[kind]) for kind in ("none", "gain", "memory")]
+        for corpus, by_retriever in inputs.metrics.get("attribution", {}).items()
+        if corpus != inputs.main_corpus
+        for name, figures_of_retriever in by_retriever.items()
+        if name in RETRIEVERS
+        for row in figures_of_retriever["by_frequency"]
+    ]
+    if not rows:
+        return []
+    return [
+        Table(
+            "gain-by-frequency-elsewhere",
+            "The other corpora: tokens by how often their word occurs, bits without documents, bits saved, and "
+            "memory's share of the probability.",
+            [
+                *("corpus", "documents", "counted in", "word's frequency", "tokens"),
+                *("bits without documents", "saved", "memory"),
+            ],
+            rows,
+        )
+    ]
 
 
 def _range(row: dict) -> str:

@@ -82,6 +82,6 @@ def test_a_tokens_frequency_is_its_words_in_the_corpus(data, tmp_path_factory, d
     words, own = rarity.words(contexts, continuations, flat, np.array([len(own) for own in sizes], np.int64))
     whole = [context + continuation for context, continuation in zip(contexts, continuations, strict=True)]
     assert words.to_pylist() == [word for text in whole for word in words_of(text)]
-    counted = rarity.frequencies(db, path, words)
+    counted = rarity.frequencies(db, rarity.of_documents(path), words)
     found = [None if i < 0 else int(counted[i]) for i in own]
     assert found == [one for text in zip(contexts, continuations, sizes, strict=True) for one in by_hand(*text, counts)]
