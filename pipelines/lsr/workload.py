@@ -55,14 +55,22 @@ def answers(params: SimpleNamespace) -> Reading:
 
 
 def _scores(params: SimpleNamespace) -> Reading:
-    """Each test query alone, with the documents of every retriever, with random ones, and with those of the curve."""
+    """Each test query alone, with the documents of every retriever, with random ones, with those of the curve.
+
+    The controls are a longer context, and all documents in one prompt, as if each one had room.
+    """
     parts, logprobs = params.parts, params.logprobs
     retrievers = 1 + len(params.retrievers) + len(parts.tuned) + 1  # BM25's and random documents
     prompts = logprobs.max_queries * (1 + retrievers * logprobs.top_k)
     prompts += logprobs.datastore.max_queries * len(logprobs.datastore.shares) * logprobs.top_k
-    prompts *= len(parts.scored)
     length = params.chunk.tokens + params.queries.context_tokens + params.queries.continuation_tokens
-    return Reading("scores", prompts, prompts * length)
+    tokens = prompts * length
+    if logprobs.controls:
+        one_prompt = length + (params.replug.top_k - 1) * params.chunk.tokens
+        concatenated = 1 + (params.retrievers[0] in parts.tuned)
+        prompts += logprobs.max_queries * (1 + concatenated)
+        tokens += logprobs.max_queries * (length + concatenated * one_prompt)
+    return Reading("scores", prompts * len(parts.scored), tokens * len(parts.scored))
 
 
 def _benchmarks(params: SimpleNamespace) -> Reading:

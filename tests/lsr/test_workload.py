@@ -49,8 +49,10 @@ def test_replugs_scores_are_of_each_document_of_each_retriever(params):
     replug = params("paper-replug")
     scores, benchmarks = workload.readings(replug)
     documents = 6 * 10  # BM25's, Contriever's, BERT's, DPR's, LSR's and random ones
-    assert scores.prompts == 2 * (10_000 * (1 + documents) + 1_000 * 4 * 10)
-    assert scores.tokens == scores.prompts * 3 * 128
+    with_one = 10_000 * (1 + documents) + 1_000 * 4 * 10
+    controls = 10_000 * 3  # a longer context, and ten documents of Contriever's and of LSR's in one prompt
+    assert scores.prompts == 2 * (with_one + controls)
+    assert scores.tokens == 2 * (with_one * 3 + 10_000 * (3 + 2 * 12)) * 128
     assert benchmarks.prompts == (14_042 + 2 * 20_000) * (1 + 4 * 10)
 
 
