@@ -108,9 +108,9 @@ def _elsewhere(inputs: Inputs) -> list[Table]:
     rows = [
         [label(corpus), label(name), label(figures_of_retriever["counted_in"]), _range(row), row["tokens"]]
         + [interval(row[kind]) for kind in ("none", "gain", "memory")]
-        for corpus, by_retriever in inputs.metrics.get("attribution", {}).items()
+        for corpus in inputs.parts.scored
         if corpus != inputs.main_corpus
-        for name, figures_of_retriever in by_retriever.items()
+        for name, figures_of_retriever in inputs.metrics["attribution"].get(corpus, {}).items()
         if name in RETRIEVERS
         for row in figures_of_retriever["by_frequency"]
     ]

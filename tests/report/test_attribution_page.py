@@ -18,6 +18,7 @@ from pipelines.errors import LongtailError
 from pipelines.replug import attribution
 from pipelines.report import attribution_page, page
 
+PARTS = SimpleNamespace(scored=["pile", "wikitext"])
 DATA = Path("data")
 
 
@@ -84,7 +85,7 @@ def test_without_lsr_the_page_has_the_documents_of_the_untuned_retriever(project
     assert "Documents by dense." in (project.folder / "page.html").read_text()
     figures = json.loads((attribution.METRICS / "attribution_pile.json").read_text())
     del figures["lsr"]
-    inputs = SimpleNamespace(metrics={"attribution": {"pile": figures}}, main_corpus="pile")
+    inputs = SimpleNamespace(metrics={"attribution": {"pile": figures}}, main_corpus="pile", parts=PARTS)
     table = attribution_page.rarity(inputs).blocks[-1]
     assert table.head[3:-1] == ["saved, dense"]
 
@@ -153,9 +154,35 @@ def test_the_command_tells_a_texts_tokens_and_shares_and_writes_its_page(project
     assert len(Page((project.folder / "one.html").read_text()).data) == 1
 
 
+def test_the_section_tells_what_is_copied_and_which_words_are_rare_elsewhere():
+    def figures(value):
+        interval = {"value": value, "low": value - 0.1, "high": value + 0.1}
+        return {name: interval for name in ("none", "gain", "memory", "share_of_gain")}
+
+    rows = {
+        "by_frequency": [{"least": 1, "most": 9, "tokens": 5} | figures(2.0)],
+        "by_shared": [
+            {"least": 0, "most": 2, "tokens": 4} | figures(0.5),
+            {"least": 9, "most": None, "tokens": 1} | figures(0.3),
+        ],
+    }
+    of_corpora = {
+        "pile": {"dense": rows | {"counted_in": "c4"}},
+        "wikitext": {"lsr": rows | {"counted_in": "wikitext"}},
+    }
+    inputs = SimpleNamespace(metrics={"attribution": of_corpora}, main_corpus="pile", parts=PARTS)
+    tables = {block.name: block for block in attribution_page.rarity(inputs).blocks if isinstance(block, page.Table)}
+    assert "how often C4 has their word" in tables["gain-by-frequency"].caption
+    copied = tables["gain-by-shared-ngram"].rows
+    assert [(row[0], row[1], row[2]) for row in copied] == [("dense", "0 to 2", 4), ("dense", "9 or more", 1)]
+    assert copied[1][-1].interval.value == 0.3
+    (elsewhere,) = tables["gain-by-frequency-elsewhere"].rows
+    assert elsewhere[:5] == ["WikiText", "LSR", "WikiText", "1 to 9", 5]
+
+
 def test_the_section_shows_each_retriever_and_links_to_the_page(project):
     figures = json.loads((attribution.METRICS / "attribution_pile.json").read_text())
-    inputs = SimpleNamespace(metrics={"attribution": {"pile": figures}}, main_corpus="pile")
+    inputs = SimpleNamespace(metrics={"attribution": {"pile": figures}}, main_corpus="pile", parts=PARTS)
     section = attribution_page.rarity(inputs)
     (link,) = [block for block in section.blocks if isinstance(block, page.Link)]
     assert link.href == "attribution.html"
