@@ -42,7 +42,8 @@ def answered(chosen, name: str, method: str, dataset: str, questions: pa.Table) 
     for asked, key in ((few, "warm-up"), (questions, "measured")):
         in_use = chosen.answer.of(settings)
         setup = answer.Setup(dataset, method, lm, source, in_use, chosen.replug, chosen.seed, key, settings.http)
-        table, seconds = answer.answer(asked, setup)
+        table, taken = answer.answer(asked, setup)
+        seconds = taken.seconds
     return table, seconds
 
 

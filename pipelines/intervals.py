@@ -1,4 +1,4 @@
-"""Confidence intervals: Wilson's for shares, and a bootstrap (of rows or clusters) for any function of sums.
+"""Confidence intervals: Wilson's, a bootstrap (of rows or clusters) for any function of sums; and McNemar's test.
 
 A mean, a ratio, a difference of ratios and a correlation are all functions of column sums, so one vectorised bootstrap
 serves them all: sum the columns per cluster once, draw clusters with replacement, and evaluate the function on the sums
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import norm
+from scipy.stats import binom, norm
 
 LEVEL = 0.95
 _BLOCK = 4_000_000  # drawn positions held at a time: bounds the memory of a bootstrap
@@ -73,6 +73,27 @@ def share(correct: np.ndarray) -> Interval:
         return NOTHING
     low, high = wilson(correct.sum(), len(correct))
     return Interval(float(correct.mean()), float(low), float(high))
+
+
+def mcnemar(only_this: int, only_that: int) -> float:
+    """McNemar's exact test, two-sided: the probability, if both are right equally often, of counts as unequal as these.
+
+    The counts are of questions on which only one of two answers is right. Questions count as independent.
+    """
+    return float(min(1.0, 2 * binom.cdf(min(only_this, only_that), only_this + only_that, 0.5)))
+
+
+def quantile(values: np.ndarray, share: float, level: float = LEVEL) -> Interval:
+    """The value below which this share of the values (n,) lies, between two of them that bound it whatever their law.
+
+    With few values a bound may hold less often than `level` says: it is at most the largest and at least the smallest.
+    """
+    if not len(values):
+        return NOTHING
+    low, high = binom.ppf([0.5 - level / 2, 0.5 + level / 2], len(values), share).astype(int)
+    ordered = np.sort(values)
+    bounds = ordered[max(low - 1, 0)], ordered[min(high, len(values) - 1)]
+    return Interval(float(np.quantile(ordered, share)), float(bounds[0]), float(bounds[1]))
 
 
 def cluster_sums(columns: np.ndarray, clusters: np.ndarray) -> np.ndarray:

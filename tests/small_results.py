@@ -137,7 +137,7 @@ def write_data(
 
     `effect` scales every claim of the papers; 0 is no effect at all.
     """
-    parts, metrics = chosen.parts, {}
+    parts, metrics = chosen.parts, _write_corpora(data, chosen.parts.corpora)
     right = _right(effect)
     if parts.question_sets:
         _write_questions(data, parts.question_sets, popularity_known)
@@ -161,7 +161,6 @@ def write_data(
         ensemble = solved | {"gain": {"value": 0.0, "low": 0.0, "high": 0.0}, "answered_by": "mixture"}
         for lm in chosen.lms:
             metrics[f"tasks_nq_{lm}"] = {"closed_book": solved, "replug": ensemble, "replug_lsr": ensemble}
-    metrics |= _write_corpora(data, parts.corpora)
     for name, content in metrics.items():
         shards.write_json(data / f"metrics/{name}.json", content)
     if chosen.lms:
@@ -231,7 +230,11 @@ def _write_answers(data: Path, right: dict[str, np.ndarray], chosen: SimpleNames
         answers |= {"prediction": ["<b>x</b>"] * n, "lm_calls": [1] * n, "new_tokens": [3] * n, "cost": [0.0] * n}
         answers |= {"prompt_tokens": [12 if method == "closed_book" else 74] * n}
         if method not in ("closed_book", "genread"):
-            answers |= {"doc_title": ["A (film)"] * n, "doc_has_answer": right[method]}
+            answers |= {
+                "doc_title": ["A (film)"] * n,
+                "doc_has_answer": right[method],
+                "doc_id": [str(i) for i in range(n)],
+            }
             answers |= {"doc_is_subject": ~namesake, "doc_is_namesake": namesake}
         if chosen.lms:
             write(data / f"predictions/popqa/{chosen.lms[0]}/{method}.parquet", pa.table(answers).cast(SCHEMA))
@@ -288,6 +291,7 @@ def _write_corpora(data: Path, names: list[str]) -> dict:
         n = {"wikipedia": 321, "pile": 123, "wikitext": 10}[corpus]
         docs = {"id": [str(i) for i in range(n)], "source": [f"Set{i % 5 // 4}" for i in range(n)]}
         docs["source_document"] = [str(i // 10) for i in range(n)]
+        docs |= {"title": ["A (film)"] * n, "text": [f"It is answer {i}." for i in range(n)]}
         write(data / f"corpus/{corpus}/docs.parquet", pa.table(docs))
     return {f"corpus_{corpus}": metrics[corpus] for corpus in names}
 

@@ -203,7 +203,7 @@ def test_the_builder_shown_writes_the_columns_that_are_listed(root, entries, tmp
 @pytest.mark.parametrize("name", tables.TABLES)
 def test_the_columns_of_each_table_of_the_analyses_are_described_in_order(name, root):
     text = (root / "data/README.md").read_text(encoding="utf-8")
-    section = text.split(f"### `analyses/{name}.parquet`\n")[1].split("\n#")[0]
+    (section,) = re.findall(rf"^### .*`analyses/{name}\.parquet`.*\n([^#]*)", text, re.MULTILINE)
     cells = re.findall(r"^\| (`[^|]+`) \|", section, re.MULTILINE)
     kinds = tables.TABLES[name].items()
     bounds = ("", "_low", "_high")

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines import catalogue, draws, methods, params, shards, stage
-from pipelines.answering import passages, prompts
+from pipelines.answering import latency, passages, prompts
 from pipelines.answering.passages import Lookup, Source
 from pipelines.errors import LongtailError
 from pipelines.questions import matching
@@ -74,11 +74,11 @@ class Setup:
         return self.source is not None and self.source.written
 
 
-def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, float]:
+def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
     """Answers (SCHEMA) to the test questions, at most `max_questions` drawn by hash, ordered by question_id.
 
-    A second call goes on from the shards that a first one finished, until `forget` removes them. Also returns the
-    seconds that all shards took, in whichever call.
+    A second call goes on from the shards that a first one finished, until `forget` removes them. Also returns how long
+    all shards took, in whichever call.
     """
     columns = questions.sort_by("question_id").to_pydict()
     ids, relations = columns["question_id"], np.array(columns["relation"], dtype=object)
@@ -100,8 +100,8 @@ def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, float]:
         passages.write_shard(pa.Table.from_pylist(rows, schema=SCHEMA), path, started)
 
     parts = [slice(start, start + SHARD) for start in range(0, len(asked), SHARD)]
-    table, seconds = passages.read_shards(shards.map_shards(name, setup.key, work, parts), SCHEMA)
-    return table.sort_by("question_id"), seconds + lookup.seconds
+    table, batches = passages.read_shards(shards.map_shards(name, setup.key, work, parts), SCHEMA)
+    return table.sort_by("question_id"), latency.Taken(batches, lookup.batches)
 
 
 def forget(dataset: str, lm: str, method: str, key: str) -> None:
@@ -218,11 +218,13 @@ def main() -> None:
         key = shards.key_of(chosen.seed, chosen.answer, chosen.replug, searched, settings, *inputs)
         in_use = chosen.answer.of(settings)
         setup = Setup(args.dataset, args.method, lm, source, in_use, chosen.replug, chosen.seed, key, settings.http)
-        table, seconds = answer(pq.read_table(questions), setup)
+        table, taken = answer(pq.read_table(questions), setup)
         with shards.atomic(out) as temporary:
             pq.write_table(table, temporary, compression="zstd")
+        on_server = settings.http is not None
+        latency.write(Path("data"), args.dataset, args.lm, args.method, taken, chosen.compute.threads, on_server)
         forget(args.dataset, args.lm, args.method, key)
-        return _metrics(table, seconds) | lm.usage
+        return _metrics(table, taken.seconds) | lm.usage
 
     sections = ("seed", "compute", "lm", "retriever", "retrievers", "replug", "answer", "parts")
     stage.run(name, sections, work, out=str(out))

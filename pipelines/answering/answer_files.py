@@ -24,6 +24,7 @@ class Joined:
     relations: np.ndarray
     subjects: np.ndarray
     popularity: np.ndarray  # float64, NaN if not known
+    ambiguous: np.ndarray  # bool: the question set has the same text about another subject as well
     answers: dict[str, dict[str, np.ndarray]]  # method -> column -> float64, NaN if not known
 
 
@@ -74,7 +75,9 @@ def join(questions: Path, files: Mapping[str, Path], columns: Mapping[str, str])
     }
     asked = _read(
         """SELECT question_id, relation, CAST(s_pop AS DOUBLE) AS popularity,
-                  coalesce(CAST(s_uri AS VARCHAR), subj, question_id) AS subject FROM read_parquet(?)""",
+                  coalesce(CAST(s_uri AS VARCHAR), subj, question_id) AS subject,
+                  min(subject) OVER same_text != max(subject) OVER same_text AS ambiguous
+           FROM read_parquet(?) WINDOW same_text AS (PARTITION BY question)""",
         questions,
     )
     ids_of = {method: columns_of_method.pop("question_id") for method, columns_of_method in answers.items()}
@@ -87,8 +90,10 @@ def join(questions: Path, files: Mapping[str, Path], columns: Mapping[str, str])
         _refuse(unjudged, f"{file}: does not say whether the answer to the id {{}} is right, expected it of all")
     _refuse(set(ids) - set(asked["question_id"]), f"{questions}: lacks the id {{}} of {first}, expected every question")
     rows = np.searchsorted(asked["question_id"], ids)
-    relations, subjects, popularity = (asked[name][rows] for name in ("relation", "subject", "popularity"))
-    return Joined(ids, relations, subjects, popularity, answers)
+    relations, subjects, popularity, ambiguous = (
+        asked[name][rows] for name in ("relation", "subject", "popularity", "ambiguous")
+    )
+    return Joined(ids, relations, subjects, popularity, ambiguous, answers)
 
 
 def _read(query: str, file: Path) -> dict[str, np.ndarray]:

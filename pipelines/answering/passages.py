@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines import methods, shards
-from pipelines.answering import prompts
+from pipelines.answering import latency, prompts
+from pipelines.answering.latency import Batch
 from pipelines.methods import ENSEMBLES, INDEXES
 
 if TYPE_CHECKING:
@@ -115,27 +116,32 @@ def written(lm: LanguageModel, max_tokens: int) -> Source:
 
 
 def write_shard(table: pa.Table, path: Path, started: float) -> None:
-    """Write a shard's rows and, beside them, the seconds since `started` (of time.monotonic)."""
-    pq.write_table(table.replace_schema_metadata({"seconds": str(time.monotonic() - started)}), path)
+    """Write a shard's rows and, beside them, the seconds since `started` (of time.monotonic) and the machine."""
+    measured = {"seconds": str(time.monotonic() - started), "machine": latency.machine()}
+    pq.write_table(table.replace_schema_metadata(measured), path)
 
 
-def read_shards(files: Sequence[Path], schema: pa.Schema) -> tuple[pa.Table, float]:
-    """The rows of all shards, and the seconds that they took together, in whichever runs."""
+def read_shards(files: Sequence[Path], schema: pa.Schema) -> tuple[pa.Table, list[Batch]]:
+    """The rows of all shards, and what each of them took, in whichever run and on whichever machine."""
     tables = [pq.read_table(file, schema=schema) for file in files]
-    seconds = sum(float(pq.read_schema(file).metadata[b"seconds"]) for file in files)
-    return pa.concat_tables([schema.empty_table(), *tables]), seconds
+    measured = [pq.read_schema(file).metadata for file in files]
+    batches = [
+        Batch(table.num_rows, float(of_shard[b"seconds"]), of_shard.get(b"machine", b"").decode())
+        for table, of_shard in zip(tables, measured, strict=True)
+    ]
+    return pa.concat_tables([schema.empty_table(), *tables]), batches
 
 
 class Lookup:
     """The passages of all questions asked or shown. Many questions share a demonstration, so each is searched once.
 
-    Finished shards of the search stay under `name` and `key` until the caller forgets them. `seconds` is how long all
+    Finished shards of the search stay under `name` and `key` until the caller forgets them. `batches` is how long each
     of them took.
     """
 
     def __init__(self, source: Source | None, texts: dict[int, str], name: str, key: str) -> None:
         """`texts` are those of the questions, by their positions in the question set."""
-        self._questions, self._table, self.seconds = np.array(sorted(texts), np.int64), None, 0.0
+        self._questions, self._table, self.batches = np.array(sorted(texts), np.int64), None, []
         if source is None:
             return
 
@@ -145,7 +151,7 @@ class Lookup:
 
         n = len(self._questions)
         parts = [self._questions[start : start + source.at_once] for start in range(0, n, source.at_once)]
-        self._table, self.seconds = read_shards(shards.map_shards(name, key, work, parts), SCHEMA)
+        self._table, self.batches = read_shards(shards.map_shards(name, key, work, parts), SCHEMA)
 
     def rows(self, questions: Sequence[int]) -> list[dict]:
         """Each question's row of SCHEMA, or CLOSED_BOOK."""

@@ -7,8 +7,8 @@ of one subject are correlated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,8 @@ from pipelines.answering import answer_files
 from pipelines.intervals import NOTHING, Interval
 
 TAIL, HEAD = 0.60, 0.15  # shares of the questions, least and most popular
-DECILES, FIFTHS = 10, 5
-RELATIVE = np.arange(-1.5, 2.0, 0.5)  # bounds between bins of relative popularity, in standard deviations
+ONCE = "each subject and relation once"
+LEAST_POPULAR, OF_PUBLISHED = 4_000, 14_267  # the paper shows its 4,000 least popular of 14,267 questions
 _COLUMNS = {
     "correct": "correct",
     "word": "correct_word",
@@ -58,6 +58,7 @@ class Answers:
     relations: np.ndarray
     subjects: np.ndarray
     popularity: np.ndarray  # float, NaN where not known
+    ambiguous: np.ndarray  # bool: the question set has the same text about another subject as well
     by_method: dict[str, Method]
 
     @cached_property
@@ -70,6 +71,15 @@ class Answers:
             middle = (np.cumsum(counts) - counts / 2) / known.sum()
             ranks[known] = middle[np.searchsorted(values, self.popularity[known])]
         return ranks
+
+    def take(self, rows: np.ndarray) -> Answers:
+        """The questions at these positions, or under this mask."""
+        arrays = {f.name: getattr(self, f.name)[rows] for f in fields(self) if f.name != "by_method"}
+        taken = {
+            method: Method(**{f.name: getattr(answered, f.name)[rows] for f in fields(Method)})
+            for method, answered in self.by_method.items()
+        }
+        return replace(self, **arrays, by_method=taken)
 
     @cached_property
     def _subject_numbers(self) -> np.ndarray:
@@ -112,7 +122,8 @@ def read(questions: Path, files: dict[str, Path]) -> Answers:
     """The question set with the answers of each method, a file each. Raises LongtailError as `answer_files.join`."""
     joined = answer_files.join(questions, files, _COLUMNS)
     methods = {method: Method(**columns) for method, columns in joined.answers.items()}
-    return Answers(joined.ids, joined.relations, joined.subjects, joined.popularity, methods)
+    columns = joined.ids, joined.relations, joined.subjects, joined.popularity, joined.ambiguous
+    return Answers(*columns, by_method=methods)
 
 
 def accuracy(answers: Answers, seed: int, resamples: int) -> list[dict]:
@@ -126,9 +137,48 @@ def accuracy(answers: Answers, seed: int, resamples: int) -> list[dict]:
     ]
 
 
+def by_group(answers: Answers, seed: int, resamples: int) -> list[dict]:
+    """Accuracy by method with ONCE each subject and relation, of ambiguous and other questions, of the least popular.
+
+    A subject may have several questions of one relation. For ONCE they weigh as one question together: what counts is
+    the mean over them. Its intervals are bootstraps over subjects. A group without questions has no row.
+    """
+    pairs = np.stack([answers.subjects.astype(str), answers.relations.astype(str)], axis=1)
+    _, numbers, counts = np.unique(pairs, axis=0, return_inverse=True, return_counts=True)
+    weights, everyone = 1 / counts[numbers.ravel()], np.ones(len(answers.ids), bool)
+    asked = {
+        (method, rule): (intervals.ratio, [weights * column for column in mean_columns(values, everyone)])
+        for method, answered in answers.by_method.items()
+        for rule, values in (("substring", answered.correct), ("word", answered.word))
+    }
+    once = answers.bootstraps(asked, seed, resamples)
+    groups = {
+        "ambiguous": answers.ambiguous,
+        "unambiguous": ~answers.ambiguous,
+        "least popular": np.isin(np.arange(len(everyone)), least_popular(answers)),
+    }
+    rows = []
+    for method, answered in answers.by_method.items():
+        accuracies = {rule: once[method, rule] for rule in ("substring", "word")}
+        rows.append({"method": method, "group": ONCE, "questions": len(counts)} | accuracies)
+        rows += [{"method": method, "group": name, **both(answered, of)} for name, of in groups.items() if of.any()]
+    return rows
+
+
+def least_popular(answers: Answers, count: int | None = None) -> np.ndarray:
+    """The positions of the `count` least popular questions, or of all with a known popularity if these are fewer.
+
+    The default is LEAST_POPULAR, or the same share of fewer than OF_PUBLISHED questions. Ties go by question id.
+    """
+    known = int(np.isfinite(answers.popularity).sum())
+    share_of_known = round(known * LEAST_POPULAR / OF_PUBLISHED)
+    count = min(known, LEAST_POPULAR, share_of_known) if count is None else min(known, count)
+    return np.argsort(answers.popularity, kind="stable")[:count]  # unknown popularity comes last
+
+
 def by_relation(answers: Answers, seed: int, resamples: int) -> list[dict]:
     """Accuracy by method and relation, and its correlation with log popularity (Figures 4, 16 to 19)."""
-    groups = _relations(answers)
+    groups = of_relations(answers)
     rows = []
     for method, answered in answers.by_method.items():
         found = correlations(answers, method, groups, seed, resamples)
@@ -137,79 +187,6 @@ def by_relation(answers: Answers, seed: int, resamples: int) -> list[dict]:
             for relation, group in groups.items()
         ]
     return rows
-
-
-def by_popularity(answers: Answers, seed: int, resamples: int) -> list[dict]:
-    """Accuracy by method and decile of popularity, and the gain over closed-book answers (Figures 5 to 7)."""
-    bins, rows = dict(_quantiles(answers, DECILES)), []
-    for method, answered in answers.by_method.items():
-        gains = _gains(answers, method, bins, seed, resamples)
-        rows += [
-            {"method": method, "decile": decile, "popularity": float(np.median(answers.popularity[group]))}
-            | both(answered, group)
-            | {"gain": gains[decile]}
-            for decile, group in bins.items()
-        ]
-    return rows
-
-
-def _gains(
-    answers: Answers, method: str, groups: dict[Any, np.ndarray], seed: int, resamples: int
-) -> dict[Any, Interval]:
-    """A method's gain over closed-book answers in each group; NOTHING without closed-book answers."""
-    if method == "closed_book" or "closed_book" not in answers.by_method:
-        return dict.fromkeys(groups, NOTHING)
-    change = gain(answers, method)
-    return answers.means({key: (change, group) for key, group in groups.items()}, seed, resamples)
-
-
-def by_relation_and_popularity(answers: Answers, seed: int, resamples: int) -> list[dict]:
-    """Accuracy and gain by method, relation and fifth of popularity (Figure 20).
-
-    The fifths, with their bounds `least` and `most`, are those of all relations together. A relation without a question
-    in a fifth has no row for it.
-    """
-    fifths = dict(_quantiles(answers, FIFTHS))
-    bounds = {
-        fifth: {"least": answers.popularity[rows].min(), "most": answers.popularity[rows].max()}
-        for fifth, rows in fifths.items()
-    }
-    cells = {
-        (relation, fifth): of_fifth & of_relation
-        for relation, of_relation in _relations(answers).items()
-        for fifth, of_fifth in fifths.items()
-        if (of_fifth & of_relation).any()
-    }
-    rows = []
-    for method, answered in answers.by_method.items():
-        gains = _gains(answers, method, cells, seed, resamples)
-        rows += [
-            {"method": method, "relation": relation, "fifth": fifth, **bounds[fifth], **both(answered, cell)}
-            | {"gain": gains[relation, fifth]}
-            for (relation, fifth), cell in cells.items()
-        ]
-    return rows
-
-
-def by_relative_popularity(answers: Answers) -> list[dict]:
-    """Accuracy by method and relative popularity (Figure 8).
-
-    A question's relative popularity is its log popularity in standard deviations from the mean of its relation. Bins
-    are half a deviation wide; the outer two are open.
-    """
-    relative = np.full(len(answers.ids), np.nan)
-    logs = np.log10(np.maximum(answers.popularity, 1))
-    for of_relation in _relations(answers).values():
-        known = of_relation & np.isfinite(logs)
-        if known.any() and (deviation := logs[known].std()) > 0:
-            relative[known] = (logs[known] - logs[known].mean()) / deviation
-    places = np.where(np.isfinite(relative), np.digitize(relative, RELATIVE) + 1, 0)
-    return [
-        {"method": method, "bin": int(place), "relative_popularity": float(relative[places == place].mean())}
-        | both(answers.by_method[method], places == place)
-        for method in answers.by_method
-        for place in np.unique(places[places > 0])
-    ]
 
 
 def correlations(
@@ -246,14 +223,6 @@ def both(method: Method, rows: np.ndarray) -> dict:
     return {"questions": int(rows.sum()), "substring": share(method.correct, rows), "word": share(method.word, rows)}
 
 
-def _relations(answers: Answers) -> dict[str, np.ndarray]:
+def of_relations(answers: Answers) -> dict[str, np.ndarray]:
     """Relation -> its questions, (n,) bool."""
     return {str(relation): answers.relations == relation for relation in np.unique(answers.relations.astype(str))}
-
-
-def _quantiles(answers: Answers, parts: int) -> Iterator[tuple[int, np.ndarray]]:
-    """The number, from 1, and questions, (n,) bool, of each of so many equal parts by popularity that is not empty."""
-    for part in range(parts):
-        rows = (answers.ranks >= part / parts) & (answers.ranks < (part + 1) / parts)
-        if rows.any():
-            yield part + 1, rows

@@ -8,7 +8,6 @@ data/analyses.json: by question set, language model and method: accuracy by both
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,13 +16,13 @@ import duckdb
 
 from pipelines import shards, stage
 from pipelines.answering import answer_files
-from pipelines.evaluation import accuracy, retrieval_effects, stage_metrics, tables
+from pipelines.evaluation import accuracy, paired, popularity_bins, retrieval_effects, savings, stage_metrics, tables
 from pipelines.lm.model_files import count_parameters, family
 
 OUT = Path("data/analyses")
 METRICS = Path("data/analyses.json")
-SECTIONS = ("seed", "fetch", "lms", "retrievers", "replug", "report", "parts")
-EXAMPLE = "dense"  # the method whose answers are shown
+SECTIONS = ("seed", "fetch", "lms", "retrievers", "replug", "thresholds", "report", "parts")
+EXAMPLE = "dense"  # the method whose answers are shown, or the first that is there
 
 
 def analyse(data: Path, out: Path, metrics: Path, params: SimpleNamespace) -> stage.Metrics:
@@ -35,10 +34,12 @@ def analyse(data: Path, out: Path, metrics: Path, params: SimpleNamespace) -> st
     _add_answers(found, files, data, params)
     for dataset, by_lm in files.items():
         answers = by_lm.get(main, {})
-        if {"closed_book", EXAMPLE} <= set(answers):
+        shown = next((method for method in (EXAMPLE, *answers) if method in answers and method != "closed_book"), None)
+        if shown and "closed_book" in answers:
             questions = data / "questions" / dataset / f"{dataset}.parquet"
-            rows = retrieval_effects.examples(questions, answers["closed_book"], answers[EXAMPLE], params.seed)
-            _append(found, {"examples": rows}, {"dataset": dataset, "lm": main, "method": EXAMPLE})
+            docs = data / "corpus" / (parts.datastore or "") / "docs.parquet"
+            rows = retrieval_effects.examples(questions, answers["closed_book"], answers[shown], docs, params.seed)
+            _append(found, {"examples": rows}, {"dataset": dataset, "lm": main, "method": shown})
     found["popularity"] = popularity(data, parts.question_sets)
     found["models"] = models(params.lms, files, data / "models/lm")
     found |= of_metrics(stage_metrics.read(data), found, params, main)
@@ -62,34 +63,52 @@ def analyse(data: Path, out: Path, metrics: Path, params: SimpleNamespace) -> st
 
 def _add_answers(found: dict[str, list[dict]], files: dict[str, dict], data: Path, params: SimpleNamespace) -> None:
     """Add the rows of all answers; `files` are question set -> language model -> method -> file."""
-    rules = data / "adaptive/popularity/thresholds.json"
-    cuts = json.loads(rules.read_text(encoding="utf-8"))["thresholds"] if rules.is_file() else {}
+    draw = params.seed, params.report.bootstrap
     for dataset, by_lm in files.items():
-        for lm, by_method in by_lm.items():
-            answers = accuracy.read(data / "questions" / dataset / f"{dataset}.parquet", by_method)
-            if not len(answers.ids):
-                continue
-            rows = of_answers(answers, cuts.get(dataset, {}).get(lm, {}), params.seed, params.report.bootstrap)
+        questions = data / "questions" / dataset / f"{dataset}.parquet"
+        answered = {lm: accuracy.read(questions, by_method) for lm, by_method in by_lm.items()}
+        answered = {lm: answers for lm, answers in answered.items() if len(answers.ids)}
+        rows_of_pairs = paired.comparisons(answered, *draw)
+        _append(found, {"comparisons": rows_of_pairs}, {"dataset": dataset})
+        if len(answered) > 1:
+            for lm, answers in zip(answered, paired.in_common(list(answered.values())), strict=True):
+                _append(found, in_common(answers, *draw), {"dataset": dataset, "lm": lm})
+        for lm, answers in answered.items():
+            rows = of_answers(answers, *draw)
+            if params.parts.rules:
+                rows["savings"] = savings.savings(answers, questions, by_lm[lm], params.thresholds, *draw)
             _append(found, rows, {"dataset": dataset, "lm": lm})
             if dataset == params.parts.answered[0] and params.fetch.source == "world" and lm in params.lms:
-                halves = retrieval_effects.halves(answers, params.seed, params.report.bootstrap)
+                halves = retrieval_effects.halves(answers, *draw)
                 _append(found, {"halves": halves}, {"lm": lm})
 
 
-def of_answers(answers: accuracy.Answers, cuts: dict, seed: int, resamples: int) -> dict[str, list[dict]]:
-    """The tables of one language model's answers to one question set; `cuts` are its thresholds in use."""
+def of_answers(answers: accuracy.Answers, seed: int, resamples: int) -> dict[str, list[dict]]:
+    """The tables of one language model's answers to one question set."""
     draw = seed, resamples
     return {
         "accuracy": accuracy.accuracy(answers, *draw),
+        "accuracy_by_group": accuracy.by_group(answers, *draw),
         "accuracy_by_relation": accuracy.by_relation(answers, *draw),
-        "accuracy_by_popularity": accuracy.by_popularity(answers, *draw),
-        "accuracy_by_relation_and_popularity": accuracy.by_relation_and_popularity(answers, *draw),
-        "accuracy_by_relative_popularity": accuracy.by_relative_popularity(answers),
+        "accuracy_by_popularity": popularity_bins.by_decile(answers, *draw),
+        "accuracy_by_log_popularity": popularity_bins.by_log_popularity(answers, *draw),
+        "accuracy_by_relation_and_popularity": popularity_bins.by_relation(answers, *draw),
+        "accuracy_by_relative_popularity": popularity_bins.by_relative_popularity(answers),
         "retrieval_effect": retrieval_effects.where_retrieval_helps(answers, *draw),
-        "comparisons": retrieval_effects.comparisons(answers, *draw),
         "recall": retrieval_effects.recall(answers),
-        "costs": retrieval_effects.costs(answers),
-        "savings": retrieval_effects.savings(answers, cuts, *draw),
+        "costs": savings.costs(answers),
+    }
+
+
+def in_common(answers: accuracy.Answers, seed: int, resamples: int) -> dict[str, list[dict]]:
+    """The tables of one language model's answers to the questions that all language models answered."""
+    draw = seed, resamples
+    return {
+        "common_accuracy": accuracy.accuracy(answers, *draw),
+        "common_accuracy_by_group": accuracy.by_group(answers, *draw),
+        "common_accuracy_by_relation": accuracy.by_relation(answers, *draw),
+        "common_accuracy_by_log_popularity": popularity_bins.by_log_popularity(answers, *draw),
+        "common_accuracy_by_relation_and_popularity": popularity_bins.by_relation(answers, *draw),
     }
 
 
@@ -169,7 +188,7 @@ def summary(found: dict[str, list[dict]]) -> dict:
         of_method = figures.setdefault(row["dataset"], {}).setdefault(row["lm"], {}).setdefault(row["method"], {})
         of_method |= {rule: row[rule].value for rule in ("substring", "word") if math.isfinite(row[rule].value)}
     for row in found["comparisons"]:
-        if row["against"] == "closed_book":
+        if row["against"] == "closed_book" and row["against_lm"] == row["lm"]:
             figures[row["dataset"]][row["lm"]][row["method"]]["gain"] = row["gain"].value
     return figures
 

@@ -1,8 +1,7 @@
-"""What retrieving changes: accuracy, recall and cost, with examples of where it helps and hurts (PopQA, 5-6, C.3)."""
+"""What retrieving changes: accuracy and recall, with examples of where it helps and hurts (PopQA, 5, C.3)."""
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import duckdb
@@ -10,19 +9,13 @@ import numpy as np
 
 from pipelines import draws, intervals, methods
 from pipelines.evaluation import accuracy
-from pipelines.evaluation.accuracy import HEAD, TAIL, Answers, Method, gain, mean_columns, share
+from pipelines.evaluation.accuracy import HEAD, TAIL, Answers, gain, mean_columns, share
 from pipelines.intervals import NOTHING
+from pipelines.questions import matching
 
 TAIL_LESS_HEAD = "tail less head"
-AGAINST = (  # pairs of methods that are compared, of every retriever; each is also compared with closed-book answers
-    ("lsr", "dense"),
-    ("genread", "bm25"),
-    ("genread", "dense"),
-    ("replug", "dense"),
-    ("replug_lsr", "lsr"),
-    ("replug_lsr", "replug"),
-)
 EXAMPLES = 4  # of each kind
+PASSAGE = 1_000  # characters of a passage that an example has
 
 
 def where_retrieval_helps(answers: Answers, seed: int, resamples: int) -> list[dict]:
@@ -78,29 +71,6 @@ def _groups(answers: Answers, method: str) -> dict[str, np.ndarray]:
     }
 
 
-def comparisons(answers: Answers, seed: int, resamples: int) -> list[dict]:
-    """One method less another: accuracy by both rules, and how often what they read holds an answer."""
-    by_method = answers.by_method
-    pairs = [(method, "closed_book") for method in _augmented(answers)] + list(AGAINST)
-    for name in dict.fromkeys(methods.split(method)[1] for method in by_method):
-        pairs += [(methods.named(kind, name), methods.named(other, name)) for kind, other in AGAINST if name]
-        pairs += [(methods.named(kind, name), kind) for kind in methods.METHODS if name]  # the main retriever's
-    pairs = [(method, against) for method, against in pairs if {method, against} <= set(by_method)]
-    everyone = np.ones(len(answers.ids), bool)
-    columns = {"gain": "correct", "gain_word": "word", "recall_gain": "has_answer"}
-    asked = {
-        (method, against, name): (getattr(by_method[method], column) - getattr(by_method[against], column), everyone)
-        for method, against in pairs
-        for name, column in columns.items()
-    }
-    found = answers.means(asked, seed, resamples)
-    return [
-        {"method": method, "against": against, "questions": len(answers.ids)}
-        | {name: found[method, against, name] for name in columns}
-        for method, against in pairs
-    ]
-
-
 def recall(answers: Answers) -> list[dict]:
     """How often what a method read holds an answer: over all questions, and by which answers are right (Table 1)."""
     rows = []
@@ -124,54 +94,6 @@ def recall(answers: Answers) -> list[dict]:
     return rows
 
 
-def costs(answers: Answers) -> list[dict]:
-    """Prompts and tokens of a question and money of 1,000, by method: means, NaN where a file does not say."""
-    return [
-        {"method": method, "questions": len(answers.ids)}
-        | {name: _known_mean(getattr(answer, name)) for name in ("calls", "prompt_tokens", "new_tokens")}
-        | {"cost_per_1000": 1000 * _known_mean(answer.cost)}
-        for method, answer in answers.by_method.items()
-    ]
-
-
-def savings(answers: Answers, thresholds: dict[str, dict[str, float | None]], seed: int, resamples: int) -> list[dict]:
-    """What retrieving only below `thresholds` saves against always retrieving, in per cent (Figures 11 and 12).
-
-    `thresholds` are method -> relation -> popularity, None: always retrieve. Judged are the questions with a known
-    popularity and a relation that has a threshold; `retrieved` is the share of them that retrieve.
-    """
-    if "closed_book" not in answers.by_method:
-        return []
-    closed, rows, asked = answers.by_method["closed_book"], [], {}
-    for method in (method for method in answers.by_method if method in thresholds):
-        cuts = {relation: math.inf if cut is None else cut for relation, cut in thresholds[method].items()}
-        limits = np.array([cuts.get(relation, math.nan) for relation in answers.relations], float)  # of each question
-        judged = np.isfinite(answers.popularity) & ~np.isnan(limits)
-        retrieves = judged & (answers.popularity < limits)
-        rows.append({"method": method, "questions": int(judged.sum()), "retrieved": _known_mean(retrieves[judged])})
-        for name, always, never in _spent(answers.by_method[method], closed):
-            known = judged & np.isfinite(always) & np.isfinite(never)
-            adaptive = np.where(retrieves, always, never)
-            asked[method, name] = _saved, [np.where(known, column, 0.0) for column in (adaptive, always)]
-    found = answers.bootstraps(asked, seed, resamples)
-    return [row | {f"{name}_saved": found[row["method"], name] for name in ("calls", "tokens", "cost")} for row in rows]
-
-
-def _spent(augmented: Method, closed: Method) -> list[tuple[str, np.ndarray, np.ndarray]]:
-    """(what is spent, with retrieval (n,), without (n,))."""
-    tokens = [method.prompt_tokens + method.new_tokens for method in (augmented, closed)]
-    return [("calls", augmented.calls, closed.calls), ("tokens", *tokens), ("cost", augmented.cost, closed.cost)]
-
-
-def _saved(sums: np.ndarray) -> np.ndarray:
-    return 100 * (1 - sums[:, 0] / sums[:, 1])
-
-
-def _known_mean(values: np.ndarray) -> float:
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if len(known) else math.nan
-
-
 def halves(answers: Answers, seed: int, resamples: int) -> list[dict]:
     """Closed-book accuracy on two halves of the offline world's subjects, to tell knowledge from memorised questions.
 
@@ -193,16 +115,17 @@ def halves(answers: Answers, seed: int, resamples: int) -> list[dict]:
     ]
 
 
-def examples(questions: Path, closed_book: Path, augmented: Path, seed: int) -> list[dict]:
+def examples(questions: Path, closed_book: Path, augmented: Path, docs: Path, seed: int) -> list[dict]:
     """Questions on which only one of two answers is right, by both rules: EXAMPLES of each kind (Tables 3 and 4).
 
     Each relation's question with the smallest draw by hash of (seed, question id) is a candidate; the EXAMPLES
-    candidates with the smallest draws are chosen. Questions of unknown popularity are left out.
+    candidates with the smallest draws are chosen. Questions of unknown popularity are left out. The passage is what
+    the language model or an import wrote, else the beginning of the best document in `docs`, if there is that file.
     """
     rows = duckdb.sql(
-        """SELECT question_id, q.relation, q.question, q.possible_answers[1] AS answer, q.s_pop AS popularity,
-                  a.doc_title, a.doc_has_answer, c.prediction AS closed_book, a.prediction AS augmented,
-                  c.correct AS hurt
+        """SELECT question_id, q.relation, q.question, q.possible_answers, q.possible_answers[1] AS answer,
+                  q.s_pop AS popularity, a.doc_id, a.doc_title, a.doc_has_answer, a.passage,
+                  c.prediction AS closed_book, a.prediction AS augmented, c.correct AS hurt
            FROM read_parquet(?) q
            JOIN read_parquet(?) c USING (question_id)
            JOIN read_parquet(?) a USING (question_id)
@@ -221,4 +144,16 @@ def examples(questions: Path, closed_book: Path, augmented: Path, seed: int) -> 
             if table[i]["hurt"] is hurt:
                 of_relation.setdefault(table[i]["relation"], table[i])
         chosen += [{"effect": effect} | row for row in list(of_relation.values())[:EXAMPLES]]
-    return [{name: value for name, value in row.items() if name != "hurt"} for row in chosen]
+    texts = _texts(docs, [row["doc_id"] for row in chosen]) if docs.is_file() else {}
+    for row in chosen:
+        passage = (row["passage"] or texts.get((row["doc_id"], row["doc_title"]), ""))[:PASSAGE]
+        row["passage"] = passage or None
+        answers = row.pop("possible_answers")
+        row["passage_answer"] = next((answer for answer in answers if matching.word(passage, [answer])), None)
+    return [{name: value for name, value in row.items() if name not in ("hurt", "doc_id")} for row in chosen]
+
+
+def _texts(docs: Path, ids: list[str | None]) -> dict[tuple[str, str], str]:
+    """The texts of these documents by id and title. The title tells other documents by the same id, of an import."""
+    query = "SELECT id, coalesce(title, ''), text FROM read_parquet(?) WHERE id IN (SELECT unnest(?::VARCHAR[]))"
+    return {(id_, title): text for id_, title, text in duckdb.execute(query, [str(docs), ids]).fetchall()}

@@ -19,32 +19,44 @@ from pipelines.intervals import NOTHING, Interval
 _TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 _ANSWERS = {"dataset": str, "lm": str, "method": str}
 _BOTH = {"questions": int, "substring": Interval, "word": Interval}  # accuracy by both rules of being right
+_ACCURACY = _ANSWERS | _BOTH | {"popularity_known": int, "correlation": Interval}
+_BY_GROUP = _ANSWERS | {"group": str} | _BOTH
+_BY_RELATION = _ANSWERS | {"relation": str} | _BOTH | {"correlation": Interval}
+_BIN = {"bin": int, "least": float, "below": float, "popularity": float}  # of log popularity
+_BY_LOG_POPULARITY = _ANSWERS | _BIN | _BOTH | {"gain": Interval}
+_BY_RELATION_AND_POPULARITY = _ANSWERS | {"relation": str} | _BIN | _BOTH | {"gain": Interval}
 TABLES: dict[str, dict[str, type]] = {
     "models": {"lm": str, "parameters": int, "family": str, "imported": bool},
     "popularity": {"dataset": str, "least": float, "below": float, "questions": int},
-    "accuracy": _ANSWERS | _BOTH | {"popularity_known": int, "correlation": Interval},
-    "accuracy_by_relation": _ANSWERS | {"relation": str} | _BOTH | {"correlation": Interval},
+    "accuracy": _ACCURACY,
+    "accuracy_by_group": _BY_GROUP,
+    "accuracy_by_relation": _BY_RELATION,
     "accuracy_by_popularity": _ANSWERS | {"decile": int, "popularity": float} | _BOTH | {"gain": Interval},
-    "accuracy_by_relation_and_popularity": _ANSWERS
-    | {"relation": str, "fifth": int, "least": float, "most": float}
-    | _BOTH
-    | {"gain": Interval},
+    "accuracy_by_log_popularity": _BY_LOG_POPULARITY,
+    "accuracy_by_relation_and_popularity": _BY_RELATION_AND_POPULARITY,
     "accuracy_by_relative_popularity": _ANSWERS | {"bin": int, "relative_popularity": float} | _BOTH,
+    "common_accuracy": _ACCURACY,
+    "common_accuracy_by_group": _BY_GROUP,
+    "common_accuracy_by_relation": _BY_RELATION,
+    "common_accuracy_by_log_popularity": _BY_LOG_POPULARITY,
+    "common_accuracy_by_relation_and_popularity": _BY_RELATION_AND_POPULARITY,
     "retrieval_effect": _ANSWERS
     | {"group": str, "questions": int}
     | {f"{name}{rule}": Interval for rule in ("", "_word") for name in ("closed_book", "augmented", "gain")},
-    "comparisons": _ANSWERS | {"against": str, "questions": int, "gain": Interval, "gain_word": Interval}
-    | {"recall_gain": Interval},
+    "comparisons": _ANSWERS
+    | {"against_lm": str, "against": str, "questions": int, "only_this": int, "only_that": int, "p": float}
+    | {"gain": Interval, "gain_word": Interval, "recall_gain": Interval},
     "recall": _ANSWERS | {"answers": str, "share": float, "questions": int, "recall": Interval},
     "halves": {"lm": str, "subjects": str} | _BOTH | {"correlation": Interval, "tail_gain": Interval},
     "costs": _ANSWERS
     | {"questions": int, "calls": float, "prompt_tokens": float, "new_tokens": float, "cost_per_1000": float},
     "savings": _ANSWERS
-    | {"questions": int, "retrieved": float}
-    | {f"{what}_saved": Interval for what in ("calls", "tokens", "cost")},
+    | {"questions": int, "retrieved": Interval, "retrieved_splits": Interval}
+    | {f"{what}_saved{over}": Interval for over in ("", "_splits") for what in ("calls", "tokens", "cost")},
     "examples": _ANSWERS
     | {"effect": str, "question_id": str, "relation": str, "question": str, "answer": str, "popularity": int}
-    | {"doc_title": str, "doc_has_answer": bool, "closed_book": str, "augmented": str},
+    | {"doc_title": str, "doc_has_answer": bool, "passage": str, "passage_answer": str}
+    | {"closed_book": str, "augmented": str},
     "bits_per_byte": {"corpus": str, "lm": str, "retriever": str, "k": int, "bits_per_byte": Interval}
     | {f"saved{against}": Interval for against in ("", "_over_random", "_over_dense")}
     | {"perplexity": Interval, "word_perplexity": Interval},

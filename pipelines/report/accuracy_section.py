@@ -36,6 +36,20 @@ def accuracy(inputs: Inputs) -> Section:
             ],
         ),
     ]
+    groups = [row for dataset in inputs.asked for row in inputs.rows("accuracy_by_group", dataset=dataset)]
+    blocks.append(
+        Table(
+            "accuracy-by-group",
+            "Accuracy in per cent on parts of the questions. Each subject and relation once: several questions of one "
+            "subject and relation count as one, with the mean over them; their intervals are bootstraps over subjects. "
+            "Ambiguous: the question set asks the same text about another subject as well.",
+            ["questions of", "answered", "which", "questions", *RULES],
+            [
+                [label(row["dataset"]), label(row["method"]), row["group"], row["questions"], *_by_rules(row)]
+                for row in groups
+            ],
+        )
+    )
     missing = []
     for dataset in inputs.asked:
         row = inputs.rows("accuracy", dataset=dataset)[0]
@@ -46,6 +60,8 @@ def accuracy(inputs: Inputs) -> Section:
                     "unknown. The figures by popularity leave them out."
                 )
             blocks += by_popularity.popularity(dataset, inputs)
+            blocks += by_popularity.log_popularity(dataset, inputs)
+            blocks += by_popularity.least_popular(dataset, inputs)
             blocks += by_popularity.relative_popularity(inputs) if dataset == inputs.main_questions else []
         else:
             missing.append(

@@ -1,6 +1,6 @@
 """Accuracy by popularity, as figures and tables of the section on accuracy (PopQA, section 4).
 
-By decile of popularity, by popularity relative to the relation, and by relation and fifth of popularity; all of the
+By decile and by half power of ten of popularity, by popularity relative to the relation, and by relation; all of the
 main language model.
 """
 
@@ -9,27 +9,28 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from pipelines.intervals import NOTHING
-from pipelines.methods import split
+from pipelines.evaluation import accuracy, popularity_bins
 from pipelines.report import figures
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Figure, Percent, Table, label, named
 
-DRAWN = ("closed_book", "bm25", "dense", "lsr", "genread")  # kinds of methods in charts by popularity: those of one
-# passage at most; the tables have all
 RULES = ("substring", "word")
-CELL = 5  # questions in a fifth of popularity, to draw a relation by it (as in the paper)
+BOUNDS = ("page views from", "below")
+MEDIAN = "median monthly page views"
+MERGED = f"Neighbouring bins are put together until each has {popularity_bins.LEAST} questions."
 SHOWN_RELATIONS = 2  # drawn are those with the strongest and as many with the weakest correlation
 
 
 def popularity(dataset: str, inputs: Inputs) -> list[Figure | Table]:
-    """By decile of popularity; the reader can choose a relation, drawn by fifths (Figures 1, 7 and 20)."""
+    """By decile of popularity; the reader can choose a relation, drawn by bins of its own (Figures 1, 7 and 20)."""
     rows, methods = inputs.rows("accuracy_by_popularity", dataset=dataset), inputs.methods(dataset)
+    if not rows:
+        return []
     cells = {(row["method"], row["decile"]): row for row in rows}
     deciles = {row["decile"]: row for row in rows if row["method"] == methods[0]}
     places = {decile: max(row["popularity"], 1) for decile, row in deciles.items()}
-    drawn = [method for method in methods if split(method)[0] in DRAWN]
-    x = "median monthly page views, by decile"
+    drawn = drawn_methods(methods)
+    x = f"{MEDIAN}, by decile"
     whole = _charts(f"popularity-{dataset}", label(dataset), cells, places, drawn, x)
     by_relation = inputs.rows("accuracy_by_relation_and_popularity", dataset=dataset)
     choices = _of_relations(dataset, by_relation, drawn)
@@ -40,7 +41,7 @@ def popularity(dataset: str, inputs: Inputs) -> list[Figure | Table]:
         ),
         Table(
             f"accuracy-by-popularity-{dataset}",
-            f"{label(dataset)}: accuracy in per cent by decile of popularity, by both rules.",
+            f"{label(dataset)}: accuracy in per cent by decile of popularity, by both rules. {MERGED}",
             ["decile", "questions", "median page views", "match", *map(label, methods)],
             [
                 [decile, row["questions"], row["popularity"], rule, *(Percent(cells[m, decile][rule]) for m in methods)]
@@ -51,23 +52,76 @@ def popularity(dataset: str, inputs: Inputs) -> list[Figure | Table]:
     ]
 
 
+def log_popularity(dataset: str, inputs: Inputs) -> list[Figure | Table]:
+    """By half power of ten of popularity (Figure 1); nothing where there are too few questions for a bin."""
+    rows, methods = inputs.rows("accuracy_by_log_popularity", dataset=dataset), inputs.methods(dataset)
+    by_method = {method: [row for row in rows if row["method"] == method] for method in methods}
+    cells = {(row["method"], row["bin"]): row for row in rows}
+    if not rows:
+        return []
+    return [
+        figures.lines(
+            f"accuracy-by-log-popularity-{dataset}",
+            {
+                method: (places(by_method[method]), [row["substring"].times(100) for row in by_method[method]])
+                for method in drawn_methods(methods)
+            },
+            x=f"{MEDIAN} (log scale)",
+            y="accuracy, %",
+            log_x=True,
+            caption=f"{label(dataset)}: accuracy by half power of ten of popularity. {MERGED} Bands are Wilson's 95 % "
+            "intervals.",
+        ),
+        Table(
+            f"accuracy-by-log-popularity-{dataset}",
+            f"{label(dataset)}: accuracy in per cent by half power of ten of monthly page views, by both rules. "
+            f"{MERGED}",
+            [*BOUNDS, "questions", "match", *map(label, methods)],
+            [
+                [*bounds(row), row["questions"], rule, *(Percent(cells[m, row["bin"]][rule]) for m in methods)]
+                for row in by_method[methods[0]]
+                for rule in RULES
+            ],
+        ),
+    ]
+
+
+def least_popular(dataset: str, inputs: Inputs) -> list[Figure]:
+    """Each method on the least popular questions, beside all questions (the paper's figure of its 4,000)."""
+    rows = inputs.rows("accuracy_by_group", dataset=dataset, group="least popular")
+    if not rows or rows[0]["questions"] < popularity_bins.LEAST:
+        return []
+    everything = {row["method"]: row for row in inputs.rows("accuracy", dataset=dataset)}
+    least = f"{rows[0]['questions']:,} least popular"
+    return [
+        figures.bars(
+            f"least-popular-{dataset}",
+            [label(row["method"]) for row in rows],
+            {
+                least: [row["substring"].times(100) for row in rows],
+                "all questions": [everything[row["method"]]["substring"].times(100) for row in rows],
+            },
+            y="accuracy, %",
+            caption=f"{label(dataset)}: accuracy on the {rows[0]['questions']:,} least popular questions, and on all "
+            f"{everything[rows[0]['method']]['questions']:,}. The paper shows its {accuracy.LEAST_POPULAR:,} least "
+            f"popular of {accuracy.OF_PUBLISHED:,} questions; a smaller set shows the same share. Bars are Wilson's "
+            "95 % intervals.",
+        )
+    ]
+
+
 def _of_relations(dataset: str, rows: list[dict], methods: list[str]) -> dict[str, list[Figure]]:
-    """The charts by popularity of each relation with CELL questions in at least two fifths; only those are drawn."""
+    """The charts by popularity of each relation that has two bins or more."""
     choices = {}
     for relation in dict.fromkeys(row["relation"] for row in rows):
-        fifths = [row for row in rows if row["relation"] == relation and row["questions"] >= CELL]
-        cells = {(row["method"], row["fifth"]): row for row in fifths}
-        places = {row["fifth"]: _middle(row) for row in fifths if row["method"] == methods[0]}
+        bins = [row for row in rows if row["relation"] == relation]
+        cells = {(row["method"], row["bin"]): row for row in bins}
+        places = {row["bin"]: max(row["popularity"], 1) for row in bins if row["method"] == methods[0]}
         if len(places) > 1:
             title = f"{label(dataset)}, {named(relation)}"
-            x = "monthly page views (middle of each fifth)"
+            x = f"{MEDIAN}, by half power of ten"
             choices[named(relation)] = _charts(f"popularity-{dataset}-{relation}", title, cells, places, methods, x)
     return choices
-
-
-def _middle(row: dict) -> float:
-    """The popularity at which a fifth is drawn."""
-    return math.sqrt(max(row["least"], 1) * max(row["most"], 1))
 
 
 def _charts(
@@ -117,8 +171,7 @@ def relative_popularity(inputs: Inputs) -> list[Figure | Table]:
             "accuracy-by-relative-popularity",
             {
                 method: (at, [cells[method, row["bin"]]["substring"].times(100) for row in bins])
-                for method in methods
-                if split(method)[0] in DRAWN
+                for method in drawn_methods(methods)
             },
             x="log popularity against the relation's mean, in its standard deviations",
             y="accuracy, %",
@@ -141,48 +194,59 @@ def relative_popularity(inputs: Inputs) -> list[Figure | Table]:
 
 
 def relation_and_popularity(relations: list[dict], inputs: Inputs) -> list[Figure | Table]:
-    """The first method's accuracy (closed-book, if there is one) by relation and fifth of popularity (Figure 6)."""
+    """The first method's accuracy (closed-book, if there is one) by relation and popularity (Figure 6)."""
     dataset = inputs.main_questions
     method = inputs.methods(dataset)[0]
-    rows = inputs.rows("accuracy_by_relation_and_popularity", dataset=dataset, method=method)
-    cells = {(row["relation"], row["fifth"]): row for row in rows}
-    fifths = {row["fifth"]: row for row in sorted(rows, key=lambda row: row["fifth"])}
+    by_relation: dict[str, list[dict]] = {row["relation"]: [] for row in relations}
+    for row in inputs.rows("accuracy_by_relation_and_popularity", dataset=dataset, method=method):
+        by_relation[row["relation"]].append(row)
     table = Table(
         "accuracy-by-relation-and-popularity",
-        f"{label(dataset)}, {label(method)}: accuracy in per cent by relation and fifth of popularity, by both rules. "
-        "The fifths are those of all relations together; the heads are their bounds in monthly page views.",
-        ["relation", "match", *(f"{row['least']:,.0f} to {row['most']:,.0f}" for row in fifths.values())],
+        f"{label(dataset)}, {label(method)}: accuracy in per cent by relation and half power of ten of popularity, by "
+        f"both rules. {MERGED}",
+        ["relation", *BOUNDS, "questions", "match", "accuracy"],
         [
-            [named(relation), rule]
-            + [Percent(cells[relation, fifth][rule] if (relation, fifth) in cells else NOTHING) for fifth in fifths]
-            for relation in (row["relation"] for row in relations)
+            [named(relation), *bounds(row), row["questions"], rule, Percent(row[rule])]
+            for relation, rows in by_relation.items()
+            for row in rows
             for rule in RULES
         ],
     )
     ranked = sorted(
-        (
-            row
-            for row in relations
-            if all(cells.get((row["relation"], fifth), {}).get("questions", 0) >= CELL for fifth in fifths)
-            and math.isfinite(row["correlation"].value)
-        ),
+        (row for row in relations if len(by_relation[row["relation"]]) > 1 and math.isfinite(row["correlation"].value)),
         key=lambda row: -row["correlation"].value,
     )
     if len(ranked) < 2 * SHOWN_RELATIONS:
         return [table]
-    drawn = ranked[:SHOWN_RELATIONS] + ranked[-SHOWN_RELATIONS:]
-    at = [_middle(row) for row in fifths.values()]
+    drawn = {
+        row["relation"]: by_relation[row["relation"]] for row in (*ranked[:SHOWN_RELATIONS], *ranked[-SHOWN_RELATIONS:])
+    }
     figure = figures.lines(
         "accuracy-by-relation-and-popularity",
         {
-            named(row["relation"]): (at, [cells[row["relation"], fifth]["substring"].times(100) for fifth in fifths])
-            for row in drawn
+            named(relation): (places(rows), [row["substring"].times(100) for row in rows])
+            for relation, rows in drawn.items()
         },
-        x="monthly page views of the subject (middle of each fifth)",
+        x=f"{MEDIAN} (log scale)",
         y="accuracy, %",
         log_x=True,
         caption=f"{label(dataset)}, {label(method)}: accuracy by popularity for the {SHOWN_RELATIONS} relations with "
-        f"the strongest and the {SHOWN_RELATIONS} with the weakest correlation, of those with at least {CELL} "
-        "questions in every fifth. Bands are Wilson's 95 % intervals.",
+        f"the strongest and the {SHOWN_RELATIONS} with the weakest correlation, of those with two bins or more. Bands "
+        "are Wilson's 95 % intervals.",
     )
     return [figure, table]
+
+
+def drawn_methods(methods: list[str]) -> list[str]:
+    """The methods in charts by popularity: those of one passage at most; the tables have all."""
+    return [method for method in methods if not method.startswith("replug")]
+
+
+def places(rows: list[dict]) -> list[float]:
+    """Where bins are drawn: at their median popularity."""
+    return [max(row["popularity"], 1) for row in rows]
+
+
+def bounds(row: dict) -> list[int]:
+    """The cells under BOUNDS of a bin."""
+    return [round(row[end]) for end in ("least", "below")]

@@ -215,8 +215,8 @@ class Run:
         if method not in files:
             return NOTHING
         answers = accuracy.read(self.data / "questions" / dataset / f"{dataset}.parquet", {method: files[method]})
-        order = np.argsort(answers.popularity, kind="stable")[: find["least_popular"]]  # unknown popularity comes last
-        whole = len(order) == find["least_popular"] and np.isfinite(answers.popularity[order]).all()
+        order = accuracy.least_popular(answers, find["least_popular"])
+        whole = len(order) == find["least_popular"]
         return accuracy.share(answers.by_method[method].correct, order) if whole else NOTHING
 
 

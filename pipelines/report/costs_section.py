@@ -6,16 +6,20 @@ import math
 
 from pipelines.report import figures
 from pipelines.report.inputs import Inputs, bounded
-from pipelines.report.page import Figure, Percent, Section, Table, label
+from pipelines.report.page import Figure, Link, Percent, Section, Table, label
+
+LATENCY = "Seconds of a question by method, with the machine that they were measured on (data/latency/index.html)"
+SAVED = ("retrieves", "prompts saved", "tokens saved", "cost saved")
 
 
 def costs(inputs: Inputs) -> Section:
     """Prompts, tokens and money by method, and what the thresholds in use save; only what is known."""
     blocks: list = [
         "How much a language model must read decides how long an answer takes and what it costs. Seconds are not on "
-        "this page, because the same inputs must give the same page. MLflow has them: seconds_per_question of the "
-        "stage answer.",
+        "this page, because the same inputs must give the same page.",
     ]
+    if inputs.models and inputs.asked:
+        blocks.append(Link(LATENCY, "../latency/index.html"))
     for dataset in inputs.asked:
         rows, saved = (inputs.rows(name, dataset=dataset) for name in ("costs", "savings"))
         spent = ("calls", "prompt_tokens", "new_tokens", "cost_per_1000")
@@ -32,15 +36,18 @@ def costs(inputs: Inputs) -> Section:
                 ],
             )
         )
-        savings = ("calls_saved", "tokens_saved", "cost_saved")
+        savings = [f"{what}_saved" for what in ("calls", "tokens", "cost")]
         blocks.append(
             Table(
                 f"savings-{dataset}",
-                f"{label(dataset)}: what retrieving only below the thresholds in use saves against always retrieving, "
-                "in per cent, over the questions of known popularity.",
-                ["answered", "questions", "retrieves, %", "prompts saved", "tokens saved", "cost saved"],
+                f"{label(dataset)}: what retrieving only below the thresholds saves against always retrieving, in per "
+                "cent, on questions that they were not fitted to. The first of each two columns has an interval over "
+                "subjects, the second the mean and the middle 95 % of the splits.",
+                ["answered", "questions"] + [f"{what}{over}" for what in SAVED for over in ("", ", over splits")],
                 [
-                    [label(row["method"]), row["questions"], 100 * row["retrieved"], *(row[name] for name in savings)]
+                    [label(row["method"]), row["questions"]]
+                    + [Percent(row[f"retrieved{over}"]) for over in ("", "_splits")]
+                    + [row[f"{name}{over}"] for name in savings for over in ("", "_splits")]
                     for row in saved
                     if any(math.isfinite(row[name].value) for name in savings)
                 ],

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import math
 
-from pipelines import methods
 from pipelines.evaluation.accuracy import HEAD, TAIL
 from pipelines.evaluation.retrieval_effects import EXAMPLES, TAIL_LESS_HEAD
 from pipelines.report import figures
+from pipelines.report.by_popularity import drawn_methods
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Percent, Section, Table, label, named, percent
+from pipelines.report.page import Marked, Percent, Section, Table, label, marked, named, percent
 
-SHOWN = (
-    "bm25",
-    "dense",
-    "lsr",
-    "genread",
-)  # kinds of methods that read one passage, in tables by group of questions; data/analyses has all
+COMPARED = (
+    *("questions", "accuracy, substring", "accuracy, word", "recall"),
+    *("only this right", "only that right", "McNemar's p"),
+)
 
 
 def retrieval_effect(inputs: Inputs) -> Section:
     """By group of questions, methods against each other, recall by which answers are right, and examples."""
     blocks: list = []
     for dataset in inputs.asked:
-        rows = inputs.rows("retrieval_effect", dataset=dataset)
-        rows = [row for row in rows if methods.split(row["method"])[0] in SHOWN]
+        shown = drawn_methods(inputs.methods(dataset))  # data/analyses has all
+        rows = [row for row in inputs.rows("retrieval_effect", dataset=dataset) if row["method"] in shown]
         blocks.append(
             Table(
                 f"retrieval-effect-{dataset}",
@@ -51,12 +49,13 @@ def retrieval_effect(inputs: Inputs) -> Section:
             Table(
                 f"comparisons-{dataset}",
                 f"{label(dataset)}: one method less another, question by question, in points: accuracy by both rules, "
-                "and recall (how often what was read holds an answer).",
-                ["answered", "less", "questions", "accuracy, substring", "accuracy, word", "recall"],
+                "and recall (how often what was read holds an answer). Intervals are bootstraps over subjects. Only "
+                "this and only that: questions on which only the first or only the second is right (substring), with "
+                "McNemar's exact test, which takes questions as independent.",
+                ["answered", "less", *COMPARED],
                 [
-                    [label(row["method"]), label(row["against"]), row["questions"]]
-                    + [Percent(row[name], signed=True) for name in ("gain", "gain_word", "recall_gain")]
-                    for row in inputs.rows("comparisons", dataset=dataset)
+                    [label(row["method"]), label(row["against"]), *compared(row)]
+                    for row in inputs.rows("comparisons", dataset=dataset, against_lm=inputs.main)
                 ],
             )
         )
@@ -75,6 +74,12 @@ def retrieval_effect(inputs: Inputs) -> Section:
         )
         blocks += _examples(dataset, inputs)
     return Section("effect", "Where retrieval helps, and where it hurts", blocks)
+
+
+def compared(row: dict) -> list:
+    """The cells under COMPARED of a row of the comparisons."""
+    gains = [Percent(row[name], signed=True) for name in ("gain", "gain_word", "recall_gain")]
+    return [row["questions"], *gains, row["only_this"], row["only_that"], row["p"]]
 
 
 def _whose_page(dataset: str, rows: list[dict]) -> list:
@@ -105,20 +110,28 @@ def _examples(dataset: str, inputs: Inputs) -> list:
         return []
     columns = {
         "question": "question",
+        "passage": "passage",
         "answer": "a gold answer",
-        "popularity": "page views",
-        "doc_title": "passage from",
-        "doc_has_answer": "passage has the answer",
         "closed_book": "closed-book answer",
         "augmented": "answer with the passage",
+        "doc_title": "passage from",
+        "doc_has_answer": "passage has the answer",
+        "popularity": "page views",
     }
     return [
         Table(
             f"examples-{dataset}",
             f"{label(dataset)}: questions on which only one of two answers, closed-book and "
             f"{label(rows[0]['method'])}, is right by both rules. They were drawn by hash, {EXAMPLES} at most of each "
-            "kind and at most one of each relation, not chosen by hand.",
-            ["effect", "relation", *columns.values()],
-            [[row["effect"], named(row["relation"]), *(row[key] for key in columns)] for row in rows],
+            "kind and at most one of each relation, not chosen by hand. The passage is the beginning of the best "
+            "document, with a gold answer marked.",
+            ["effect", *columns.values(), "relation"],
+            [[row["effect"], *(_cell(row, key) for key in columns), named(row["relation"])] for row in rows],
         )
     ]
+
+
+def _cell(row: dict, key: str) -> str | int | bool | Marked | None:
+    if key == "passage" and row["passage"] and row["passage_answer"]:
+        return marked(row["passage"], row["passage_answer"])
+    return row[key]

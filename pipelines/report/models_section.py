@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
+from pipelines.evaluation.popularity_bins import LEAST
+from pipelines.intervals import NOTHING
 from pipelines.report import figures
+from pipelines.report.by_popularity import BOUNDS, MEDIAN, MERGED, bounds, places
+from pipelines.report.effect_section import COMPARED, compared
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Figure, Percent, Section, Table, label
+from pipelines.report.page import Figure, Percent, Section, Table, label, named
 
 
 def language_models(inputs: Inputs) -> Section:
-    """Every language model by method; closed-book accuracy by popularity and model; correlation by model."""
+    """Every language model by method, each pair of models, and popularity and relations model beside model."""
     blocks: list = []
     for dataset in inputs.parts.answered:
         rows = [row for row in inputs.tables["accuracy"] if row["dataset"] == dataset]
         lms = [lm for lm in inputs.sizes if any(row["lm"] == lm for row in rows)]
         if len(lms) > 1:
-            blocks += [*_by_method(dataset, lms, rows, inputs), *_by_popularity(dataset, lms, inputs)]
+            blocks += [_everything(dataset, rows, inputs), *_in_common(dataset, lms, inputs)]
     return Section("models", "Language models compared", blocks)
 
 
-def _by_method(dataset: str, lms: list[str], rows: list[dict], inputs: Inputs) -> list[Figure | Table]:
-    cells = {(row["lm"], row["method"]): row for row in rows}
-    common = [m for m in dict.fromkeys(row["method"] for row in rows) if all((lm, m) in cells for lm in lms)]
-    accuracies = {method: [cells[lm, method]["substring"].times(100) for lm in lms] for method in common}
-    table = Table(
+def _everything(dataset: str, rows: list[dict], inputs: Inputs) -> Table:
+    return Table(
         f"models-{dataset}",
         f"{label(dataset)}: accuracy in per cent by language model, and its correlation (substring) with log "
         "popularity. Smaller models come first; those of unknown size come last. Each was asked its own number of "
-        "questions.",
+        "questions; the figures and tables below compare models on questions that they have in common.",
         ["language model", "parameters", "answered", "questions", "substring", "word", "correlation"],
         [
             [
@@ -43,16 +45,82 @@ def _by_method(dataset: str, lms: list[str], rows: list[dict], inputs: Inputs) -
             for row in sorted(rows, key=lambda row: _by_size(inputs, row["lm"]))
         ],
     )
-    if not accuracies:
-        return [table]
-    figure = figures.bars(
-        f"models-{dataset}",
-        lms,
-        accuracies,
-        y="accuracy, %",
-        caption=f"{label(dataset)}: accuracy by language model, by the methods that all of them have.",
+
+
+def _in_common(dataset: str, lms: list[str], inputs: Inputs) -> list[str | Figure | Table]:
+    """The models on the questions that all of them answered, and each two on those that both answered."""
+    tables = {
+        name: [row for row in inputs.tables[f"common_{name}"] if row["dataset"] == dataset]
+        for name in (
+            "accuracy",
+            "accuracy_by_group",
+            "accuracy_by_log_popularity",
+            "accuracy_by_relation",
+            "accuracy_by_relation_and_popularity",
+        )
+    }
+    pairs = [
+        row for row in inputs.tables["comparisons"] if row["dataset"] == dataset and row["against_lm"] != row["lm"]
+    ]
+    n = max((row["questions"] for row in tables["accuracy"]), default=0)
+    of_common = f"the {n:,} questions of {label(dataset)} that all {len(lms)} language models answered"
+    if not n:
+        return [
+            f"No question of {label(dataset)} was answered by all {len(lms)} language models.",
+            _pairs(dataset, pairs),
+        ]
+    return [
+        *_by_method(dataset, lms, tables["accuracy"], of_common),
+        *_least_popular(dataset, lms, tables["accuracy_by_group"], of_common),
+        _pairs(dataset, pairs),
+        *_by_popularity(
+            dataset, tables["accuracy_by_log_popularity"], tables["accuracy_by_relation_and_popularity"], of_common
+        ),
+        *_by_relation(dataset, lms, tables["accuracy_by_relation"], of_common),
+    ]
+
+
+def _pairs(dataset: str, rows: list[dict]) -> Table:
+    return Table(
+        f"models-compared-{dataset}",
+        f"{label(dataset)}: one language model less another by the same method, in points, on the questions that both "
+        "answered. Columns are those of the methods' comparisons above.",
+        ["language model", "less", "answered", *COMPARED],
+        [[row["lm"], row["against_lm"], label(row["method"]), *compared(row)] for row in rows if row["questions"]],
     )
-    return [figure, table]
+
+
+def _by_method(dataset: str, lms: list[str], rows: list[dict], of_common: str) -> list[Figure]:
+    cells = {(row["lm"], row["method"]): row for row in rows}
+    common = [m for m in dict.fromkeys(row["method"] for row in rows) if all((lm, m) in cells for lm in lms)]
+    if not common:
+        return []
+    return [
+        figures.bars(
+            f"models-{dataset}",
+            lms,
+            {method: [cells[lm, method]["substring"].times(100) for lm in lms] for method in common},
+            y="accuracy, %",
+            caption=f"Accuracy by language model on {of_common}, by the methods that all of them have.",
+        )
+    ]
+
+
+def _least_popular(dataset: str, lms: list[str], rows: list[dict], of_common: str) -> list[Figure]:
+    rows = [row for row in rows if row["group"] == "least popular"]
+    if not rows or rows[0]["questions"] < LEAST:
+        return []
+    cells = {(row["lm"], row["method"]): row["substring"].times(100) for row in rows}
+    methods = dict.fromkeys(row["method"] for row in rows)
+    return [
+        figures.bars(
+            f"models-least-popular-{dataset}",
+            lms,
+            {method: [cells.get((lm, method), NOTHING) for lm in lms] for method in methods},
+            y="accuracy, %",
+            caption=f"Accuracy by language model on the {rows[0]['questions']:,} least popular of {of_common}.",
+        )
+    ]
 
 
 def _by_size(inputs: Inputs, lm: str) -> tuple:
@@ -61,40 +129,78 @@ def _by_size(inputs: Inputs, lm: str) -> tuple:
     return (math.inf if size is None else size, list(inputs.sizes).index(lm))
 
 
-def _by_popularity(dataset: str, lms: list[str], inputs: Inputs) -> list[Figure | Table]:
-    by_lm = {lm: inputs.rows("accuracy_by_popularity", lm, dataset=dataset, method="closed_book") for lm in lms}
-    by_lm = {lm: rows for lm, rows in by_lm.items() if rows}
+def _by_popularity(dataset: str, rows: list[dict], by_relation: list[dict], of_common: str) -> list[Figure | Table]:
+    """What each model knows by popularity, and of each relation (Figures 5 and 6); nothing unless there are two."""
+    by_lm = _closed_book(rows)
     if len(by_lm) < 2:
         return []
+    choices = {}
+    for relation in dict.fromkeys(row["relation"] for row in by_relation):
+        of_relation = _closed_book([row for row in by_relation if row["relation"] == relation])
+        if max(map(len, of_relation.values()), default=0) > 1:
+            choices[named(relation)] = _drawn(f"{dataset}-{relation}", of_relation, f"{named(relation)}, {of_common}")
     return [
-        figures.lines(
-            f"models-by-popularity-{dataset}",
-            {
-                lm: ([max(row["popularity"], 1) for row in rows], [row["substring"].times(100) for row in rows])
-                for lm, rows in by_lm.items()
-            },
-            x="median monthly page views of the subject, by decile",
-            y="closed-book accuracy, %",
-            log_x=True,
-            caption=f"{label(dataset)}: closed-book accuracy by popularity and language model. Bands are Wilson's 95 % "
-            "intervals.",
-        ),
+        replace(_drawn(dataset, by_lm, of_common), by="relation", choices=choices),
         Table(
             f"models-by-popularity-{dataset}",
-            f"{label(dataset)}: closed-book accuracy in per cent by decile of popularity and language model, by both "
-            "rules.",
-            ["language model", "decile", "questions", "median page views", "substring", "word"],
+            "Closed-book accuracy in per cent by half power of ten of monthly page views and language model, on "
+            f"{of_common}, by both rules. {MERGED}",
+            ["language model", *BOUNDS, "questions", "substring", "word"],
             [
-                [
-                    lm,
-                    row["decile"],
-                    row["questions"],
-                    row["popularity"],
-                    Percent(row["substring"]),
-                    Percent(row["word"]),
-                ]
+                [lm, *bounds(row), row["questions"], Percent(row["substring"]), Percent(row["word"])]
                 for lm, rows in by_lm.items()
                 for row in rows
+            ],
+        ),
+    ]
+
+
+def _closed_book(rows: list[dict]) -> dict[str, list[dict]]:
+    """Language model -> its rows of closed-book answers."""
+    rows = [row for row in rows if row["method"] == "closed_book"]
+    return {lm: [row for row in rows if row["lm"] == lm] for lm in dict.fromkeys(row["lm"] for row in rows)}
+
+
+def _drawn(name: str, by_lm: dict[str, list[dict]], of_common: str) -> Figure:
+    return figures.lines(
+        f"models-by-popularity-{name}",
+        {lm: (places(rows), [row["substring"].times(100) for row in rows]) for lm, rows in by_lm.items()},
+        x=f"{MEDIAN} (log scale)",
+        y="closed-book accuracy, %",
+        log_x=True,
+        caption=f"Closed-book accuracy by half power of ten of popularity and language model, on {of_common}. {MERGED} "
+        "Bands are Wilson's 95 % intervals.",
+    )
+
+
+def _by_relation(dataset: str, lms: list[str], rows: list[dict], of_common: str) -> list[Figure | Table]:
+    """Each model's correlation of being right with log popularity by relation (Figure 4)."""
+    cells = {(row["lm"], row["relation"]): row for row in rows if row["method"] == "closed_book"}
+    shown = [lm for lm in lms if any(of == lm for of, _ in cells)]
+    relations = {
+        relation: row["questions"]
+        for (_, relation), row in cells.items()
+        if row["questions"] >= LEAST and math.isfinite(row["correlation"].value)
+    }
+    if len(shown) < 2 or not relations:
+        return []
+    return [
+        figures.bars(
+            f"models-correlation-{dataset}",
+            [named(relation) for relation in relations],
+            {lm: [cells[lm, relation]["correlation"] for relation in relations] for lm in shown},
+            y="correlation with log popularity",
+            caption=f"How much closed-book answers depend on popularity: correlation of being right (substring) with "
+            f"log popularity by relation and language model, on {of_common}; relations with {LEAST} questions or more.",
+        ),
+        Table(
+            f"models-correlation-{dataset}",
+            f"Correlation of being right (substring, closed-book) with log popularity by relation and language model, "
+            f"on {of_common}; relations with {LEAST} questions or more.",
+            ["relation", "questions", *shown],
+            [
+                [named(relation), questions, *(cells[lm, relation]["correlation"] for lm in shown)]
+                for relation, questions in relations.items()
             ],
         ),
     ]

@@ -45,8 +45,18 @@ class Percent:
 
 
 @dataclass(frozen=True)
+class Marked:
+    """A text in parts: every second part is marked, as an answer in a passage is."""
+
+    parts: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "".join(self.parts)
+
+
+@dataclass(frozen=True)
 class Table:
-    """`rows` hold text, numbers, Intervals and Percents; `name` is the CSV file's."""
+    """`rows` hold text (some Marked), numbers, Intervals and Percents; `name` is the CSV file's."""
 
     name: str
     caption: str
@@ -169,6 +179,11 @@ def show(value: Any, signed: bool = False, digits: int | None = None) -> str:
     return NONE if value is None or value == "" else str(value)
 
 
+def marked(text: str, words: str) -> Marked:
+    """The text with these words marked wherever they stand whole, whatever their case."""
+    return Marked(tuple(re.split(rf"(?<!\w)({re.escape(words)})(?!\w)", text, flags=re.IGNORECASE)))
+
+
 def percent(share: float, digits: int = 0) -> str:
     return f"{100 * share:.{digits}f} %"
 
@@ -214,7 +229,9 @@ def environment() -> jinja2.Environment:
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
-    made.tests |= {kind.__name__.lower(): lambda x, kind=kind: isinstance(x, kind) for kind in (Table, Figure, Link)}
+    made.tests |= {
+        kind.__name__.lower(): lambda x, kind=kind: isinstance(x, kind) for kind in (Table, Figure, Link, Marked)
+    }
     made.filters["show"] = show
     return made
 

@@ -36,8 +36,11 @@ SECTIONS = (
 
 
 def write_report(data: Path, out: Path, params: SimpleNamespace) -> stage.Metrics:
-    """Write index.html, figures/*.svg, tables/*.csv and findings.json below `out`; return each finding's figure."""
-    from pipelines.report import attribution_page, page
+    """Write index.html, figures/*.svg, tables/*.csv and findings.json below `out`; return each finding's figure.
+
+    Times are on a page of their own in data/latency, because `out` is the same bytes wherever it is made.
+    """
+    from pipelines.report import attribution_page, latency_page, page
     from pipelines.report.findings import findings
     from pipelines.report.inputs import read
 
@@ -58,6 +61,7 @@ def write_report(data: Path, out: Path, params: SimpleNamespace) -> stage.Metric
         shards.write_json(folder / "findings.json", [page.as_json(finding) for finding in found])
         html = page.render(f"Longtail report: {params.profile}", _intro(inputs), found, sections, FOOTER)
         (folder / "index.html").write_text(html, encoding="utf-8")
+    latency_page.write(inputs)
     return {finding.id: finding.figure.value for finding in found if finding.verdict != "not measured"}
 
 

@@ -237,13 +237,17 @@ def test_seconds_are_those_of_all_shards_in_whichever_run(questions, monkeypatch
     def setup(lm, key):
         return answer.Setup("popqa", "dense", lm, source("dense", lm, 7), CHOSEN, REPLUG, 0, key)
 
-    table, whole = answer.answer(questions, setup(EchoingLM(), "whole"))
+    table, taken = answer.answer(questions, setup(EchoingLM(), "whole"))
+    whole = taken.seconds
+    assert [batch.questions for batch in taken.answers] == [10, 10, 10]
+    assert sum(batch.questions for batch in taken.searches) > 30, "demonstrations, too"
     assert whole == sum(len([*folder.iterdir()]) for folder in Path(".longtail/shards").iterdir()) > 6
     with pytest.raises(KeyboardInterrupt):
         answer.answer(questions, setup(EchoingLM(fail_after=20), "cut"))
     for _ in range(2):  # the second finds all shards finished
-        resumed, seconds = answer.answer(questions, setup(EchoingLM(), "cut"))
-        assert seconds == whole
+        resumed, taken_resumed = answer.answer(questions, setup(EchoingLM(), "cut"))
+        assert taken_resumed.seconds == whole
+        assert taken_resumed == taken
         assert resumed.schema.equals(table.schema, check_metadata=True), "a table holds no times"
         assert resumed.schema.metadata is None
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import answer_tables
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -79,22 +80,6 @@ def test_every_relation_has_its_own_correlation(answers):
     assert math.isnan(accuracy.by_relation(few, 0, 10)[0]["correlation"].value)  # 8 questions are too few
 
 
-def test_deciles_hold_equal_numbers_and_ties_stay_together(answers):
-    rows = accuracy.by_popularity(answers, 0, 50)
-    closed, dense = rows[:10], rows[10:]
-    assert [row["questions"] for row in closed] == [2] * 10
-    assert [row["substring"].value for row in closed] == [0] * 5 + [1] * 5
-    assert [row["gain"].value for row in dense] == [1] * 5 + [0, 0, -0.5, -1, -1]
-    tied = replace(answers, popularity=np.repeat([1.0, 2.0], 10))
-    assert [row["questions"] for row in accuracy.by_popularity(tied, 0, 10)] == [10, 10] * 2
-
-
-def test_a_question_at_the_edge_of_two_deciles_is_in_the_upper_one_alone(answers):
-    """The second and third question tie, so their rank is 2 of 20."""
-    tied = replace(answers, popularity=np.array([1.0, 2, 2, *range(4, 21)]))
-    assert [row["questions"] for row in accuracy.by_popularity(tied, 0, 10)[:10]] == [1, 3] + [2] * 8
-
-
 def test_ranks_are_among_the_questions_whose_popularity_is_known(answers):
     unknown = replace(answers, popularity=np.where(NUMBER < 10, np.nan, answers.popularity))
     np.testing.assert_allclose(unknown.ranks, [*[np.nan] * 10, *(np.arange(10) + 0.5) / 10])
@@ -106,44 +91,6 @@ def test_intervals_draw_subjects_and_not_questions(answers):
     found = two.means({"right": (right, np.ones(N, bool))}, 3, 200)["right"]
     assert found == intervals.mean(right, draws.generator(3, "popqa bootstrap"), 200, two.subjects)
     assert (found.low, found.high) == (0, 1)
-
-
-def test_questions_without_popularity_are_in_no_bin(answers):
-    unknown = replace(answers, popularity=np.where(NUMBER < 4, np.nan, answers.popularity))
-    for rows in (accuracy.by_popularity(unknown, 0, 10), accuracy.by_relative_popularity(unknown)):
-        assert sum(row["questions"] for row in rows if row["method"] == "dense") == 16
-    nobody = replace(answers, popularity=np.full(N, np.nan))
-    assert accuracy.by_popularity(nobody, 0, 10) == accuracy.by_relative_popularity(nobody) == []
-
-
-def test_fifths_are_those_of_all_relations_and_an_empty_cell_has_no_row(answers):
-    split = replace(answers, relations=np.where(NUMBER < 6, "P1", "P2").astype(object))
-    rows = [row for row in accuracy.by_relation_and_popularity(split, 0, 20) if row["method"] == "closed_book"]
-    assert [(row["relation"], row["fifth"], row["questions"]) for row in rows] == [
-        ("P1", 1, 4),
-        ("P1", 2, 2),
-        ("P2", 2, 2),
-        ("P2", 3, 4),
-        ("P2", 4, 4),
-        ("P2", 5, 4),
-    ]
-    assert (rows[1]["least"], rows[1]["most"], rows[3]["substring"].value) == (50.0, 80.0, 0.5)
-    dense = [row for row in accuracy.by_relation_and_popularity(split, 0, 20) if row["method"] == "dense"]
-    assert [row["gain"].value for row in dense] == [1.0, 1.0, 1.0, 0.5, -0.25, -1.0]
-
-
-def test_relative_popularity_compares_within_a_relation(answers):
-    """Two relations, one a hundred times as popular as the other: the bins are the same for both."""
-    twice = replace(
-        answers,
-        relations=np.repeat(["P1", "P2"], 10).astype(object),
-        popularity=np.concatenate([10.0 ** np.arange(10), 10.0 ** (np.arange(10) + 2)]),
-    )
-    rows = [row for row in accuracy.by_relative_popularity(twice) if row["method"] == "closed_book"]
-    assert sum(row["questions"] for row in rows) == N
-    assert all(row["substring"].value == 0.5 for row in rows)  # as many of one relation (wrong) as of the other (right)
-    z = (np.arange(10) - 4.5) / np.arange(10).std()
-    assert rows[0]["relative_popularity"] == pytest.approx(z[z < -1.5].mean())
 
 
 def test_what_is_not_known_is_left_out_of_a_mean(answers):
@@ -159,3 +106,59 @@ def test_a_file_that_does_not_say_whole_words_has_no_accuracy_by_them(files):
     row = accuracy.accuracy(accuracy.read(files["dense"].with_name("questions.parquet"), files), 0, 10)[1]
     assert row["substring"].value == 0.75
     assert math.isnan(row["word"].value)
+
+
+def test_questions_of_one_subject_and_relation_count_once_with_their_mean(answers):
+    """Dense is right below 15: question 14 is, 15 to 17 are not. As one they are a quarter right, of 17 in all."""
+    four = (NUMBER >= 14) & (NUMBER < 18)
+    same = replace(
+        answers,
+        subjects=np.where(four, "s", answers.subjects).astype(object),
+        relations=np.where(four, "P1", answers.relations).astype(object),
+    )
+    rows = {(row["method"], row["group"]): row for row in accuracy.by_group(same, 0, 100)}
+    once = rows["dense", accuracy.ONCE]
+    assert once["questions"] == 17
+    assert once["substring"].value == once["word"].value == pytest.approx((14 + 1 / 4) / 17)
+    assert once["substring"].low < once["substring"].value < once["substring"].high
+    assert rows["closed_book", accuracy.ONCE]["word"].value == pytest.approx((3 + 1 + 2) / 17)
+    other = replace(same, relations=np.where(NUMBER < 16, "P1", "P2").astype(object))
+    assert accuracy.by_group(other, 0, 10)[0]["questions"] == 18, "a subject's other relation is another question"
+
+
+def test_ambiguous_questions_are_those_whose_text_asks_about_several_subjects(files):
+    """Questions 0 and 1 ask the same about two subjects; 2 and 3 the same about one, by two ids."""
+    path = files["dense"].with_name("questions.parquet")
+    table = pq.read_table(path).sort_by("question_id").to_pydict()
+    table["question"][1] = table["question"][0]
+    table["question"][3], table["s_uri"][3] = table["question"][2], table["s_uri"][2]
+    pq.write_table(pa.table(table), path)
+    answers = accuracy.read(path, files)
+    assert answers.ambiguous.tolist() == [True, True] + [False] * 18
+    rows = {(row["method"], row["group"]): row for row in accuracy.by_group(answers, 0, 10)}
+    assert (rows["dense", "ambiguous"]["questions"], rows["dense", "ambiguous"]["substring"].value) == (2, 1.0)
+    unambiguous = rows["dense", "unambiguous"]
+    assert (unambiguous["questions"], unambiguous["substring"].value) == (18, pytest.approx(13 / 18))
+
+
+def test_a_group_without_questions_has_no_row(answers):
+    assert {row["group"] for row in accuracy.by_group(answers, 0, 10)} == {
+        accuracy.ONCE,
+        "unambiguous",
+        "least popular",
+    }
+
+
+def test_the_least_popular_are_the_papers_number_or_its_share(answers):
+    """4,000 of 14,267: 6 of 20, and 4,000 of more."""
+    assert accuracy.least_popular(answers).tolist() == list(range(6))
+    rows = {(row["method"], row["group"]): row for row in accuracy.by_group(answers, 0, 10)}
+    assert (rows["dense", "least popular"]["questions"], rows["dense", "least popular"]["word"].value) == (6, 1.0)
+    downwards = replace(answers, popularity=np.where(NUMBER < 2, np.nan, 1000.0 - NUMBER))
+    assert accuracy.least_popular(downwards).tolist() == [19, 18, 17, 16, 15]
+    tied = replace(answers, popularity=np.full(N, 5.0))
+    assert accuracy.least_popular(tied, 3).tolist() == [0, 1, 2]
+    assert len(accuracy.least_popular(downwards, 19)) == 18, "never one of unknown popularity"
+    published = answers.take(np.arange(14_267) % N)
+    assert len(accuracy.least_popular(published)) == 4_000
+    assert len(accuracy.least_popular(answers.take(np.arange(20_000) % N))) == 4_000

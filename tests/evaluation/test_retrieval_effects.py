@@ -1,17 +1,18 @@
-"""Where retrieval helps, recall, comparisons and examples, on small tables worked out by hand."""
+"""Where retrieval helps, recall and examples, on small tables worked out by hand."""
 
 import math
 from pathlib import Path
 
 import answer_tables
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from pipelines.evaluation import accuracy, retrieval_effects
+from pipelines.evaluation import accuracy, paired, retrieval_effects
 
 N = 20
 NUMBER = np.arange(N)
-ALL_RIGHT = np.ones(10, bool)
 
 
 @pytest.fixture
@@ -73,27 +74,16 @@ def test_recall_in_the_two_by_two(answers):
     }  # what it read is not known here
 
 
-def test_methods_are_compared_question_by_question(answers):
-    rows = {(row["method"], row["against"]): row for row in retrieval_effects.comparisons(answers, 0, 200)}
-    assert rows["lsr", "dense"]["gain"].value == pytest.approx(3 / 20)
-    assert rows["lsr", "dense"]["recall_gain"].value == pytest.approx(4 / 20)
-    assert 0 <= rows["lsr", "dense"]["gain"].low < 0.15 < rows["lsr", "dense"]["gain"].high
-    assert rows["genread", "dense"]["gain_word"].value == pytest.approx((11 - 14) / 20)
-    assert set(rows) == {(m, "closed_book") for m in ("dense", "lsr", "genread")} | {
-        ("lsr", "dense"),
-        ("genread", "dense"),
-    }
-
-
 def test_without_closed_book_answers_there_is_nothing_to_hold_against(files):
     alone = accuracy.read(files["dense"].with_name("questions.parquet"), {"dense": files["dense"]})
-    assert retrieval_effects.where_retrieval_helps(alone, 0, 10) == retrieval_effects.comparisons(alone, 0, 10) == []
+    assert retrieval_effects.where_retrieval_helps(alone, 0, 10) == paired.comparisons({"tiny": alone}, 0, 10) == []
     assert [row["answers"] for row in retrieval_effects.recall(alone)] == ["all"]
-    assert all(math.isnan(row["gain"].value) for row in accuracy.by_popularity(alone, 0, 10))
 
 
 def test_examples_are_of_both_kinds_one_a_relation_and_chosen_by_their_draw(files):
-    chosen = [files["dense"].with_name("questions.parquet"), files["closed_book"], files["dense"]]
+    chosen = [
+        *map(files["dense"].with_name, ("questions.parquet", "closed_book.parquet", "dense.parquet", "docs.parquet"))
+    ]
     first = retrieval_effects.examples(*chosen, 0)
     assert [row["effect"] for row in first] == ["retrieving helps"] * 4 + ["retrieving hurts"] * 4
     assert first == retrieval_effects.examples(*chosen, 0)
@@ -107,7 +97,9 @@ def test_examples_are_of_both_kinds_one_a_relation_and_chosen_by_their_draw(file
 
 def test_an_answer_that_only_one_rule_calls_right_is_no_example(files):
     answer_tables.write_answers(files["dense"], NUMBER < 15, correct_word=NUMBER < 2)
-    chosen = [files["dense"].with_name("questions.parquet"), files["closed_book"], files["dense"]]
+    chosen = [
+        *map(files["dense"].with_name, ("questions.parquet", "closed_book.parquet", "dense.parquet", "docs.parquet"))
+    ]
     helped = [row for row in retrieval_effects.examples(*chosen, 0) if row["effect"] == "retrieving helps"]
     assert {row["question_id"] for row in helped} == {"q000", "q001"}
 
@@ -116,9 +108,38 @@ def test_a_question_of_unknown_popularity_is_no_example(files):
     questions = files["dense"].with_name("questions.parquet")
     relations = [f"P{i % 7}" for i in range(N)]
     answer_tables.write_questions(questions, [None if i == 4 else 10 * (i + 1) for i in range(N)], relations)
-    shown = retrieval_effects.examples(questions, files["closed_book"], files["dense"], 0)
+    shown = retrieval_effects.examples(questions, files["closed_book"], files["dense"], Path("none"), 0)
     assert "P4" not in {row["relation"] for row in shown if row["effect"] == "retrieving helps"}
     assert len(shown) == 8
+
+
+def test_examples_show_the_beginning_of_the_best_document_and_the_answer_in_it(files):
+    """The best document of question 4, d4, has its answer a4; d5 has it behind its beginning, d6 within a word."""
+    ids, titles = [f"d{i}" for i in range(N)], [f"Title {i}" for i in range(N)]
+    texts = {4: "So it is A4, they say.", 5: "x" * 1_000 + " a5", 6: "a66"}
+    docs = files["dense"].with_name("docs.parquet")
+    table = {"id": ids, "title": titles, "text": [texts.get(i, f"text {i}") for i in range(N)]}
+    pq.write_table(pa.table(table).take(np.arange(N)[::-1]), docs)
+    answer_tables.write_answers(files["dense"], NUMBER < 7, doc_id=ids, doc_title=titles)
+    answer_tables.write_answers(files["closed_book"], np.zeros(N, bool))
+    questions = files["dense"].with_name("questions.parquet")
+    answer_tables.write_questions(questions, [10 * (i + 1) for i in range(N)], [f"P{max(i, 3)}" for i in range(N)])
+    shown = {
+        row["question_id"]: row
+        for row in retrieval_effects.examples(questions, files["closed_book"], files["dense"], docs, 0)
+    }
+    assert [(shown[f"q00{i}"]["passage"], shown[f"q00{i}"]["passage_answer"]) for i in (4, 5, 6)] == [
+        ("So it is A4, they say.", "a4"),
+        ("x" * 1_000, None),
+        ("a66", None),
+    ]
+    assert shown["q004"]["doc_title"] == "Title 4"
+    answer_tables.write_answers(files["dense"], NUMBER < 7, doc_id=ids, doc_title=["elsewhere"] * N)
+    rows = retrieval_effects.examples(questions, files["closed_book"], files["dense"], docs, 0)
+    assert {row["passage"] for row in rows} == {None}, "an import's document may have the id of another one here"
+    answer_tables.write_answers(files["dense"], NUMBER < 7, passage=["made up"] * N)
+    rows = retrieval_effects.examples(questions, files["closed_book"], files["dense"], docs, 0)
+    assert {row["passage"] for row in rows} == {"made up"}
 
 
 def test_halves_are_the_worlds_own(answers):
@@ -139,43 +160,3 @@ def test_halves_are_the_worlds_own(answers):
     assert 0 < drawn.sum() < N
     assert (asked["questions"], never["questions"]) == (drawn.sum(), (~drawn).sum())
     assert asked["substring"].value == pytest.approx((NUMBER >= 10)[drawn].mean())
-
-
-@pytest.fixture
-def priced(tmp_path) -> accuracy.Answers:
-    """Ten questions of two relations, popularity 1 to 9 and unknown; GenRead asks twice and costs ten times as much."""
-    relations = ["P1"] * 5 + ["P2"] * 5
-    answer_tables.write_questions(tmp_path / "questions.parquet", [*range(1, 10), None], relations)
-    files: dict[str, Path] = {m: tmp_path / f"{m}.parquet" for m in ("closed_book", "genread", "dense")}
-    spent = {"prompt_tokens": [8] * 10, "new_tokens": [2] * 10, "lm_calls": [1] * 10, "cost": [0.1] * 10}
-    answer_tables.write_answers(files["closed_book"], ALL_RIGHT, **spent)
-    more = {"prompt_tokens": [80] * 10, "new_tokens": [20] * 10, "lm_calls": [2] * 10, "cost": [1.0] * 10}
-    answer_tables.write_answers(files["genread"], ALL_RIGHT, **more)
-    answer_tables.write_answers(files["dense"], ALL_RIGHT)
-    return accuracy.read(tmp_path / "questions.parquet", files)
-
-
-def test_costs_are_means_of_a_question_and_unknown_where_not_said(priced):
-    closed, genread, dense = retrieval_effects.costs(priced)
-    assert [genread[name] for name in ("calls", "prompt_tokens", "new_tokens")] == [2.0, 80.0, 20.0]
-    assert (closed["cost_per_1000"], genread["cost_per_1000"]) == (pytest.approx(100), 1000)
-    assert math.isnan(dense["calls"])
-
-
-def test_what_thresholds_save(priced):
-    """P1 retrieves below 3 (2 of 5), P2 always (4, its fifth has no popularity): 6 of 9 retrieve."""
-    genread, dense = retrieval_effects.savings(
-        priced, {"lsr": {}, "dense": {"P1": 3.0}, "genread": {"P1": 3.0, "P2": None}}, 0, 100
-    )
-    assert (genread["questions"], genread["retrieved"]) == (9, pytest.approx(6 / 9))
-    assert genread["tokens_saved"].value == pytest.approx(100 * (1 - (6 * 100 + 3 * 10) / 900))
-    assert genread["calls_saved"].value == pytest.approx(100 * (1 - (6 * 2 + 3) / 18))
-    assert genread["cost_saved"].value == pytest.approx(30.0)
-    assert genread["tokens_saved"].low <= genread["tokens_saved"].value <= genread["tokens_saved"].high
-    assert (dense["questions"], dense["retrieved"]) == (5, 0.4)
-    assert math.isnan(dense["tokens_saved"].value)
-
-
-def test_a_threshold_of_zero_never_retrieves(priced):
-    (row,) = retrieval_effects.savings(priced, {"genread": {"P1": 0.0, "P2": 0.0}}, 0, 10)
-    assert (row["retrieved"], row["cost_saved"].value) == (0.0, pytest.approx(90.0))

@@ -17,7 +17,9 @@ import yaml
 from small_results import QUESTIONS, SETTINGS, write, write_data
 
 from pipelines import catalogue, params_file, shards
+from pipelines.answering import latency
 from pipelines.answering.answer_files import METHODS
+from pipelines.answering.latency import Batch
 from pipelines.evaluation import analyse, tables
 from pipelines.questions.entityquestions import LINKS
 from pipelines.report import popularity_section, write_report
@@ -185,7 +187,8 @@ def test_what_answers_cost_and_thresholds_save(made):
     dense = {row["answered"]: row for row in table_of(folder, "cost-of-answers-popqa")}["dense"]
     assert (dense["prompts"], dense["tokens read"], dense["cost of 1,000 questions"]) == ("1", "74", "0")
     for row in table_of(folder, "savings-popqa"):
-        share = float(row["retrieves, %"]) / 100
+        share = float(row["retrieves"])
+        assert float(row["retrieves, over splits"]) == pytest.approx(share, abs=0.05)
         assert float(row["tokens saved"]) == pytest.approx(100 * (1 - share) * (74 - 12) / 77)
 
 
@@ -208,6 +211,105 @@ def test_methods_that_were_not_run_have_no_rows(data, tmp_path):
     assert "asked 800 questions, each answered 4 ways (closed-book, BM25, dense, LSR)" in page
     assert "Figures are of tiny, the main language model, unless they name another." in page
     assert 'id="models"' not in page  # only one language model answered questions
+
+
+def test_language_models_are_shown_side_by_side_on_the_questions_that_all_answered(data, tmp_path):
+    """davinci is left with every question but the 200 least popular."""
+    for file in (data / "imported/popqa/davinci").glob("*.parquet"):
+        write(file, pq.read_table(file).slice(200))
+    analyse.analyse(data, data / "analyses", data / "metrics/analyses.json", SETTINGS)
+    write_report.write_report(data, tmp_path / "report", SETTINGS)
+    folder = tmp_path / "report"
+    page = " ".join((folder / "index.html").read_text().split())
+    of_common = "the 600 questions of PopQA that all 2 language models answered"
+    assert f"Accuracy by language model on {of_common}, by the methods that all of them have." in page
+    assert f"Closed-book accuracy by half power of ten of popularity and language model, on {of_common}." in page
+    assert "Accuracy by language model on the 168 least popular of the 600 questions" in page
+    assert [(row["language model"], row["questions"]) for row in table_of(folder, "models-popqa")][::7] == [
+        ("tiny", "800"),
+        ("davinci", "600"),
+    ]
+    closed, dense = table_of(folder, "models-compared-popqa")
+    assert (closed["language model"], closed["less"], closed["answered"]) == ("davinci", "tiny", "closed-book")
+    assert {closed["questions"], dense["questions"]} == {"600"}
+    right = small_results._right(1.0)["closed_book"][200:]
+    popular = np.arange(800)[200:] / 800 > 0.7
+    assert float(closed["accuracy, substring"]) == pytest.approx(((right | popular) & ~right).mean())
+    assert (closed["only this right"], closed["only that right"]) == (str((popular & ~right).sum()), "0")
+    bins = table_of(folder, "models-by-popularity-popqa")
+    of_models = {lm: [row for row in bins if row["language model"] == lm] for lm in ("tiny", "davinci")}
+    sizes = {lm: [int(row["questions"]) for row in rows] for lm, rows in of_models.items()}
+    assert sum(sizes["tiny"]) == sum(sizes["davinci"]) == 600
+    assert min(sizes["tiny"]) >= 40
+    assert float(of_models["davinci"][-1]["substring"]) == 1 > float(of_models["tiny"][-1]["substring"])
+    by_relation = table_of(folder, "models-correlation-popqa")
+    assert {len(row) for row in by_relation} == {2 + 2 * 3}
+    assert sum(int(row["questions"]) for row in by_relation) == 600
+
+
+def test_methods_are_compared_with_the_questions_on_which_only_one_is_right(made):
+    folder, right = made
+    rows = {(row["answered"], row["less"]): row for row in table_of(folder, "comparisons-popqa")}
+    assert len(rows) == 21, "each method less every earlier one, of the main language model alone"
+    row = rows["dense", "BM25"]
+    assert int(row["only this right"]) == (right["dense"] & ~right["bm25"]).sum()
+    assert int(row["only that right"]) == (right["bm25"] & ~right["dense"]).sum()
+    assert 0 < float(row["McNemar's p"]) <= 1
+
+
+def test_no_point_of_a_figure_by_popularity_has_fewer_than_forty_questions(made):
+    folder, _ = made
+    for name in ("accuracy-by-popularity-popqa", "accuracy-by-log-popularity-popqa", "accuracy-by-relative-popularity"):
+        rows = [row for row in table_of(folder, name) if row["match"] == "word"]
+        assert sum(int(row["questions"]) for row in rows) == 800, name
+        assert min(int(row["questions"]) for row in rows) >= 40, name
+    assert min(int(row["questions"]) for row in table_of(folder, "accuracy-by-relation-and-popularity")) >= 40
+
+
+def test_the_least_popular_questions_are_shown_beside_all(made):
+    folder, right = made
+    page = " ".join((folder / "index.html").read_text().split())
+    n = round(800 * 4000 / 14267)
+    assert f"PopQA: accuracy on the {n} least popular questions, and on all 800." in page
+    rows = {(row["answered"], row["which"]): row for row in table_of(folder, "accuracy-by-group")}
+    least = rows["dense", "least popular"]
+    assert (int(least["questions"]), float(least["substring"])) == (n, pytest.approx(right["dense"][:n].mean()))
+    drawn = (folder / "figures/least-popular-popqa.svg").read_text()
+    assert f"{100 * right['dense'][:n].mean():.1f} [" in drawn
+
+
+def test_times_are_on_a_page_of_their_own_with_the_machine(made, data, tmp_path):
+    batches = [Batch(64, 64.0 * seconds, "Some processor, 2 cores") for seconds in range(1, 11)]
+    for method, seconds in (("dense", 120.0), ("closed_book", 0.0)):
+        searches = [Batch(60, seconds, "Some processor, 2 cores")] * bool(seconds)
+        latency.write(data, "popqa", "tiny", method, latency.Taken(batches, searches), 1, method == "dense")
+    latency.write(data, "popqa", "tiny", "elsewhere", latency.Taken(batches), 1, False)
+    write_report.write_report(data, tmp_path / "report", SETTINGS)
+    report, page = ((folder / "index.html").read_text() for folder in (tmp_path / "report", data / "latency"))
+    assert report == (made[0] / "index.html").read_text(), "the report has no times"
+    assert 'href="../latency/index.html"' in report
+    with (data / "latency/latency.csv").open() as rows:
+        closed, dense = csv.DictReader(rows)
+    assert [closed["answered"], closed["median"], closed["90 % within"]] == ["closed-book", "5.5", "9.1"]
+    assert [dense["answered"], dense["median"], dense["of it search"]] == ["dense", "7.5", "2"]
+    assert (dense["machine"], dense["language model runs"]) == ("Some processor, 2 cores", "on a server")
+    assert closed["language model runs"] == "here"
+    tree = ElementTree.fromstring(page)
+    assert len(list(tree.iterfind(".//figure"))) == 1
+    assert "Some processor, 2 cores" in page
+
+
+def test_examples_show_what_was_retrieved_with_the_answer_marked(data, tmp_path):
+    rows = tables.read(data / "analyses", "examples")
+    rows[0] |= {"passage": "It is <i>Answer 7</i>, not answer 70.", "passage_answer": "answer 7"}
+    tables.write(data / "analyses", "examples", rows)
+    write_report.write_report(data, tmp_path / "report", SETTINGS)
+    page = (tmp_path / "report/index.html").read_text()
+    assert "It is &lt;i&gt;<mark>Answer 7</mark>&lt;/i&gt;, not answer 70." in page
+    assert "<mark>answer 70" not in page
+    shown = table_of(tmp_path / "report", "examples-popqa")
+    assert shown[0]["passage"] == "It is <i>Answer 7</i>, not answer 70."
+    assert shown[0]["passage from"] == "A (film)"
 
 
 def test_language_models_corpora_subsets_and_sizes_each_have_their_rows(made):

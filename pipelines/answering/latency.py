@@ -1,0 +1,85 @@
+"""How long answers take: seconds of a question by method, on the machine that they were measured on (PopQA, Figure 11).
+
+Questions are answered in batches, so a question's seconds are its share of its batch's. Outputs that DVC keeps hold no
+times, because the same inputs must give the same bytes. So these files lie apart, in data/latency, and no stage waits
+for them.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from pipelines import intervals, shards
+
+FOLDER = Path("latency")  # below data/
+P90 = 0.9
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Questions that were answered, or searched for, together."""
+
+    questions: int
+    seconds: float
+    machine: str
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The batches of one file of answers, in whichever runs, and those of the search for its passages."""
+
+    answers: Sequence[Batch]
+    searches: Sequence[Batch] = ()
+
+    @property
+    def seconds(self) -> float:
+        """What everything took."""
+        return sum(batch.seconds for batch in self.answers) + sum(batch.seconds for batch in self.searches)
+
+    def figures(self) -> dict:
+        """The content of the file: batches, and median and 90th percentile of the seconds of a question over them.
+
+        Each batch counts with its mean, and with the mean search for a question. Demonstrations are searched for as
+        well, once for all questions that show them.
+        """
+        searched = sum(batch.questions for batch in self.searches)
+        search = sum(batch.seconds for batch in self.searches) / max(1, searched)
+        values = np.array([batch.seconds / batch.questions + search for batch in self.answers])
+        return {
+            "machine": " and ".join(sorted({batch.machine for batch in self.answers})),
+            "questions": sum(batch.questions for batch in self.answers),
+            "batches": [{"questions": batch.questions, "seconds": batch.seconds} for batch in self.answers],
+            "search": search,
+            "median": intervals.quantile(values, 0.5).as_json(),
+            "p90": intervals.quantile(values, P90).as_json(),
+        }
+
+
+def write(data: Path, dataset: str, lm: str, method: str, taken: Taken, threads: int, server: bool) -> None:
+    """Write data/latency/<dataset>/<lm>/<method>.json; `server` says that the language model runs elsewhere."""
+    content = taken.figures() | {"threads": threads, "server": server}
+    shards.write_json(data / FOLDER / dataset / lm / f"{method}.json", content)
+
+
+@cache
+def machine() -> str:
+    """The processor, its cores, and the GPU if this process uses one."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    cores = os.cpu_count() or 1
+    parts = [next(iter(names), platform.processor() or platform.machine()), f"{cores} core{'s' * (cores > 1)}"]
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        parts.append(torch.cuda.get_device_name())
+    return ", ".join(parts)

@@ -1,0 +1,122 @@
+"""Accuracy by popularity: deciles, bins of log popularity, and popularity relative to the relation (PopQA, section 4).
+
+The functions return rows as those of `accuracy` do. Each bin has LEAST questions or more: neighbouring bins with fewer
+are put together. Where all questions together are fewer, there is no bin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pipelines.evaluation import accuracy
+from pipelines.evaluation.accuracy import Answers, both, of_relations
+from pipelines.intervals import NOTHING, Interval
+
+LEAST = 40  # questions of a bin
+DECILES = 10
+HALF_DECADES = 10.0 ** (np.arange(1, 30) / 2)  # bounds between bins of popularity
+RELATIVE = np.arange(-1.5, 2.0, 0.5)  # bounds between bins of relative popularity, in standard deviations
+
+Bin = tuple[int, int, np.ndarray]  # the first and last of the bins put together, from 0, and the questions, (n,) bool
+
+
+def by_decile(answers: Answers, seed: int, resamples: int, least: int = LEAST) -> list[dict]:
+    """Accuracy by method and decile of popularity, and the gain over closed-book answers (Figures 5 to 7)."""
+    deciles = _bins(answers.ranks, np.arange(1, DECILES) / DECILES, least)
+    return [
+        {"method": method, "decile": first + 1, **row}
+        for method in answers.by_method
+        for (first, _, _), row in zip(deciles, _rows(answers, method, deciles, seed, resamples), strict=True)
+    ]
+
+
+def by_log_popularity(answers: Answers, seed: int, resamples: int, least: int = LEAST) -> list[dict]:
+    """Accuracy by method and half power of ten of popularity, and the gain over closed-book answers (Figure 1)."""
+    bins = _bins(answers.popularity, HALF_DECADES, least)
+    return [
+        _bounds(bin_) | {"method": method, **row}
+        for method in answers.by_method
+        for bin_, row in zip(bins, _rows(answers, method, bins, seed, resamples), strict=True)
+    ]
+
+
+def by_relation(answers: Answers, seed: int, resamples: int, least: int = LEAST) -> list[dict]:
+    """`by_log_popularity` of each relation's questions, with bins of its own (Figures 6 and 20)."""
+    bins = [
+        (relation, bin_)
+        for relation, rows in of_relations(answers).items()
+        for bin_ in _bins(np.where(rows, answers.popularity, np.nan), HALF_DECADES, least)
+    ]
+    return [
+        _bounds(bin_) | {"method": method, "relation": relation, **row}
+        for method in answers.by_method
+        for (relation, bin_), row in zip(
+            bins, _rows(answers, method, [bin_ for _, bin_ in bins], seed, resamples), strict=True
+        )
+    ]
+
+
+def by_relative_popularity(answers: Answers, least: int = LEAST) -> list[dict]:
+    """Accuracy by method and relative popularity (Figure 8).
+
+    A question's relative popularity is its log popularity in standard deviations from the mean of its relation. Bins
+    are half a deviation wide; the outer two are open.
+    """
+    relative = np.full(len(answers.ids), np.nan)
+    logs = np.log10(np.maximum(answers.popularity, 1))
+    for of_relation in of_relations(answers).values():
+        known = of_relation & np.isfinite(logs)
+        if known.any() and (deviation := logs[known].std()) > 0:
+            relative[known] = (logs[known] - logs[known].mean()) / deviation
+    return [
+        {"method": method, "bin": first + 1, "relative_popularity": float(relative[rows].mean())}
+        | both(answers.by_method[method], rows)
+        for method in answers.by_method
+        for first, _, rows in _bins(relative, RELATIVE, least)
+    ]
+
+
+def merged(sizes: Sequence[int], least: int) -> list[slice]:
+    """Neighbouring bins of these sizes, put together from the first on until each has `least` questions.
+
+    What remains at the end joins the last. There are none if all bins together have fewer.
+    """
+    slices, start = [], 0
+    for end in range(1, len(sizes) + 1):
+        if sum(sizes[start:end]) >= least:
+            slices.append(slice(start, end))
+            start = end
+    return [*slices[:-1], slice(slices[-1].start, len(sizes))] if slices else []
+
+
+def _bins(values: np.ndarray, edges: np.ndarray, least: int) -> list[Bin]:
+    """The bins between `edges` of the known values (n,); a value at an edge is in the upper bin."""
+    places = np.where(np.isfinite(values), np.digitize(values, edges), -1)
+    sizes = np.bincount(places[places >= 0], minlength=1)
+    first = int(np.flatnonzero(sizes)[0]) if sizes.any() else 0
+    return [
+        (first + s.start, first + s.stop - 1, (places >= first + s.start) & (places < first + s.stop))
+        for s in merged(sizes[first:].tolist(), least)
+    ]
+
+
+def _bounds(bin_: Bin) -> dict:
+    first, last, _ = bin_
+    return {"bin": first + 1, "least": 10 ** (first / 2), "below": 10 ** ((last + 1) / 2)}
+
+
+def _rows(answers: Answers, method: str, bins: Sequence[Bin], seed: int, resamples: int) -> list[dict]:
+    """For each bin the median popularity, accuracy by both rules, and a method's gain over closed-book answers."""
+    gains: list[Interval] = [NOTHING] * len(bins)
+    if method != "closed_book" and "closed_book" in answers.by_method:
+        change = accuracy.gain(answers, method)
+        asked = {i: (change, rows) for i, (_, _, rows) in enumerate(bins)}
+        gains = list(answers.means(asked, seed, resamples).values())
+    return [
+        {"popularity": float(np.median(answers.popularity[rows]))}
+        | both(answers.by_method[method], rows)
+        | {"gain": change_in_bin}
+        for (_, _, rows), change_in_bin in zip(bins, gains, strict=True)
+    ]

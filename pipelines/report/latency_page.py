@@ -1,0 +1,73 @@
+"""A page on how long answers took, apart from the report, which is the same bytes wherever it is made (Figure 11)."""
+
+from __future__ import annotations
+
+import json
+
+from pipelines import shards
+from pipelines.answering import latency
+from pipelines.intervals import interval
+from pipelines.report import figures, page
+from pipelines.report.inputs import Inputs
+from pipelines.report.page import Figure, Section, Table, label
+
+QUANTILES = {"median": "median", "p90": "90 % within"}
+
+
+def write(inputs: Inputs) -> None:
+    """Write index.html and latency.csv into data/latency, of the answers of this run; nothing if there are none."""
+    rows = _read(inputs)
+    if not rows:
+        return
+    table = Table(
+        "latency",
+        "Seconds of a question by language model and method, over batches of questions. A question's seconds are its "
+        "share of its batch's, and of the search's (for GenRead, of writing the passage), without opening models and "
+        "indexes. Intervals hold whatever the law of the batches' times.",
+        [
+            *("questions of", "language model", "answered", "questions", "batches", *QUANTILES.values()),
+            *("of it search", "machine", "threads", "language model runs"),
+        ],
+        [
+            [label(dataset), lm, label(method), row["questions"], len(row["batches"])]
+            + [interval(row[name]) for name in QUANTILES]
+            + [row["search"], row["machine"], row["threads"], "on a server" if row["server"] else "here"]
+            for (dataset, lm, method), row in rows.items()
+        ],
+    )
+    html = page.render(
+        "How long answers take",
+        "These times were measured as the answers of this run were made; other stages may have run beside it. They are "
+        "no part of the report, which has no times, so that the same inputs give the same report.",
+        [],
+        [Section("latency", "Seconds of a question", [*_drawn(rows), table])],
+        "Made by Longtail from data/latency/<question set>/<language model>/<method>.json.",
+    )
+    folder = inputs.data / latency.FOLDER
+    for name, text in (("index.html", html), ("latency.csv", page.to_csv(table))):
+        with shards.atomic(folder / name) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+
+
+def _read(inputs: Inputs) -> dict[tuple[str, str, str], dict]:
+    """(question set, language model, method) -> what its file says, in the order of the tables of accuracy."""
+    keys = [(row["dataset"], row["lm"], row["method"]) for row in inputs.tables["accuracy"]]
+    files = {key: inputs.data / latency.FOLDER.joinpath(*key).with_suffix(".json") for key in keys}
+    return {key: json.loads(file.read_text(encoding="utf-8")) for key, file in files.items() if file.is_file()}
+
+
+def _drawn(rows: dict[tuple[str, str, str], dict]) -> list[Figure]:
+    """The two quantiles by method, a figure for each question set and language model."""
+    return [
+        figures.bars(
+            f"latency-{dataset}-{lm}",
+            [label(method) for of, by, method in rows if (of, by) == (dataset, lm)],
+            {
+                words: [interval(row[name]) for (of, by, _), row in rows.items() if (of, by) == (dataset, lm)]
+                for name, words in QUANTILES.items()
+            },
+            y="seconds of a question",
+            caption=f"{label(dataset)}, {lm}: seconds of a question by method.",
+        )
+        for dataset, lm in dict.fromkeys((dataset, lm) for dataset, lm, _ in rows)
+    ]

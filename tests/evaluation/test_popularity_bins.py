@@ -1,0 +1,143 @@
+"""Bins of popularity on small tables worked out by hand: who is in which, and that none has too few questions."""
+
+import math
+from dataclasses import replace
+from functools import partial
+
+import answer_tables
+import numpy as np
+import pytest
+
+from pipelines.evaluation import accuracy, popularity_bins
+
+N = 20
+NUMBER = np.arange(N)
+by_decile = partial(popularity_bins.by_decile, least=1)
+by_log_popularity = partial(popularity_bins.by_log_popularity, least=1)
+by_relative_popularity = partial(popularity_bins.by_relative_popularity, least=1)
+
+
+@pytest.fixture
+def answers(tmp_path) -> accuracy.Answers:
+    """20 questions, the more popular the higher their number; closed-book right from 10 on, dense right below 15."""
+    relations = ["P1" if i % 2 else "P2" for i in range(N)]
+    answer_tables.write_questions(tmp_path / "questions.parquet", [10 * (i + 1) for i in range(N)], relations)
+    files = {method: tmp_path / f"{method}.parquet" for method in ("closed_book", "dense")}
+    answer_tables.write_answers(files["closed_book"], NUMBER >= 10)
+    answer_tables.write_answers(files["dense"], NUMBER < 15)
+    return accuracy.read(tmp_path / "questions.parquet", files)
+
+
+def many(answers: accuracy.Answers, popularity: list[float], relations: list[str] | None = None) -> accuracy.Answers:
+    """The answers again and again, with these popularities."""
+    repeated = answers.take(np.arange(len(popularity)) % N)
+    names = np.array(relations, object) if relations else repeated.relations
+    return replace(repeated, popularity=np.array(popularity, float), relations=names)
+
+
+def test_deciles_hold_equal_numbers_and_ties_stay_together(answers):
+    rows = by_decile(answers, 0, 50)
+    closed, dense = rows[:10], rows[10:]
+    assert [row["questions"] for row in closed] == [2] * 10
+    assert [row["substring"].value for row in closed] == [0] * 5 + [1] * 5
+    assert [row["gain"].value for row in dense] == [1] * 5 + [0, 0, -0.5, -1, -1]
+    tied = replace(answers, popularity=np.repeat([1.0, 2.0], 10))
+    assert [row["questions"] for row in by_decile(tied, 0, 10)] == [10, 10] * 2
+
+
+def test_a_question_at_the_edge_of_two_deciles_is_in_the_upper_one_alone(answers):
+    """The second and third question tie, so their rank is 2 of 20."""
+    tied = replace(answers, popularity=np.array([1.0, 2, 2, *range(4, 21)]))
+    assert [row["questions"] for row in by_decile(tied, 0, 10)[:10]] == [1, 3] + [2] * 8
+
+
+def test_questions_without_popularity_are_in_no_bin(answers):
+    unknown = replace(answers, popularity=np.where(NUMBER < 4, np.nan, answers.popularity))
+    for rows in (by_decile(unknown, 0, 10), by_log_popularity(unknown, 0, 10), by_relative_popularity(unknown)):
+        assert sum(row["questions"] for row in rows if row["method"] == "dense") == 16
+    nobody = replace(answers, popularity=np.full(N, np.nan))
+    assert by_decile(nobody, 0, 10) == by_log_popularity(nobody, 0, 10) == by_relative_popularity(nobody) == []
+
+
+def test_bins_are_half_powers_of_ten_and_a_question_at_an_edge_is_in_the_upper_one(answers):
+    views = [0, 1, 3, 4, 10, 31, 32, 99, 100, 100, 999, 1000, *[10**5] * 8]
+    rows = by_log_popularity(replace(answers, popularity=np.array(views, float)), 0, 20)
+    closed = [row for row in rows if row["method"] == "closed_book"]
+    assert [(row["bin"], row["questions"]) for row in closed] == [
+        (1, 3),
+        (2, 1),
+        (3, 2),
+        (4, 2),
+        (5, 2),
+        (6, 1),
+        (7, 1),
+        (8, 8),
+    ]
+    assert [row["least"] for row in closed] == pytest.approx([1, 10**0.5, 10, 10**1.5, 100, 10**2.5, 10**3, 10**3.5])
+    assert [row["below"] for row in closed] == pytest.approx(
+        [10**0.5, 10, 10**1.5, 100, 10**2.5, 1000, 10**3.5, 10**5.5]
+    )
+    assert [row["popularity"] for row in closed][:3] == [1, 4, 20.5]
+    assert [row["substring"].value for row in closed] == [0, 0, 0, 0, 0, 1, 1, 1]
+    dense = [row for row in rows if row["method"] == "dense"]
+    assert [row["gain"].value for row in dense] == [1, 1, 1, 1, 1, 0, 0, -5 / 8]
+
+
+def test_neighbours_are_put_together_until_each_has_enough():
+    merged = partial(popularity_bins.merged, least=40)
+    assert merged([40, 39, 1, 100]) == [slice(0, 1), slice(1, 3), slice(3, 4)]
+    assert merged([50, 0, 0, 50, 3]) == [slice(0, 1), slice(1, 5)], "the rest joins the last, and none is empty"
+    assert merged([10, 10, 10, 9]) == merged([]) == []
+    assert merged([39, 0, 1]) == [slice(0, 3)]
+
+
+def test_no_bin_of_any_table_has_fewer_than_forty_questions(answers):
+    """130 questions: deciles have 13, half powers of ten 10, relations 65, half deviations some 20."""
+    views = [10 ** (i / 20) for i in range(130)]
+    several = many(answers, views, [f"P{i % 2}" for i in range(130)])
+    tables = {
+        "deciles": popularity_bins.by_decile(several, 0, 10),
+        "half powers": popularity_bins.by_log_popularity(several, 0, 10),
+        "relations": popularity_bins.by_relation(several, 0, 10),
+        "relative": popularity_bins.by_relative_popularity(several),
+    }
+    for name, rows in tables.items():
+        sizes = [row["questions"] for row in rows if row["method"] == "dense"]
+        assert sum(sizes) == 130, name
+        assert min(sizes) >= 40, name
+    assert [row["decile"] for row in tables["deciles"][:2]] == [1, 5]
+    assert popularity_bins.by_log_popularity(several.take(NUMBER), 0, 10) == []
+
+
+def test_a_relation_has_bins_of_its_own(answers):
+    """P1 has 40 unpopular and 40 popular questions, P2 30 and 30."""
+    views = [1] * 40 + [100] * 40 + [1] * 30 + [100] * 30
+    rows = popularity_bins.by_relation(many(answers, views, ["P1"] * 80 + ["P2"] * 60), 0, 10)
+    closed = [row for row in rows if row["method"] == "closed_book"]
+    assert [(row["relation"], row["bin"], row["questions"], row["popularity"]) for row in closed] == [
+        ("P1", 1, 40, 1),
+        ("P1", 2, 40, 100),
+        ("P2", 1, 60, 50.5),
+    ]
+    assert [row["substring"].value for row in closed] == [0.5, 0.5, 0.5]
+    assert (closed[2]["least"], closed[2]["below"]) == (1, pytest.approx(10**2.5))
+    assert [row["gain"].value for row in rows if row["method"] == "dense"] == [0.25] * 2 + [pytest.approx(0.25)]
+
+
+def test_relative_popularity_compares_within_a_relation(answers):
+    """Two relations, one a hundred times as popular as the other: the bins are the same for both."""
+    twice = replace(
+        answers,
+        relations=np.repeat(["P1", "P2"], 10).astype(object),
+        popularity=np.concatenate([10.0 ** np.arange(10), 10.0 ** (np.arange(10) + 2)]),
+    )
+    rows = [row for row in by_relative_popularity(twice) if row["method"] == "closed_book"]
+    assert sum(row["questions"] for row in rows) == N
+    assert all(row["substring"].value == 0.5 for row in rows)  # as many of one relation (wrong) as of the other (right)
+    z = (np.arange(10) - 4.5) / np.arange(10).std()
+    assert rows[0]["relative_popularity"] == pytest.approx(z[z < -1.5].mean())
+
+
+def test_without_closed_book_answers_there_is_no_gain(answers):
+    alone = replace(answers, by_method={"dense": answers.by_method["dense"]})
+    assert all(math.isnan(row["gain"].value) for row in by_decile(alone, 0, 10))
