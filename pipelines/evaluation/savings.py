@@ -44,12 +44,13 @@ def savings(
     """
     if "closed_book" not in files:
         return []
-    train = held_out.split_train(seed, answers.subjects, chosen.splits, chosen.train_share)
+    units = answers.subjects if chosen.split_by == "subject" else answers.ids
+    train = held_out.split_train(seed, units, chosen.splits, chosen.train_share)
     rows = []
     for method in (method for method in files if method != "closed_book"):
-        pairs = read_pairs(questions, files["closed_book"], files[method], chosen.cost)
+        pairs = read_pairs(questions, files["closed_book"], files[method], chosen.cost).known()
         if pairs.usable(chosen.min_questions):
-            fitted_on = held_out.split_train(seed, pairs.subjects, chosen.splits, chosen.train_share)
+            fitted_on = held_out.split_train(seed, pairs.units(chosen.split_by), chosen.splits, chosen.train_share)
             cuts = held_out.fit(pairs, fitted_on, chosen.search, chosen)
             rows.append({"method": method} | saved(answers, method, cuts, ~train, seed, resamples))
     return rows

@@ -52,7 +52,7 @@ def write(inputs: Inputs) -> None:
 def _read(inputs: Inputs) -> dict[tuple[str, str, str], dict]:
     """(question set, language model, method) -> what its file says, in the order of the tables of accuracy."""
     keys = [(row["dataset"], row["lm"], row["method"]) for row in inputs.tables["accuracy"]]
-    files = {key: inputs.data / latency.FOLDER.joinpath(*key).with_suffix(".json") for key in keys}
+    files = {key: inputs.data / latency.FOLDER / f"{'/'.join(key)}.json" for key in keys}
     return {key: json.loads(file.read_text(encoding="utf-8")) for key, file in files.items() if file.is_file()}
 
 

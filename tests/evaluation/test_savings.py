@@ -106,9 +106,10 @@ def tuned(tmp_path) -> tuple[accuracy.Answers, Path, dict[str, Path]]:
     return accuracy.read(tmp_path / "q.parquet", files), tmp_path / "q.parquet", files
 
 
-def test_thresholds_are_fitted_and_judged_on_the_splits_of_the_stage_that_tunes_them(tuned):
+@pytest.mark.parametrize("split_by", ["subject", "question"])
+def test_thresholds_are_fitted_and_judged_on_the_splits_of_the_stage_that_tunes_them(tuned, split_by):
     answers, questions, files = tuned
-    chosen = adaptive_pairs.CHOSEN
+    chosen = adaptive_pairs.CHOSEN.model_copy(update={"split_by": split_by})
     rows = {row["method"]: row for row in savings.savings(answers, questions, files, chosen, 3, 50)}
     assert list(rows) == ["dense", "bm25"]
     for method, row in rows.items():
