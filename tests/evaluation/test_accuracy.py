@@ -1,5 +1,6 @@
 """Accuracy by method, relation and popularity on small tables worked out by hand."""
 
+import csv
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -162,3 +163,20 @@ def test_the_least_popular_are_the_papers_number_or_its_share(answers):
     published = answers.take(np.arange(14_267) % N)
     assert len(accuracy.least_popular(published)) == 4_000
     assert len(accuracy.least_popular(answers.take(np.arange(20_000) % N))) == 4_000
+
+
+def test_the_published_questions_that_are_doubled_or_ambiguous(real, tmp_path):
+    """Of 14,267 questions 467 ask again for a relation of a subject; 1,385 have the text of another subject's."""
+    with (real / "popqa/popQA.tsv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    columns = {name: [row[name] for row in rows] for name in ("subj", "s_uri", "question")}
+    columns |= {"question_id": [row["id"] for row in rows], "relation": [row["prop"] for row in rows]}
+    columns["s_pop"] = [int(row["s_pop"]) for row in rows]
+    pq.write_table(pa.table(columns), tmp_path / "questions.parquet")
+    right = np.ones(len(rows), bool)
+    answer_tables.write_answers(tmp_path / "dense.parquet", right, question_id=columns["question_id"])
+    published = accuracy.read(tmp_path / "questions.parquet", {"dense": tmp_path / "dense.parquet"})
+    groups = {row["group"]: row["questions"] for row in accuracy.by_group(published, 0, 10)}
+    assert groups[accuracy.ONCE] == accuracy.OF_PUBLISHED - 467
+    assert (groups["ambiguous"], groups["unambiguous"]) == (1_385, 12_882)
+    assert groups["least popular"] == accuracy.LEAST_POPULAR
