@@ -7,7 +7,7 @@ from pathlib import Path
 import duckdb
 import numpy as np
 
-from pipelines import draws, intervals, methods
+from pipelines import draws, intervals
 from pipelines.evaluation import accuracy
 from pipelines.evaluation.accuracy import HEAD, TAIL, Answers, gain, mean_columns, share
 from pipelines.intervals import NOTHING

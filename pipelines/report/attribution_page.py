@@ -106,13 +106,13 @@ def _copied(by_retriever: dict[str, dict], corpus: str) -> list[str | Table]:
 def _elsewhere(inputs: Inputs) -> list[Table]:
     """Rare words in the other scored corpora."""
     rows = [
-        [label(corpus), label(name), label(figures_of_retriever["counted_in"]), _range(row), row["tokens"]]
+        [label(corpus), label(name), label(of_corpus[name]["counted_in"]), _range(row), row["tokens"]]
         + [interval(row[kind]) for kind in ("none", "gain", "memory")]
         for corpus in inputs.parts.scored
         if corpus != inputs.main_corpus
-        for name, figures_of_retriever in inputs.metrics["attribution"].get(corpus, {}).items()
-        if name in RETRIEVERS
-        for row in figures_of_retriever["by_frequency"]
+        for of_corpus in [inputs.metrics["attribution"].get(corpus, {})]
+        for name in retrievers_of(of_corpus)
+        for row in of_corpus[name]["by_frequency"]
     ]
     if not rows:
         return []

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from pipelines import shards
-from pipelines.answering import latency
+from pipelines.answering import answer_files, latency
 from pipelines.intervals import interval
 from pipelines.report import figures, page
 from pipelines.report.inputs import Inputs
@@ -14,9 +15,9 @@ from pipelines.report.page import Figure, Section, Table, label
 QUANTILES = {"median": "median", "p90": "90 % within"}
 
 
-def write(inputs: Inputs) -> None:
+def write(inputs: Inputs, lms: Sequence[str], retrievers: Sequence[str]) -> None:
     """Write index.html and latency.csv into data/latency, of the answers of this run; nothing if there are none."""
-    rows = _read(inputs)
+    rows = _read(inputs, lms, retrievers)
     if not rows:
         return
     table = Table(
@@ -49,10 +50,14 @@ def write(inputs: Inputs) -> None:
             temporary.write_text(text, encoding="utf-8")
 
 
-def _read(inputs: Inputs) -> dict[tuple[str, str, str], dict]:
-    """(question set, language model, method) -> what its file says, in the order of the tables of accuracy."""
-    keys = [(row["dataset"], row["lm"], row["method"]) for row in inputs.tables["accuracy"]]
-    files = {key: inputs.data / latency.FOLDER / f"{'/'.join(key)}.json" for key in keys}
+def _read(inputs: Inputs, lms: Sequence[str], retrievers: Sequence[str]) -> dict[tuple[str, str, str], dict]:
+    """(question set, language model, method) -> what its file says. It is called as the file of the answers is."""
+    files = {
+        (dataset, lm, method): inputs.data / latency.FOLDER / dataset / lm / f"{answers.stem}.json"
+        for dataset in inputs.asked
+        for lm, by_method in answer_files.sets(dataset, lms, retrievers, inputs.data).items()
+        for method, answers in by_method.items()
+    }
     return {key: json.loads(file.read_text(encoding="utf-8")) for key, file in files.items() if file.is_file()}
 
 

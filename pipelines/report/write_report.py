@@ -24,6 +24,7 @@ SECTIONS = (
     "seed",
     "lm",
     "lms",
+    "retrievers",
     "lsr",
     "popularity",
     "answer",
@@ -61,7 +62,7 @@ def write_report(data: Path, out: Path, params: SimpleNamespace) -> stage.Metric
         shards.write_json(folder / "findings.json", [page.as_json(finding) for finding in found])
         html = page.render(f"Longtail report: {params.profile}", _intro(inputs), found, sections, FOOTER)
         (folder / "index.html").write_text(html, encoding="utf-8")
-    latency_page.write(inputs)
+    latency_page.write(inputs, params.lms, params.retrievers)
     return {finding.id: finding.figure.value for finding in found if finding.verdict != "not measured"}
 
 
