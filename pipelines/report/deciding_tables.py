@@ -60,6 +60,8 @@ def confidence(dataset: str, by_lm: dict[str, dict], reliability: list[dict], co
         words: [row for row in reliability if (row["lm"], row["calibration"]) == (lm, calibration)]
         for calibration, words in CALIBRATION.items()
     }
+    known = [100 * row["confidence"] for rows in lines.values() for row in rows]
+    ends = [min(known, default=0.0), max(known, default=0.0)]
     covered = {name: [row for row in coverage if row["lm"] == name] for name in by_lm}
     shares = (0.2, 0.5)
     return [
@@ -72,10 +74,11 @@ def confidence(dataset: str, by_lm: dict[str, dict], reliability: list[dict], co
             {
                 words: ([100 * row["confidence"] for row in rows], [_percent(row) for row in rows])
                 for words, rows in lines.items()
-            },
+            }
+            | {"calibrated": (ends, [Interval(end, end, end) for end in ends])},
             x="confidence of the closed-book answer, %",
             y="accuracy, %",
-            caption=f"{label(dataset)}, {lm}: accuracy by confidence in ten bins. Calibrated answers lie where both "
+            caption=f"{label(dataset)}, {lm}: accuracy by confidence in ten bins. On the line `calibrated` both "
             "are the same.",
         ),
         figures.lines(

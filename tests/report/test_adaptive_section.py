@@ -163,6 +163,7 @@ def test_confidence_is_shown_by_model_and_carried_thresholds_by_where_they_come_
     assert row["accuracy, 20%"].interval.value == trusted["large"].coverage[3]["accuracy"]
     assert len(tables["reliability-popqa"].rows) == 2 * 2 * 10
     assert "as the model says" in drawn["reliability-popqa"].alt
+    assert "calibrated: " in drawn["reliability-popqa"].alt
     assert "large" in drawn["coverage-popqa"].alt
     (row,) = rows_of(tables["carried-popqa"], fitted_to="large")
     assert (row["language model"], row["judged on"], row["by"]) == ("small", "small", "views")
