@@ -21,14 +21,15 @@ MODELS = {
     "dense": Path("models/retriever"),
     "lsr": Path("models/lsr"),
 }  # kind of index -> encoders by name, below data/
-RETRIEVER = r"(?!(?:lsr|below)$)[a-z0-9]+(?:-[a-z0-9]+)*"  # else replug_lsr and dense_below_bm25 had two meanings
+RESERVED = ("lsr", "below", "random", "bm25")  # else replug_lsr, dense_below_bm25 and replug_random had two meanings
+RETRIEVER = rf"(?!(?:{'|'.join(RESERVED)})$)[a-z0-9]+(?:-[a-z0-9]+)*"
 _NAMES = re.compile(rf"(dense|lsr|replug_lsr|replug)_({RETRIEVER})")
 
 
 def check_name(name: str) -> str:
     """A retriever's name, checked; pydantic turns the ValueError into the user's error."""
     if not re.fullmatch(RETRIEVER, name):
-        raise ValueError("should be a name of small letters, digits and single hyphens, and not lsr or below")
+        raise ValueError(f"should be a name of small letters, digits and single hyphens, and not {', '.join(RESERVED)}")
     return name
 
 
