@@ -91,7 +91,19 @@ def page(work: Path) -> Iterator[str]:
         f"{hours:.1f} hours in all, on {os.cpu_count()} cores ({platform.machine()}), "
         f"with at most {peak:.1f} GiB of memory."
     )
-    for section in (_claims, _accuracy, _recall, _adaptive, _bits, _tasks):
+    for section in (
+        _claims,
+        _accuracy,
+        _groups,
+        _recall,
+        _adaptive,
+        _deciding,
+        _bits,
+        _controls,
+        _settings,
+        _copied,
+        _tasks,
+    ):
         yield ""
         yield from section(read, chosen)
 
@@ -109,7 +121,7 @@ def _accuracy(read: inputs.Inputs, chosen) -> Iterator[str]:
     rows = []
     for row in read.rows("accuracy", dataset="popqa"):
         method = row["method"]
-        cells = [METHODS[method], _share(row, "substring"), _share(row, "word")]
+        cells = [_method(method), _share(row, "substring"), _share(row, "word")]
         cells += [_share(gains[method], "gain") if method in gains else ""]
         cells += [
             _share(effects[method, name], "gain") if (method, name) in effects else "" for name in ("tail", "head")
@@ -119,13 +131,24 @@ def _accuracy(read: inputs.Inputs, chosen) -> Iterator[str]:
     yield from _table(head, rows)
 
 
+def _groups(read: inputs.Inputs, chosen) -> Iterator[str]:
+    yield "## Accuracy by group of questions\n"
+    rows = read.rows("accuracy_by_group", dataset="popqa")
+    groups = list(dict.fromkeys(row["group"] for row in rows))
+    cells = {(row["method"], row["group"]): f"{_share(row, 'substring')} of {row['questions']}" for row in rows}
+    methods = dict.fromkeys(row["method"] for row in rows)
+    yield from _table(
+        ["method", *groups], [[_method(name), *(cells.get((name, group), "") for group in groups)] for name in methods]
+    )
+
+
 def _recall(read: inputs.Inputs, chosen) -> Iterator[str]:
     yield "## Where passages hold an answer\n"
     rows = read.rows("recall", dataset="popqa")
     methods = list(dict.fromkeys(row["method"] for row in rows))
     answers = list(dict.fromkeys(row["answers"] for row in rows))
     cells = {(row["method"], row["answers"]): f"{_share(row, 'recall')} of {row['questions']}" for row in rows}
-    table = [[METHODS[method], *(cells.get((method, kind), "") for kind in answers)] for method in methods]
+    table = [[_method(method), *(cells.get((method, kind), "") for kind in answers)] for method in methods]
     yield from _table(["method", *answers], table)
 
 
@@ -135,8 +158,23 @@ def _adaptive(read: inputs.Inputs, chosen) -> Iterator[str]:
     rows = []
     for method, searches in read.metrics["adaptive"]["popqa"][read.main].items():
         if isinstance(searches, dict) and (figures := searches.get(chosen.thresholds.search)):
-            rows.append([METHODS[method], *(_points(figures[name]) for name in names)])
+            rows.append([_method(method), *(_points(figures[name]) for name in names)])
     yield from _table(["method", *names], rows)
+
+
+def _deciding(read: inputs.Inputs, chosen) -> Iterator[str]:
+    figures = read.metrics["adaptive"]["popqa"][read.main]
+    yield "## Deciding by more than popularity\n"
+    rows = [
+        [_method(name), *(_points(of[key]) for key in ("popularity", "gate", "difference", "retrieved_gate"))]
+        for name, searches in figures.items()
+        if isinstance(searches, dict) and (of := searches.get("gate"))
+    ]
+    yield from _table(["method", "by popularity", "by the learned gate", "difference", "gate retrieves"], rows)
+    if trusted := figures.get("confidence"):
+        errors = " and ".join(_points(trusted[name]) for name in ("ece", "ece_isotonic"))
+        yield ""
+        yield f"The calibration error of closed-book confidence before and after an isotonic regression: {errors}."
 
 
 def _bits(read: inputs.Inputs, chosen) -> Iterator[str]:
@@ -155,12 +193,57 @@ def _bits(read: inputs.Inputs, chosen) -> Iterator[str]:
         yield ""
 
 
+def _controls(read: inputs.Inputs, chosen) -> Iterator[str]:
+    yield "## Controls of language modelling\n"
+    figures = ("bits_per_byte", "saved", "saved_over_same")
+    rows = [
+        [label(row["corpus"]), row["control"], row["retriever"], show(row["documents"], digits=1)]
+        + [show(row[name]) for name in figures]
+        for row in read.rows("lm_controls")
+    ]
+    head = ["corpus", "control", "documents of", "documents that fit", "bits per byte", "saved, %"]
+    yield from _table([*head, "saved over the same documents' ensemble, %"], rows)
+
+
+def _settings(read: inputs.Inputs, chosen) -> Iterator[str]:
+    yield "## Settings chosen on other texts\n"
+    rows = [
+        [label(row["corpus"]), row["retriever"]]
+        + [f"{row[f'{name}_1']:g} and {row[f'{name}_2']:g}" for name in ("temperature", "weight")]
+        + [show(row[name]) for name in ("saved", "saved_over_fixed")]
+        for row in read.rows("lm_settings", chosen="both")
+    ]
+    head = ["corpus", "documents of", "temperature", "weight of the model alone", "saved, %"]
+    yield from _table([*head, "saved over temperature 1, %"], rows)
+
+
+def _copied(read: inputs.Inputs, chosen) -> Iterator[str]:
+    yield "## Copying\n"
+    rows = [
+        [
+            *(label(row["corpus"]), row["retriever"]),
+            f"{row['least']} to {row['most']}" if row["most"] else f"{row['least']} or more",
+            *(f"{100 * row['share']:.1f}", show(row["bits_saved"]), _share(row, "share_of_saved")),
+        ]
+        for row in read.tables["copied"]
+    ]
+    head = [
+        "corpus",
+        "documents of",
+        "longest shared n-gram",
+        "tokens, %",
+        "bits saved a token",
+        "of all bits saved, %",
+    ]
+    yield from _table(head, rows)
+
+
 def _tasks(read: inputs.Inputs, chosen) -> Iterator[str]:
     yield "## Benchmarks\n"
     rows = [
         [
             label(row["task"]),
-            METHODS.get(row["method"], label(row["method"])),
+            _method(row["method"]),
             f"{row['questions']:,}",
             _share(row, "accuracy"),
             _share(row, "gain"),
@@ -169,6 +252,10 @@ def _tasks(read: inputs.Inputs, chosen) -> Iterator[str]:
         if row["category"] == "all"
     ]
     yield from _table(["benchmark", "method", "questions", "accuracy", "gain"], rows)
+
+
+def _method(name: str) -> str:
+    return METHODS.get(name) or label(name)
 
 
 def _share(row: dict, column: str) -> str:

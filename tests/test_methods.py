@@ -57,7 +57,9 @@ def test_a_name_says_kind_and_retriever(method, expected):
     assert methods.resolve(methods.short(*expected, names), names) == expected
 
 
-@pytest.mark.parametrize("method", ["sparse", "dense_bert", "dense_", "bm25_e5", "lsr_lsr", "replug_random", "dense_E5"])
+@pytest.mark.parametrize(
+    "method", ["sparse", "dense_bert", "dense_", "bm25_e5", "lsr_lsr", "replug_random", "dense_E5"]
+)
 def test_a_name_of_nothing_is_refused(method):
     with pytest.raises(LongtailError, match=method):
         methods.resolve(method, ["contriever", "e5"])
