@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.lm.language_model import Prompt
-from pipelines.lm.open_lm import main_lm, open_lm
+from pipelines.lm.open_lm import supervising_lm, open_lm
 from pipelines.replug import bits
 from pipelines.scoring import controls, score_lm
 
@@ -34,7 +34,7 @@ def ranked(project, retriever: str, query: str) -> list[str]:
 
 
 def test_the_best_document_is_nearest_the_context_and_only_the_worst_ones_that_do_not_fit_are_left_out(scored):
-    lm = open_lm(*main_lm(scored.params), scored.params.compute)
+    lm = open_lm(*supervising_lm(scored.params), scored.params.compute)
     queries, counts = {q["id"]: q for q in rows(CORPUS / "queries.parquet")}, set()
     of_control = [row for row in rows(OUT / "controls.parquet") if row["control"] == "concatenated"]
     assert {row["retriever"] for row in of_control} == {"dense", "lsr"}
@@ -56,7 +56,7 @@ def test_the_best_document_is_nearest_the_context_and_only_the_worst_ones_that_d
 
 
 def test_more_of_the_text_stands_before_the_context_and_is_cut_at_its_far_end(scored):
-    lm = open_lm(*main_lm(scored.params), scored.params.compute)
+    lm = open_lm(*supervising_lm(scored.params), scored.params.compute)
     queries = {q["id"]: q for q in rows(CORPUS / "queries.parquet")}
     of_control = [row for row in rows(OUT / "controls.parquet") if row["control"] == "longer_context"]
     assert [row["query_id"] for row in of_control] == sorted(q["id"] for q in queries.values() if q["split"] == "test")
