@@ -150,7 +150,8 @@ def plan() -> None:
 
 
 RETRIEVERS = (
-    "bm25, dense (the main retriever untuned), lsr (tuned, the default if it is); another's: dense_NAME, lsr_NAME."
+    "bm25, dense (the main retriever untuned), lsr (tuned, the default if it is), hybrid (bm25 and dense); "
+    "another's: dense_NAME, lsr_NAME, hybrid_NAME."
 )
 Corpus = StrEnum("Corpus", catalogue.names("documents"))
 
@@ -300,7 +301,9 @@ def import_answers(
     lm: Annotated[str, typer.Option(help="A name for the model that made them, such as opt-13b.")],
     method: Annotated[
         str,
-        typer.Option(help="Method: closed_book, bm25, dense, lsr, genread, replug or replug_lsr, or as dense_NAME."),
+        typer.Option(
+            help="Method: closed_book, bm25, dense, lsr, hybrid, genread, replug or replug_lsr, or as dense_NAME."
+        ),
     ],
     partial: Annotated[bool, typer.Option("--partial", help="Take the answers whose question both have.")] = False,
 ) -> None:

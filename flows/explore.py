@@ -32,12 +32,15 @@ def search(text: str, corpus: str, retriever: str, k: int) -> list[Hit]:
 
     params = params_file.load("retriever", "retrievers", "compute")
     text = text.encode(errors="replace").decode()  # no tokenizer takes an argument that is no UTF-8
-    index, docs = methods.index(*index_of(retriever, params), corpus), Path(f"data/corpus/{corpus}/docs.parquet")
+    searched = [methods.index(*index, corpus) for index in methods.indexes_of(*index_of(retriever, params))]
+    docs = Path(f"data/corpus/{corpus}/docs.parquet")
     if not text.strip():
         raise LongtailError("the text is empty, expected some words to look for")
-    if not index.is_dir():
+    if missing := [str(index) for index in searched if not index.is_dir()]:
         there = ", ".join(_indexes(params.retrievers))
-        raise LongtailError(f"{index}: no such index; `longtail run` makes it" + (f"; there are {there}" * bool(there)))
+        raise LongtailError(
+            f"{missing[0]}: no such index; `longtail run` makes it" + (f"; there are {there}" * bool(there))
+        )
     positions, scores = (row[0] for row in open_index(retriever, corpus, params).search([text], k))
     if retriever == "bm25":
         positions, scores = positions[scores > 0], scores[scores > 0]
@@ -51,7 +54,7 @@ def index_of(retriever: str, params: SimpleNamespace) -> tuple[str, str]:
     """(kind, retriever's name) of an index by its name. Raises LongtailError where there can be no such index."""
     kind, name = methods.resolve(retriever, params.retrievers)
     if methods.INDEXES.get(kind) != kind:
-        raise LongtailError(f"--retriever {retriever}: expected bm25, dense or lsr, or as dense_NAME")
+        raise LongtailError(f"--retriever {retriever}: expected bm25, dense, lsr or hybrid, or as dense_NAME")
     return kind, name
 
 

@@ -1,8 +1,9 @@
 """How methods of answering and indexes are called, and which of the params' `retrievers` each of them uses.
 
-The main retriever is the first of `retrievers`. Its methods are dense, lsr, replug and replug_lsr; those of another
-retriever have its name after them, as dense_bert. A file that a stage writes has every retriever's name, the main one's
-too (dense_contriever.parquet), so that another order of `retrievers` makes no file anew.
+The main retriever is the first of `retrievers`. Its methods are dense, lsr, hybrid (BM25 and dense), replug and
+replug_lsr; those of another retriever have its name after them, as dense_bert. A file that a stage writes has every
+retriever's name, the main one's too (dense_contriever.parquet), so that another order of `retrievers` makes no file
+anew.
 """
 
 from __future__ import annotations
@@ -14,8 +15,12 @@ from types import SimpleNamespace
 
 from pipelines.errors import LongtailError
 
-METHODS = ("closed_book", "bm25", "dense", "lsr", "genread", "replug", "replug_lsr")  # in the order of tables
-INDEXES = {"bm25": "bm25", "dense": "dense", "lsr": "lsr", "replug": "dense", "replug_lsr": "lsr"}  # kind -> of index
+METHODS = ("closed_book", "bm25", "dense", "lsr", "hybrid", "genread", "replug", "replug_lsr")  # in the order of tables
+INDEXES = {  # kind of method -> of index; hybrid has none of its own (`indexes_of`)
+    **{name: name for name in ("bm25", "dense", "lsr", "hybrid")},
+    **{"replug": "dense", "replug_lsr": "lsr"},
+}
+ENCODED = INDEXES.keys() - {"bm25"}  # kinds of methods that have a retriever's name
 ENSEMBLES = ("replug", "replug_lsr")
 MODELS = {
     "dense": Path("models/retriever"),
@@ -23,7 +28,7 @@ MODELS = {
 }  # kind of index -> encoders by name, below data/
 RESERVED = ("lsr", "below", "random", "bm25")  # else replug_lsr, dense_below_bm25 and replug_random had two meanings
 RETRIEVER = rf"(?!(?:{'|'.join(RESERVED)})$)[a-z0-9]+(?:-[a-z0-9]+)*"
-_NAMES = re.compile(rf"(dense|lsr|replug_lsr|replug)_({RETRIEVER})")
+_NAMES = re.compile(rf"(dense|lsr|hybrid|replug_lsr|replug)_({RETRIEVER})")
 
 
 def check_name(name: str) -> str:
@@ -49,7 +54,7 @@ def resolve(method: str, retrievers: Sequence[str]) -> tuple[str, str]:
     kind, name = split(method)
     if kind not in METHODS:
         raise LongtailError(f"{method}: no such method, expected one of {', '.join(METHODS)}, or as dense_NAME")
-    if INDEXES.get(kind) not in MODELS:
+    if kind not in ENCODED:
         return kind, ""
     if not retrievers or (name and name not in retrievers):
         listed = ", ".join(retrievers) or "none"
@@ -75,6 +80,16 @@ def indexes(chosen: SimpleNamespace) -> list[str]:
     names = chosen.retrievers
     tuned = [name for name in names if name in chosen.parts.tuned]
     return ["bm25", *(short("dense", name, names) for name in names), *(short("lsr", name, names) for name in tuned)]
+
+
+def hybrids(chosen: SimpleNamespace) -> list[str]:
+    """The hybrids of a run by their short names; `chosen` as for `indexes`."""
+    return [short("hybrid", name, chosen.retrievers) for name in chosen.retrievers if name in chosen.parts.hybrids]
+
+
+def indexes_of(kind: str, name: str) -> list[tuple[str, str]]:
+    """(kind, retriever's name) of each index that is searched for a kind of INDEXES' values: two for a hybrid."""
+    return [("bm25", ""), ("dense", name)] if kind == "hybrid" else [(kind, name)]
 
 
 def ordered(methods: Iterable[str]) -> list[str]:

@@ -459,6 +459,7 @@ class Parts(Section):
     tokenizers: list[Literal["documents"]]  # what cuts corpora into tokens
     ensembles: list[str]  # of retrievers: REPLUG answers question sets with the documents of these, untuned
     tuned: list[str]  # of retrievers: LSR tunes these to the language model lsr.lm
+    hybrids: list[str]  # of retrievers: BM25's documents and those of these, untuned, fused by reciprocal rank
     rules: list[Literal["popularity"]]  # by which the closed-book or the augmented answer is chosen
 
     @field_validator("question_sets", "answered", "corpora", "benchmarks", "passages")
@@ -561,7 +562,7 @@ def _check_parts(
         (parts.corpora or not retrievers, "corpora: retrievers search them, and there are none"),
         *(
             (set(names) <= set(retrievers) and len(set(names)) == len(names), f"{key}: should be among retrievers")
-            for key, names in (("ensembles", parts.ensembles), ("tuned", parts.tuned))
+            for key, names in (("ensembles", parts.ensembles), ("tuned", parts.tuned), ("hybrids", parts.hybrids))
         ),
         (parts.corpora or not parts.tuned, "tuned: a retriever is tuned on corpora, and there are none"),
         (lms or not (parts.tuned or parts.scored or parts.benchmarks), "tuned, scored, benchmarks: need one of lms"),

@@ -42,6 +42,7 @@ PARTS = params.Parts(
     tokenizers=["documents"],
     ensembles=["dense"],
     tuned=["dense"],
+    hybrids=[],
     rules=["popularity"],
 )
 SETTINGS = SimpleNamespace(

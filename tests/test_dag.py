@@ -17,7 +17,7 @@ from pipelines import code, params_file
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
 LISTS = ("knowledge", "question_sets", "answered", "corpora", "scored", "benchmarks", "passages")
-NOTHING = {name: [] for name in (*LISTS, "tokenizers", "ensembles", "tuned", "rules")} | {"datastore": None}
+NOTHING = {name: [] for name in (*LISTS, "tokenizers", "ensembles", "tuned", "hybrids", "rules")} | {"datastore": None}
 
 
 def module_of(stage: str) -> str:
@@ -125,7 +125,7 @@ def test_the_language_model_that_lsr_learns_from_need_not_be_the_main_one(stages
 def test_each_retriever_has_its_stages_and_another_one_makes_none_of_them_anew(stages_of):
     values = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
     alone, both = stages_of(), {"retriever": values["retriever"] | {"e5": values["retriever"]["dense"]}}
-    parts = values["parts"] | {"tuned": ["dense", "e5"]}
+    parts = values["parts"] | {"tuned": ["dense", "e5"], "hybrids": ["e5"]}
     stages = stages_of(retrievers=["dense", "e5"], parts=parts, **both)
 
     def read(stage: str) -> set[str]:
@@ -139,6 +139,8 @@ def test_each_retriever_has_its_stages_and_another_one_makes_none_of_them_anew(s
         assert read(f"answer_dense@popqa-tiny-{name}") == {f"index@wikipedia-{name}"}
         assert read(f"answer_replug_lsr@popqa-tiny-{name}") == {f"index_lsr@wikipedia-{name}"}
         assert {f"index@pile-{name}", f"index_lsr@pile-{name}"} <= read("score_lm@pile-tiny")
+    assert read("answer_hybrid@popqa-tiny-e5") == {"index@wikipedia-e5", "index_bm25@wikipedia"}
+    assert "answer_hybrid@popqa-tiny-dense" not in stages
     assert "index@wikipedia-e5" not in read("evaluate_tasks@nq-tiny"), "benchmarks take the main one"
     turned = stages_of(retrievers=["e5", "dense"], parts=parts, **both)
     assert {name: stage.outs for name, stage in turned.items()} == {name: stage.outs for name, stage in stages.items()}

@@ -13,6 +13,7 @@ from pipelines.errors import LongtailError
 from pipelines.evaluation import recall
 from pipelines.retrieval import documents
 from pipelines.retrieval.encoder import Encoder
+from pipelines.retrieval.fusion import fuse, matching
 from pipelines.retrieval.retriever import open_index
 from pipelines.scoring import candidates
 from pipelines.scoring.queries import read_language_modelling
@@ -45,6 +46,8 @@ def shared(positions: np.ndarray, expected: list[list[int]]) -> float:
         ("lsr", ("lsr", "contriever")),
         ("replug_lsr", ("replug_lsr", "contriever")),
         ("dense_contriever", ("dense", "contriever")),
+        ("hybrid", ("hybrid", "contriever")),
+        ("hybrid_e5-base-v2", ("hybrid", "e5-base-v2")),
         ("replug_e5-base-v2", ("replug", "e5-base-v2")),
         ("replug_lsr_e5-base-v2", ("replug_lsr", "e5-base-v2")),
         ("closed_book", ("closed_book", "")),
@@ -58,7 +61,7 @@ def test_a_name_says_kind_and_retriever(method, expected):
 
 
 @pytest.mark.parametrize(
-    "method", ["sparse", "dense_bert", "dense_", "bm25_e5", "lsr_lsr", "replug_random", "dense_E5"]
+    "method", ["sparse", "dense_bert", "dense_", "bm25_e5", "hybrid_bert", "lsr_lsr", "replug_random", "dense_E5"]
 )
 def test_a_name_of_nothing_is_refused(method):
     with pytest.raises(LongtailError, match=method):
@@ -66,9 +69,10 @@ def test_a_name_of_nothing_is_refused(method):
 
 
 def test_methods_are_ordered_by_kind_and_the_main_retriever_is_first():
-    mixed = ["replug_b", "dense_b", "genread", "dense_a", "closed_book", "dense", "random", "none", "bm25"]
+    mixed = ["hybrid", "replug_b", "dense_b", "genread", "dense_a", "closed_book", "dense", "random", "none", "bm25"]
     assert methods.ordered(mixed) == [
-        *("none", "random", "closed_book", "bm25", "dense", "dense_b", "dense_a", "genread", "replug_b"),
+        *("none", "random", "closed_book", "bm25", "dense", "dense_b", "dense_a", "hybrid", "genread"),
+        "replug_b",
     ]
 
 
@@ -92,6 +96,30 @@ def test_answers_read_the_documents_of_the_retriever_in_their_name(two_retriever
             best = [ids[0] for ids in found["doc_ids"].to_pylist()]
             assert best == [docs[row[0]] for row in nearest(params, index, "wikipedia", QUERIES, 1)], method
             assert {len(ids) for ids in found["doc_ids"].to_pylist()} == {k}
+
+
+def test_a_hybrid_fuses_bm25_and_the_retriever_in_its_name(two_retrievers):
+    params, docs = two_retrievers.params, Path("data/corpus/wikipedia/docs.parquet")
+    params.parts.hybrids.extend(["dense", "e5"])
+    of_terms = matching(*open_index("bm25", "wikipedia", params).search(QUERIES, 100))
+    ids, by_recall = pq.read_table(docs)["id"].to_pylist(), recall.search(docs, Path("bm25"), QUERIES, params)
+    expected = {}
+    for hybrid, dense in (("hybrid", "dense"), ("hybrid_e5", "dense_e5")):
+        of_all = np.array(nearest(params, dense, "wikipedia", QUERIES, 100))  # ties apart, as the index's
+        assert by_recall[hybrid].tolist() == fuse([of_terms, of_all], 10)[0].tolist()
+        of_vectors, _ = open_index(dense, "wikipedia", params).search(QUERIES, 100)
+        expected[hybrid], scores = fuse([of_terms, of_vectors], 10)
+        positions, of_index = open_index(hybrid, "wikipedia", params).search(QUERIES, 10)
+        assert positions.tolist() == expected[hybrid].tolist()
+        assert of_index.tolist() == scores.tolist()
+        found = passages.open_source(hybrid, None, params, Path("data")).find(QUERIES)
+        assert [row[0] for row in found["doc_ids"].to_pylist()] == [ids[row[0]] for row in expected[hybrid]]
+        assert [row[0] for row in found["similarities"].to_pylist()] == scores[:, 0].tolist()
+        read = [path.parent.as_posix() for path in passages.inputs(hybrid, params, Path("data"))]
+        encoder = "e5" if hybrid == "hybrid_e5" else "dense"
+        assert read == ["data/index/bm25/wikipedia", f"data/index/dense/{encoder}/wikipedia", docs.parent.as_posix()]
+    assert expected["hybrid"].tolist() != expected["hybrid_e5"].tolist()
+    assert list(by_recall)[-2:] == ["hybrid", "hybrid_e5"]
 
 
 def test_test_queries_are_scored_with_every_retrievers_documents(two_retrievers):
@@ -122,7 +150,7 @@ def test_recall_is_of_each_retriever(two_retrievers):
 def test_files_of_answers_have_their_retrievers_name_whatever_the_order(tmp_path):
     own, elsewhere = tmp_path / "predictions/popqa/tiny", tmp_path / "imported/popqa/opt"
     for folder, names in (
-        (own, ("bm25", "dense_a", "dense_b", "replug_lsr_b", "dense_gone")),
+        (own, ("bm25", "dense_a", "dense_b", "hybrid_b", "replug_lsr_b", "dense_gone")),
         (elsewhere, ("dense", "dense_b", "dense_c")),
     ):
         folder.mkdir(parents=True)
@@ -134,13 +162,17 @@ def test_files_of_answers_have_their_retrievers_name_whatever_the_order(tmp_path
         return {lm: {method: file.stem for method, file in files.items()} for lm, files in sets.items()}
 
     assert stems("a", "b") == {
-        "tiny": {"bm25": "bm25", "dense": "dense_a", "dense_b": "dense_b", "replug_lsr_b": "replug_lsr_b"},
+        "tiny": {
+            **{"bm25": "bm25", "dense": "dense_a", "dense_b": "dense_b"},
+            **{"hybrid_b": "hybrid_b", "replug_lsr_b": "replug_lsr_b"},
+        },
         "opt": {"dense": "dense", "dense_b": "dense_b", "dense_c": "dense_c"},
     }
     assert stems("b", "a")["tiny"] == {
         "bm25": "bm25",
         "dense": "dense_b",
         "dense_a": "dense_a",
+        "hybrid": "hybrid_b",
         "replug_lsr": "replug_lsr_b",
     }
     assert stems()["opt"] == {"dense": "dense", "dense_b": "dense_b", "dense_c": "dense_c"}

@@ -10,7 +10,7 @@ import duckdb
 import numpy as np
 
 from pipelines.errors import LongtailError
-from pipelines.methods import INDEXES, METHODS, MODELS, short, split
+from pipelines.methods import ENCODED, METHODS, short, split
 
 # Answers imported before `margin` was a column do not have it.
 ANSWERS = "SELECT * FROM read_parquet(?) UNION ALL BY NAME SELECT NULL::FLOAT AS margin WHERE false"
@@ -52,7 +52,7 @@ def _files(folder: Path, retrievers: Sequence[str], others: bool = False) -> dic
     elsewhere = {split(file.stem)[1] for file in folder.glob("*.parquet")} - {"", *retrievers} if others else ()
     files: dict[str, Path] = {}
     for kind in METHODS:
-        names = [*retrievers, *sorted(elsewhere)] if INDEXES.get(kind) in MODELS else []
+        names = [*retrievers, *sorted(elsewhere)] if kind in ENCODED else []
         of_kind = {kind: folder / f"{kind}.parquet"}
         for name in names:
             file = folder / f"{kind}_{name}.parquet"

@@ -59,20 +59,20 @@ def open_source(method: str, lm: LanguageModel | None, chosen: SimpleNamespace, 
     from pipelines.retrieval.retriever import open_index
 
     index = INDEXES[kind] + (f"_{name}" if name else "")
-    retriever, (_, docs) = open_index(index, chosen.parts.datastore, chosen, data), inputs(method, chosen, data)
+    retriever, (*_, docs) = open_index(index, chosen.parts.datastore, chosen, data), inputs(method, chosen, data)
     if kind in ENSEMBLES:
         return retrieved(retriever, docs, chosen.replug.top_k, chosen.answer.passage, together=False)
     return retrieved(retriever, docs, chosen.answer.passages, chosen.answer.passage, together=True)
 
 
 def inputs(method: str, chosen: SimpleNamespace, data: Path) -> list[Path]:
-    """The index's description and the documents that a method retrieves from; none for a method without a retriever."""
+    """The descriptions of a method's indexes and then their documents; none for a method without a retriever."""
     kind, name = methods.resolve(method, chosen.retrievers)
     if kind not in INDEXES:
         return []
     corpus = chosen.parts.datastore
-    index = methods.index(INDEXES[kind], name, corpus, data)
-    return [index / "meta.json", data / f"corpus/{corpus}/docs.parquet"]
+    folders = [methods.index(*index, corpus, data) for index in methods.indexes_of(INDEXES[kind], name)]
+    return [*(folder / "meta.json" for folder in folders), data / f"corpus/{corpus}/docs.parquet"]
 
 
 def retrieved(retriever: Retriever, docs: Path, k: int, template: str, *, together: bool) -> Source:

@@ -6,8 +6,8 @@ question without any is left out.
 
 data/recall/<set>/
   passages.parquet  id, title, text; a row's position is its number in the search
-  ranks.parquet     question_id, dataset, gold (passages), and bm25, dense, lsr, and the others' names as dense_bert:
-                    the rank of the best gold passage, from 1; null beyond the first 10
+  ranks.parquet     question_id, dataset, gold (passages), and bm25, dense, lsr, hybrid, and the others' names as
+                    dense_bert: the rank of the best gold passage, from 1; null beyond the first 10
   rejects.parquet   bad lines
 data/metrics/<set>.json
   questions, answerable, passages, distractors; sets: data set (or all) -> questions, answerable, and by retriever
@@ -61,7 +61,7 @@ def evaluate(params: SimpleNamespace, name_of_set: str) -> stage.Metrics:
         folder.mkdir()
         docs = folder / "passages.parquet"
         pq.write_table(pa.table({name: pa.array(columns[name], pa.string()) for name in names}), docs)
-        ranks = {name: np.zeros(0, np.int64) for name in methods.indexes(params)}
+        ranks = {name: np.zeros(0, np.int64) for name in [*methods.indexes(params), *methods.hybrids(params)]}
         if asked:
             queries = [question.text for question in asked]
             found = search(docs, folder / "bm25", queries, params)
@@ -105,21 +105,25 @@ def distractors(docs: Path, taken: set[str]) -> list[tuple[str, str, str]]:
 
 
 def search(docs: Path, index: Path, queries: list[str], params: SimpleNamespace) -> dict[str, np.ndarray]:
-    """Positions (queries, max(AT)) of the best of `docs` by each retriever; BM25's index goes to `index`."""
-    from pipelines.retrieval import bm25_build, documents
+    """Positions (queries, max(AT)) of the best of `docs` by each retriever and hybrid; BM25's index goes to `index`."""
+    from pipelines.retrieval import bm25_build, documents, fusion
     from pipelines.retrieval.bm25 import BM25
     from pipelines.retrieval.encoder import Encoder
 
     bm25_build.build(docs, index, params.index, params.compute, "evaluate_retrieval")
-    found = {"bm25": BM25.load(index, docs).search(queries, max(AT))[0]}
+    ranked, scores = BM25.load(index, docs).search(queries, fusion.DEPTH)
+    found = {"bm25": ranked}
     for index_name in methods.indexes(params)[1:]:
         kind, name = methods.resolve(index_name, params.retrievers)
         settings = params.retriever[name]
         batches = documents.filled(docs, 0, documents.count(docs), settings.document)
         texts = [text for batch in batches for text in batch]
         encoder = Encoder.open(methods.encoder(kind, name), settings, params.compute)
-        found[index_name] = nearest(encoder.embed(texts), encoder.embed_queries(queries), max(AT))
-    return found
+        found[index_name] = nearest(encoder.embed(texts), encoder.embed_queries(queries), fusion.DEPTH)
+    for hybrid in methods.hybrids(params):
+        dense = methods.short("dense", methods.resolve(hybrid, params.retrievers)[1], params.retrievers)
+        found[hybrid], _ = fusion.fuse([fusion.matching(ranked, scores), found[dense]], max(AT))
+    return {name: positions[:, : max(AT)] for name, positions in found.items()}
 
 
 def nearest(documents: np.ndarray, queries: np.ndarray, k: int) -> np.ndarray:

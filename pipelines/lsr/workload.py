@@ -46,7 +46,7 @@ def answers(params: SimpleNamespace) -> Reading:
         (1, shown * QUESTION),
         (1, QUESTION + answer.passage_tokens),
         (1, shown * (QUESTION + answer.passage_tokens)),
-        (1 + len(params.retrievers) + len(parts.tuned), with_passages),
+        (1 + len(params.retrievers) + len(parts.tuned) + len(parts.hybrids), with_passages),
         (params.replug.top_k * (len(parts.ensembles) + len(parts.tuned)), shown * (QUESTION + params.chunk.tokens)),
     ]
     prompts = sum(number for number, _ in prompts_and_tokens)

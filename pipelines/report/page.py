@@ -26,6 +26,7 @@ LABELS = {
     "bm25": "BM25",
     "dense": "dense",
     "lsr": "LSR",
+    "hybrid": "BM25 + dense",
     "none": "no document",
     "random": "random documents",
     "genread": "GenRead",

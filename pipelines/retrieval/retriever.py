@@ -46,9 +46,15 @@ class Retriever(Protocol):
 def open_index(index: str, corpus: str, chosen: SimpleNamespace, data: Path = Path("data")) -> Retriever:
     """Open a corpus's index by its name (methods.py), as bm25, dense or lsr_bert, with its retriever's encoder.
 
+    A hybrid opens both of its indexes.
+
     `chosen` are params with the sections compute, retriever and retrievers. Raises LongtailError as `open_retriever`.
     """
     kind, name = methods.resolve(index, chosen.retrievers)
+    if kind == "hybrid":
+        from pipelines.retrieval.fusion import Fused
+
+        return Fused(*(open_index(methods.named(*of), corpus, chosen, data) for of in methods.indexes_of(kind, name)))
     encoder, settings = (methods.encoder(kind, name, data), chosen.retriever[name]) if name else (None, None)
     docs = data / "corpus" / corpus / "docs.parquet"
     return open_retriever(methods.index(kind, name, corpus, data), docs, encoder, settings, chosen.compute)

@@ -82,6 +82,7 @@ def test_json_for_scripts(longtail):
             1,
             "data/index/dense/dense/wikipedia: no such index; `longtail run` makes it; ",
         ),
+        (["Velm", "--retriever", "hybrid"], 1, "data/index/dense/dense/wikipedia: no such index; "),
         (["Velm", "--corpus", "wikitext"], 1, "there are wikipedia by bm25\n"),
         ([" ", "--retriever", "bm25"], 1, "error: the text is empty"),
         (["zzz", "--retriever", "bm25"], 1, "error: no document of wikipedia has a word of 'zzz'"),
