@@ -162,3 +162,9 @@ def test_the_pile_alone_needs_no_questions(stages_of):
     after = ["train_lsr", "index_lsr", "score_lm", "evaluate_lm", "attribute", "analyse", "report"]
     assert kinds == before + after
     assert {name.partition("@")[2].partition("-")[0] for name in stages if name.startswith("index")} == {"pile"}
+
+
+def test_folders_that_stages_depend_on_are_there_before_anything_is_made():
+    """DVC stops at a missing input, as data/index/lsr would be in a run that tunes nothing."""
+    kept = re.findall(r"^!/(\S+/\.gitignore)$", (ROOT / "data/.gitignore").read_text(), re.M)
+    assert [name for name in kept if not (ROOT / "data" / name).is_file()] == []
