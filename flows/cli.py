@@ -150,8 +150,8 @@ def plan() -> None:
 
 
 RETRIEVERS = (
-    "bm25, dense (the main retriever untuned), lsr (tuned, the default if it is), hybrid (bm25 and dense); "
-    "another's: dense_NAME, lsr_NAME, hybrid_NAME."
+    "bm25, dense (the main retriever untuned), lsr (tuned, the default if it is), hybrid (bm25 and dense), reranked; "
+    "another's: dense_NAME, lsr_NAME and so on."
 )
 Corpus = StrEnum("Corpus", catalogue.names("documents"))
 
@@ -198,7 +198,7 @@ def ask(
     from pipelines.adaptive import ask
 
     question = question.encode(errors="replace").decode()  # no tokenizer takes an argument that is no UTF-8
-    params = params_file.load("seed", "lm", "lms", "compute", "retriever", "retrievers", "answer", "parts")
+    params = params_file.load("seed", "lm", "lms", "compute", "retriever", "retrievers", "reranker", "answer", "parts")
     if not params.lms:
         raise LongtailError("params.yaml: lms is empty, expected a language model that answers")
     by = pair or methods.short(*explore.index_of(retriever or _best(params), params), params.retrievers)
@@ -302,7 +302,7 @@ def import_answers(
     method: Annotated[
         str,
         typer.Option(
-            help="Method: closed_book, bm25, dense, lsr, hybrid, genread, replug or replug_lsr, or as dense_NAME."
+            help="closed_book, bm25, dense, lsr, hybrid, reranked, genread, replug, replug_lsr, or dense_NAME."
         ),
     ],
     partial: Annotated[bool, typer.Option("--partial", help="Take the answers whose question both have.")] = False,

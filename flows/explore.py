@@ -30,7 +30,7 @@ def search(text: str, corpus: str, retriever: str, k: int) -> list[Hit]:
     from pipelines.retrieval import documents
     from pipelines.retrieval.retriever import open_index
 
-    params = params_file.load("retriever", "retrievers", "compute")
+    params = params_file.load("retriever", "retrievers", "reranker", "compute")
     text = text.encode(errors="replace").decode()  # no tokenizer takes an argument that is no UTF-8
     searched = [methods.index(*index, corpus) for index in methods.indexes_of(*index_of(retriever, params))]
     docs = Path(f"data/corpus/{corpus}/docs.parquet")
@@ -54,7 +54,7 @@ def index_of(retriever: str, params: SimpleNamespace) -> tuple[str, str]:
     """(kind, retriever's name) of an index by its name. Raises LongtailError where there can be no such index."""
     kind, name = methods.resolve(retriever, params.retrievers)
     if methods.INDEXES.get(kind) != kind:
-        raise LongtailError(f"--retriever {retriever}: expected bm25, dense, lsr or hybrid, or as dense_NAME")
+        raise LongtailError(f"--retriever {retriever}: expected bm25, dense, lsr, hybrid or reranked, or as dense_NAME")
     return kind, name
 
 

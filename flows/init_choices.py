@@ -117,6 +117,8 @@ def _parts(files: dict[str, list[Path]], retriever: str, *, lsr: bool) -> tuple[
         "tokenizers": ["documents"] if corpora else [],
         "ensembles": [retriever] if corpora else [],
         "tuned": [retriever] if lsr and corpora else [],
+        "hybrids": [],
+        "rerankers": [],
         "rules": ["popularity"] if answered else [],
     }
     return parts, aside

@@ -15,9 +15,10 @@ from types import SimpleNamespace
 
 from pipelines.errors import LongtailError
 
-METHODS = ("closed_book", "bm25", "dense", "lsr", "hybrid", "genread", "replug", "replug_lsr")  # in the order of tables
-INDEXES = {  # kind of method -> of index; hybrid has none of its own (`indexes_of`)
-    **{name: name for name in ("bm25", "dense", "lsr", "hybrid")},
+# in the order of tables
+METHODS = ("closed_book", "bm25", "dense", "lsr", "hybrid", "reranked", "genread", "replug", "replug_lsr")
+INDEXES = {  # kind of method -> of index; hybrid and reranked have none of their own (`indexes_of`)
+    **{name: name for name in ("bm25", "dense", "lsr", "hybrid", "reranked")},
     **{"replug": "dense", "replug_lsr": "lsr"},
 }
 ENCODED = INDEXES.keys() - {"bm25"}  # kinds of methods that have a retriever's name
@@ -26,9 +27,10 @@ MODELS = {
     "dense": Path("models/retriever"),
     "lsr": Path("models/lsr"),
 }  # kind of index -> encoders by name, below data/
+RERANKER = Path("models/reranker/cross-encoder")  # below data/
 RESERVED = ("lsr", "below", "random", "bm25")  # else replug_lsr, dense_below_bm25 and replug_random had two meanings
 RETRIEVER = rf"(?!(?:{'|'.join(RESERVED)})$)[a-z0-9]+(?:-[a-z0-9]+)*"
-_NAMES = re.compile(rf"(dense|lsr|hybrid|replug_lsr|replug)_({RETRIEVER})")
+_NAMES = re.compile(rf"(dense|lsr|hybrid|reranked|replug_lsr|replug)_({RETRIEVER})")
 
 
 def check_name(name: str) -> str:
@@ -87,9 +89,14 @@ def hybrids(chosen: SimpleNamespace) -> list[str]:
     return [short("hybrid", name, chosen.retrievers) for name in chosen.retrievers if name in chosen.parts.hybrids]
 
 
+def reranked(chosen: SimpleNamespace) -> list[str]:
+    """The main retriever with its documents reranked, if the run does that; `chosen` as for `indexes`."""
+    return ["reranked"] * bool(chosen.parts.rerankers)
+
+
 def indexes_of(kind: str, name: str) -> list[tuple[str, str]]:
     """(kind, retriever's name) of each index that is searched for a kind of INDEXES' values: two for a hybrid."""
-    return [("bm25", ""), ("dense", name)] if kind == "hybrid" else [(kind, name)]
+    return {"hybrid": [("bm25", ""), ("dense", name)], "reranked": [("dense", name)]}.get(kind, [(kind, name)])
 
 
 def ordered(methods: Iterable[str]) -> list[str]:

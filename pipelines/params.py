@@ -298,6 +298,16 @@ class Retriever(Section):
         return value
 
 
+class Reranker(Section):
+    """A cross-encoder, as MS MARCO's MiniLM: a sequence classifier of a query and a document with one or two logits."""
+
+    path: str  # local folder or Hub name
+    revision: str | None  # commit of path on the Hub
+    max_tokens: PositiveInt  # tokens of query and document together that are read
+    batch_tokens: PositiveInt  # tokens in one forward pass, at most
+    candidates: PositiveInt  # the best documents of the main retriever, untuned, that it reads for each query
+
+
 class Index(Section):
     """Vector indexes and BM25. Where a key is null, Longtail chooses by the size of the corpus."""
 
@@ -459,6 +469,7 @@ class Parts(Section):
     tokenizers: list[Literal["documents"]]  # what cuts corpora into tokens
     ensembles: list[str]  # of retrievers: REPLUG answers question sets with the documents of these, untuned
     tuned: list[str]  # of retrievers: LSR tunes these to the language model lsr.lm
+    rerankers: list[Literal["cross-encoder"]]  # what puts the main retriever's best documents into another order
     hybrids: list[str]  # of retrievers: BM25's documents and those of these, untuned, fused by reciprocal rank
     rules: list[Literal["popularity"]]  # by which the closed-book or the augmented answer is chosen
 
@@ -491,6 +502,7 @@ class Params(Section):
     lms: list[LMName]  # the language models that run; the first is the main one, which the report's findings are of
     retriever: dict[RetrieverName, Retriever]
     retrievers: list[RetrieverName]  # the retrievers that run; the first is the main one (methods.py)
+    reranker: Reranker | None  # what parts.rerankers runs; null: none
     parts: Parts
     lm_text: Literal["raw/c4", "corpus"]  # what a language model is trained on: C4, or the corpora
     index: Index
@@ -537,6 +549,8 @@ class Params(Section):
                 if corpus.test_files or (corpus.query_share and info.data["queries"].test_share)
             ]
             names = info.data["lms"], info.data["retrievers"]
+            if parts.rerankers and not (info.data.get("reranker") and info.data["retrievers"]):
+                raise ValueError("rerankers: need the section reranker, and one of retrievers")
             _check_parts(parts, info.data["corpus"], tested, *names, info.data["popqa"])
         return parts
 

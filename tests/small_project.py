@@ -15,7 +15,7 @@ from flows import profiles
 from pipelines import methods, params_file
 from pipelines.retrieval import bm25_build, index
 
-SECTIONS = ("seed", "compute", "lm", "lms", "retriever", "retrievers", "parts", "index", "lsr", "logprobs")
+SECTIONS = ("seed", "compute", "lm", "lms", "retriever", "retrievers", "reranker", "parts", "index", "lsr", "logprobs")
 SECTIONS += ("replug", "answer", "report")
 UNTUNED, TUNED = methods.encoder("dense", "dense"), methods.encoder("lsr", "dense")
 SMALL = {

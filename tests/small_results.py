@@ -13,10 +13,10 @@ import tiny_models
 from pipelines import params, shards
 from pipelines.adaptive import pairs, tune_thresholds
 from pipelines.answering.answer import SCHEMA
-from pipelines.answering.answer_files import METHODS
 from pipelines.evaluation import analyse
 
 QUESTIONS = 800
+METHODS = ("closed_book", "bm25", "dense", "lsr", "genread", "replug", "replug_lsr")  # the sample's
 REJECTS = pa.schema([("file", pa.string()), ("row", pa.int64()), ("reason", pa.string()), ("detail", pa.string())])
 TUNING = params.Thresholds(
     pairs=[],
@@ -43,6 +43,7 @@ PARTS = params.Parts(
     ensembles=["dense"],
     tuned=["dense"],
     hybrids=[],
+    rerankers=[],
     rules=["popularity"],
 )
 SETTINGS = SimpleNamespace(

@@ -17,7 +17,9 @@ from pipelines import code, params_file
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
 LISTS = ("knowledge", "question_sets", "answered", "corpora", "scored", "benchmarks", "passages")
-NOTHING = {name: [] for name in (*LISTS, "tokenizers", "ensembles", "tuned", "hybrids", "rules")} | {"datastore": None}
+NOTHING = {name: [] for name in (*LISTS, "tokenizers", "ensembles", "tuned", "hybrids", "rerankers", "rules")} | {
+    "datastore": None
+}
 
 
 def module_of(stage: str) -> str:
@@ -125,7 +127,8 @@ def test_the_language_model_that_lsr_learns_from_need_not_be_the_main_one(stages
 def test_each_retriever_has_its_stages_and_another_one_makes_none_of_them_anew(stages_of):
     values = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
     alone, both = stages_of(), {"retriever": values["retriever"] | {"e5": values["retriever"]["dense"]}}
-    parts = values["parts"] | {"tuned": ["dense", "e5"], "hybrids": ["e5"]}
+    parts = values["parts"] | {"tuned": ["dense", "e5"], "hybrids": ["e5"], "rerankers": ["cross-encoder"]}
+    both["reranker"] = {"path": "x", "revision": None, "max_tokens": 1, "batch_tokens": 1, "candidates": 1}
     stages = stages_of(retrievers=["dense", "e5"], parts=parts, **both)
 
     def read(stage: str) -> set[str]:
@@ -142,8 +145,14 @@ def test_each_retriever_has_its_stages_and_another_one_makes_none_of_them_anew(s
     assert read("answer_hybrid@popqa-tiny-e5") == {"index@wikipedia-e5", "index_bm25@wikipedia"}
     assert "answer_hybrid@popqa-tiny-dense" not in stages
     assert "index@wikipedia-e5" not in read("evaluate_tasks@nq-tiny"), "benchmarks take the main one"
+    (reranked,) = (name for name in stages if name.startswith("answer_reranked@popqa"))
+    assert read(reranked) == {"index@wikipedia-dense"}
+    assert "base_reranker@cross-encoder" in {*stages[reranked].needs} & {*stages["evaluate_retrieval@retrieval"].needs}
+    assert not [name for name in alone if "rerank" in name]
     turned = stages_of(retrievers=["e5", "dense"], parts=parts, **both)
-    assert {name: stage.outs for name, stage in turned.items()} == {name: stage.outs for name, stage in stages.items()}
+    of_main = {name for name in stages if name.startswith("answer_reranked@")}
+    outs, others = ({name: of[name].outs for name in of.keys() - of_main} for of in (turned, stages))
+    assert outs == others
     assert {name: stage.outs for name, stage in alone.items()}.items() <= {n: s.outs for n, s in stages.items()}.items()
 
 

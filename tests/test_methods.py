@@ -11,9 +11,11 @@ from pipelines import methods
 from pipelines.answering import answer_files, passages
 from pipelines.errors import LongtailError
 from pipelines.evaluation import recall
+from pipelines.params import Reranker
 from pipelines.retrieval import documents
 from pipelines.retrieval.encoder import Encoder
 from pipelines.retrieval.fusion import fuse, matching
+from pipelines.retrieval.reranker import CrossEncoder, rerank
 from pipelines.retrieval.retriever import open_index
 from pipelines.scoring import candidates
 from pipelines.scoring.queries import read_language_modelling
@@ -48,6 +50,7 @@ def shared(positions: np.ndarray, expected: list[list[int]]) -> float:
         ("dense_contriever", ("dense", "contriever")),
         ("hybrid", ("hybrid", "contriever")),
         ("hybrid_e5-base-v2", ("hybrid", "e5-base-v2")),
+        ("reranked_e5-base-v2", ("reranked", "e5-base-v2")),
         ("replug_e5-base-v2", ("replug", "e5-base-v2")),
         ("replug_lsr_e5-base-v2", ("replug_lsr", "e5-base-v2")),
         ("closed_book", ("closed_book", "")),
@@ -120,6 +123,31 @@ def test_a_hybrid_fuses_bm25_and_the_retriever_in_its_name(two_retrievers):
         assert read == ["data/index/bm25/wikipedia", f"data/index/dense/{encoder}/wikipedia", docs.parent.as_posix()]
     assert expected["hybrid"].tolist() != expected["hybrid_e5"].tolist()
     assert list(by_recall)[-2:] == ["hybrid", "hybrid_e5"]
+
+
+def test_a_reranker_orders_the_main_retrievers_best_documents_and_no_others(two_retrievers):
+    params, docs = two_retrievers.params, Path("data/corpus/wikipedia/docs.parquet")
+    with pytest.raises(LongtailError, match=r"reranked: params\.yaml's section reranker is null"):
+        open_index("reranked", "wikipedia", params)
+    settings = Reranker(path="x", revision=None, max_tokens=64, batch_tokens=512, candidates=12)
+    params.reranker, folder = settings, tiny_models.cross_encoder(Path("data/models/reranker/cross-encoder"))
+    params.parts.rerankers.append("cross-encoder")
+    params.retrievers = ["e5", "dense"]
+    cross_encoder, template = CrossEncoder(folder, settings, params.compute), params.retriever["e5"].document
+    candidates, _ = open_index("dense_e5", "wikipedia", params).search(QUERIES, 12)
+    expected, scores = rerank(cross_encoder, QUERIES, docs, candidates, template)
+    positions, of_index = open_index("reranked", "wikipedia", params).search(QUERIES, 5)
+    assert positions.tolist() == expected[:, :5].tolist()
+    assert of_index.tolist() == scores[:, :5].tolist()
+    assert positions.tolist() != candidates[:, :5].tolist()
+    by_recall = recall.search(docs, Path("bm25"), QUERIES, params)
+    of_all = np.array(nearest(params, "dense_e5", "wikipedia", QUERIES, 12))
+    assert by_recall["reranked"].tolist() == rerank(cross_encoder, QUERIES, docs, of_all, template)[0][:, :10].tolist()
+    assert list(by_recall)[-1] == "reranked"
+    found, ids = passages.open_source("reranked", None, params, Path("data")), pq.read_table(docs)["id"].to_pylist()
+    assert [row[0] for row in found.find(QUERIES)["doc_ids"].to_pylist()] == [ids[row[0]] for row in expected]
+    read = ["index/dense/e5/wikipedia/meta.json", "models/reranker/cross-encoder", "corpus/wikipedia/docs.parquet"]
+    assert passages.inputs("reranked", params, Path("data")) == [Path("data", path) for path in read]
 
 
 def test_test_queries_are_scored_with_every_retrievers_documents(two_retrievers):

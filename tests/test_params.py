@@ -66,6 +66,7 @@ def changed(values: dict, key: str, value) -> dict:
         ("parts.tuned", ["dense", "dense"], ["parts", "tuned"]),
         ("parts.ensembles", ["bert"], ["parts", "ensembles", "retrievers"]),
         ("parts.hybrids", ["bert"], ["parts", "hybrids", "retrievers"]),
+        ("parts.rerankers", ["cross-encoder"], ["parts", "rerankers", "section reranker"]),
         ("parts.answered", ["nq"], ["parts.answered", "nq"]),
         ("lsr.lm_queries", 0, ["lsr.lm_queries", "at least 1 with lsr.queries: mixed"]),
         ("lsr.qa_queries", 0, ["lsr.qa_queries", "at least 1 with lsr.queries: mixed"]),

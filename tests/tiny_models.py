@@ -8,6 +8,7 @@ import torch
 from tokenizers import ByteLevelBPETokenizer, processors
 from transformers import (
     BertConfig,
+    BertForSequenceClassification,
     BertModel,
     DPRConfig,
     LlamaConfig,
@@ -61,6 +62,21 @@ def encoder(folder: Path, *, seed: int = 0, spread: float = 0.3, size: int = 32)
         max_position_embeddings=128, pad_token_id=2, initializer_range=spread,
     )  # fmt: skip
     BertModel(config, add_pooling_layer=False).save_pretrained(folder)
+    own.save_pretrained(folder)
+    return folder
+
+
+def cross_encoder(folder: Path, *, labels: int = 1, seed: int = 0, spread: float = 0.3) -> Path:
+    """A BERT that reads <s> query </s> document </s>, as published ones read [CLS] and [SEP]."""
+    torch.manual_seed(seed)
+    own = tokenizer(bos=False)
+    special = {"single": "<s> $A </s>", "pair": "<s> $A </s> $B:1 </s>:1", "special_tokens": [("<s>", 0), ("</s>", 1)]}
+    own.backend_tokenizer.post_processor = processors.TemplateProcessing(**special)
+    config = BertConfig(
+        vocab_size=len(own), hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4,
+        max_position_embeddings=128, pad_token_id=2, initializer_range=spread, num_labels=labels,
+    )  # fmt: skip
+    BertForSequenceClassification(config).save_pretrained(folder)
     own.save_pretrained(folder)
     return folder
 

@@ -214,7 +214,7 @@ def main() -> None:
             ensemble_answers.check_ability(lm, chosen.replug)
         source = passages.open_source(args.method, lm, chosen, Path("data"))
         inputs = [questions, folder, *passages.inputs(args.method, chosen, Path("data"))]
-        searched = chosen.retriever[retriever] if retriever else None
+        searched = [chosen.retriever[retriever] if retriever else None, chosen.reranker if kind == "reranked" else None]
         key = shards.key_of(chosen.seed, chosen.answer, chosen.replug, searched, settings, *inputs)
         in_use = chosen.answer.of(settings)
         setup = Setup(args.dataset, args.method, lm, source, in_use, chosen.replug, chosen.seed, key, settings.http)
@@ -226,7 +226,7 @@ def main() -> None:
         forget(args.dataset, args.lm, args.method, key)
         return _metrics(table, taken.seconds) | lm.usage
 
-    sections = ("seed", "compute", "lm", "retriever", "retrievers", "replug", "answer", "parts")
+    sections = ("seed", "compute", "lm", "retriever", "retrievers", "reranker", "replug", "answer", "parts")
     stage.run(name, sections, work, out=str(out))
 
 

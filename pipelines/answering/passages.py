@@ -49,7 +49,8 @@ class Source:
 def open_source(method: str, lm: LanguageModel | None, chosen: SimpleNamespace, data: Path) -> Source | None:
     """What finds the passages of a method; None for closed_book. `lm` is needed for genread only.
 
-    `chosen` are params with the sections compute, retriever, retrievers, answer and parts, and replug for ensembles.
+    `chosen` are params with the sections compute, retriever, retrievers, answer and parts, replug for ensembles, and
+    reranker for reranked.
     """
     if method == "genread":
         return written(lm, chosen.answer.passage_tokens)
@@ -66,13 +67,14 @@ def open_source(method: str, lm: LanguageModel | None, chosen: SimpleNamespace, 
 
 
 def inputs(method: str, chosen: SimpleNamespace, data: Path) -> list[Path]:
-    """The descriptions of a method's indexes and then their documents; none for a method without a retriever."""
+    """What a method retrieves with: descriptions of indexes, a cross-encoder, and last the documents; else none."""
     kind, name = methods.resolve(method, chosen.retrievers)
     if kind not in INDEXES:
         return []
     corpus = chosen.parts.datastore
     folders = [methods.index(*index, corpus, data) for index in methods.indexes_of(INDEXES[kind], name)]
-    return [*(folder / "meta.json" for folder in folders), data / f"corpus/{corpus}/docs.parquet"]
+    files = [folder / "meta.json" for folder in folders] + [data / methods.RERANKER] * (kind == "reranked")
+    return [*files, data / f"corpus/{corpus}/docs.parquet"]
 
 
 def retrieved(retriever: Retriever, docs: Path, k: int, template: str, *, together: bool) -> Source:

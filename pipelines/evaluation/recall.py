@@ -6,8 +6,8 @@ question without any is left out.
 
 data/recall/<set>/
   passages.parquet  id, title, text; a row's position is its number in the search
-  ranks.parquet     question_id, dataset, gold (passages), and bm25, dense, lsr, hybrid, and the others' names as
-                    dense_bert: the rank of the best gold passage, from 1; null beyond the first 10
+  ranks.parquet     question_id, dataset, gold (passages), and bm25, dense, lsr, hybrid, reranked, and the others'
+                    names as dense_bert: the rank of the best gold passage, from 1; null beyond the first 10
   rejects.parquet   bad lines
 data/metrics/<set>.json
   questions, answerable, passages, distractors; sets: data set (or all) -> questions, answerable, and by retriever
@@ -32,7 +32,7 @@ RAW = Path("data/raw")
 CORPORA = Path("data/corpus")
 OUT = Path("data/recall")
 METRICS = Path("data/metrics")
-SECTIONS = ("compute", "ingest", "retriever", "retrievers", "index", "parts")
+SECTIONS = ("compute", "ingest", "retriever", "retrievers", "reranker", "index", "parts")
 AT = (1, 5, 10)
 DISTRACTORS = 10_000  # spread evenly over the corpus
 BLOCK = 256  # queries compared with all passages at once
@@ -57,11 +57,12 @@ def evaluate(params: SimpleNamespace, name_of_set: str) -> stage.Metrics:
         rows += distractors(CORPORA / params.parts.datastore / "docs.parquet", {text for _, text in passages})
     names = ("id", "title", "text")
     columns = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())
+    retrieving = [*methods.indexes(params), *methods.hybrids(params), *methods.reranked(params)]
     with shards.atomic(OUT / name_of_set) as folder:
         folder.mkdir()
         docs = folder / "passages.parquet"
         pq.write_table(pa.table({name: pa.array(columns[name], pa.string()) for name in names}), docs)
-        ranks = {name: np.zeros(0, np.int64) for name in [*methods.indexes(params), *methods.hybrids(params)]}
+        ranks = {name: np.zeros(0, np.int64) for name in retrieving}
         if asked:
             queries = [question.text for question in asked]
             found = search(docs, folder / "bm25", queries, params)
@@ -105,12 +106,13 @@ def distractors(docs: Path, taken: set[str]) -> list[tuple[str, str, str]]:
 
 
 def search(docs: Path, index: Path, queries: list[str], params: SimpleNamespace) -> dict[str, np.ndarray]:
-    """Positions (queries, max(AT)) of the best of `docs` by each retriever and hybrid; BM25's index goes to `index`."""
+    """Positions (queries, max(AT)) of the best of `docs` by each retriever; BM25's index goes to `index`."""
     from pipelines.retrieval import bm25_build, documents, fusion
     from pipelines.retrieval.bm25 import BM25
     from pipelines.retrieval.encoder import Encoder
 
     bm25_build.build(docs, index, params.index, params.compute, "evaluate_retrieval")
+    depth = max(fusion.DEPTH, params.reranker.candidates if params.parts.rerankers else 0)
     ranked, scores = BM25.load(index, docs).search(queries, fusion.DEPTH)
     found = {"bm25": ranked}
     for index_name in methods.indexes(params)[1:]:
@@ -119,10 +121,17 @@ def search(docs: Path, index: Path, queries: list[str], params: SimpleNamespace)
         batches = documents.filled(docs, 0, documents.count(docs), settings.document)
         texts = [text for batch in batches for text in batch]
         encoder = Encoder.open(methods.encoder(kind, name), settings, params.compute)
-        found[index_name] = nearest(encoder.embed(texts), encoder.embed_queries(queries), fusion.DEPTH)
+        found[index_name] = nearest(encoder.embed(texts), encoder.embed_queries(queries), depth)
     for hybrid in methods.hybrids(params):
         dense = methods.short("dense", methods.resolve(hybrid, params.retrievers)[1], params.retrievers)
-        found[hybrid], _ = fusion.fuse([fusion.matching(ranked, scores), found[dense]], max(AT))
+        found[hybrid], _ = fusion.fuse([fusion.matching(ranked, scores), found[dense][:, : fusion.DEPTH]], max(AT))
+    for name in methods.reranked(params):
+        from pipelines.retrieval.reranker import CrossEncoder, rerank
+
+        cross_encoder = CrossEncoder(Path("data") / methods.RERANKER, params.reranker, params.compute)
+        candidates = found["dense"][:, : max(params.reranker.candidates, max(AT))]
+        template = params.retriever[params.retrievers[0]].document
+        found[name], _ = rerank(cross_encoder, queries, docs, candidates, template)
     return {name: positions[:, : max(AT)] for name, positions in found.items()}
 
 

@@ -16,7 +16,7 @@ from pipelines.evaluation.tables import TABLES
 from pipelines.intervals import NOTHING, Interval, interval
 
 FAMILIES = ("language_modelling", "attribution", "tasks", "lsr")  # metrics with several files
-RETRIEVERS = ("random", "bm25", "dense", "lsr", "hybrid")  # kinds
+RETRIEVERS = ("random", "bm25", "dense", "lsr", "hybrid", "reranked")  # kinds
 
 
 def read(data: Path) -> dict[str, dict]:

@@ -21,7 +21,7 @@ from pipelines.retrieval.index_plan import GIB, choose
 
 SECTIONS = ("profile", "compute", "fetch", "world", "corpus", "chunk", "queries")
 SECTIONS += ("lm", "lms", "retriever", "retrievers", "parts", "index", "lsr", "logprobs", "replug", "answer")
-SECTIONS += ("tasks",)
+SECTIONS += ("tasks", "reranker")
 SHOWN = 10  # documents of a validation query
 WIKIPEDIA = 21_000_000  # passages of 100 words in December 2018
 DOCUMENT = 500  # bytes of a compressed source file per document: 270 for The Pile, 760 for Wikipedia
@@ -99,6 +99,8 @@ def forecast(params: SimpleNamespace) -> list[str]:
     ]
     sizes = workload.sizes(params)
     by_retriever, resources = {}, []
+    if params.parts.rerankers:
+        resources.append(f"reranker: {_number(workload.reranked(params))} pairs of a question and a document, at most")
     for name in params.retrievers:
         of_retriever, tuned = methods.with_retriever(params, name), name in params.parts.tuned
         rows, needed = (_tuning if tuned else _indexing)(of_retriever, counts)

@@ -46,12 +46,18 @@ def answers(params: SimpleNamespace) -> Reading:
         (1, shown * QUESTION),
         (1, QUESTION + answer.passage_tokens),
         (1, shown * (QUESTION + answer.passage_tokens)),
-        (1 + len(params.retrievers) + len(parts.tuned) + len(parts.hybrids), with_passages),
+        (1 + len(params.retrievers) + len(parts.tuned) + len(parts.hybrids) + len(parts.rerankers), with_passages),
         (params.replug.top_k * (len(parts.ensembles) + len(parts.tuned)), shown * (QUESTION + params.chunk.tokens)),
     ]
     prompts = sum(number for number, _ in prompts_and_tokens)
     tokens = sum(number * (length + answer.new_tokens) for number, length in prompts_and_tokens)
     return Reading("answers", questions * prompts, questions * tokens)
+
+
+def reranked(params: SimpleNamespace) -> int:
+    """Pairs of a question and a document that a reranker scores for answers, at most, without demonstrations."""
+    questions = len(params.parts.answered) * params.answer.max_questions * len(params.lms)
+    return questions * params.reranker.candidates
 
 
 def _scores(params: SimpleNamespace) -> Reading:

@@ -27,6 +27,7 @@ LABELS = {
     "dense": "dense",
     "lsr": "LSR",
     "hybrid": "BM25 + dense",
+    "reranked": "dense, reranked",
     "none": "no document",
     "random": "random documents",
     "genread": "GenRead",

@@ -46,7 +46,7 @@ class Retriever(Protocol):
 def open_index(index: str, corpus: str, chosen: SimpleNamespace, data: Path = Path("data")) -> Retriever:
     """Open a corpus's index by its name (methods.py), as bm25, dense or lsr_bert, with its retriever's encoder.
 
-    A hybrid opens both of its indexes.
+    A hybrid opens both of its indexes, and reranked the cross-encoder of the section reranker.
 
     `chosen` are params with the sections compute, retriever and retrievers. Raises LongtailError as `open_retriever`.
     """
@@ -55,8 +55,16 @@ def open_index(index: str, corpus: str, chosen: SimpleNamespace, data: Path = Pa
         from pipelines.retrieval.fusion import Fused
 
         return Fused(*(open_index(methods.named(*of), corpus, chosen, data) for of in methods.indexes_of(kind, name)))
-    encoder, settings = (methods.encoder(kind, name, data), chosen.retriever[name]) if name else (None, None)
     docs = data / "corpus" / corpus / "docs.parquet"
+    if kind == "reranked":
+        from pipelines.retrieval.reranker import CrossEncoder, Reranked
+
+        if chosen.reranker is None:
+            raise LongtailError(f"{index}: params.yaml's section reranker is null, expected a cross-encoder")
+        first = open_index(methods.named("dense", name), corpus, chosen, data)
+        encoder = CrossEncoder(data / methods.RERANKER, chosen.reranker, chosen.compute)
+        return Reranked(first, encoder, docs, chosen.retriever[name].document, chosen.reranker.candidates)
+    encoder, settings = (methods.encoder(kind, name, data), chosen.retriever[name]) if name else (None, None)
     return open_retriever(methods.index(kind, name, corpus, data), docs, encoder, settings, chosen.compute)
 
 

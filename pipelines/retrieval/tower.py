@@ -34,7 +34,7 @@ class Tower:
         except (OSError, ValueError, KeyError, AttributeError) as error:
             raise LongtailError(f"{path}: no fast tokenizer could be loaded: {_one_line(error)}") from None
         self.device, self.dim, self.pad = device, self.model.config.hidden_size, self.tokenizer.pad_token_id or 0
-        self.max_tokens = min(max_tokens, _max_positions(self.model, max_tokens), self.tokenizer.model_max_length)
+        self.max_tokens = min(max_tokens, max_positions(self.model, max_tokens), self.tokenizer.model_max_length)
         self._fast = tokenizers.Tokenizer.from_str(fast.to_str())  # a copy, so that truncation is not saved
         self._fast.encode_special_tokens = self.tokenizer.split_special_tokens
         self._fast.no_padding()
@@ -112,7 +112,7 @@ def _bert_of_dpr(path: str | Path, model: PreTrainedModel, extra: dict) -> PreTr
     return bert
 
 
-def _max_positions(model: PreTrainedModel, default: int) -> int:
+def max_positions(model: PreTrainedModel, default: int) -> int:
     """The number of tokens that the model has positions for; RoBERTa's start after the padding token's number."""
     count = getattr(model.config, "max_position_embeddings", None) or default
     table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)

@@ -107,7 +107,7 @@ def questions() -> pa.Table:
 @pytest.fixture
 def chosen(project, monkeypatch):
     monkeypatch.chdir(project)
-    return params_file.load("seed", "lm", "lms", "compute", "retriever", "retrievers", "answer", "parts")
+    return params_file.load("seed", "lm", "lms", "compute", "retriever", "retrievers", "reranker", "answer", "parts")
 
 
 def read(project: Path, question: str, qid: str | None = None) -> subjects.Reading:

@@ -14,11 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 import small_results
 import yaml
-from small_results import QUESTIONS, SETTINGS, write, write_data
+from small_results import METHODS, QUESTIONS, SETTINGS, write, write_data
 
 from pipelines import catalogue, params_file, shards
 from pipelines.answering import latency
-from pipelines.answering.answer_files import METHODS
 from pipelines.answering.latency import Batch
 from pipelines.evaluation import analyse, tables
 from pipelines.questions.entityquestions import LINKS

@@ -1,0 +1,120 @@
+"""A cross-encoder's scores are transformers' own, and its order is that of the scores."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tiny_models
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from pipelines import methods, params
+from pipelines.errors import LongtailError
+from pipelines.retrieval import documents, reranker
+
+QUERIES, TEXTS = tiny_models.words(40, 3, at_least=2), tiny_models.words(40, 4, at_least=2)
+TEMPLATE = "passage: {title}. {text}"
+
+
+def settings(**changes) -> params.Reranker:
+    values = {"path": "x", "revision": None, "max_tokens": 128, "batch_tokens": 256, "candidates": 12}
+    return params.Reranker(**values | changes)
+
+
+def one_by_one(folder: Path, queries, texts, max_tokens: int = 128) -> np.ndarray:
+    """Each pair's score by transformers alone, without batches or padding."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+    scores = []
+    for query, text in zip(queries, texts, strict=True):
+        inputs = tokenizer(query, text, return_tensors="pt", truncation="longest_first", max_length=max_tokens)
+        with torch.no_grad():
+            (logits,) = model(**inputs).logits.tolist()
+        scores.append(logits[0] if len(logits) == 1 else logits[1] - logits[0])
+    return np.array(scores)
+
+
+@pytest.fixture(scope="module")
+def docs(tmp_path_factory):
+    """60 documents, of which 41 to 43 are the same."""
+    path = tmp_path_factory.mktemp("docs") / "docs.parquet"
+    texts = tiny_models.words(60, 9, at_least=3)
+    texts[42:44] = [texts[41]] * 2
+    titles = [f"Page {i % 7}" * (i % 3 > 0) for i in range(60)]
+    titles[42:44] = [titles[41]] * 2
+    pq.write_table(pa.table({"id": [f"d{i}" for i in range(60)], "title": titles, "text": texts}), path)
+    return path
+
+
+@pytest.mark.parametrize("labels", [1, 2])
+@pytest.mark.parametrize("max_tokens", [128, 12])
+def test_scores_are_those_of_each_pair_alone(tmp_path, monkeypatch, labels, max_tokens):
+    folder = tiny_models.cross_encoder(tmp_path / "model", labels=labels)
+    monkeypatch.setattr(reranker, "WINDOW", 16)
+    expected = one_by_one(folder, QUERIES, TEXTS, max_tokens)
+    assert len(set(expected.round(3))) > 30
+    for batch_tokens in (1, 300):
+        chosen = settings(max_tokens=max_tokens, batch_tokens=batch_tokens)
+        scores = reranker.CrossEncoder(folder, chosen, tiny_models.compute()).scores(QUERIES, TEXTS)
+        np.testing.assert_allclose(scores, expected, atol=2e-5)
+    assert not np.allclose(scores, one_by_one(folder, TEXTS, QUERIES, max_tokens), atol=1e-2), "the query comes first"
+
+
+class Ranking:
+    """A retriever with the documents 20, 21, ... for each text, and one less for each further text."""
+
+    count = 60
+
+    def search(self, texts, k, without=None):
+        self.asked = k, without
+        positions = np.array([np.arange(20, 20 + k)[::-1] for _ in texts])
+        for row, n_without in enumerate(range(len(texts))):
+            positions[row, k - n_without :] = -1
+        return positions, np.tile(np.linspace(1, 0, k, dtype=np.float32), (len(texts), 1))
+
+
+def test_the_order_is_that_of_the_scores_over_the_retrievers_candidates_alone(tmp_path, docs):
+    folder, queries = tiny_models.cross_encoder(tmp_path / "model"), QUERIES[:4]
+    first, encoder = Ranking(), reranker.CrossEncoder(folder, settings(), tiny_models.compute())
+    positions, scores = reranker.Reranked(first, encoder, docs, TEMPLATE, 24).search(queries, 22, without=["s"] * 4)
+    assert first.asked == (24, ["s"] * 4)
+    texts = documents.read(docs, np.arange(60)).filled(TEMPLATE)
+    candidates, _ = Ranking().search(queries, 24)
+    for row, query in enumerate(queries):
+        known = np.sort(candidates[row][candidates[row] >= 0])
+        by_hand = one_by_one(folder, [query] * len(known), texts[known])
+        order = np.lexsort((known, -by_hand.round(4)))[:22]  # documents 41 to 43 tie
+        assert positions[row].tolist() == [*known[order].tolist(), *[-1] * (22 - len(order))]
+        np.testing.assert_allclose(scores[row, : len(order)], by_hand[order], atol=2e-5)
+        assert np.isneginf(scores[row, len(order) :]).all()
+    assert (positions.dtype, scores.dtype) == (np.int64, np.float32)
+    assert reranker.Reranked(first, encoder, docs, TEMPLATE, 3).search(queries, 5)[0].shape == (4, 5)
+
+
+@pytest.mark.usefixtures("workplace")
+def test_the_stage_brings_in_a_cross_encoder_with_one_or_two_logits():
+    for labels in (1, 2):
+        folder = tiny_models.cross_encoder(Path("some"), labels=labels)
+        figures = reranker.work(SimpleNamespace(reranker=settings(path=str(folder))))
+        out = Path("data") / methods.RERANKER
+        assert (out / "model.safetensors").is_file()
+        assert (out / "source.json").is_file()
+        assert figures["parameters"] > 1000
+        scores = reranker.CrossEncoder(out, settings(), tiny_models.compute()).scores(QUERIES, TEXTS)
+        np.testing.assert_allclose(scores, one_by_one(folder, QUERIES, TEXTS), atol=2e-5)
+    three = tiny_models.cross_encoder(Path("three"), labels=3)
+    with pytest.raises(LongtailError, match="3 logits, expected a cross-encoder"):
+        reranker.work(SimpleNamespace(reranker=settings(path=str(three))))
+    encoder = tiny_models.encoder(Path("encoder"))
+    with pytest.raises(LongtailError, match=r"encoder: has no weights for .*BertForSequenceClassification"):
+        reranker.work(SimpleNamespace(reranker=settings(path=str(encoder))))
+    with pytest.raises(LongtailError, match=r"reranker\.revision is null"):
+        reranker.work(SimpleNamespace(reranker=settings(path="some/hub-name")))
+
+
+def test_a_missing_model_is_named(tmp_path):
+    with pytest.raises(LongtailError, match="gone: no cross-encoder; run the stage `base_reranker`"):
+        reranker.CrossEncoder(tmp_path / "gone", settings(), tiny_models.compute())
