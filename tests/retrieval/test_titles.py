@@ -77,7 +77,9 @@ def test_every_document_of_a_real_page_names_it_to_encoder_and_prompt(excerpt, s
     titles, texts = (pq.read_table(excerpt)[name].to_pylist() for name in ("title", "text"))
     assert np.mean([nameless(*row) for row in zip(titles, texts, strict=True)]) > 0.3, "what titles are for"
     read: list[str] = []
-    encoder = SimpleNamespace(settings=settings.retriever["dense"], embed=lambda batch: read.extend(batch) or np.zeros(1))
+    encoder = SimpleNamespace(
+        settings=settings.retriever["dense"], embed=lambda batch: read.extend(batch) or np.zeros(1)
+    )
     embeddings._embed(encoder, excerpt, (0, len(texts)), tmp_path / "shard")
     everything = np.arange(len(texts))[None]
     retriever = SimpleNamespace(search=lambda *_: (everything, np.ones(everything.shape, np.float32)))

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.lm.language_model import Prompt
-from pipelines.lm.open_lm import supervising_lm, open_lm
+from pipelines.lm.open_lm import open_lm, supervising_lm
 from pipelines.replug import bits
 from pipelines.scoring import controls, score_lm
 
