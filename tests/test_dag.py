@@ -126,7 +126,8 @@ def test_the_language_model_that_lsr_learns_from_need_not_be_the_main_one(stages
 
 def test_each_retriever_has_its_stages_and_another_one_makes_none_of_them_anew(stages_of):
     values = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
-    alone, both = stages_of(), {"retriever": values["retriever"] | {"e5": values["retriever"]["dense"]}}
+    alone = stages_of(parts=values["parts"] | {"hybrids": []})
+    both = {"retriever": values["retriever"] | {"e5": values["retriever"]["dense"]}}
     parts = values["parts"] | {"tuned": ["dense", "e5"], "hybrids": ["e5"], "rerankers": ["cross-encoder"]}
     both["reranker"] = {"path": "x", "revision": None, "max_tokens": 1, "batch_tokens": 1, "candidates": 1}
     stages = stages_of(retrievers=["dense", "e5"], parts=parts, **both)

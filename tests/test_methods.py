@@ -170,7 +170,7 @@ def test_test_queries_are_scored_with_every_retrievers_documents(two_retrievers)
 def test_recall_is_of_each_retriever(two_retrievers):
     params, docs = two_retrievers.params, Path("data/corpus/wikipedia/docs.parquet")
     found = recall.search(docs, Path("bm25"), QUERIES, params)
-    assert list(found) == ["bm25", "dense", "dense_e5", "lsr", "lsr_e5"]
+    assert list(found) == ["bm25", "dense", "dense_e5", "lsr", "lsr_e5", "hybrid"]
     for index in INDEXES:
         assert found[index].tolist() == nearest(params, index, "wikipedia", QUERIES, 10), index
 

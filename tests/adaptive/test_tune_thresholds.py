@@ -102,8 +102,9 @@ def stage(tmp_path, monkeypatch, root):
     write_answers(tmp_path / "data/imported/popqa/alone/bm25.parquet", IDS, rng.random(120) < 0.5)
     from flows.profiles import compose
 
-    text = compose("sample", root).replace("bootstrap: 1000", "bootstrap: 20").replace("splits: 100", "splits: 10")
-    (tmp_path / "params.yaml").write_text(text)
+    values = yaml.safe_load(compose("sample", root))
+    values["report"]["bootstrap"], values["thresholds"]["splits"], values["thresholds"]["pairs"] = 20, 10, []
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(values))
     return tmp_path / "data"
 
 

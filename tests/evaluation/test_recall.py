@@ -68,7 +68,7 @@ def test_every_retriever_reads_titles(tmp_path, monkeypatch, root, folder):
     columns = {"id": titles, "title": titles, "text": ["Its capital is Velm."] * 4}
     pq.write_table(pa.table(columns), "docs.parquet")
     found = recall.search(Path("docs.parquet"), tmp_path / "bm25", titles, settings(root))
-    assert found.keys() == {"bm25", "dense", "lsr"}
+    assert found.keys() == {"bm25", "dense", "lsr", "hybrid"}
     assert found["bm25"][:, 0].tolist() == [0, 1, 2, 3]
     assert all(len({tuple(row) for row in found[name].tolist()}) > 1 for name in ("dense", "lsr")), "vectors differ"
 
@@ -162,7 +162,7 @@ def test_the_rank_of_the_first_gold_passage():
 def test_the_reports_section_states_the_figures(made):
     table, figure = retrievers_section.recall("retrieval", made[1], "Wikipedia")
     assert [row[:4] for row in table.rows] == [
-        [name, retriever, 3, 2] for name in ("all", "PopQA") for retriever in ("BM25", "dense", "LSR")
+        [name, retriever, 3, 2] for name in ("all", "PopQA") for retriever in ("BM25", "dense", "LSR", "BM25 + dense")
     ]
     assert table.rows[0][4].interval.value == 1.0
     assert "the 5 passages that came with the 3 questions and 29 documents" in table.caption

@@ -179,7 +179,8 @@ def test_a_folder_with_everything_runs_everything(checkout):
     params = composed()
     sample = params_file.parse(yaml.safe_load(profiles.compose("sample")))
     assert params.retrievers == params.parts.ensembles == params.parts.tuned == ["encoder"]
-    assert params.parts == sample.parts.model_copy(update={"ensembles": ["encoder"], "tuned": ["encoder"]})
+    chosen = {"ensembles": ["encoder"], "tuned": ["encoder"], "hybrids": []}
+    assert params.parts == sample.parts.model_copy(update=chosen)
     assert fetched(params) == {key: sorted(Path(name).name for name in files) for key, files in FILES.items()}
     assert params.popularity.month == "2022-03"
     assert params.popqa.source == "published"
