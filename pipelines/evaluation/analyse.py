@@ -23,6 +23,13 @@ OUT = Path("data/analyses")
 METRICS = Path("data/analyses.json")
 SECTIONS = ("seed", "fetch", "lms", "retrievers", "replug", "thresholds", "report", "parts")
 EXAMPLE = "dense"  # the method whose answers are shown, or the first that is there
+COMPARED = {  # tables of one language model's answers; of the questions that all models answered, under common_<name>
+    "accuracy": accuracy.accuracy,
+    "accuracy_by_group": accuracy.by_group,
+    "accuracy_by_relation": accuracy.by_relation,
+    "accuracy_by_log_popularity": popularity_bins.by_log_popularity,
+    "accuracy_by_relation_and_popularity": popularity_bins.by_relation,
+}
 
 
 def analyse(data: Path, out: Path, metrics: Path, params: SimpleNamespace) -> stage.Metrics:
@@ -86,13 +93,8 @@ def _add_answers(found: dict[str, list[dict]], files: dict[str, dict], data: Pat
 def of_answers(answers: accuracy.Answers, seed: int, resamples: int) -> dict[str, list[dict]]:
     """The tables of one language model's answers to one question set."""
     draw = seed, resamples
-    return {
-        "accuracy": accuracy.accuracy(answers, *draw),
-        "accuracy_by_group": accuracy.by_group(answers, *draw),
-        "accuracy_by_relation": accuracy.by_relation(answers, *draw),
+    return {name: make(answers, *draw) for name, make in COMPARED.items()} | {
         "accuracy_by_popularity": popularity_bins.by_decile(answers, *draw),
-        "accuracy_by_log_popularity": popularity_bins.by_log_popularity(answers, *draw),
-        "accuracy_by_relation_and_popularity": popularity_bins.by_relation(answers, *draw),
         "accuracy_by_relative_popularity": popularity_bins.by_relative_popularity(answers),
         "retrieval_effect": retrieval_effects.where_retrieval_helps(answers, *draw),
         "recall": retrieval_effects.recall(answers),
@@ -102,14 +104,7 @@ def of_answers(answers: accuracy.Answers, seed: int, resamples: int) -> dict[str
 
 def in_common(answers: accuracy.Answers, seed: int, resamples: int) -> dict[str, list[dict]]:
     """The tables of one language model's answers to the questions that all language models answered."""
-    draw = seed, resamples
-    return {
-        "common_accuracy": accuracy.accuracy(answers, *draw),
-        "common_accuracy_by_group": accuracy.by_group(answers, *draw),
-        "common_accuracy_by_relation": accuracy.by_relation(answers, *draw),
-        "common_accuracy_by_log_popularity": popularity_bins.by_log_popularity(answers, *draw),
-        "common_accuracy_by_relation_and_popularity": popularity_bins.by_relation(answers, *draw),
-    }
+    return {f"common_{name}": make(answers, seed, resamples) for name, make in COMPARED.items()}
 
 
 def of_metrics(
