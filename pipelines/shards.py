@@ -1,11 +1,13 @@
 """Atomic writes and resumable, mapped work: a result is whole or not there, and a killed run goes on where it stopped.
 
-Half-done work lies under .longtail/ (never under data/): temporary files in .longtail/tmp, finished shards of an
-unfinished stage in .longtail/shards/<stage>-<key>, removed when the stage is done.
+Half-done work lies under .longtail/: temporary files in .longtail/tmp, finished shards of an unfinished stage in
+.longtail/shards/<stage>-<key>, removed when the stage is done. Where data/ is on another file system than .longtail/,
+its temporary files lie in data/.longtail/tmp: only a file of the same file system can take another's place.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -16,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager, suppress
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -34,29 +36,65 @@ AT_ONCE = 4096  # shards that an executor is given at once: more than it has wor
 def atomic(path: str | Path, keep: bool = False) -> Iterator[Path]:
     """Yield a temporary path; when the block ends well, the file or folder written there takes `path`'s place.
 
-    With `keep`, what came to be there meanwhile stays.
+    What was written is on disk by then: a power cut leaves the old or the new. With `keep`, what came to be at `path`
+    meanwhile stays.
     """
     path = Path(path)
-    (SCRATCH / "tmp").mkdir(parents=True, exist_ok=True)
-    holder = Path(tempfile.mkdtemp(prefix=f"{platform.node()}.{os.getpid()}-", dir=SCRATCH / "tmp"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    holder = Path(tempfile.mkdtemp(prefix=f"{platform.node()}.{os.getpid()}-", dir=_temporary(path)))
     try:
         yield (temporary := holder / path.name)
         if keep and path.exists():
             return
+        for file in [*temporary.rglob("*"), temporary]:
+            sync(file)
         if temporary.is_dir():
             with suppress(FileNotFoundError):
                 os.rename(path, holder / "old")
-        path.parent.mkdir(parents=True, exist_ok=True)
         os.replace(temporary, path)
+        sync(path.parent)
     finally:
         shutil.rmtree(holder, ignore_errors=True)
+
+
+def _temporary(path: Path) -> Path:
+    """The folder for temporary files that can take `path`'s place."""
+    home, near = SCRATCH / "tmp", Path(os.path.abspath(path)).parent
+    home.mkdir(parents=True, exist_ok=True)
+    if _together(home, near):
+        return home
+    if Path.cwd() not in near.parents:
+        return near
+    while near.parent != Path.cwd() and _together(near, near.parent):  # to the file system's top: outside of outputs
+        near = near.parent
+    (near / SCRATCH.name / "tmp").mkdir(parents=True, exist_ok=True)
+    return near / SCRATCH.name / "tmp"
+
+
+def _together(one: Path, other: Path) -> bool:
+    """Whether files can be renamed from a folder to another: both are in one mount of one file system."""
+    try:
+        os.rename(one / "\n", other / "\n")  # there is no such file; the system looks at the mounts first
+    except OSError as error:
+        return error.errno != errno.EXDEV and one.stat().st_dev == other.stat().st_dev
+    return True
+
+
+def sync(path: Path) -> None:
+    """Have the system write a file, or the list of a folder's files, to disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def sweep() -> None:
     """Remove the temporary files of processes that are gone: a killed one can't do it itself."""
     import psutil
 
-    for holder in (SCRATCH / "tmp").glob(f"{platform.node()}.*-*"):
+    near = (folder / SCRATCH.name / "tmp" for folder in (Path("data"), *Path("data").glob("*/")))
+    for holder in chain.from_iterable(folder.glob(f"{platform.node()}.*-*") for folder in (SCRATCH / "tmp", *near)):
         if not psutil.pid_exists(int(holder.name.removeprefix(f"{platform.node()}.").split("-")[0])):
             shutil.rmtree(holder, ignore_errors=True)
 

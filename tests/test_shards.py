@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
@@ -51,19 +52,74 @@ def test_a_folder_takes_the_old_ones_place():
     assert [p.name for p in Path("data/folder").iterdir()] == ["new"]
 
 
+@pytest.fixture
+def disk(tmp_path) -> Iterator[Path]:
+    """A folder of another file system than the test's."""
+    memory = Path("/dev/shm")
+    if not memory.is_dir() or memory.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("no second file system at /dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory) as folder:
+        yield Path(folder)
+
+
+@pytest.mark.parametrize("elsewhere", ["data", ".longtail", "data/corpus"])
+@pytest.mark.parametrize("path", ["data/corpus/wikipedia", "data/code.json", "here.json"])
+def test_data_and_half_done_work_may_lie_on_different_file_systems(disk, elsewhere, path):
+    Path(elsewhere).parent.mkdir(exist_ok=True)
+    Path(elsewhere).symlink_to(disk)
+    for text in ("old", "new"):
+        with shards.atomic(path) as temporary:
+            temporary.mkdir()
+            (temporary / text).write_text(text)
+            assert not Path(path).exists() or text == "new"
+            shards.sweep()
+    assert [p.name for p in Path(path).iterdir()] == ["new"]
+    assert not [p for p in (*Path("data").rglob("*"), *Path(".longtail").rglob("*")) if "-" in p.name], "left"
+    assert {p.name for p in Path().iterdir()} <= {"data", ".longtail", "here.json"}
+
+
+def test_what_a_killed_process_left_on_another_file_system_is_swept_away(disk):
+    Path("data").symlink_to(disk)
+    kill_while_writing("data/questions/x")
+    assert [p.name for p in disk.glob(".longtail/tmp/*/*")] == ["x"], "beside its target, but in no output"
+    shards.sweep()
+    assert not list(disk.glob(".longtail/tmp/*"))
+
+
+def test_a_result_outside_of_the_project_takes_its_place_on_any_file_system(disk):
+    shards.write_json(disk / "release/a.json", 1)
+    assert [p.name for p in disk.rglob("*")] == ["release", "a.json"]
+
+
+def test_all_files_are_on_disk_before_they_take_their_place(monkeypatch):
+    events: list[str] = []
+    replace = os.replace
+    monkeypatch.setattr(shards, "sync", lambda path: events.append(path.name))
+    monkeypatch.setattr(os, "replace", lambda a, b: (events.append("replace"), replace(a, b)))
+    with shards.atomic("data/folder") as temporary:
+        (temporary / "inner").mkdir(parents=True)
+        (temporary / "inner/file").write_text("text")
+    assert sorted(events[:3]) == ["file", "folder", "inner"]
+    assert events[3:] == ["replace", "data"]
+
+
 def test_json_is_stable():
     shards.write_json("a.json", {"b": 1, "a": "ä"})
     assert Path("a.json").read_text(encoding="utf-8") == '{\n "a": "ä",\n "b": 1\n}\n'
 
 
-def test_what_a_killed_process_left_is_swept_away_but_not_a_living_ones():
+def kill_while_writing(path: str) -> None:
     code = (
         "import os, signal\nfrom pipelines import shards\n"
-        "with shards.atomic('data/x') as t:\n    t.write_text('half')\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+        f"with shards.atomic({path!r}) as t:\n    t.write_text('half')\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}
     killed = subprocess.run([sys.executable, "-c", code], env=environment)
     assert killed.returncode == -signal.SIGKILL
+
+
+def test_what_a_killed_process_left_is_swept_away_but_not_a_living_ones():
+    kill_while_writing("data/x")
     assert not Path("data/x").exists()
     assert len(list(shards.SCRATCH.glob("tmp/*"))) == 1
     with shards.atomic("data/y") as temporary:

@@ -6,15 +6,13 @@ triple (subject, relation, object) is the same question.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines import database, params
+from pipelines import database, params, shards
 from pipelines.errors import LongtailError
 from pipelines.questions import published
 from pipelines.release import difference_page
@@ -54,15 +52,12 @@ def write_difference(old: Path, new: Path, out: Path, *, ingest: params.Ingest, 
         heads = [_load(db, name, path, ingest) for name, path in (("old", old), ("new", new))]
         db.execute(f"CREATE TEMP TABLE compared AS {COMPARED}")
         counts = count(db)
-        out.mkdir(parents=True, exist_ok=True)
-        # shards.atomic does not fit: `out` may hold other files, and may lie on another file system
-        with tempfile.TemporaryDirectory(dir=out, prefix=".") as name:
-            query = f"SELECT * FROM compared WHERE {CONCERNED} ORDER BY {KEY}"
-            database.write(db, query, Path(name) / "difference.parquet")
-            html = difference_page.page_of(db, heads, counts)
-            (Path(name) / "index.html").write_text(html, encoding="utf-8")
-            for file in ("difference.parquet", "index.html"):
-                os.replace(Path(name) / file, out / file)
+        with (
+            shards.atomic(out / "difference.parquet") as table,
+            shards.atomic(out / "index.html") as page,
+        ):
+            database.write(db, f"SELECT * FROM compared WHERE {CONCERNED} ORDER BY {KEY}", table)
+            page.write_text(difference_page.page_of(db, heads, counts), encoding="utf-8")
     return [*(f"{name}: {head}" for name, head in zip(("old", "new"), heads, strict=True)), *_summary(counts)]
 
 
