@@ -40,7 +40,6 @@ def atomic(path: str | Path, keep: bool = False) -> Iterator[Path]:
     meanwhile stays.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     holder = Path(tempfile.mkdtemp(prefix=f"{platform.node()}.{os.getpid()}-", dir=_temporary(path)))
     try:
         yield (temporary := holder / path.name)
@@ -51,6 +50,7 @@ def atomic(path: str | Path, keep: bool = False) -> Iterator[Path]:
         if temporary.is_dir():
             with suppress(FileNotFoundError):
                 os.rename(path, holder / "old")
+        path.parent.mkdir(parents=True, exist_ok=True)
         os.replace(temporary, path)
         sync(path.parent)
     finally:
@@ -59,7 +59,8 @@ def atomic(path: str | Path, keep: bool = False) -> Iterator[Path]:
 
 def _temporary(path: Path) -> Path:
     """The folder for temporary files that can take `path`'s place."""
-    home, near = SCRATCH / "tmp", Path(os.path.abspath(path)).parent
+    home = SCRATCH / "tmp"
+    near = next(folder for folder in Path(os.path.abspath(path)).parents if folder.is_dir())
     home.mkdir(parents=True, exist_ok=True)
     if _together(home, near):
         return home

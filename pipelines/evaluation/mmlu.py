@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -17,9 +16,9 @@ from pipelines import params
 from pipelines.errors import LongtailError
 from pipelines.evaluation.task_items import Item, Task, drawn
 from pipelines.replug import ensemble
+from pipelines.sources.csv_rows import table_rows
 from pipelines.sources.question_files import SUFFIXES, read_records, record_files, shown
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import open_text
 
 if TYPE_CHECKING:
     from pipelines.lm.language_model import LanguageModel, Prompt
@@ -95,13 +94,13 @@ class _Row(NamedTuple):
 def _csv(path: Path, subject: str, rejects: Rejects) -> Iterator[_Row]:
     if subject not in CATEGORIES:
         raise LongtailError(f"{path}: {subject!r} is no subject of MMLU, expected one of the 57, as in mmlu.yaml")
-    try:
-        for number, row in enumerate(csv.reader(line + "\n" for line in open_text(path)), start=1):
-            rejects.read += 1
-            cells = [cell.strip() for cell in row] or [""]
-            yield _Row(path, number, subject, cells[0], cells[1:-1], cells[-1], ",".join(cells))
-    except csv.Error as error:
-        raise LongtailError(f"{path}: not CSV ({error}), expected a question a row; fetch it again") from None
+    for number, row, text in table_rows(path, ",", len(LETTERS) + 2):
+        rejects.read += 1
+        if row is None:
+            rejects.add(path, number, "unreadable_row", text)
+            continue
+        cells = [cell.strip() for cell in row] or [""]
+        yield _Row(path, number, subject, cells[0], cells[1:-1], cells[-1], ",".join(cells))
 
 
 def _records(path: Path, rejects: Rejects) -> Iterator[_Row]:

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from pipelines.errors import LongtailError
 from pipelines.relations import RELATIONS
+from pipelines.sources.csv_rows import table_rows
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import open_text
 
 NUMBERS = ("id", "subj_id", "prop_id", "obj_id", "s_pop", "o_pop")
 UNKNOWN = ("s_pop", "o_pop")  # empty where page views are not known; the published file has -2 for 18 objects instead
@@ -37,27 +37,27 @@ def read_published(path: Path, rejects: Rejects) -> pa.Table:
     An empty o_wiki_title, s_pop or o_pop becomes null.
 
     The three published questions without a subject ("Who is the author of ?") stay, because published results include
-    them. Bad rows go to `rejects` (columns, number, list, no_answer, unknown_relation, uri, duplicate_id). Raises
-    LongtailError on another header or on a file that ends within a row.
+    them. Bad rows go to `rejects` (unreadable_row, columns, number, list, no_answer, unknown_relation, uri,
+    duplicate_id). Raises LongtailError on another header or on a file that ends within a row.
     """
-    reader = csv.reader((line + "\n" for line in open_text(path)), delimiter="\t")
-    header = next(reader)
+    reader = table_rows(path, "\t")
+    _, header, _ = next(reader)
     if header != COLUMNS:
-        raise LongtailError(f"{path}: its columns are {', '.join(header)}, expected {', '.join(COLUMNS)}")
+        raise LongtailError(f"{path}: its columns are {', '.join(header or ())}, expected {', '.join(COLUMNS)}")
     rows: list[dict] = []
     seen: set[int] = set()
     number, reason = 1, ""
-    for number, cells in enumerate(reader, start=2):  # the header is row 1
+    for number, cells, text in reader:  # the header is row 1
         rejects.read += 1
-        row, reason = _parse(cells)
+        row, reason = _parse(cells) if cells is not None else ({}, "unreadable_row")
         if not reason and row["id"] in seen:
             reason = "duplicate_id"
         if reason:
-            rejects.add(path, number, reason, "\t".join(cells))
+            rejects.add(path, number, reason, text)
         else:
             seen.add(row["id"])
             rows.append(row)
-    if reason in ("columns", "list"):
+    if reason in ("columns", "list", "unreadable_row"):
         raise LongtailError(
             f"{path}: cut within its last row ({number}), expected {len(COLUMNS)} columns; fetch it again"
         )

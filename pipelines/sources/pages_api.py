@@ -22,8 +22,8 @@ from tqdm import tqdm
 
 from pipelines import draws, params
 from pipelines.errors import LongtailError
+from pipelines.sources.csv_rows import table_rows
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import open_text
 from pipelines.sources.wikimedia import Client, api_answer
 from pipelines.web import Again
 
@@ -97,18 +97,19 @@ def write_pages(
 
 def _read(published: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
     """The header and the rows of popQA.tsv, each with its number. Raises LongtailError on another layout."""
-    reader = csv.reader((line + "\n" for line in open_text(published)), delimiter="\t")
-    header = next(reader)
-    if not {URI, TITLE} <= set(header):
+    reader = table_rows(published, "\t")
+    _, header, _ = next(reader)
+    if header is None or not {URI, TITLE} <= set(header):
         raise LongtailError(f"{published}: no column {URI} or {TITLE}, expected popQA.tsv as published")
-    rows = list(enumerate(reader, start=2))  # the header is row 1
+    rows = []
+    for number, row, text in reader:  # the header is row 1
+        if row is None or len(row) != len(header):
+            raise LongtailError(
+                f"{published}: row {number} is no row of {len(header)} columns: {text[:60]!r}; fetch it again"
+            )
+        rows.append((number, row))
     if not rows:
         raise LongtailError(f"{published}: no question in it; fetch it again")
-    for number, row in rows:
-        if len(row) != len(header):
-            raise LongtailError(
-                f"{published}: row {number} has {len(row)} columns, expected {len(header)}; fetch it again"
-            )
     return header, rows
 
 

@@ -22,6 +22,7 @@ ZSTD_BLOCK = 1 << 10
 PIECE = 1 << 20  # decompressed bytes of bz2 at once (8 kB of bz2 can become gigabytes)
 LONGEST = 1 << 26  # bytes of a line, as long as ten bibles; a longer line isn't held in memory
 HTML = (b"<!doctype html", b"<html")
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # which some programs write before UTF-8 text
 AGAIN = "fetch it again"
 TOO_LONG = f"longer than {LONGEST >> 20} MB, expected a line for each row"
 
@@ -107,6 +108,8 @@ def open_text(path: str | Path) -> Iterator[str]:
 def open_blocks(path: str | Path, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
     """Yield the decompressed file in blocks: at least one, none empty, all much shorter than LONGEST.
 
+    A byte order mark at the file's beginning is left out.
+
     Only bytes `begin` to `end` of the compressed file are read, which must be whole streams. Raises the errors of
     `open_lines`, except for long lines.
     """
@@ -118,6 +121,8 @@ def open_blocks(path: str | Path, begin: int = 0, end: int | None = None) -> Ite
         stored = iter(lambda: raw.read(min(size, end - raw.tell())), b"")
         start = b""
         for block in _decompressed(path, stored) if path.suffix in DECOMPRESSORS else stored:
+            if not start and not begin:
+                block = block.removeprefix(BYTE_ORDER_MARK) or b"\n"
             if len(start) < 512:  # an error page can arrive compressed
                 start += block[:512]
                 _refuse_html(path, start)
@@ -188,7 +193,7 @@ def check_start(path: Path) -> None:
 
 
 def _refuse_html(path: Path, start: bytes) -> None:
-    if start[:512].removeprefix(b"\xef\xbb\xbf").lstrip().lower().startswith(HTML):
+    if start[:512].removeprefix(BYTE_ORDER_MARK).lstrip().lower().startswith(HTML):
         raise LongtailError(f"{path}: an HTML page, expected data (an error page saved in its place?); {AGAIN}")
 
 

@@ -89,7 +89,6 @@ def test_a_bad_record_is_named_and_moves_no_other_question(tmp_path, change, rea
     [
         ("cookery_test.csv", "Why?,a,b,c,d,A\n", r"cookery_test\.csv: 'cookery' is no subject"),
         ("all.jsonl", json.dumps(ROWS[0]), "has .csv and other files, expected one layout"),
-        ("anatomy_test.csv", f'"{"x" * 200_000}"', r"anatomy_test\.csv: not CSV"),
         ("anatomy_test.tsv", "x", r"anatomy_test\.tsv: expected \.csv, "),
     ],
 )
@@ -97,6 +96,15 @@ def test_a_file_that_does_not_fit_is_named(tmp_path, name, content, said):
     (write(tmp_path, "csv") / "test" / name).write_text(content)
     with pytest.raises(LongtailError, match=said):
         mmlu.read_split(tmp_path, "test", Rejects(1))
+
+
+def test_a_stray_quote_costs_its_question_alone(tmp_path):
+    path = tmp_path / "test/anatomy_test.csv"
+    path.parent.mkdir()
+    path.write_text("".join(f"Why {i}?,a,b,c,d,A\n" for i in range(100)).replace("Why 30", '"Why 30'))
+    rejects = Rejects(1)
+    assert len(mmlu.read_split(tmp_path, "test", rejects)) == 99
+    assert rejects.rows == [("anatomy_test.csv", 31, "unreadable_row", '"Why 30?,a,b,c,d,A')]
 
 
 class Sure:

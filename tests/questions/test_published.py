@@ -71,11 +71,12 @@ def test_bad_rows_are_rejected_by_reason(tmp_path):
         ("duplicate_id", {}),
     ]
     text = tsv(ROW, *(ROW | change for _, change in bad), ROW | {"id": "99"})
-    (tmp_path / "p.tsv").write_text(text.replace("\n", "\n8\tonly two\n", 1), encoding="utf-8")
+    (tmp_path / "p.tsv").write_text(text.replace("\n", '\n8\tonly two\n"9\tstray\n', 1), encoding="utf-8")
     rejects = Rejects(1.0)
     assert read_published(tmp_path / "p.tsv", rejects)["id"].to_pylist() == [7, 99]
-    assert [reason for _, _, reason, _ in rejects.rows] == ["columns"] + [reason for reason, _ in bad]
-    assert [row for _, row, _, _ in rejects.rows] == [2, 4, 5, 6, 7, 8, 9]
+    reasons = ["columns", "unreadable_row", *(reason for reason, _ in bad)]
+    assert [reason for _, _, reason, _ in rejects.rows] == reasons
+    assert [row for _, row, _, _ in rejects.rows] == [2, 3, 5, 6, 7, 8, 9, 10]
 
 
 @pytest.mark.parametrize(

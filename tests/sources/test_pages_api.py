@@ -363,7 +363,7 @@ def test_what_cannot_go_together_is_said_before_anything_is_asked(
     [
         ("id\tsubj\n1\tx\n", "no column s_uri or s_wiki_title"),
         ("\t".join(COLUMNS) + "\n", "no question in it"),
-        ("\t".join(COLUMNS) + "\n1\tx\n", "row 2 has 2 columns, expected 17"),
+        ("\t".join(COLUMNS) + "\n1\tx\n", "row 2 is no row of 17 columns"),
     ],
 )
 def test_a_file_that_is_not_popqa_is_named(wikimedia: Wikimedia, text: str, message: str) -> None:

@@ -1,0 +1,45 @@
+"""Rows of CSV and TSV files, where a stray quote costs its own row and not the rows after it."""
+
+from __future__ import annotations
+
+import csv
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+
+from pipelines.sources.streams import open_text
+
+MOST_LINES = 100  # of a row
+
+
+def table_rows(path: Path, delimiter: str, columns: int | None = None) -> Iterator[tuple[int, list[str] | None, str]]:
+    """Yield (its line, from 1; its cells; the line's text) of each row.
+
+    The cells are None where a quote is out of place, and where one is longer than 131,072 characters. A row is one
+    line. With `columns`, a quoted cell may span lines, if the row then has that many cells. A blank line has no cells.
+    Raises the errors of `open_text`.
+    """
+    lines = enumerate(open_text(path), start=1)
+    ahead = deque(islice(lines, 1))
+    while ahead:
+        number, text = ahead.popleft()
+        cells = _cells([text], delimiter)
+        if cells is None and columns:
+            ahead.extend(islice(lines, MOST_LINES - 1 - len(ahead)))
+            for more in range(1, len(ahead) + 1):
+                together = _cells([text, *(line for _, line in islice(ahead, more))], delimiter)
+                if together and len(together) == columns:
+                    cells, ahead = together, deque(islice(ahead, more, None))
+                    break
+        yield number, cells, text
+        ahead = ahead or deque(islice(lines, 1))
+
+
+def _cells(lines: Iterable[str], delimiter: str) -> list[str] | None:
+    """The cells of the one row that the lines are; None if they are not one row."""
+    try:
+        rows = list(csv.reader((line + "\n" for line in lines), delimiter=delimiter, strict=True))
+    except csv.Error:
+        return None
+    return rows[0] if len(rows) == 1 else None

@@ -1,0 +1,66 @@
+"""A stray quote in a CSV or TSV file costs its own row."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.sources.csv_rows import MOST_LINES, table_rows
+
+ROWS = [[f"Which {i}?", 'of "these"', "", "a, b", "two\nlines" if i % 3 else "one line", "B"] for i in range(12)]
+
+
+def write(path: Path, rows: list[list[str]], delimiter: str = ",") -> str:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, delimiter=delimiter, lineterminator="\n").writerows(rows)
+    return path.read_text(encoding="utf-8")
+
+
+def test_cells_may_span_lines_where_the_format_has_such(tmp_path):
+    write(tmp_path / "a.csv", ROWS)
+    assert [cells for _, cells, _ in table_rows(tmp_path / "a.csv", ",", 6)] == ROWS
+    assert [number for number, *_ in table_rows(tmp_path / "a.csv", ",", 6)][:4] == [1, 2, 4, 6]
+
+
+@settings(max_examples=200, deadline=None)
+@given(place=st.integers(0, 10_000))
+def test_a_stray_quote_anywhere_costs_its_row_alone(tmp_path_factory, place):
+    path = tmp_path_factory.getbasetemp() / "stray.csv"
+    text = write(path, ROWS)
+    place %= len(text)
+    path.write_text(f'{text[:place]}"{text[place:]}', encoding="utf-8")
+    read = [cells for _, cells, _ in table_rows(path, ",", 6)]
+    assert sum(row in read for row in ROWS) >= len(ROWS) - 2, "a quote at a row's end may cost its neighbour too"
+
+
+@pytest.mark.parametrize("stray", ['"', '""', 'x"', '"a"b'])
+def test_without_spanning_cells_a_row_is_a_line(tmp_path, stray):
+    lines = ["a\tb\tc", f"{stray}1\t2\t3", '4\t"5"\t6', "", "7\t8\t9"]
+    (tmp_path / "a.tsv").write_text("\n".join(lines) + "\n")
+    rows = list(table_rows(tmp_path / "a.tsv", "\t"))
+    assert [(number, text) for number, _, text in rows] == list(enumerate(lines, start=1))
+    assert [cells for _, cells, _ in rows][2:] == [["4", "5", "6"], [], ["7", "8", "9"]]
+    assert (rows[1][1] is None) == (stray != 'x"')
+
+
+def test_a_row_has_a_bounded_number_of_lines(tmp_path):
+    inside = "\n" * MOST_LINES
+    (tmp_path / "a.csv").write_text(f'1,"{inside}"\n2,3\n')
+    rows = list(table_rows(tmp_path / "a.csv", ",", 2))
+    assert rows[0] == (1, None, '1,"')
+    assert rows[-1] == (MOST_LINES + 2, ["2", "3"], "2,3")
+
+
+def test_a_cell_too_long_for_the_reader_is_no_row(tmp_path):
+    (tmp_path / "a.csv").write_text(f"{'x' * 200_000},1\n2,3\n")
+    assert [cells for _, cells, _ in table_rows(tmp_path / "a.csv", ",", 2)] == [None, ["2", "3"]]
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+def test_a_byte_order_mark_and_either_line_end_are_no_part_of_a_cell(tmp_path, ends):
+    (tmp_path / "a.csv").write_bytes(f"\ufeffa,b{ends}c,d{ends}".encode())
+    assert [cells for _, cells, _ in table_rows(tmp_path / "a.csv", ",")] == [["a", "b"], ["c", "d"]]
