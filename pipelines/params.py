@@ -103,6 +103,7 @@ class Wikidata(Section):
 
 class Entities(Section):
     missing_objects: bool  # ask the entity API for the names of objects that data/raw/wikidata lacks
+    excerpts: bool  # a dump may end without its ], as a dump's first lines do; otherwise such a dump counts as cut
 
 
 class Popularity(Section):

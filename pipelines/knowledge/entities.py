@@ -54,7 +54,7 @@ def build_entities(params: SimpleNamespace, raw: Path = RAW, out: Path = OUT) ->
         work = partial(parse_block, properties)
         at_once = 2 * executor.workers if executor else 1
         parts = shards.map_stream("entities", key, work, stream, executor, at_once)
-        blocks = _check_dumps(parts, rejects)
+        blocks = _check_dumps(parts, rejects, params.entities.excerpts)
     counts = {"files": len(files), "dump_lines": rejects.read}
     with shards.atomic(out) as folder, database.connect(ingest.memory_gb, compute.threads) as db:
         folder.mkdir()
@@ -102,7 +102,7 @@ def _fingerprint(file: Path) -> tuple[str, int, int, str]:
     return str(file), size, file.stat().st_mtime_ns, digest
 
 
-def _check_dumps(parts: Iterator[Path], rejects: Rejects) -> list[Path]:
+def _check_dumps(parts: Iterator[Path], rejects: Rejects, excerpts: bool) -> list[Path]:
     """The files of all blocks. Each dump is checked by itself, and its bad rows and counts are added to `rejects`."""
     paths: list[Path] = []
 
@@ -118,8 +118,10 @@ def _check_dumps(parts: Iterator[Path], rejects: Rejects) -> list[Path]:
             file_rejects.skipped.update(block.skipped)
             for name, row, reason, detail in block.rejected:
                 file_rejects.add(name, lines + row, reason, detail)
-            lines, fault = lines + block.lines, block.fault
-        wikidata.check_read(file, file_rejects, fault)
+            lines += block.lines
+            if block.read or not block.fault:  # not one of blank lines alone
+                fault = block.fault
+        wikidata.check_read(file, file_rejects, fault, excerpts)
         rejects.take(file_rejects)
     return paths
 

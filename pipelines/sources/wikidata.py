@@ -17,13 +17,14 @@ import pyarrow as pa
 
 from pipelines.errors import LongtailError
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import line_spans, open_runs
+from pipelines.sources.streams import line_spans, open_blocks, open_runs
 
 BLOCK = 1 << 25  # bytes of JSON: about 2,000 entities
 TYPE = 64  # bytes at a line's beginning; a property says there that it is one, in either layout
 BRACKETS = (b"", b"[", b"]", b",")  # lines of a dump that hold no entity
-# An answer of the entity API begins like this. A dump begins with "[" or an entity, whose first key is its type or id.
-ANSWER = re.compile(rb'\s*\{\s*"(entities|success|warnings|error)"')
+# What a server answers begins with another key than an entity, of a dump or of the entity API, does.
+ANSWER = re.compile(rb'\s*\{\s*"(?!(?:type|id|pageid|ns|title|labels|entity)")')
+UNCLOSED = "no ] at its end"
 REVISION = re.compile(rb'"lastrevid"\s*:\s*(\d+)')
 
 NAMES = pa.schema(
@@ -46,7 +47,7 @@ def read_blocks(path: Path) -> Iterator[Iterator[bytes]]:
     """Yield a dump in blocks of whole lines, each an iterator of its pieces that must be read before the next block.
 
     An answer of the entity API becomes one block with a line for each of its entities. Raises LongtailError if the file
-    is damaged or cut.
+    is damaged or cut, or an answer without entities.
     """
     blocks = open_runs(path, BLOCK)
     first = next(blocks)
@@ -65,22 +66,22 @@ def parse_block(
 
     The table has the items with an English label or article; `row` is the line of the block, from 1. An item without an
     English article has no claims: its statements are neither parsed nor checked. Bad lines go to `rejects` (bad_json,
-    unexpected_layout, bad_id), and well-formed lines that aren't used are counted there as skipped. An error at the end
-    of a file's last block means that the file is cut.
+    no_entity, unexpected_layout, bad_id), and well-formed lines that aren't used are counted there as skipped. An error
+    at the end of a file's last block means that the file is cut, if the file opens a list in the case of UNCLOSED.
     """
     rows: list[tuple] = []
-    row, last = 0, (b"", 0, 0)
+    row, last, closed = 0, (b"", 0, 0), False
     for row, (text, start, end) in enumerate(line_spans(block), start=1):
         is_property = text.find(b'"type":"property"', start, min(start + TYPE, end)) >= 0
         head = b"" if is_property else _head(text, start, end)
         if not head and not is_property and (line := text[start:end].strip()) in BRACKETS:
-            last = (b"", 0, 0) if line == b"]" else last
+            closed = line == b"]" or (closed and not line)
             continue
         rejects.read += 1
-        last = text, start, end
+        last, closed = (text, start, end), False
         if is_property:
             rejects.skip("not_an_item")
-        elif head and b'"en"' not in head and b'"mul"' not in head:
+        elif b'"id":' in head and b'"type":' in head and b'"en"' not in head and b'"mul"' not in head:
             rejects.skip("no_english")
         else:
             try:
@@ -95,12 +96,20 @@ def parse_block(
     columns = zip(*rows, strict=True) if rows else [()] * len(ENTITIES)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, ENTITIES, strict=True)]
     text, start, end = last
-    return pa.table(arrays, schema=ENTITIES), row, _syntax_error(text[start:end].strip())
+    return pa.table(arrays, schema=ENTITIES), row, "" if closed else _syntax_error(text[start:end].strip()) or UNCLOSED
 
 
-def check_read(path: Path, rejects: Rejects, end_error: str) -> None:
-    """Raise LongtailError if a file that was read to its end is cut, has no entity, or has too many bad lines."""
-    if end_error:
+def check_read(path: Path, rejects: Rejects, end_error: str, excerpts: bool) -> None:
+    """Raise LongtailError if a file that was read to its end is cut, has no entity, or has too many bad lines.
+
+    With `excerpts`, a list of entities may end without its bracket.
+    """
+    if end_error == UNCLOSED:
+        if not excerpts and next(open_blocks(path)).lstrip().startswith(b"["):
+            raise LongtailError(
+                f"{path}: {UNCLOSED}, expected a whole dump; fetch it again, or set entities.excerpts for an excerpt"
+            )
+    elif end_error:
         raise LongtailError(f"{path}: cut within its last entity ({end_error}), expected a whole dump; fetch it again")
     if rejects.read == len(rejects.rows):
         raise LongtailError(f"{path}: no entity in it, expected a JSON dump (one entity a line); fetch it again")
@@ -161,6 +170,8 @@ def _item(
         rejects.skip("missing")
     elif parsed.redirect:
         rejects.skip("redirect")
+    elif not (parsed.id and parsed.type):
+        rejects.add(file, row, "no_entity", "it has no id and type")
     elif parsed.type != "item":
         rejects.skip("not_an_item")
     elif not (label or title):
@@ -228,7 +239,7 @@ class Statement(msgspec.Struct, gc=False):
 @cache
 def _decoder(properties: tuple[str, ...] | None) -> msgspec.json.Decoder:
     """A decoder of one entity: with its article and its claims of `properties`, or of its names only for None."""
-    fields: list = [("id", str, ""), ("type", str, "item"), ("lastrevid", int, 0)]
+    fields: list = [("id", str, ""), ("type", str, ""), ("lastrevid", int, 0)]
     fields += [("redirect", str | None, None)]  # in a dump: the entity was merged into another
     fields += [("redirects", msgspec.Raw, msgspec.Raw())]  # in an API answer: the entity asked for was merged into this
     fields += [("missing", msgspec.Raw, msgspec.Raw())]  # deleted

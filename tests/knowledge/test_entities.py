@@ -62,11 +62,13 @@ def dump(raw: Path, items: list, name: str = "d.json.gz") -> Path:
     return path
 
 
-def build(raw: Path, out: str = "out", max_share: float = 0.05, workers: int = 1, api: str | None = None):
+def build(
+    raw: Path, out: str = "out", max_share: float = 0.05, workers: int = 1, api: str | None = None, excerpts=False
+):
     """Names (qid, label, title), claims, and the counts."""
     settings = SimpleNamespace(
         contact="someone@example.org",
-        entities=params.Entities(missing_objects=api is not None),
+        entities=params.Entities(missing_objects=api is not None, excerpts=excerpts),
         wikidata=SimpleNamespace(api=api),
         ingest=params.Ingest(max_reject_share=max_share, memory_gb=1.0),
         compute=params.Compute(threads=1, workers=workers, executor="local", dask=None, device="cpu"),
@@ -244,7 +246,9 @@ def test_no_file_gives_empty_tables(raw):
 def test_every_line_of_the_real_excerpts_is_an_entity_or_counted(real, raw):
     for name in ("wikibrain_testDump.json.bz2", "wikibase-dump-filter_entities.json"):
         (raw / "wikidata" / name).write_bytes((real / "wikidata" / name).read_bytes())
-    _, _, counts = build(raw)
+    with pytest.raises(LongtailError, match=r"entities\.json: no ] at its end, .*entities\.excerpts"):
+        build(raw)
+    _, _, counts = build(raw, excerpts=True)
     assert counts["dump_lines"] == counts["entities_read"] + counts["skipped.not_an_item"] == 1753
     assert (counts["rejected"], counts["duplicate_entities"], counts["claims"]) == (0, 8, 718)
     assert counts["entities"] + counts["duplicate_entities"] <= counts["entities_read"]

@@ -59,13 +59,13 @@ class Entity(NamedTuple):
         return list(zip(self.properties, self.objects, strict=True))
 
 
-def read(path: Path, max_share: float = 1.0) -> tuple[list[Entity], Rejects]:
+def read(path: Path, max_share: float = 1.0, excerpts: bool = False) -> tuple[list[Entity], Rejects]:
     """All blocks of a file; the rows of rejects are those of their block."""
     rejects, entities, fault = Rejects(max_share), [], ""
     for block in wikidata.read_blocks(path):
         table, _, fault = wikidata.parse_block(str(path), block, tuple(RELATIONS), rejects)
         entities += [Entity(**row) for row in table.to_pylist()]
-    wikidata.check_read(path, rejects, fault)
+    wikidata.check_read(path, rejects, fault, excerpts)
     return entities, rejects
 
 
@@ -172,23 +172,58 @@ def test_a_cut_dump_is_an_error(tmp_path):
 def test_a_dump_cut_where_an_object_ends_is_an_error(tmp_path):
     """Even within statements that aren't parsed otherwise."""
     whole = dump(tmp_path / "d.json", [item(1), item(2, title=None, claims={"P50": [statement(3)]})]).read_bytes()
-    for end in range(len(whole.rstrip(b"\n]}")), len(whole)):
+    for end in range(len(whole.rstrip(b"\n]}")), len(whole) - 1):
         (tmp_path / "cut.json").write_bytes(whole[:end])
         if whole[:end].count(b"{") > whole[:end].count(b"}"):
             with pytest.raises(LongtailError, match=r"cut\.json: cut within its last entity"):
                 read(tmp_path / "cut.json")
         else:
-            assert [entity.qid for entity in read(tmp_path / "cut.json")[0]] == [1, 2]
+            with pytest.raises(LongtailError, match=r"cut\.json: no ] at its end, expected a whole dump"):
+                read(tmp_path / "cut.json")
+            assert [entity.qid for entity in read(tmp_path / "cut.json", excerpts=True)[0]] == [1, 2]
+
+
+@pytest.mark.parametrize("kept", [1, 2, 50])
+def test_a_dump_cut_at_a_lines_end_is_an_error(tmp_path, monkeypatch, kept):
+    monkeypatch.setattr(wikidata, "BLOCK", 2000)
+    whole = dump(tmp_path / "d.json", [item(i) for i in range(60)]).read_bytes()
+    (tmp_path / "cut.json").write_bytes(b"".join(whole.splitlines(keepends=True)[: 1 + kept]))
+    with pytest.raises(LongtailError, match=r"cut\.json: no ] at its end"):
+        read(tmp_path / "cut.json")
+    assert len(read(tmp_path / "d.json")[0]) == 60
+    lines = b"\n".join(whole.splitlines()[1:-1])
+    (tmp_path / "lines.json").write_bytes(lines)
+    assert len(read(tmp_path / "lines.json")[0]) == 60, "lines without brackets have no other end"
+
+
+@pytest.mark.parametrize("line", ['{"message": "API rate limit exceeded"}', '{"id": "Q1"}', '{"type": "item"}', "{}"])
+def test_a_line_without_id_and_type_is_no_entity(tmp_path, line):
+    entities, rejects = read(dump(tmp_path / "d.json", [item(1), line, item(2)]))
+    assert [entity.qid for entity in entities] == [1, 2]
+    assert [(row, reason) for _, row, reason, _ in rejects.rows] == [(3, "no_entity")]
+
+
+@pytest.mark.parametrize("first", ["message", "errors", "success", "servedby", "continue"])
+@pytest.mark.parametrize("indent", [None, 1])
+def test_an_answer_without_entities_is_an_error(tmp_path, first, indent):
+    (tmp_path / "a.json").write_text(json.dumps({first: "x", "rest": {"id": "Q1", "type": "item"}}, indent=indent))
+    with pytest.raises(LongtailError, match=r"a\.json: .*expected an answer of the entity API"):
+        read(tmp_path / "a.json")
+
+
+def test_an_answers_entities_are_read_whatever_it_begins_with(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps({"servedby": "mw1", "entities": {"Q1": item(1)}}, indent=1))
+    assert [entity.qid for entity in read(tmp_path / "a.json")[0]] == [1]
 
 
 ORDERS = [
     ["id", "type", "labels", "aliases", "claims", "sitelinks", "lastrevid"],
-    ["lastrevid", "id", "sitelinks", "claims", "aliases", "labels"],
-    ["claims", "id", "labels", "aliases", "sitelinks", "lastrevid"],
-    ["id", "labels", "claims", "aliases", "sitelinks", "lastrevid"],
-    ["id", "aliases", "claims", "labels", "sitelinks", "lastrevid"],
-    ["id", "labels", "aliases", "sitelinks", "lastrevid", "claims"],
-    ["id", "labels", "aliases", "other", "claims", "sitelinks", "lastrevid"],
+    ["lastrevid", "type", "id", "sitelinks", "claims", "aliases", "labels"],
+    ["claims", "type", "id", "labels", "aliases", "sitelinks", "lastrevid"],
+    ["id", "type", "labels", "claims", "aliases", "sitelinks", "lastrevid"],
+    ["id", "type", "aliases", "claims", "labels", "sitelinks", "lastrevid"],
+    ["id", "type", "labels", "aliases", "sitelinks", "lastrevid", "claims"],
+    ["id", "type", "labels", "aliases", "other", "claims", "sitelinks", "lastrevid"],
 ]
 
 
@@ -274,7 +309,7 @@ def test_both_real_layouts_parse_without_rejects(real):
     old, rejects = read(real / "wikidata/wikibrain_testDump.json.bz2")
     assert (len(old), sum(len(e.answers) for e in old)) == (400, 626)
     assert (rejects.read, rejects.rows, rejects.skipped["not_an_item"]) == (1704, [], 1304)
-    new, rejects = read(real / "wikidata/wikibase-dump-filter_entities.json")
+    new, rejects = read(real / "wikidata/wikibase-dump-filter_entities.json", excerpts=True)
     assert (len(new), sum(len(e.answers) for e in new), rejects.rows) == (49, 104, [])
     scotland = new[0]
     assert (scotland.qid, scotland.label, scotland.wiki_title, scotland.answers) == (
