@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, Literal
+from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
@@ -39,6 +40,18 @@ def _filled_by_a_document(template: str) -> str:
     return template
 
 
+def _without_a_secret(address: str) -> str:
+    """An address, which ends up in params.yaml, dvc.lock, MLflow and releases; or a glob, in `fetch.files`."""
+    if "://" in address:
+        parts = urlsplit(address)
+        names = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
+        if "@" in parts.netloc or any(map(SECRET.search, names)):
+            raise ValueError("should have no password or token, which files would keep; put it into ~/.netrc")
+    return address
+
+
+SECRET = re.compile(r"token|secret|passw|signature|^sig$|key|auth|credential", re.IGNORECASE)  # names in a query
+Address = Annotated[str, AfterValidator(_without_a_secret)]
 Template = Annotated[str, AfterValidator(_filled_by_a_document)]  # filled by retrieval/documents.py
 
 
@@ -65,7 +78,7 @@ class Ingest(Section):
 class Pages(Section):
     """Wikipedia's pages about the subjects of the published PopQA, from the MediaWiki API in place of a dump."""
 
-    api: str  # address of MediaWiki's api.php
+    api: Address  # of MediaWiki's api.php
     max_subjects: PositiveInt | None  # subjects, at most, drawn by hash; questions about others are left out; null: all
     namesakes: bool  # also pages of the subjects' names with another qualifier, as Mercury (planet) for Mercury
     others: Annotated[int, Field(ge=0)]  # further pages: those that follow subjects in the order of titles
@@ -74,7 +87,8 @@ class Pages(Section):
 class Fetch(Section):
     source: Literal["world", "files", "wikimedia"]  # the generated world, files on disk, or Wikimedia's servers
     root: str | None  # files: the folder that they lie in
-    files: dict[str, list[str]]  # data set of the catalogue -> globs below root (files) or URLs (wikimedia)
+    files: dict[str, list[Address]]  # data set of the catalogue -> globs below root (files) or URLs (wikimedia)
+    redirects: list[str]  # hosts that a download may be sent on to, besides its own and those of the other URLs
     pages: Pages | None  # wikimedia: pages to ask for in place of a dump of Wikipedia; null: none
 
 
@@ -96,8 +110,8 @@ class World(Section):
 
 class Wikidata(Section):
     source: Literal["dump", "query_service"]  # the dump under data/raw, or a SPARQL endpoint
-    query_service: str  # address of a SPARQL endpoint
-    api: str  # address of the entity API (MediaWiki's api.php)
+    query_service: Address  # of a SPARQL endpoint
+    api: Address  # of the entity API (MediaWiki's api.php)
     page: PositiveInt  # query_service: statements per request; halved when the service runs out of time
 
 
@@ -108,8 +122,8 @@ class Entities(Section):
 
 class Popularity(Section):
     source: Literal["dump", "api"]  # the monthly dump, or a REST API asked page by page
-    api: str  # address of the page views REST API
-    redirects_api: str  # api: address of English Wikipedia's API, which says how moved articles were called
+    api: Address  # of the page views REST API
+    redirects_api: Address  # api: of English Wikipedia's API, which says how moved articles were called
     month: Month  # month whose page views are the popularity, YYYY-MM
     agents: Literal["all-agents", "user"]  # whose views count: all, as in the published PopQA, or without bots
 
@@ -214,7 +228,7 @@ class LMTraining(Section):
 class LMServer(Section):
     """A server with OpenAI's completions or chat interface; its key, if it wants one, is $LONGTAIL_API_KEY."""
 
-    url: Annotated[str, Field(pattern=r"^https?://[^\s@]+$")]  # base address, as https://host/v1; without a password
+    url: Annotated[Address, Field(pattern=r"^https?://\S+$")]  # base address, as https://host/v1; without a password
     max_tokens: PositiveInt  # tokens of prompt and continuation; vLLM and llama.cpp: one less than their context
     tokenizer: str | None  # local folder or Hub name (at lm.<name>.revision); null: prompts are sent as text, uncut
     batch_size: PositiveInt  # prompts in a request; a chat's request has one

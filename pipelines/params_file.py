@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import get_args
@@ -32,8 +33,13 @@ def parse(values: dict, file: str = "params.yaml") -> Params:
             raise LongtailError(f"{file}: unknown key {key}; allowed here: {allowed}") from None
         if fault["type"] == "missing":
             raise LongtailError(f"{file}: {key} is missing") from None
-        found = "" if isinstance(value, dict) else f" is {value!r}"  # a whole section is too long for a line
+        found = "" if isinstance(value, dict) else f" is {_masked(repr(value))}"  # a section is too long for a line
         raise LongtailError(f"{file}: {key}{found}: {problem}") from None
+
+
+def _masked(text: str) -> str:
+    """A text without the password and the query of an address in it."""
+    return re.sub(r"(://)[^/\s]*@|\?[^\s']*", lambda match: f"{match[1]}...@" if match[1] else "?...", text)
 
 
 def _model_of(model: type[BaseModel], name: str) -> type[BaseModel]:

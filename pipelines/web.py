@@ -20,17 +20,20 @@ from email.utils import parsedate_to_datetime
 from operator import length_hint
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
 from tqdm import tqdm
+from urllib3.exceptions import DecodeError, ProtocolError, ReadTimeoutError
 
 from pipelines.errors import LongtailError, Unreachable
 
 ATTEMPTS = 5  # of one request, before it is given up
 BACKOFF = 2.0  # seconds before the second attempt, doubled for each further one, where the server names no time
 LONGEST = 3600.0  # seconds that a server may ask to wait; beyond them it is an error
+DEADLINE = 1800.0  # seconds for a whole answer
+MOST = 1 << 28  # bytes of an answer that isn't a download
 RETRIED = (408, 429, 500, 502, 503, 504)
 AHEAD = 16  # requests begun or waiting for each one side by side, while the first of them is still awaited
 SHOWN = 200  # characters of an address or an answer in a message
@@ -38,6 +41,31 @@ SHOWN = 200  # characters of an address or an answer in a message
 Check = Callable[[bytes], None]
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+class Session(requests.Session):
+    """A session that follows a redirect of a GET to the host that was asked or to one of `hosts`, and no other.
+
+    So what is sent reaches no server that the params don't name.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hosts: frozenset[str] = frozenset()
+
+    def get_redirect_target(self, resp: requests.Response) -> str | None:
+        """The address that an answer sends on to, None if it doesn't. LongtailError where that isn't followed."""
+        if (target := super().get_redirect_target(resp)) is None:
+            return None
+        asked, there = urlsplit(resp.request.url), urlsplit(urljoin(resp.request.url, target))
+        where = f"{shown(asked._replace(query='').geturl())}: the server sends the request on to {there.hostname}"
+        if resp.request.method not in ("GET", "HEAD"):
+            raise LongtailError(f"{where}, expected an answer; give the address that answers")
+        if there.hostname not in {asked.hostname, *self.hosts}:
+            raise LongtailError(f"{where}, which the params don't name; add it to fetch.redirects if it is meant")
+        if (asked.scheme, there.scheme) == ("https", "http"):
+            raise LongtailError(f"{where} without encryption; give an address that answers with https")
+        return target
 
 
 class Again(Exception):
@@ -48,7 +76,7 @@ class Client:
     """At most `at_once` requests side by side, with `timeout` seconds to connect and between reads; thread-safe."""
 
     def __init__(self, at_once: int, timeout: tuple[float, float]) -> None:
-        self.session, self._at_once, self._timeout = requests.Session(), at_once, timeout
+        self.session, self._at_once, self._timeout = Session(), at_once, timeout
         for scheme in ("https://", "http://"):
             self.session.mount(scheme, HTTPAdapter(pool_maxsize=at_once))
         self._not_before: dict[str, float] = {}  # host -> the time of time.monotonic() until which it asked for peace
@@ -132,8 +160,32 @@ class Client:
         raise Unreachable(f"{shown(url, params)}: {problem}; gave up after {attempts} attempts, run again to go on")
 
     def _once(self, method: str, url: str, **request) -> requests.Response:
-        """One attempt of `send`."""
-        return self.session.request(method, url, timeout=self._timeout, **request)
+        """One attempt of `send`; the body is read unless `stream` is asked for."""
+        streamed = request.pop("stream", False)
+        answer = self.session.request(method, url, timeout=self._timeout, stream=True, **request)
+        if not streamed:
+            answer._content, answer._content_consumed = self._content(answer), True
+        return answer
+
+    def _content(self, answer: requests.Response) -> bytes:
+        """An answer's body. LongtailError beyond MOST bytes, requests' errors beyond DEADLINE or if it is cut."""
+        parts, size, begun = [], 0, time.monotonic()
+        try:
+            while part := answer.raw.read1(1 << 16, decode_content=True):
+                parts.append(part)
+                size += len(part)
+                self.go_on()
+                if size > MOST:
+                    raise LongtailError(f"{answer.url}: an answer of more than {MOST >> 20} MB, expected a short one")
+                if time.monotonic() - begun > DEADLINE:
+                    raise requests.Timeout(f"the answer was not whole after {DEADLINE:.0f} s")
+        except ReadTimeoutError as error:
+            raise requests.ConnectionError(error) from None
+        except ProtocolError as error:
+            raise requests.exceptions.ChunkedEncodingError(error) from None
+        except DecodeError as error:
+            raise requests.exceptions.ContentDecodingError(error) from None
+        return b"".join(parts)
 
     def pause(self, seconds: float) -> None:
         """Wait, unless an error elsewhere or an interruption stops the client meanwhile."""

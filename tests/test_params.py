@@ -117,6 +117,30 @@ def test_a_misspelt_key_is_named_rather_than_the_right_one_that_is_missing(value
         params_file.parse(values)
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://me:s3cret@host.org/x.gz",
+        "https://s3cret@host.org/x.gz",
+        "https://host.org/x.gz?access_token=s3cret",
+        "https://host.org/x.gz?a=1&X-Amz-Signature=s3cret",
+        "https://host.org/x.gz?api_key=s3cret",
+    ],
+)
+@pytest.mark.parametrize("where", ["files", "api", "url"])
+def test_an_address_with_a_secret_is_refused_and_not_repeated(values, address, where):
+    if where == "files":
+        values["fetch"]["files"] = {"c4": [address]}
+    elif where == "api":
+        values["popularity"]["redirects_api"] = address
+    else:
+        values["lm"][values["lms"][0]]["http"] = {"url": address}
+    with pytest.raises(LongtailError, match=r"should have no password or token.*~/\.netrc") as error:
+        params_file.parse(values)
+    assert "s3cret" not in str(error.value)
+    assert "host.org/x.gz" in str(error.value)
+
+
 def test_a_missing_key_is_named(values):
     del values["index"]["kind"]
     with pytest.raises(LongtailError, match=r"index\.kind is missing"):

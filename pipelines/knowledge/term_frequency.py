@@ -20,6 +20,7 @@ from pipelines import code, database, pool, shards, stage
 from pipelines.relations import RELATIONS
 from pipelines.sources import c4
 from pipelines.sources.rejects import Rejects
+from pipelines.sources.streams import visible_files
 
 WIKIDATA = Path("data/knowledge/wikidata")
 TEXTS = Path("data/raw/c4")
@@ -40,7 +41,7 @@ def build_term_frequency(
     Without subjects the texts are not read. Raises LongtailError on damaged texts.
     """
     sample_mb, ingest, compute = params.c4.sample_mb, params.ingest, params.compute
-    files = sorted(path for path in texts.glob("*") if path.is_file() and not path.name.startswith("."))
+    files = visible_files(texts)
     rejects = Rejects(ingest.max_reject_share)
     with database.connect(ingest.memory_gb, compute.threads) as db:
         _load_names(db, wikidata, relations)

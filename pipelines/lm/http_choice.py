@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import chain
+from typing import Annotated
+
 import msgspec
 import numpy as np
 
 from pipelines.errors import LongtailError
 from pipelines.lm.language_model import up_to
 
+ROUNDING = 1e-3  # nats: how far above 0 a log-probability may come out
 TOLERANCE = 0.5  # nats: how far two passes of a server may differ at one token, in whatever number format
 
 
@@ -40,15 +44,23 @@ class LogProbs(msgspec.Struct):
             self.top_logprobs = [{top.token: top.logprob for top in token.top_logprobs} for token in self.content]
         for field in ("tokens", "token_logprobs", "text_offset", "top_logprobs"):
             setattr(self, field, getattr(self, field) or [])
+        largest = max(
+            chain([0.0], filter(None, self.token_logprobs), *(top.values() for top in self.top_logprobs if top))
+        )
+        if largest > ROUNDING:
+            raise ValueError(f"a log-probability of {largest:g}, which is above 0")
 
 
 class Message(msgspec.Struct):
     content: str | None  # None: nothing is said
 
 
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
 class Usage(msgspec.Struct):
-    prompt_tokens: int
-    completion_tokens: int = 0
+    prompt_tokens: Count
+    completion_tokens: Count = 0
 
 
 class Choice(msgspec.Struct):

@@ -155,7 +155,10 @@ class CompletionsClient(web.Client):
         if self.chat and used.prompt:
             usage = Usage(*used)
             return [msgspec.json.encode(msgspec.json.decode(choices[0]) | {"usage": usage})]
-        return sorted(choices, key=lambda raw: _decoded(raw, _Index, self.url).index)
+        placed = {_decoded(raw, _Index, self.url).index: raw for raw in choices}
+        if set(placed) != set(range(len(prompts))):
+            raise Unable(f"{self.url}: choices with the indices {sorted(placed)}, expected 0 to {len(prompts) - 1}")
+        return [placed[i] for i in range(len(prompts))]
 
     def _post(self, prompts: list, probe: bool, fields: dict) -> requests.Response:
         """The server's answer. Raises Unable or LongtailError where it refuses, without the key in the message."""
@@ -180,11 +183,11 @@ class CompletionsClient(web.Client):
             raise kind(message) from None
 
     def _check(self, body: bytes) -> None:
-        """Raise Again for JSON that was cut. A page that is not JSON at all comes from another kind of server."""
+        """Raise Again for JSON that was cut. What is no JSON, as NaN is, would come again and cost again."""
         try:
             msgspec.json.decode(body, type=msgspec.Raw)
-        except msgspec.DecodeError:
-            if body.lstrip()[:1] == b"{":
+        except msgspec.DecodeError as error:
+            if body.lstrip()[:1] == b"{" and ("truncated" in str(error) or not body.rstrip().endswith(b"}")):
                 raise web.Again("the answer was cut") from None
 
     def _once(self, method: str, url: str, **request) -> requests.Response:

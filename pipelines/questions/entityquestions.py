@@ -8,6 +8,7 @@ entity that has the question's relation in Wikidata.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +22,7 @@ from pipelines.errors import LongtailError
 from pipelines.questions.popqa import create_split_of
 from pipelines.questions.published import ENTITY
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import open_text
+from pipelines.sources.streams import open_text, visible_files
 
 RAW = Path("data/raw/entityquestions")
 TEMPLATES = "relation_query_templates.json"
@@ -68,7 +69,11 @@ def read_questions(raw: Path, rejects: Rejects) -> pa.Table:
     Bad entries go to `rejects` (bad_entry, no_answer, off_template). Raises LongtailError on a file that isn't JSON
     or that has no template.
     """
-    files = sorted(raw.glob("P*.test.json"), key=lambda file: (len(file.name), file.name))
+    here = [file for file in visible_files(raw) if file != raw / TEMPLATES]
+    for file in here:
+        if not re.fullmatch(r"P\d+\.test\.json", file.name):
+            raise LongtailError(f"{file}: expected P<number>.test.json or {TEMPLATES}; leave it out of fetch.files")
+    files = sorted(here, key=lambda file: (len(file.name), file.name))
     templates = _read_json(raw / TEMPLATES, dict) if files else {}
     rows: list[dict] = []
     for file in files:

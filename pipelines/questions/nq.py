@@ -22,6 +22,7 @@ from pipelines import database, shards
 from pipelines.sources import c4
 from pipelines.sources.question_files import read_questions
 from pipelines.sources.rejects import Rejects
+from pipelines.sources.streams import visible_files
 
 RAW = Path("data/raw")
 ENTITIES = Path("data/knowledge/triples/entities.parquet")
@@ -48,7 +49,7 @@ def build_nq(params: SimpleNamespace, out: Path, raw: Path = RAW, entities: Path
         db.register("questions", pa.table(columns, pa.schema([("question_id", pa.string()), ("text", pa.string())])))
         find_names(db, entities)
         # The stage `term_frequency` checks and writes the rejects of the C4 sample.
-        texts = c4.read_sample(sorted((raw / "c4").glob("[!.]*")), params.c4.sample_mb, Rejects(1.0))
+        texts = c4.read_sample(visible_files(raw / "c4"), params.c4.sample_mb, Rejects(1.0))
         drop_common_words(db, texts)
         choose_mentions(db)
         database.write(

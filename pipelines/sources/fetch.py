@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from pipelines import params, shards, stage
 from pipelines.catalogue import DATASETS
@@ -119,6 +120,8 @@ def _collect(
                 _add(files, Path(name) / file.name, file, source)
     urls, queried, counts = _urls(settings), wikidata.source == "query_service", {}
     with open_client(contact, ANSWERS) if urls or queried or settings.pages else nullcontext() as client:
+        if urls:
+            client.session.hosts = frozenset({urlsplit(url).hostname for url in urls} | set(settings.redirects))
         downloaded = dict(zip(urls, download(urls, DOWNLOADS, client), strict=True)) if urls else {}
         for name, entry in entries:
             if _is_url(entry):
@@ -162,10 +165,15 @@ def _matches(settings: params.Fetch, pattern: str) -> Iterator[tuple[Path, str]]
         raise LongtailError(f"{root}: no such folder (params.yaml: fetch.root)")
     if Path(pattern).is_absolute() or ".." in Path(pattern).parts:
         raise LongtailError(f"params.yaml: fetch.files has {pattern}, expected a glob below fetch.root")
-    files = sorted(file for file in root.glob(pattern) if file.is_file())
+    files = [file for file in root.glob(pattern) if not file.name.startswith(".") or file.name == Path(pattern).name]
+    if "**" in pattern:
+        files = [file for file in files if not file.is_dir()]
     if not files:
         raise LongtailError(f"{root / pattern}: no such file (params.yaml: fetch.files)")
-    for file in files:
+    for file in sorted(files):
+        if not file.is_file():
+            what = "a folder" if file.is_dir() else "a link to nothing" if file.is_symlink() else "no plain file"
+            raise LongtailError(f"{file}: {what}, expected a file; name files under fetch.files")
         if not file.resolve().is_relative_to(root.resolve()):
             raise LongtailError(f"{file}: is a link to outside {root}; copy it there, or point fetch.root at it")
         check_start(file)

@@ -62,13 +62,13 @@ def read_questions(folder: Path, rejects: Rejects) -> Iterator[Question]:
 
 
 def read_questions_with_passages(folder: Path, rejects: Rejects) -> Iterator[QuestionWithPassages]:
-    """Yield the questions of every *.jsonl below `folder`, in the layout of DPR's and Contriever's output.
+    """Yield the questions of every file below `folder`, all *.jsonl, in the layout of DPR's and Contriever's output.
 
     A line has "question", "answers" (or "ground_truth") and "ctxs" (or "context"), a list of passages: objects with
     "text" and perhaps "title", or plain texts. "data_source" names the question's data set. Bad lines go to `rejects`
     ("not JSON", "no question", "no answers", "no passages").
     """
-    for path in sorted(folder.rglob("*.jsonl")):
+    for path in record_files(folder, (".jsonl",)):
         for number, line in enumerate(open_text(path), start=1):
             rejects.read += 1
             try:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tiny_models
 from completions_server import LATE, NOTHING, Completions, settings
-from wikimedia_server import Fault, busy
+from wikimedia_server import Fault, busy, moved
 
 from pipelines import web
 from pipelines.errors import LongtailError
@@ -90,6 +90,8 @@ def test_the_time_a_server_names_is_waited(opened: Open, server: Completions, mo
         (Fault(body=b"<html>welcome</html>"), "not the answer of a completions server"),
         (Fault(body=b'{"error": "no"}'), "not the answer of a completions server"),
         (Fault(404, b"no such model"), "404 Not Found: no such model"),
+        (moved("http://localhost:9/v1/completions"), "sends the request on to localhost, expected an answer"),
+        (moved("/elsewhere"), "sends the request on to 127.0.0.1, expected an answer"),
         (Fault(503, b"starting"), "503 Service Unavailable: starting; gave up after 3"),
     ],
     ids=str,
@@ -105,6 +107,60 @@ def test_a_server_that_is_not_there_costs_nothing(tiny: Path, tmp_path: Path, co
     with pytest.raises(LongtailError, match="no connection"):
         HttpModel(tiny, nowhere, None, tmp_path / "cache")
     assert cost() == 0
+
+
+def choice(index: int = 0, log_prob: str = "-1") -> str:
+    shown = f'{{"tokens": ["a"], "token_logprobs": [{log_prob}], "top_logprobs": [{{"a": {log_prob}}}]}}'
+    return f'{{"index": {index}, "text": "a", "logprobs": {shown}}}'
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ([choice(0), choice(0)], r"indices \[0\], expected 0 to 1"),
+        ([choice(1), choice(2)], r"indices \[1, 2\], expected 0 to 1"),
+        ([choice(0), choice(1, "0.7")], r"a log-probability of 0\.7, which is above 0"),
+        ([choice(0), choice(1, "NaN")], r"not the answer of a completions server \(JSON is malformed"),
+        ([choice(0), choice(1, "-Infinity")], r"not the answer of a completions server \(JSON is malformed"),
+    ],
+)
+def test_a_wrong_answer_is_named_asked_for_once_and_not_kept(
+    opened: Open, server: Completions, choices: list[str], message: str
+) -> None:
+    lm = opened(batch_size=2, concurrency=1)
+    before = len(server.requests)
+    body = f'{{"choices": [{", ".join(choices)}]}}'
+    server.faults = [Fault(body=body.encode())]
+    with pytest.raises(LongtailError, match=message):
+        lm.generate(SHORT[:2], 2)
+    assert len(server.requests) == before + 1
+    made = lm.generate(SHORT[:2], 2)
+    assert made == opened().generate(SHORT[:2], 2), "nothing of the wrong answer is kept"
+
+
+def test_a_negative_usage_costs_the_most(opened: Open, server: Completions, cost: Callable[[], float]) -> None:
+    lm, before = opened(prompt_price=1.0, completion_price=1.0, concurrency=1), cost()
+    server.faults = [Fault(body=f'{{"choices": [{choice()}], "usage": {{"prompt_tokens": -5000}}}}'.encode())]
+    lm.generate(SHORT[:1], 2)
+    assert cost() > before
+
+
+def test_an_answer_that_drips_ends_at_its_deadline(
+    opened: Open, server: Completions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lm = opened()
+    monkeypatch.setattr(web, "DEADLINE", -1.0)
+    with pytest.raises(LongtailError, match="the answer was not whole after -1 s"):
+        lm.generate(SHORT[:1], 2)
+
+
+def test_an_endless_answer_is_not_held_in_memory(
+    opened: Open, server: Completions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lm = opened()
+    monkeypatch.setattr(web, "MOST", 10)
+    with pytest.raises(LongtailError, match=r"completions: an answer of more than 0 MB"):
+        lm.generate(SHORT[:1], 2)
 
 
 SCRIPT = """

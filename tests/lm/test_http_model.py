@@ -244,7 +244,8 @@ def test_another_models_tokenizer_is_named(server: Completions, tmp_path: Path) 
     [
         ({"http": None}, "should be the server's settings"),
         ({"path": None}, "should be the server's settings"),
-        ({"http": {"url": "https://me:password@host/v1"}}, "should match pattern"),
+        ({"http": {"url": "https://me:password@host/v1"}}, "should have no password or token"),
+        ({"http": {"url": "host/v1"}}, "should match pattern"),
         ({"http": {"max_cost": 5.0}}, "should be null where prompt_price is 0"),
         ({"chat": True, "http": {"tokenizer": "gpt2"}}, "should be false where http.tokenizer is set"),
         ({"chat": True, "source": "train"}, "should be false with source: train"),

@@ -107,7 +107,7 @@ def test_without_corpora_their_sources_say_how_many_documents_there_may_be(setti
     monkeypatch.chdir(tmp_path)
     (tmp_path / "dumps").mkdir()
     (tmp_path / "dumps/a.xml.bz2").write_bytes(bytes(40 * plan.DOCUMENT))
-    settings["fetch"] = {
+    settings["fetch"] |= {
         "source": "files",
         "root": "dumps",
         "files": {"wikipedia": ["*.bz2", "a.*"], "pile": ["b.*"]},

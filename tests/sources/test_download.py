@@ -105,7 +105,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def from_web(server: Server, *names: str) -> params.Fetch:
     files = {"wikipedia": [f"{server.address}/{name}" for name in names or (DUMP,)]}
-    return params.Fetch(source="wikimedia", root="root", files=files, pages=None)
+    return params.Fetch(source="wikimedia", root="root", files=files, redirects=[], pages=None)
 
 
 def run(chosen: params.Fetch, contact: str | None = "someone@example.org") -> dict[str, float]:
@@ -205,6 +205,8 @@ def test_three_downloads_at_most_run_at_once(server: Server) -> None:
 
 
 def test_a_server_that_is_not_there_is_named() -> None:
-    gone = params.Fetch(source="wikimedia", root=None, files={"c4": ["http://127.0.0.1:9/x.gz"]}, pages=None)
+    gone = params.Fetch(
+        source="wikimedia", root=None, files={"c4": ["http://127.0.0.1:9/x.gz"]}, redirects=[], pages=None
+    )
     with pytest.raises(LongtailError, match=r"http://127\.0\.0\.1:9/x\.gz: no connection"):
         run(gone)

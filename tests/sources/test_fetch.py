@@ -27,7 +27,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def settings(files: dict[str, list[str]], source: str = "files", root: str | None = "root") -> params.Fetch:
-    return params.Fetch(source=source, root=root, files=files, pages=None)
+    return params.Fetch(source=source, root=root, files=files, redirects=[], pages=None)
 
 
 DUMPS = params.Wikidata(source="dump", query_service="http://-", api="http://-", page=10)
@@ -77,6 +77,9 @@ def test_globs_are_copied_by_data_set_and_described() -> None:
         ({"nq": ["../outside.jsonl"]}, "expected a glob below fetch.root"),
         ({"nq": ["/etc/hosts"]}, "expected a glob below fetch.root"),
         ({"nq": ["link.jsonl"]}, "link to outside"),
+        ({"nq": ["d*"]}, "root/dangling.jsonl: a link to nothing, expected a file"),
+        ({"nq": ["o*"]}, "root/other: a folder, expected a file"),
+        ({"nq": ["pi*"]}, "root/pipe: no plain file, expected a file"),
         ({"nq": ["good.jsonl", "empty.jsonl"]}, "empty.jsonl: empty"),
         ({"nq": ["good.jsonl", "page.jsonl"]}, "page.jsonl: an HTML page"),
         ({"nq": ["good.jsonl", "other/good.jsonl"]}, "other/good.jsonl: would be data/raw/nq/good.jsonl as good"),
@@ -90,9 +93,18 @@ def test_what_cannot_be_fetched_is_named_before_anything_is_written(files: dict,
         in_root(f"{name}.jsonl", data)
     Path("outside.jsonl").write_text("secret")
     os.symlink("../outside.jsonl", "root/link.jsonl")
+    os.symlink("nothing", "root/dangling.jsonl")
+    os.mkfifo("root/pipe")
     with pytest.raises(LongtailError, match=message):
         run(settings(files))
     assert not Path("data").exists()
+
+
+def test_hidden_files_and_the_folders_of_a_deep_glob_are_no_data() -> None:
+    in_root("a/b/c.jsonl", b"1")
+    in_root("a/.DS_Store", b"2")
+    run(settings({"nq": ["**/*"]}))
+    assert [file.name for file in Path("data/raw/nq").glob("[!.]*")] == ["c.jsonl"]
 
 
 @pytest.mark.parametrize(("root", "message"), [("nowhere", "nowhere: no such folder"), (None, "fetch.root is null")])
@@ -113,7 +125,7 @@ def test_a_failed_fetch_leaves_the_last_one_as_it_was() -> None:
 def test_the_sample_world_repeats_to_the_byte(root: Path) -> None:
     values = yaml.safe_load(profiles.compose("sample", root))["world"]
     world = params.World(**{**values, "entities": 60, "lm_documents": 200, "questions": 20})
-    nothing = params.Fetch(source="world", root=None, files={}, pages=None)
+    nothing = params.Fetch(source="world", root=None, files={}, redirects=[], pages=None)
     metrics = [
         fetch(Path(out), seed, None, nothing, DUMPS, world) for out, seed in (("one", 1), ("again", 1), ("two", 2))
     ]

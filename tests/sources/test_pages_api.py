@@ -59,7 +59,7 @@ def settings(
     server: Wikimedia, max_subjects: int | None = None, namesakes: bool = False, others: int = 0, **change
 ) -> params.Fetch:
     pages = params.Pages(api=f"{server.address}/api", max_subjects=max_subjects, namesakes=namesakes, others=others)
-    chosen = {"source": "wikimedia", "root": "root", "files": {"popqa": ["popQA.tsv"]}, "pages": pages}
+    chosen = {"source": "wikimedia", "root": "root", "files": {"popqa": ["popQA.tsv"]}, "redirects": [], "pages": pages}
     return params.Fetch(**chosen | change)
 
 

@@ -124,10 +124,15 @@ def test_bad_lines_with_passages_are_kept_with_their_reason(tmp_path):
     assert [row[:3] for row in rejects.rows] == [("a.jsonl", n, reason) for n, reason in enumerate(reasons, 1)]
 
 
-def test_the_real_questions_with_passages(real):
+def test_the_real_questions_with_passages(real, tmp_path):
     path = real / "wikipedia/retrievalqa_gpt4_250_with_contexts.jsonl"
+    (tmp_path / path.name).symlink_to(path)
+    (tmp_path / "more.json").symlink_to(path)
     rejects = Rejects(1.0)
-    questions = [q for q in read_questions_with_passages(path.parent, rejects) if q.id.startswith(path.stem)]
+    with pytest.raises(LongtailError, match=r"more\.json: expected \.jsonl; leave it out of fetch\.files"):
+        list(read_questions_with_passages(tmp_path, rejects))
+    (tmp_path / "more.json").unlink()
+    questions = list(read_questions_with_passages(tmp_path, rejects))
     assert len(questions) == 250
     assert {question.dataset for question in questions} == {"realtimeqa", "freshqa", "toolqa", "popqa", "triviaqa"}
     assert max(len(question.passages) for question in questions) == 25

@@ -79,6 +79,22 @@ def test_after_a_fault_the_right_answer_comes(client: Client, wikimedia: Wikimed
     assert len(wikimedia.requests) == 2  # kept
 
 
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+def test_a_redirect_is_followed_to_the_host_that_was_asked_or_to_one_that_is_named(
+    client: Client, wikimedia: Wikimedia, host: str
+) -> None:
+    wikimedia.faults = [moved(f"{wikimedia.address.replace('127.0.0.1', host)}/page")]
+    if host == "localhost":
+        with pytest.raises(
+            LongtailError, match=r"/page: the server sends the request on to localhost, .*fetch.redirect"
+        ):
+            client.ask(f"{wikimedia.address}/page?token=1")
+        assert len(wikimedia.requests) == 1
+        wikimedia.faults = [moved(f"{wikimedia.address.replace('127.0.0.1', host)}/page")]
+        client.session.hosts = frozenset({host})
+    assert client.ask(f"{wikimedia.address}/page") == PAGE
+
+
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
