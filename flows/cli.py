@@ -118,6 +118,21 @@ def status() -> None:
 
 
 @app.command()
+def verify() -> None:
+    """Hash all outputs anew, and name those that differ from dvc.lock, as after damage to a disk."""
+    from flows import dvc_files
+    from flows.verify import faults
+
+    dvc_files.mend(Path.cwd())
+    count, lines = faults(Path.cwd(), params_file.load("compute").compute.threads)
+    for line in lines:
+        print(line)
+    if lines:
+        raise LongtailError(f"{len(lines)} are not as in dvc.lock; remove them, and `longtail run` restores them")
+    print(f"{count:,} files are those of dvc.lock")
+
+
+@app.command()
 def profile(
     name: Annotated[str, typer.Argument(help="Name of a file of conf/profile, without its suffix.")],
 ) -> None:

@@ -1,0 +1,77 @@
+"""A changed byte is found where DVC sees the same size and time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flows import verify
+from pipelines.errors import LongtailError
+
+STAGES = """
+stages:
+  make:
+    cmd: mkdir -p data/folder/deep && cd data && echo one > folder/a && echo two > folder/deep/b && echo three > file
+    outs: [data/folder, data/file]
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "dvc.yaml").write_text(STAGES)
+    for words in (["init", "-q", "--no-scm"], ["repro", "-q"]):
+        subprocess.run([sys.executable, "-m", "dvc", *words], cwd=folder, check=True)
+    return folder
+
+
+@pytest.fixture
+def project(made, tmp_path):
+    subprocess.run(["cp", "-a", f"{made}/.", tmp_path], check=True)
+    return tmp_path
+
+
+def flip(path: Path) -> None:
+    """Change a byte of a file, and neither its size nor its time."""
+    before = path.stat()
+    path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:])
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def test_whole_outputs_are_whole(project):
+    assert verify.faults(project, 2) == (3, [])
+
+
+@pytest.mark.parametrize("name", ["data/file", "data/folder/a", "data/folder/deep/b"])
+def test_a_flipped_byte_is_named(made, name):
+    flip(made / name)
+    status = subprocess.run([sys.executable, "-m", "dvc", "status"], cwd=made, capture_output=True, text=True)
+    assert "up to date" in status.stdout, "DVC does not see it"
+    assert verify.faults(made, 2) == (3, [f"{name}: changed"])
+    flip(made / name)
+
+
+def test_what_is_missing_or_too_many_is_named(project):
+    (project / "data/folder/a").unlink()
+    (project / "data/folder/c").touch()
+    (project / "data/file").unlink()
+    assert verify.faults(project, 1)[1] == [
+        "data/file: missing",
+        "data/folder/a: missing",
+        "data/folder/c: not in dvc.lock",
+    ]
+
+
+def test_without_a_cache_the_folder_is_named(project):
+    flip(project / "data/folder/a")
+    subprocess.run(["rm", "-rf", project / ".dvc/cache"], check=True)
+    assert verify.faults(project, 1)[1] == ["data/folder: changed; .dvc/cache does not say which file"]
+
+
+def test_without_a_run_there_is_nothing_to_compare_with(tmp_path):
+    with pytest.raises(LongtailError, match=r"dvc\.lock: no such file, expected the hashes of a run"):
+        verify.faults(tmp_path, 1)
