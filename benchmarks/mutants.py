@@ -72,13 +72,16 @@ def copy_project(folder: Path) -> None:
             shutil.copyfile(ROOT / name, folder / name)
 
 
-def run_tests(copy: Path, *arguments: str, bytecode: bool = False) -> tuple[int, str, float]:
-    """pytest's exit code, its output, and seconds. It runs in a fork, which need not import SLOW_IMPORTS again."""
+def run_tests(copy: Path, *arguments: str, bytecode: bool = False, patience: float | None = None):
+    """pytest's exit code, its output, and seconds. It runs in a fork, which need not import SLOW_IMPORTS again.
+
+    It is killed after `patience` seconds.
+    """
     log, started = copy.parent / "log", time.monotonic()
     child = multiprocessing.get_context("fork").Process(target=_pytest, args=(copy, log, arguments, bytecode))
     child.start()
     try:
-        child.join(PATIENCE)
+        child.join(patience)
     finally:
         if child.is_alive():
             os.killpg(child.pid, signal.SIGKILL)
@@ -110,7 +113,7 @@ def test(mutant: Mutant, copy: Path) -> tuple[str, str, float]:
     for cached in (file.parent / "__pycache__").glob(f"{file.stem}.*.pyc"):
         cached.unlink()
     file.write_text(mutant.apply(original), encoding="utf-8")
-    code, output, seconds = run_tests(copy, "-x", *mutant.tests)
+    code, output, seconds = run_tests(copy, "-x", *mutant.tests, patience=PATIENCE)
     file.write_text(original, encoding="utf-8")
     if code == 0:
         return "survived", "", seconds
