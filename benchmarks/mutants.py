@@ -72,7 +72,9 @@ def copy_project(folder: Path) -> None:
             shutil.copyfile(ROOT / name, folder / name)
 
 
-def run_tests(copy: Path, *arguments: str, bytecode: bool = False, patience: float | None = None):
+def run_tests(
+    copy: Path, *arguments: str, bytecode: bool = False, patience: float | None = None
+) -> tuple[int, str, float]:
     """pytest's exit code, its output, and seconds. It runs in a fork, which need not import SLOW_IMPORTS again.
 
     It is killed after `patience` seconds.
