@@ -19,7 +19,8 @@ Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 PositiveFloat = Annotated[float, Field(gt=0)]
 Month = Annotated[str, Field(pattern=r"^\d{4}-(0[1-9]|1[0-2])$")]
-LMName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]  # a folder, and a key that DVC can follow: no dots
+LM_NAME = r"^[a-z0-9][a-z0-9_-]*$"  # of a folder, and of a key that DVC can follow: no dots
+LMName = Annotated[str, Field(pattern=LM_NAME)]
 RetrieverName = Annotated[str, AfterValidator(methods.check_name)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 
 from pipelines.errors import LongtailError
 from pipelines.methods import ENCODED, METHODS, short, split
+from pipelines.params import LM_NAME
 
 # Answers imported before `margin` was a column do not have it.
 ANSWERS = "SELECT * FROM read_parquet(?) UNION ALL BY NAME SELECT NULL::FLOAT AS margin WHERE false"
@@ -35,9 +37,15 @@ def sets(
 
     First come `lms` in their order (params.lms: the main one first), then the imported models by name. Methods are
     named and ordered as methods.py says, those of `retrievers` (params.retrievers) in their order. What has no file is
-    left out, and so are this run's models' answers with another retriever.
+    left out, and so are this run's models' answers with another retriever. Raises LongtailError for an imported file
+    that is not called as `longtail import-answers` calls it.
     """
     imported = root / "imported" / dataset
+    for file in sorted(imported.glob("*/*.parquet")):
+        if not re.fullmatch(LM_NAME, file.parent.name) or split(file.stem)[0] not in METHODS:
+            raise LongtailError(
+                f"{file}: expected <model>/<method>.parquet, as opt-13b/bm25.parquet; bring it in by import-answers"
+            )
     elsewhere = sorted({file.parent.name for file in imported.glob("*/*.parquet")} - set(lms))
     found = {lm: _files(root / "predictions" / dataset / lm, retrievers) for lm in lms}
     found |= {lm: _files(imported / lm, retrievers, others=True) for lm in elsewhere}

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -58,8 +58,7 @@ def import_answers(
     if methods.split(method)[0] not in methods.METHODS:
         known = ", ".join(methods.METHODS)
         raise LongtailError(f"--method {method}: expected one of {known}; or as dense_NAME, with a retriever's name")
-    pattern = get_args(params.LMName)[1].metadata[0].pattern
-    if not re.search(pattern, lm) or lm in own_lms:
+    if not re.fullmatch(params.LM_NAME, lm) or lm in own_lms:
         raise LongtailError(
             f"--lm {lm}: expected a name such as opt-13b (small letters, digits, - and _) that no model of params.yaml "
             f"has ({', '.join(own_lms)}); take another"

@@ -78,6 +78,16 @@ def test_predictions_are_joined_by_id_and_judged_here(data, write, name):
     }
 
 
+@pytest.mark.parametrize("name", ["o'brien/bm25", "OPT/bm25", "opt/answers", "opt/dense_it's", "a; DROP TABLE x/bm25"])
+def test_a_file_that_was_put_there_by_another_name_is_refused(tmp_path, name):
+    file = tmp_path / f"imported/popqa/{name}.parquet"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    with pytest.raises(LongtailError, match=r"expected <model>/<method>\.parquet") as error:
+        sets("popqa", ["tiny"], ["dense"], tmp_path)
+    assert str(error.value).startswith(str(file))
+
+
 def test_without_predictions_the_files_own_judgement_counts(data, write):
     rows = [
         {"question_id": row[0], "correct": truth} for row, truth in zip(ASKED, ("True", "0", "false", "1"), strict=True)
