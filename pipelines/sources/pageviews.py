@@ -41,6 +41,9 @@ REDIRECT_COLUMNS = PAGE_COLUMNS | {
     "fragment": pa.binary(),  # cut at 255 bytes, so perhaps not UTF-8
 }
 ROW_END = b"),("
+NO_ROWS = re.compile(
+    rb"\s*(--|/\*|DROP |CREATE |LOCK |UNLOCK |SET |\)|`|PRIMARY |UNIQUE |KEY |$)"
+)  # a dump's other lines
 
 
 def choose_files(files: Sequence[Path], month: str, agents: str) -> list[Path]:
@@ -75,8 +78,9 @@ def write_views(path: Path, rejects: Rejects, out: Path) -> None:
 def read_views(path: Path, rejects: Rejects, project: str = PROJECT) -> Iterator[pa.Table]:
     """Yield tables (title as in the file, page_id or null, views) of one project's lines, BLOCK bytes at a time.
 
-    The lines of one page in a block are summed. Bad lines of the project go to `rejects` (bad_line, not_utf8); lines of
-    other projects are only counted. Raises LongtailError if the file doesn't begin with page views.
+    The lines of one page in a block are summed. Bad lines of the project go to `rejects` (bad_line, not_utf8, and
+    cut_line for a last line without its newline, whose number may lack digits); lines of other projects are only
+    counted. Raises LongtailError if the file doesn't begin with page views.
     """
     if not re.search(f"(?m){LINE}".encode(), next(open_blocks(path))):
         raise LongtailError(
@@ -85,7 +89,12 @@ def read_views(path: Path, rejects: Rejects, project: str = PROJECT) -> Iterator
         )
     lines_before = 0  # in earlier blocks
     for run in open_runs(path, BLOCK):
-        lines = pc.split_pattern(pa.array([b"".join(run).removesuffix(b"\n")]), b"\n")[0].values
+        text = b"".join(run)
+        lines = pc.split_pattern(pa.array([text.removesuffix(b"\n")]), b"\n")[0].values
+        if not text.endswith(b"\n"):
+            rejects.read += 1
+            rejects.add(path, lines_before + len(lines), "cut_line", lines[-1].as_py().decode("utf-8", "replace"))
+            lines = lines[:-1]
         of_project = pc.starts_with(lines, f"{project} ")
         rows = np.flatnonzero(of_project) + lines_before + 1
         lines_before += len(lines)
@@ -198,6 +207,10 @@ def _read_rows(path: Path, name: str, columns: dict[str, pa.DataType]) -> Iterat
         if line.startswith(begin):
             has_rows = True
             yield _parse_rows(path, number, line[len(begin) :], columns)
+        elif not NO_ROWS.match(line):
+            raise LongtailError(
+                f"{path}: line {number}: begins with {line[:40]!r}, expected {begin.decode()}…; fetch it again"
+            )
     if not has_rows:
         raise LongtailError(
             f"{path}: no row of a table {name} in it, expected lines {begin.decode()}…; fetch enwiki-…-{name}.sql.gz"
@@ -221,6 +234,8 @@ def _parse_rows(path: Path, number: int, values: bytes, columns: dict[str, pa.Da
             pa.csv.ParseOptions(quote_char="'", double_quote=False, escape_char="\\", newlines_in_values=True),
             pa.csv.ConvertOptions(column_types=types, include_columns=list(types)),
         ).rename_columns(list(columns))
+        if any(rows[name].null_count for name in PAGE_COLUMNS):
+            raise pa.ArrowInvalid("a row without page id, namespace or title")
     except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
         reason = " ".join(str(error).split())[:200]
         raise LongtailError(

@@ -66,7 +66,7 @@ def test_where_a_block_ends_and_in_which_order_projects_come_makes_no_difference
     monkeypatch.setattr(pageviews, "BLOCK", block)
     lines = LINES.splitlines()
     mixed = [line for pair in zip(lines, reversed(lines), strict=True) for line in pair]
-    (tmp_path / "v.txt").write_text("\n".join(mixed))
+    (tmp_path / "v.txt").write_text("\n".join([*mixed, ""]))
     rejects = Rejects(0.0)
     counts = views([tmp_path / "v.txt"], "Ada Lovelace", "AT&T", "Café", "Unasked", rejects=rejects)
     assert counts == {"Ada Lovelace": 38, "AT&T": 14, "Café": 14, "Unasked": 198}
@@ -83,11 +83,19 @@ def test_bad_lines_are_named_and_the_rest_counts(tmp_path, monkeypatch, block):
     assert sorted(row[:3] for row in rejects.rows) == [
         ("v.txt", 19, "bad_line"),
         ("v.txt", 20, "not_utf8"),
-        ("v.txt", 21, "bad_line"),
+        ("v.txt", 21, "cut_line"),
     ]
     assert rejects.rows[0][3] in bad.decode("utf-8", "replace")
     assert rejects.read == 16
     assert rejects.skipped["other_project_views"] == 5
+
+
+@pytest.mark.parametrize("cut", range(1, 5))
+def test_a_number_cut_at_the_files_end_is_no_number(tmp_path, cut):
+    (tmp_path / "v.txt").write_text(LINES + "en.wikipedia Ada_Lovelace 123 desktop 4567\n"[:-cut])
+    rejects = Rejects(1.0)
+    assert views([tmp_path / "v.txt"], "Ada Lovelace", rejects=rejects) == {"Ada Lovelace": 19}
+    assert [row[2] for row in rejects.rows] == ["cut_line"]
 
 
 def test_more_bad_lines_than_allowed_are_an_error(tmp_path):

@@ -63,6 +63,11 @@ def test_a_fragment_cut_within_a_character_does_no_harm(tmp_path):
         "INSERT INTO `redirect` VALUES (10,0,'A',''),(11,0,'B','');\n",
         "INSERT INTO `redirect` VALUES (ten,0,'A','','');\n",
         b"INSERT INTO `redirect` VALUES (10,0,'\xff','','');\n",
+        "INSERT INTO `redirect` VALUES (10,NULL,'A','','');\n",
+        "INSERT INTO `redirect` VALUES (10,,'A','','');\n",
+        "INSERT INTO `redirect` VALUES (99999999999999999999,0,'A','','');\n",
+        HEAD + "INSERT INTO `redirect` VALUES (1,0,'A','','');\nNSERT INTO `redirect` VALUES (10,0,'B','','');\n",
+        HEAD + "INSERT INTO `redirect` VALUES (1,0,'A','','');\nINSERT INTO `redirect`  VALUES (10,0,'B','','');\n",
         "<html>Not found</html>",
     ],
 )
