@@ -1,7 +1,7 @@
 """Accuracy by popularity: deciles, bins of log popularity, and popularity relative to the relation (PopQA, section 4).
 
-The functions return rows as those of `accuracy` do. Each bin has LEAST questions or more: neighbouring bins with fewer
-are put together. Where all questions together are fewer, there is no bin.
+The functions return rows as those of `accuracy` do. Each bin has `least` questions or more (`least_of` all of them, if
+it is None): neighbouring bins with fewer are put together. Where all questions together are fewer, there is no bin.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from pipelines.evaluation import accuracy
 from pipelines.evaluation.accuracy import Answers, both, of_relations
 from pipelines.intervals import NOTHING, Interval
 
-LEAST = 40  # questions of a bin
+LEAST = 40  # questions of a bin, where three such bins can be made
+FEWEST = 10  # questions of a bin
 DECILES = 10
 HALF_DECADES = 10.0 ** (np.arange(1, 30) / 2)  # bounds between bins of popularity
 RELATIVE = np.arange(-1.5, 2.0, 0.5)  # bounds between bins of relative popularity, in standard deviations
@@ -22,17 +23,27 @@ RELATIVE = np.arange(-1.5, 2.0, 0.5)  # bounds between bins of relative populari
 Bin = tuple[int, int, np.ndarray]  # the first and last of the bins put together, from 0, and the questions, (n,) bool
 
 
-def by_decile(answers: Answers, seed: int, resamples: int, least: int = LEAST) -> list[dict]:
-    """Accuracy by method and decile of popularity, and the gain over closed-book answers (Figures 5 to 7)."""
-    deciles = _bins(answers.ranks, np.arange(1, DECILES) / DECILES, least)
+def least_of(questions: int) -> int:
+    """How many questions each bin has at least: LEAST, or a third of all, but not fewer than FEWEST."""
+    return max(FEWEST, min(LEAST, questions // 3))
+
+
+def by_decile(answers: Answers, seed: int, resamples: int, least: int | None = None) -> list[dict]:
+    """Accuracy by method and decile of popularity, and the gain over closed-book answers (Figures 5 to 7).
+
+    Where deciles would be too small, there are fewer bins of equal size; `decile` is that in which a bin begins.
+    """
+    known = int(np.isfinite(answers.ranks).sum())
+    count = max(1, min(DECILES, known // (least or least_of(known))))
+    deciles = _bins(answers.ranks, np.arange(1, count) / count, least)
     return [
-        {"method": method, "decile": first + 1, **row}
+        {"method": method, "decile": DECILES * first // count + 1, **row}
         for method in answers.by_method
         for (first, _, _), row in zip(deciles, _rows(answers, method, deciles, seed, resamples), strict=True)
     ]
 
 
-def by_log_popularity(answers: Answers, seed: int, resamples: int, least: int = LEAST) -> list[dict]:
+def by_log_popularity(answers: Answers, seed: int, resamples: int, least: int | None = None) -> list[dict]:
     """Accuracy by method and half power of ten of popularity, and the gain over closed-book answers (Figure 1)."""
     bins = _bins(answers.popularity, HALF_DECADES, least)
     return [
@@ -58,7 +69,7 @@ def by_relation(answers: Answers, seed: int, resamples: int, least: int = LEAST)
     ]
 
 
-def by_relative_popularity(answers: Answers, least: int = LEAST) -> list[dict]:
+def by_relative_popularity(answers: Answers, least: int | None = None) -> list[dict]:
     """Accuracy by method and relative popularity (Figure 8).
 
     A question's relative popularity is its log popularity in standard deviations from the mean of its relation. Bins
@@ -91,14 +102,14 @@ def merged(sizes: Sequence[int], least: int) -> list[slice]:
     return [*slices[:-1], slice(slices[-1].start, len(sizes))] if slices else []
 
 
-def _bins(values: np.ndarray, edges: np.ndarray, least: int) -> list[Bin]:
+def _bins(values: np.ndarray, edges: np.ndarray, least: int | None) -> list[Bin]:
     """The bins between `edges` of the known values (n,); a value at an edge is in the upper bin."""
     places = np.where(np.isfinite(values), np.digitize(values, edges), -1)
     sizes = np.bincount(places[places >= 0], minlength=1)
     first = int(np.flatnonzero(sizes)[0]) if sizes.any() else 0
     return [
         (first + s.start, first + s.stop - 1, (places >= first + s.start) & (places < first + s.stop))
-        for s in merged(sizes[first:].tolist(), least)
+        for s in merged(sizes[first:].tolist(), least or least_of(int(sizes.sum())))
     ]
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 
+from pipelines.evaluation.popularity_bins import FEWEST
 from pipelines.report import by_popularity
 from pipelines.report.by_popularity import RULES
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Percent, Section, Table, label, named
 
-ENOUGH = 100  # questions with a known popularity; with fewer, nothing is shown by popularity
+ENOUGH = 3 * FEWEST  # questions with a known popularity; with fewer, nothing is shown by popularity
 RULES_EXPLAINED = (
     "Substring is the published rule: an answer is right if it contains a gold answer, so that short aliases are right "
     "by chance (“W” is in “New York”). Word is stricter: the gold answer must appear as whole words."
@@ -66,7 +67,7 @@ def accuracy(inputs: Inputs) -> Section:
         else:
             missing.append(
                 f"The subject's popularity is known for {row['popularity_known']:,} of {row['questions']:,} questions "
-                f"of {label(dataset)}, too few to show accuracy by popularity."
+                f"of {label(dataset)}. To show accuracy by popularity, {ENOUGH} are needed (answer.max_questions)."
             )
         blocks += _by_relation(dataset, inputs)
     return Section("accuracy", title, blocks, " ".join(missing))

@@ -17,7 +17,10 @@ from pipelines.report.page import Figure, Percent, Table, label, named
 RULES = ("substring", "word")
 BOUNDS = ("page views from", "below")
 MEDIAN = "median monthly page views"
-MERGED = f"Neighbouring bins are put together until each has {popularity_bins.LEAST} questions."
+MERGED = (
+    f"Each bin has {popularity_bins.LEAST} questions or more, or a third of all where they are fewer than "
+    f"{3 * popularity_bins.LEAST}."
+)
 SHOWN_RELATIONS = 2  # drawn are those with the strongest and as many with the weakest correlation
 
 
@@ -42,7 +45,7 @@ def popularity(dataset: str, inputs: Inputs) -> list[Figure | Table]:
         Table(
             f"accuracy-by-popularity-{dataset}",
             f"{label(dataset)}: accuracy in per cent by decile of popularity, by both rules. {MERGED}",
-            ["decile", "questions", "median page views", "match", *map(label, methods)],
+            ["from decile", "questions", "median page views", "match", *map(label, methods)],
             [
                 [decile, row["questions"], row["popularity"], rule, *(Percent(cells[m, decile][rule]) for m in methods)]
                 for decile, row in deciles.items()

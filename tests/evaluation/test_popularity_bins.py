@@ -92,7 +92,7 @@ def test_neighbours_are_put_together_until_each_has_enough():
 
 
 def test_no_bin_of_any_table_has_fewer_than_forty_questions(answers):
-    """130 questions: deciles have 13, half powers of ten 10, relations 65, half deviations some 20."""
+    """130 questions: three bins of equal size in place of deciles; half powers of ten have 10, relations 65."""
     views = [10 ** (i / 20) for i in range(130)]
     several = many(answers, views, [f"P{i % 2}" for i in range(130)])
     tables = {
@@ -105,8 +105,20 @@ def test_no_bin_of_any_table_has_fewer_than_forty_questions(answers):
         sizes = [row["questions"] for row in rows if row["method"] == "dense"]
         assert sum(sizes) == 130, name
         assert min(sizes) >= 40, name
-    assert [row["decile"] for row in tables["deciles"][:2]] == [1, 5]
+    assert [(row["decile"], row["questions"]) for row in tables["deciles"][:3]] == [(1, 43), (4, 44), (7, 43)]
     assert popularity_bins.by_log_popularity(several.take(NUMBER), 0, 10) == []
+
+
+@pytest.mark.parametrize(("questions", "sizes"), [(60, [20] * 3), (30, [10] * 3), (20, [10] * 2), (10, [10]), (9, [])])
+def test_few_questions_have_fewer_and_smaller_bins(answers, questions, sizes):
+    few = many(answers, [10 ** (i / 10) for i in range(questions)], ["P1"] * questions)
+    assert [row["questions"] for row in popularity_bins.by_decile(few, 0, 10) if row["method"] == "dense"] == sizes
+    assert bool(popularity_bins.by_log_popularity(few, 0, 10)) == bool(sizes)
+
+
+@pytest.mark.parametrize(("questions", "least"), [(9, 10), (30, 10), (60, 20), (119, 39), (120, 40), (14_000, 40)])
+def test_a_bins_size_follows_the_number_of_questions(questions, least):
+    assert popularity_bins.least_of(questions) == least
 
 
 def test_a_relation_has_bins_of_its_own(answers):

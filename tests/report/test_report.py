@@ -349,7 +349,7 @@ def test_missing_parts_are_named(tmp_path, monkeypatch):
     write_report.write_report(tmp_path / "data", tmp_path / "report", SETTINGS)
     page = (tmp_path / "report/index.html").read_text()
     assert 'id="popularity"' not in page
-    assert "popularity is known for 0 of 800 questions of PopQA, too few" in page
+    assert "popularity is known for 0 of 800 questions of PopQA. To show accuracy by popularity, 30 are" in page
     assert "There were no questions of MMLU or TriviaQA." in page
     assert findings_of(tmp_path / "report")["memory"]["verdict"] == "not measured"
 
