@@ -53,7 +53,7 @@ def property_ids(templates: Path) -> list[str]:
     if templates.is_file():
         try:
             names = json.loads(templates.read_bytes()).keys()  # "P106", but also unused wordings, "P19_similar"
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, RecursionError):
             raise LongtailError(f"{templates}: no JSON object of templates by property; fetch it again") from None
         ids |= {name for name in names if re.fullmatch(r"P[1-9]\d*", name)}
     return sorted(ids, key=lambda pid: int(pid[1:]))

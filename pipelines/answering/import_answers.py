@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from pipelines import methods, params, shards
 from pipelines.answering.answer import SCHEMA
 from pipelines.errors import LongtailError
 from pipelines.questions import matching
-from pipelines.sources.streams import open_text
+from pipelines.sources.streams import open_text, parse_json
 
 PREDICTION = ("prediction", "pred")  # names that a column may have: ours, and that of PopQA's result files
 CORRECT = ("correct", "is_correct")
@@ -196,8 +195,8 @@ def _cells(file: Path, delimiter: str) -> Iterator[tuple[int, dict[str, str]]]:
 def _objects(file: Path) -> Iterator[tuple[int, dict[str, str]]]:
     for number, line in enumerate(open_text(file), start=1):
         try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
+            record = parse_json(line)
+        except ValueError as error:
             raise LongtailError(f"{file}: line {number}: {error}, expected a JSON object") from None
         if not isinstance(record, dict):
             raise LongtailError(f"{file}: line {number}: expected a JSON object")

@@ -22,7 +22,7 @@ from pipelines.errors import LongtailError
 from pipelines.questions.popqa import create_split_of
 from pipelines.questions.published import ENTITY
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import open_text, visible_files
+from pipelines.sources.streams import open_text, parse_json, visible_files
 
 RAW = Path("data/raw/entityquestions")
 TEMPLATES = "relation_query_templates.json"
@@ -187,8 +187,8 @@ def _mention(entry: Any, before: str, after: str) -> tuple[str, str]:
 
 def _read_json(file: Path, kind: type) -> Any:
     try:
-        value = json.loads("\n".join(open_text(file)))
-    except json.JSONDecodeError as error:
+        value = parse_json("\n".join(open_text(file)))
+    except ValueError as error:
         raise LongtailError(f"{file}: not JSON ({error}), expected EntityQuestions' layout; fetch it again") from None
     if not isinstance(value, kind):
         raise LongtailError(f"{file}: a JSON {type(value).__name__}, expected a {kind.__name__}; fetch it again")

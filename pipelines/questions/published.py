@@ -17,6 +17,7 @@ from pipelines.errors import LongtailError
 from pipelines.relations import RELATIONS
 from pipelines.sources.csv_rows import table_rows
 from pipelines.sources.rejects import Rejects
+from pipelines.sources.streams import parse_json
 
 NUMBERS = ("id", "subj_id", "prop_id", "obj_id", "s_pop", "o_pop")
 UNKNOWN = ("s_pop", "o_pop")  # empty where page views are not known; the published file has -2 for 18 objects instead
@@ -84,11 +85,11 @@ def _parse(cells: list[str]) -> tuple[dict, str]:
         return {}, "columns"
     row: dict = dict(zip(COLUMNS, cells, strict=True))
     try:
-        row |= {name: None if name in UNKNOWN and not row[name] else int(row[name]) for name in NUMBERS}
+        row |= {name: None if name in UNKNOWN and not row[name] else _int64(row[name]) for name in NUMBERS}
     except ValueError:
         return {}, "number"
     try:
-        row |= {name: json.loads(row[name]) for name in LISTS}
+        row |= {name: parse_json(row[name]) for name in LISTS}
     except ValueError:
         return {}, "list"
     if any(not isinstance(row[n], list) or any(not isinstance(v, str) for v in row[n]) for n in LISTS):
@@ -101,6 +102,12 @@ def _parse(cells: list[str]) -> tuple[dict, str]:
         return {}, "uri"
     row["o_wiki_title"] = row["o_wiki_title"] or None
     return row, ""
+
+
+def _int64(text: str) -> int:
+    if not -(2**63) <= (value := int(text)) < 2**63:
+        raise ValueError("beyond 64 bits")
+    return value
 
 
 def _json(name: str, values: list[str]) -> str:

@@ -33,7 +33,7 @@ def read_sample(paths: Iterable[Path], megabytes: int, rejects: Rejects) -> Iter
             rejects.read += 1
             try:
                 text = decoder.decode(line).text
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 reason = "unexpected_layout" if isinstance(error, msgspec.ValidationError) else "bad_json"
                 rejects.add(path, row, reason, str(error))
                 continue

@@ -113,7 +113,7 @@ def read_pages(paths: Sequence[Path], rejects: Rejects) -> Iterator[tuple[pa.Tab
 
 def item_numbers(values: Sequence[str | None]) -> pa.Array:
     """The numbers in IRIs of items; null for anything else (unknown values, statements, properties, literals)."""
-    matches = pc.extract_regex(pa.array(values, pa.string()), r"^https?://[^/]+/entity/Q(?P<number>[1-9][0-9]*)$")
+    matches = pc.extract_regex(pa.array(values, pa.string()), r"^https?://[^/]+/entity/Q(?P<number>[1-9][0-9]{0,17})$")
     return pc.cast(pc.struct_field(matches, "number"), pa.int64())
 
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from pipelines.errors import LongtailError
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import check_start, open_lines, open_rows, open_text, visible_files
+from pipelines.sources.streams import check_start, open_lines, open_rows, open_text, parse_json, visible_files
 
 PARQUET_BATCH = 1 << 10  # rows
 SUFFIXES = (".jsonl", ".json", ".parquet")
@@ -72,8 +72,8 @@ def read_questions_with_passages(folder: Path, rejects: Rejects) -> Iterator[Que
         for number, line in enumerate(open_text(path), start=1):
             rejects.read += 1
             try:
-                row = json.loads(line)
-            except json.JSONDecodeError:
+                row = parse_json(line)
+            except ValueError:
                 rejects.add(path, number, "not JSON", line)
                 continue
             row = row if isinstance(row, dict) else {}
@@ -137,8 +137,8 @@ def _numbered(path: Path, columns: Sequence[str], rejects: Rejects) -> Iterator[
 def _json_lines(path: Path, rejects: Rejects) -> Iterator[tuple[int, Any]]:
     for number, line in open_rows(path, rejects):
         try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):  # not JSON, or not UTF-8
+            record = parse_json(line)
+        except ValueError:  # not JSON, or not UTF-8
             rejects.add(path, number, "not JSON", line.decode("utf-8", "replace"))
         else:
             yield number, record
@@ -146,8 +146,8 @@ def _json_lines(path: Path, rejects: Rejects) -> Iterator[tuple[int, Any]]:
 
 def _json_list(path: Path) -> list[Any]:
     try:
-        return json.loads("\n".join(open_text(path)))
-    except (ValueError, RecursionError) as error:
+        return parse_json("\n".join(open_text(path)))
+    except ValueError as error:
         raise LongtailError(f"{path}: not JSON ({error}), expected a list of objects; fetch it again") from None
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import bz2
+import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +25,7 @@ PIECE = 1 << 20  # decompressed bytes of bz2 at once (8 kB of bz2 can become gig
 LONGEST = 1 << 26  # bytes of a line, as long as ten bibles; a longer line isn't held in memory
 HTML = (b"<!doctype html", b"<html")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # which some programs write before UTF-8 text
+SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # in JSON, where two stand for a character
 AGAIN = "fetch it again"
 TOO_LONG = f"longer than {LONGEST >> 20} MB, expected a line for each row"
 
@@ -103,6 +106,20 @@ def open_text(path: str | Path) -> Iterator[str]:
                 f"expected UTF-8 text; {AGAIN}"
             ) from None
         yield text
+
+
+def parse_json(text: bytes | str) -> Any:
+    """A JSON value. Raises ValueError for what is none, is nested too deeply, or has half of a surrogate pair."""
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if SURROGATE.search(text if isinstance(text, str) else text.decode("utf-8")):
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ValueError("half of a surrogate pair") from None
+    return value
 
 
 def open_blocks(path: str | Path, begin: int = 0, end: int | None = None) -> Iterator[bytes]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 import pyarrow as pa
@@ -24,6 +25,9 @@ TYPE = 64  # bytes at a line's beginning; a property says there that it is one, 
 BRACKETS = (b"", b"[", b"]", b",")  # lines of a dump that hold no entity
 # What a server answers begins with another key than an entity, of a dump or of the entity API, does.
 ANSWER = re.compile(rb'\s*\{\s*"(?!(?:type|id|pageid|ns|title|labels|entity)")')
+BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # JSON that can't be read
+ID = re.compile(r"Q([1-9][0-9]{0,17})")
+Int64 = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 UNCLOSED = "no ] at its end"
 REVISION = re.compile(rb'"lastrevid"\s*:\s*(\d+)')
 
@@ -88,7 +92,7 @@ def parse_block(
                 parsed = _parse(text, start, end, head, properties)
             except msgspec.ValidationError as error:
                 rejects.add(file, row, "unexpected_layout", str(error))
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except BROKEN as error:
                 shown = text[start : min(start + 80, end)].decode("utf-8", "replace")
                 rejects.add(file, row, "bad_json", f"{error}: {shown}")
             else:
@@ -124,7 +128,7 @@ def _answer_lines(body: bytes, path: Path) -> bytes:
     """The entities of an answer of the entity API (`wbgetentities`), one a line as in a dump."""
     try:
         entities = msgspec.json.decode(body, type=_Answer).entities.values()
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except BROKEN as error:
         raise LongtailError(f"{path}: {error}, expected an answer of the entity API; fetch it again") from None
     return b"\n".join(bytes(entity).replace(b"\n", b" ") for entity in entities)
 
@@ -149,7 +153,7 @@ def _parse(text: bytes, start: int, end: int, head: bytes, properties: tuple[str
     if head:
         try:
             parsed = _decoder(None).decode(head)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except BROKEN:
             pass  # the whole line is parsed, and shows what is wrong if anything is
         else:
             if revision := REVISION.search(text, sitelinks, end):
@@ -176,7 +180,7 @@ def _item(
         rejects.skip("not_an_item")
     elif not (label or title):
         rejects.skip("no_english")
-    elif not parsed.id.startswith("Q") or not parsed.id[1:].isdecimal():
+    elif not ID.fullmatch(parsed.id):
         rejects.add(file, row, "bad_id", parsed.id)
     else:
         pids, objects = _best_claims(parsed, properties, rejects) if title else ((), ())
@@ -188,7 +192,7 @@ def _syntax_error(line: bytes) -> str:
     try:
         if line:
             msgspec.json.decode(line.removesuffix(b","), type=msgspec.Raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except BROKEN as error:
         return str(error)
     return ""
 
@@ -218,7 +222,7 @@ class Sitelinks(msgspec.Struct, gc=False):
 
 class Value(msgspec.Struct, gc=False):
     entity_type: str | None = msgspec.field(default=None, name="entity-type")
-    numeric_id: int | None = msgspec.field(default=None, name="numeric-id")
+    numeric_id: Int64 | None = msgspec.field(default=None, name="numeric-id")
     id: str | None = None
 
 
@@ -239,7 +243,7 @@ class Statement(msgspec.Struct, gc=False):
 @cache
 def _decoder(properties: tuple[str, ...] | None) -> msgspec.json.Decoder:
     """A decoder of one entity: with its article and its claims of `properties`, or of its names only for None."""
-    fields: list = [("id", str, ""), ("type", str, ""), ("lastrevid", int, 0)]
+    fields: list = [("id", str, ""), ("type", str, ""), ("lastrevid", Int64, 0)]
     fields += [("redirect", str | None, None)]  # in a dump: the entity was merged into another
     fields += [("redirects", msgspec.Raw, msgspec.Raw())]  # in an API answer: the entity asked for was merged into this
     fields += [("missing", msgspec.Raw, msgspec.Raw())]  # deleted
@@ -305,6 +309,5 @@ def _best_objects(statements: list[Statement], rejects: Rejects) -> list[int]:
 def _item_number(value: Value) -> int | None:
     if value.numeric_id is not None and value.entity_type in (None, "item"):
         return value.numeric_id
-    if value.id and value.id.startswith("Q") and value.id[1:].isdecimal():
-        return int(value.id[1:])
-    return None
+    match = ID.fullmatch(value.id or "")
+    return int(match[1]) if match else None
