@@ -186,7 +186,7 @@ def test_a_dump_cut_where_an_object_ends_is_an_error(tmp_path):
 @pytest.mark.parametrize("kept", [1, 2, 50])
 def test_a_dump_cut_at_a_lines_end_is_an_error(tmp_path, monkeypatch, kept):
     monkeypatch.setattr(wikidata, "BLOCK", 2000)
-    whole = dump(tmp_path / "d.json", [item(i) for i in range(60)]).read_bytes()
+    whole = dump(tmp_path / "d.json", [item(i) for i in range(1, 61)]).read_bytes()
     (tmp_path / "cut.json").write_bytes(b"".join(whole.splitlines(keepends=True)[: 1 + kept]))
     with pytest.raises(LongtailError, match=r"cut\.json: no ] at its end"):
         read(tmp_path / "cut.json")
