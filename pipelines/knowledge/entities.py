@@ -75,16 +75,14 @@ class Parsed(msgspec.Struct):
     file: str  # the dump
     lines: int  # of the block
     fault: str  # what is wrong with the block's end; "" if nothing
-    read: int
-    rejected: list[tuple[str, int, str, str]]
-    skipped: dict[str, int]
+    rejects: msgspec.Raw
 
 
 def parse_block(properties: tuple[str, ...], file: str, block: Iterable[bytes], path: Path) -> None:
     """Write a block's entities (wikidata.ENTITIES) to the Parquet file `path`, with a Parsed in its metadata."""
     rejects = Rejects(1.0)  # the share of bad rows is checked over the whole dump
     table, lines, fault = wikidata.parse_block(file, block, properties, rejects)
-    parsed = Parsed(file, lines, fault, rejects.read, rejects.rows, rejects.skipped)
+    parsed = Parsed(file, lines, fault, msgspec.Raw(rejects.encoded()))
     pq.write_table(table.replace_schema_metadata({"parsed": msgspec.json.encode(parsed)}), path, compression="zstd")
 
 
@@ -114,12 +112,10 @@ def _check_dumps(parts: Iterator[Path], rejects: Rejects, excerpts: bool) -> lis
     for file, blocks in groupby(blocks_in_order(), lambda block: block.file):
         file_rejects, lines, fault = Rejects(rejects.max_share), 0, ""
         for block in blocks:
-            file_rejects.read += block.read
-            file_rejects.skipped.update(block.skipped)
-            for name, row, reason, detail in block.rejected:
-                file_rejects.add(name, lines + row, reason, detail)
+            of_block = Rejects.decoded(bytes(block.rejects), 1.0)
+            file_rejects.take(of_block, lines)
             lines += block.lines
-            if block.read or not block.fault:  # not one of blank lines alone
+            if of_block.read or not block.fault:  # not one of blank lines alone
                 fault = block.fault
         wikidata.check_read(file, file_rejects, fault, excerpts)
         rejects.take(file_rejects)

@@ -63,7 +63,7 @@ def _from_dumps(db: duckdb.DuckDBPyConnection, params: SimpleNamespace, raw: Pat
     with pool.processes(params.compute, len(files)) as executor:
         parts = shards.map_shards("popularity", key, partial(_read_file, rejects.max_share), files, executor)
     for part in parts:
-        rejects.take(Rejects.load(part / "rejects.json", rejects.max_share))
+        rejects.take(Rejects.decoded((part / "rejects.json").read_bytes(), rejects.max_share))
     pageviews.sum_views(db, [part / "views.parquet" for part in parts])
     shards.forget("popularity", key)
     return {"files.pageviews": len(files), "files.redirects": len(tables), "lines": rejects.read} | loaded
@@ -129,7 +129,7 @@ def _read_file(max_reject_share: float, file: Path, folder: Path) -> None:
     folder.mkdir()
     rejects = Rejects(max_reject_share)
     pageviews.write_views(file, rejects, folder / "views.parquet")
-    rejects.save(folder / "rejects.json")
+    (folder / "rejects.json").write_bytes(rejects.encoded())
 
 
 def work(params: SimpleNamespace) -> stage.Metrics:

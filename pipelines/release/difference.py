@@ -105,7 +105,7 @@ def _load(db: duckdb.DuckDBPyConnection, name: str, path: Path, ingest: params.I
     if triples < questions:
         raise LongtailError(f"{file}: {questions} questions on {triples} triples, expected one on each")
     month = f" of {first}" * bool(first) + f" to {last}" * (first != last)
-    rejected = f"; {len(rejects.rows)} rows could not be read" * bool(rejects.rows)
+    rejected = f"; {rejects.bad.total()} rows could not be read" * bool(rejects.bad)
     return f"{questions:,} questions{month} ({file.parent.name}/{file.name}{rejected})"
 
 

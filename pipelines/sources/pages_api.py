@@ -86,12 +86,12 @@ def write_pages(
             else:
                 writer.writerow([*row[:title], page.title, *row[title + 1 :]])
     rejects.write(rejected)
-    if 2 * len(rejects.rows) > rejects.read:
+    if 2 * rejects.bad.total() > rejects.read:
         raise LongtailError(
-            f"{settings.api}: {len(rejects.rows)} of {rejects.read} questions of popQA.tsv have no page about their "
+            f"{settings.api}: {rejects.bad.total()} of {rejects.read} questions of popQA.tsv have no page about their "
             f"subject there, expected English Wikipedia's api.php (fetch.pages.api); the first: {rejects.rows[0][3]!r}"
         )
-    counts = {"pages": count, "subjects": len(titles), "questions": rejects.read - len(rejects.rows)}
+    counts = {"pages": count, "subjects": len(titles), "questions": rejects.read - rejects.bad.total()}
     return {name: float(value) for name, value in (counts | rejects.metrics()).items()}
 
 

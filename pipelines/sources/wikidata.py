@@ -115,7 +115,7 @@ def check_read(path: Path, rejects: Rejects, end_error: str, excerpts: bool) -> 
             )
     elif end_error:
         raise LongtailError(f"{path}: cut within its last entity ({end_error}), expected a whole dump; fetch it again")
-    if rejects.read == len(rejects.rows):
+    if rejects.read == rejects.bad.total():
         raise LongtailError(f"{path}: no entity in it, expected a JSON dump (one entity a line); fetch it again")
     rejects.check()
 
