@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import shutil
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -25,7 +27,8 @@ app = typer.Typer(
 )
 HOME = Path(".longtail/prefect")
 REPORT = Path("data/report/index.html")
-REPRODUCTION = Path("docs/reproduction.md")
+REPRODUCTION = Path("data/reproduction/reproduction.md")  # of the run at hand; git and DVC leave it alone
+PUBLISHED_REPRODUCTION = Path("docs/reproduction.md")
 DIFFERENCE = Path(".longtail/difference")
 ATTRIBUTION = Path(".longtail/attribution.html")
 PORTS = {"min": 1, "max": 65535}
@@ -73,7 +76,8 @@ def run(
                 server.flush()
         if not state.is_completed():
             raise LongtailError(state.message)
-        print(f"{state.message} ({url.removesuffix('/api')} is closed; `longtail ui` opens it again)")
+        closed = f"{url.removesuffix('/api')} is closed; `longtail ui` opens it again"
+        print(f"{state.message} ({_as_called(closed)})")
         print(f"the report: {REPORT.resolve()}")
 
 
@@ -113,7 +117,7 @@ def status() -> None:
         print(f"{stage.name:32} {word:12} {detail}".rstrip())
     print(
         f"{len(stages) - len(touched)} of {len(stages)} stages are up to date"
-        + ("; `longtail run` does the rest" * bool(touched))
+        + _as_called("; `longtail run` does the rest" * bool(touched))
     )
 
 
@@ -138,7 +142,7 @@ def profile(
 ) -> None:
     """Compose params.yaml from a profile. That is conf/config.yaml with what conf/profile/NAME.yaml changes."""
     _compose(name)
-    print(f"wrote params.yaml, profile {name}; `longtail run` works with it")
+    print(_as_called(f"wrote params.yaml, profile {name}; `longtail run` works with it"))
 
 
 @app.command()
@@ -152,7 +156,7 @@ def init(
     from flows import init_profile
 
     for line in init_profile.init(CALLED_FROM / folder, name, lsr=lsr, force=force):
-        _show(line)
+        _show(_as_called(line))
 
 
 @app.command()
@@ -250,7 +254,9 @@ def report(
 
 
 @app.command()
-def reproduce() -> None:
+def reproduce(
+    docs: Annotated[bool, typer.Option("--docs", help="Write docs/reproduction.md, which the project keeps.")] = False,
+) -> None:
     """Compare with the papers' numbers. Of results whose set-up is the paper's, says which agree; writes a page."""
     from flows import graph
     from pipelines import shards
@@ -264,9 +270,10 @@ def reproduce() -> None:
     groups = [(group, [held.compare(number) for number in group.numbers]) for group in published.groups]
     for line in comparison_page.lines(groups):
         _show(line)
-    with shards.atomic(REPRODUCTION) as file:
-        file.write_text(comparison_page.page(groups, published, chosen.profile), encoding="utf-8")
-    print(f"\n{comparison_page.count(groups)}; the page: {REPRODUCTION}")
+    path, prefix = (PUBLISHED_REPRODUCTION, "") if docs else (REPRODUCTION, "../../docs/")
+    with shards.atomic(path) as file:
+        file.write_text(comparison_page.page(groups, published, chosen.profile, prefix), encoding="utf-8")
+    print(f"\nall numbers, and what each of them needs: {path}")
 
 
 @app.command()
@@ -368,6 +375,14 @@ def _show(line: str) -> None:
     print(re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "\ufffd", line))
 
 
+def _as_called(text: str) -> str:
+    """`text` with its commands as they were typed: .venv/bin/longtail, where a plain longtail would not be found."""
+    typed, found = Path(sys.argv[0]), shutil.which("longtail")
+    if typed.name != "longtail" or len(typed.parts) == 1 or (found and (CALLED_FROM / typed).samefile(found)):
+        return text
+    return re.sub(r"(^ +|`)longtail(?= [a-z])", lambda match: match[1] + shlex.quote(sys.argv[0]), text)
+
+
 def _check_folder(out: Path) -> None:
     """Raise LongtailError where the folder to write into, or one above it, is a file."""
     if file := next((path for path in (out, *out.parents) if path.is_file()), None):
@@ -397,10 +412,11 @@ def main() -> None:
             _go_to_root()
         app()
     except LongtailError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {_as_called(str(error))}", file=sys.stderr)
         raise SystemExit(1) from None
     except KeyboardInterrupt:
-        print("interrupted" + "; `longtail run` goes on from here" * ("run" in sys.argv[1:2]), file=sys.stderr)
+        goes_on = _as_called("; `longtail run` goes on from here" * ("run" in sys.argv[1:2]))
+        print(f"interrupted{goes_on}", file=sys.stderr)
         raise SystemExit(130) from None
 
 

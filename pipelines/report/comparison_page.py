@@ -1,8 +1,9 @@
-"""The papers' numbers beside ours, as lines for a terminal and as the page docs/reproduction.md."""
+"""The papers' numbers beside ours: those with a verdict as lines for a terminal, all of them as a page."""
 
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -25,8 +26,9 @@ longtail run --profile paper-popqa
 longtail reproduce
 ```
 
-`longtail reproduce` prints this table for the run at hand and writes this page. The numbers are in
-`pipelines/report/papers.yaml`.
+`longtail reproduce` prints which numbers the run at hand meets and which it does not. It writes this page, with all
+numbers, to `data/reproduction/reproduction.md`. `docs/reproduction.md` is the project's copy, of the sample:
+`longtail reproduce --docs` makes it again. The numbers are in `pipelines/report/papers.yaml`.
 
 {_BULLET}
 - A result counts only if the run has what the paper's set-up demands: the language model and the
@@ -54,29 +56,27 @@ def count(groups: Sequence[tuple[Group, list[Compared]]]) -> str:
 
 
 def lines(groups: Sequence[tuple[Group, list[Compared]]]) -> Iterator[str]:
-    """Yield lines of at most WIDTH characters: the numbers that we have a figure for, and why the others have none.
+    """Yield lines of at most WIDTH characters: how many numbers have each verdict, then those that are not NOT_RUN.
 
-    A figure that stands beside several numbers of a group is shown with the first.
+    What all numbers that were not run lack is said once; what each lacks is on the page alone.
     """
+    yield count(groups)
     for group, of_group in groups:
-        yield from ("", *textwrap.wrap(f"{group.paper}, {group.place}. {group.what}", WIDTH))
-        reasons, shown = Counter[str](), {""}
-        for compared in of_group:
-            ours, beside = _figures(compared)
-            if ours or beside not in shown:
-                shown.add(beside)
-                yield f"  {textwrap.shorten(_label(compared.number), WIDTH - 4, placeholder=' …')}"
-                figures = [f"published {_published(compared.number)}", f"ours {ours}" * bool(ours)]
-                figures += [f"here {beside}" * bool(beside), compared.verdict]
-                yield from _wrapped("; ".join(filter(None, figures)), "    ")
-            if compared.needs:
-                reasons[_reason(compared)] += 1
-        for reason, times in reasons.items():
-            yield from _wrapped(f"{times} {NOT_RUN}: {reason}", "  ")
+        judged = [compared for compared in of_group if compared.verdict != NOT_RUN]
+        if judged:
+            yield from ("", *textwrap.wrap(f"{group.paper}, {group.place}. {group.what}", WIDTH))
+        for compared in judged:
+            yield f"  {textwrap.shorten(_label(compared.number), WIDTH - 4, placeholder=' …')}"
+            ours, _ = _figures(compared)
+            yield from _wrapped(f"published {_published(compared.number)}; ours {ours}; {compared.verdict}", "    ")
+    others = [compared for _, of_group in groups for compared in of_group if compared.verdict == NOT_RUN]
+    lacking = [set(compared.needs) for compared in others if not compared.number.missing]
+    if lacking and (everywhere := set.intersection(*lacking)):
+        yield from ("", *_wrapped(f"All that was {NOT_RUN} needs {'; '.join(sorted(everywhere))}.", ""))
 
 
-def page(groups: Sequence[tuple[Group, list[Compared]]], published: Papers, profile: str) -> str:
-    """The page, as Markdown."""
+def page(groups: Sequence[tuple[Group, list[Compared]]], published: Papers, profile: str, docs: str = "") -> str:
+    """The page, as Markdown; `docs` is put before its links, where it does not lie in the folder docs itself."""
     parts = [HEAD, f"Held against a run of the profile `{profile}`: {count(groups)}.\n"]
     for paper in dict.fromkeys(group.paper for group, _ in groups):
         parts.append(f"## {paper}\n")
@@ -88,7 +88,7 @@ def page(groups: Sequence[tuple[Group, list[Compared]]], published: Papers, prof
     parts.append("\n".join([SETUPS, "| set-up | a run must have |", "|---|---|", *rows, ""]))
     rows = [f"| {entry['figure']} | `data/analyses/{entry['table']}.parquet` |" for entry in published.drawn]
     parts.append("\n".join(["## Figures without printed numbers\n", "| figure | ours |", "|---|---|", *rows, ""]))
-    return "\n".join(parts)
+    return re.sub(r"(?<=\]\()(?=[\w-]+\.md\b)", docs, "\n".join(parts))
 
 
 def _section(group: Group, of_group: list[Compared]) -> str:
@@ -141,12 +141,6 @@ def _place(number: Number) -> str:
     table, value = find.pop("table"), find.pop("value")
     rows = ", ".join(f"{key} {_wanted(entry)}" for key, entry in find.items())
     return f"`data/analyses/{table}.parquet`, `{value}` of {rows}"
-
-
-def _reason(compared: Compared) -> str:
-    """The first need in full: a terminal has no room for all of them."""
-    first, *more = compared.needs or ("",)
-    return f"needs {first}" + f"; and {len(more)} more" * bool(more)
 
 
 def _wanted(value: object) -> str:

@@ -17,7 +17,7 @@ OUT = Path("data/report")
 FOOTER = (
     "Made by Longtail from the tables under data/. Beside this page lie the figures as SVG files (figures/), the "
     "tables as CSV files (tables/) and the findings (findings.json). The command longtail reproduce holds the figures "
-    "against the papers' published numbers, in docs/reproduction.md."
+    "against the papers' published numbers, in data/reproduction/reproduction.md."
 )
 SECTIONS = (
     "profile",

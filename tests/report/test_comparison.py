@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import yaml
@@ -215,27 +218,39 @@ def test_the_mean_of_categories_has_the_error_of_independent_parts(run):
     assert opened.measure(find | {"method": ["closed_book", "nothing"]}, "tiny") == NOTHING
 
 
-def test_lines_fit_a_terminal_and_the_page_has_every_number(run):
+def test_the_page_has_every_number(run):
     published = papers.read()
     opened = run(published.setups)
     groups = [(group, [opened.compare(number) for number in group.numbers]) for group in published.groups]
-    lines = list(comparison_page.lines(groups))
-    assert max(map(len, lines)) <= comparison_page.WIDTH
-    assert any("here " in line and "(tiny)" in line for line in lines)
     page = comparison_page.page(groups, published, "mine")
     rows = [line for line in page.splitlines() if line.startswith("| ") and "not run here" in line]
     assert len(rows) == sum(len(group.numbers) for group in published.groups)
+    assert "(tiny) |" in page, "a figure of the small model stands beside"
     assert comparison_page.count(groups) == f"0 ok, 0 differs, {len(rows)} not run here"
+    assert list(comparison_page.lines(groups)) == [comparison_page.count(groups)], "a terminal shows verdicts alone"
 
 
-def test_a_verdict_is_shown_with_both_figures(run):
-    number = of("gpt2")
-    group = Group("PopQA", "Table 9", "Accuracy", "paper-popqa", [], [number])
+def test_a_terminal_shows_the_totals_and_what_has_a_verdict_with_both_figures(run):
+    numbers = [of("opt"), of("gpt2"), replace(of("gpt2"), missing="what no run can have")]
+    group = Group("PopQA", "Table 9", "Accuracy " * 30, "paper-popqa", [], numbers)
     opened = run()
-    (_, _, label, figures) = comparison_page.lines([(group, [opened.compare(number)])])
-    assert label == "  GPT-2: original"
+    lines = list(comparison_page.lines([(group, [opened.compare(number) for number in group.numbers])]))
+    assert lines[0].split(", ")[2] == "2 not run here"
+    assert max(map(len, lines)) <= comparison_page.WIDTH
+    start = lines.index("  GPT-2: original")
+    (figures,) = [line for line in lines[start:] if "published" in line]
     assert figures.startswith("    published 35 %; ours ")
     assert figures.rpartition("; ")[2] in ("ok", "differs")
+    assert lines[-1] == "All that was not run here needs the language model opt."
+
+
+def test_links_of_the_page_lead_to_the_documents_from_either_folder(run, root):
+    for folder, docs in (("docs", ""), ("data/reproduction", "../../docs/")):
+        page = comparison_page.page([], papers.read(), "mine", docs)
+        links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", page)]
+        files = [link for link in links if link]
+        assert {"adaptive.md", "params.md"} <= {Path(link).name for link in files}
+        assert [link for link in files if not Path(os.path.normpath(root / folder / link)).is_file()] == []
 
 
 @pytest.fixture
@@ -266,16 +281,27 @@ def longtail(written, tmp_path, monkeypatch, capsys, root):
     return call
 
 
-def test_the_command_prints_the_table_and_writes_the_page(longtail, tmp_path):
-    said = longtail()
-    page = (tmp_path / "docs/reproduction.md").read_text()
-    assert "here 0.900 [0.880, 0.920] (tiny)" in said, "bits per byte of the small run, beside GPT-2's"
-    assert "0.900 [0.880, 0.920] (tiny)" in page
-    assert said.splitlines()[-1].endswith("not run here; the page: docs/reproduction.md")
+def test_the_command_prints_the_totals_and_writes_the_page_beside_the_report(longtail, tmp_path):
+    published = tmp_path / "docs/reproduction.md"
+    published.parent.mkdir()
+    published.write_text("the project's own")
+    said = longtail().splitlines()
+    page = tmp_path / "data/reproduction/reproduction.md"
+    assert said[0].startswith("0 ok, 0 differs, ")
+    assert said[-1] == "all numbers, and what each of them needs: data/reproduction/reproduction.md"
+    assert len(said) < 6, "what was not run is on the page alone"
+    assert "0.900 [0.880, 0.920] (tiny)" in page.read_text(), "bits per byte of the small run, beside GPT-2's"
     said = longtail(answer__n_shots=5)
-    assert "here 0.900" not in said, "the outputs are not of these params"
-    assert "needs a finished run" in said
-    assert "0.900" not in (tmp_path / "docs/reproduction.md").read_text()
+    assert "needs a finished run" in said, "the outputs are not of these params"
+    assert "0.900" not in page.read_text()
+    assert published.read_text() == "the project's own"
+
+
+def test_the_project_makes_its_own_page_again(longtail, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["longtail", "reproduce", "--docs"])
+    assert longtail().splitlines()[-1].endswith(": docs/reproduction.md")
+    assert "0.900 [0.880, 0.920] (tiny)" in (tmp_path / "docs/reproduction.md").read_text()
+    assert not (tmp_path / "data/reproduction").exists()
 
 
 def test_the_page_in_the_repository_has_the_numbers_of_the_data_file(root):
@@ -288,4 +314,4 @@ def test_the_page_in_the_repository_has_the_numbers_of_the_data_file(root):
         for lines in (page.splitlines(), comparison_page.page(numbers, published, "").splitlines())
     )
     lines = [line for line in expected if "Held against a run" not in line]
-    assert [line for line in lines if line not in written] == [], "`longtail reproduce` writes the page again"
+    assert [line for line in lines if line not in written] == [], "`longtail reproduce --docs` writes the page again"
