@@ -221,7 +221,12 @@ def _language_models(choices: Choices, lms: Sequence[LanguageModel], machine: Ma
         }
         for lm in lms
     }  # fmt: skip
-    notes["lm"] = [f"{lm.name} has a chat template; prompts are sent as plain text." for lm in lms if lm.chat]
+    notes["lm"] = [
+        f"{lm.name} has a chat template, which chat: false does not use: the papers have models complete plain "
+        "prompts, and only such figures compare with theirs. Set chat: true to measure it as an assistant answers."
+        for lm in lms
+        if lm.chat
+    ]
     positions = min(lm.positions for lm in lms)
     fits = (positions - NEW_TOKENS - PASSAGE - QUESTION) // (PASSAGE + QUESTION)
     n_shots = max(0, min(fits, SHOTS if machine.gpu else SHOTS_ON_A_CPU))

@@ -168,7 +168,7 @@ def _used(folder: Path, contents: Contents, choices: Choices) -> list[str]:
         data_set, _, split = key.partition("/")
         lines.append(f"{catalogue.label(data_set)}{f' {split}' * bool(split)}: {names}{more}")
     for lm in contents.lms if choices.uses_lms else []:
-        chat = "; its chat template is not used" if lm.chat else ""
+        chat = "; its chat template is not used (the profile says why)" if lm.chat else ""
         size = f"{lm.parameters / 1e6:,.0f} M parameters, reads {lm.positions:,} tokens at once"
         lines.append(f"language model {_shown(lm.folder, folder)}: {size}{chat}")
     for encoder in contents.encoders if choices.parts["corpora"] else []:

@@ -1,8 +1,8 @@
 """DVC's part of a flow as Prefect tasks: reproduce one stage, or push to the remote.
 
-DVC works in a process of its own. Each line that it prints goes at once to the task's log and to a file in
-.longtail/logs. What became of a stage is not read from those lines: the stage itself marks that it ran, and dvc.lock
-says whether its outputs have other hashes than before.
+DVC works in a process of its own. Each line that it prints, but for its hints, goes at once to the task's log and to a
+file in .longtail/logs. What became of a stage is not read from those lines: the stage itself marks that it ran, and
+dvc.lock says whether its outputs have other hashes than before.
 """
 
 from __future__ import annotations
@@ -35,6 +35,10 @@ HOPELESS = re.compile(  # what a remote says that it will say again
     "config file error|unknown remote|requires|not installed|does not exist|no such|nosuch|credential|denied|forbidden"
     "|unauthorized|permission|not a director|read-only|no space",
     re.IGNORECASE,
+)
+HINT = re.compile(  # what DVC says after each stage to who runs it by hand
+    "To track the changes with git, run:|git add .*|To enable auto staging, run:|dvc config core.autostage true"
+    "|Use `dvc push` to send your updates to remote storage."
 )
 
 _children: set[subprocess.Popen] = set()
@@ -111,7 +115,7 @@ def _run_key() -> str:
 
 
 def _dvc(*words: str, log: Path) -> Done:
-    """Run DVC. Each line of its output goes to the task's log and to the file `log`."""
+    """Run DVC. Each line of its output, but for hints, goes to the task's log and to the file `log`."""
     context = {"run": _run_key(), "tags": {"prefect.flow_run_id": _run_key().removeprefix("prefect-")}}
     log.parent.mkdir(parents=True, exist_ok=True)
     child = subprocess.Popen(
@@ -125,6 +129,8 @@ def _dvc(*words: str, log: Path) -> Done:
     try:
         with log.open("w", encoding="utf-8") as file:
             for line in _lines(child.stdout):
+                if HINT.fullmatch(line):
+                    continue
                 logger.info(line)
                 print(line, file=file, flush=True)
                 if line.startswith("error: "):

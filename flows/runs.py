@@ -145,7 +145,7 @@ def _compare(root: Path, profile: str, stages: list[graph.Stage], tolerance: flo
     log = get_run_logger()
     worse = regressions.find(root, profile, stages, tolerance)
     if worse is None:
-        log.info("no landed run of this profile to compare with")
+        log.info("this is the first run of this profile that ends here: there are no earlier figures to compare with")
         return []
     if not worse:
         log.info(f"no figure is worse than the last landed run's by more than {tolerance:.0%}")

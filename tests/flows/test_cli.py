@@ -25,8 +25,8 @@ def longtail(tmp_path, monkeypatch, capsys, root):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(cli, "CALLED_FROM", tmp_path)
 
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["longtail", *words])
+    def call(*words, command="longtail"):
+        monkeypatch.setattr(sys, "argv", [command, *words])
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
             cli.main()
@@ -91,6 +91,29 @@ def test_init_writes_a_profile_that_the_next_command_takes(longtail, tmp_path, r
     assert "not used: conftest.py: its beginning is in no layout that is read" in said
     assert said.splitlines()[-1] == "  longtail run --profile harbours"
     assert longtail("profile", "harbours")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("typed", "path", "printed"),
+    [
+        (".venv/bin/longtail", "/usr/bin", ".venv/bin/longtail"),
+        ("{here}/my env/bin/longtail", "/usr/bin", "'{here}/my env/bin/longtail'"),
+        ("{here}/.venv/bin/longtail", "{here}/.venv/bin", "longtail"),  # what a shell passes that looked it up
+        ("{here}/flows/cli.py", "/usr/bin", "longtail"),
+    ],
+)
+def test_a_command_that_is_printed_runs_as_it_stands(longtail, tmp_path, root, monkeypatch, typed, path, printed):
+    for folder in (".venv/bin", "my env/bin"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "longtail").touch(mode=0o755)
+    shutil.copytree(root / "conf/profile", tmp_path / "conf/profile")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/psgs_w100.tsv").write_text("id\ttext\ttitle\n1\tA harbour.\tVelm\n")
+    monkeypatch.setenv("PATH", path.format(here=tmp_path))
+    printed = printed.format(here=tmp_path)
+    command = typed.format(here=tmp_path)
+    assert longtail("init", "mine", command=command)[1].splitlines()[-1] == f"  {printed} run --profile mine"
+    assert longtail("report", command=command)[2].endswith(f"; `{printed} run` writes it\n")
 
 
 @pytest.mark.parametrize("words", [("ui", "--port"), ("ui", "--mlflow-port"), ("schedule", "--port")])

@@ -249,6 +249,22 @@ def test_of_two_language_models_the_smaller_is_the_main_one(checkout):
     assert 0 < params.answer.n_shots * 200 < 1024
 
 
+def test_why_a_chat_template_is_not_used_and_when_to_use_it_stands_beside_the_model(checkout):
+    write(checkout, FILES["popqa"] | FILES["wikipedia"])
+    gpt(checkout / "plain")
+    instruct = gpt(checkout / "smol-instruct", parameters=20)
+    write(instruct, {"tokenizer_config.json": {"chat_template": "{{ messages }}"}})
+    said = init_profile.init(checkout, None)
+    assert [line.rpartition("; ")[2] for line in said if "chat template" in line] == [
+        "its chat template is not used (the profile says why)"
+    ]
+    above = Path("conf/profile/data.yaml").read_text().partition("\nlm:")[0].splitlines()[-1]
+    assert above.startswith("# smol-instruct has a chat template")
+    assert "the papers" in above
+    assert "Set chat: true" in above
+    assert not composed().lm["smol-instruct"].chat
+
+
 @pytest.mark.parametrize(("positions", "gpu", "n_shots"), [(256, False, 0), (8192, False, 5), (8192, True, 15)])
 def test_demonstrations_fit_beside_a_passage(checkout, monkeypatch, positions, gpu, n_shots):
     monkeypatch.setattr(init_profile, "this_machine", lambda: LAPTOP._replace(gpu=gpu))

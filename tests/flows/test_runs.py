@@ -74,6 +74,21 @@ def test_prefect_has_each_stages_output_as_its_tasks_log(project, first):
         assert (name, f"{module}: done, see data/{module}") in logs
 
 
+def test_the_log_has_what_dvc_did_and_none_of_its_hints(project, first):
+    said = [message for (message,) in prefect(project, "SELECT message FROM log")]
+    said += (project.folder / ".longtail/logs/a.log").read_text().splitlines()
+    assert [line for line in said if re.search("git add|with git|auto ?stag|dvc push", line)] == []
+    assert said.count("Running stage 'a':") == 2, "in both"
+    assert said.count("Updating lock file 'dvc.lock'") == 5
+
+
+def test_a_first_run_says_that_there_is_nothing_to_compare_with(project, first):
+    logs = [message for (message,) in prefect(project, "SELECT message FROM log")]
+    assert [line for line in logs if "compare with" in line] == [
+        "this is the first run of this profile that ends here: there are no earlier figures to compare with"
+    ]
+
+
 def test_prefect_has_a_stages_metrics_as_an_artifact(project, first):
     ((key, data),) = prefect(project, "SELECT key, data FROM artifact")
     assert key == "a"
