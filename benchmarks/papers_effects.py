@@ -31,7 +31,7 @@ from pipelines import params_file
 from pipelines.report import findings, inputs
 p = params_file.load("lms", "thresholds", "replug", "parts")
 read = inputs.read(Path("data"), p.lms, p.parts)
-found = findings.findings(read, p.thresholds.search, p.replug.top_k)
+found = findings.findings(read, p.thresholds, p.replug.top_k)
 rows = [[f.claim, f.expected, f.figure.value, f.figure.low, f.figure.high] for f in found]
 print(json.dumps([rows, comparisons(read, p.thresholds.search)]))
 """

@@ -110,7 +110,7 @@ def page(work: Path) -> Iterator[str]:
 
 def _claims(read: inputs.Inputs, chosen) -> Iterator[str]:
     yield "## The papers' claims\n"
-    claims = findings.findings(read, chosen.thresholds.search, chosen.replug.top_k)
+    claims = findings.findings(read, chosen.thresholds, chosen.replug.top_k)
     yield from _table(["claim", "measured", "verdict"], [[one.claim, one.measured, one.verdict] for one in claims])
 
 

@@ -105,7 +105,7 @@ def status() -> None:
     for stage in stages:
         reasons = changed.get(stage.name)
         if reasons == [graph.RUNNING] and touched.isdisjoint(stage.needs):
-            word, detail = "running", ""
+            word, detail = "running", graph.progress(Path.cwd(), stage)
         elif reasons and reasons != [graph.RUNNING]:
             missing = any(reason.startswith("deleted data/") for reason in reasons)
             word, detail = "missing" if missing else "changed", "; ".join(reasons[:3])
@@ -114,7 +114,7 @@ def status() -> None:
             word, detail = "waiting", f"for {', '.join(name for name in stage.needs if name in touched)}"
         else:
             word, detail = "up to date", ""
-        print(f"{stage.name:32} {word:12} {detail}".rstrip())
+        _show(f"{stage.name:32} {word:12} {detail}".rstrip())
     print(
         f"{len(stages) - len(touched)} of {len(stages)} stages are up to date"
         + _as_called("; `longtail run` does the rest" * bool(touched))

@@ -6,13 +6,17 @@ pyproject.toml allows only versions of DVC that are known to have them.
 
 from __future__ import annotations
 
+import json
 import logging
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from flows import dvc_files
-from pipelines import params
+from pipelines import params, shards
 from pipelines.errors import LongtailError
 
 PARTS: dict[str, tuple[str, ...]] = {  # flow -> the stages that it brings up to date, with all that they need
@@ -22,6 +26,7 @@ PARTS: dict[str, tuple[str, ...]] = {  # flow -> the stages that it brings up to
     "retriever": ("index", "index_bm25", "index_lsr", "evaluate_retrieval"),
     "thresholds": ("tune_thresholds",),
 }
+LOGS = shards.SCRATCH / "logs"  # what DVC and the stage said, a file for each stage that a flow ran
 RUNNING = "another process runs it"  # the reason why a stage is not up to date, while that process runs
 
 
@@ -76,6 +81,23 @@ def behind(stages: list[Stage], changed: Mapping[str, list[str]]) -> set[str]:
 def outputs_changed(stage: Stage, reasons: list[str]) -> bool:
     """Whether a stage's outputs are gone, or not those of dvc.lock; `reasons` are what `read` gives for the stage."""
     return any(reason.endswith(f" {path}") for reason in reasons for path in stage.outs)
+
+
+def progress(root: Path, stage: Stage) -> str:
+    """Since when another process runs this stage, and the last line of its log, as far as either is known."""
+    outs = {str(root.resolve() / out) for out in stage.outs}
+    try:
+        writers = json.loads((root / ".dvc/tmp/rwlock").read_text(encoding="utf-8"))["write"]
+        pid = next(entry["pid"] for out, entry in writers.items() if out in outs)
+        began = max(child.create_time() for child in psutil.Process(pid).children())  # the stage's command, not DVC
+    except (OSError, ValueError, KeyError, StopIteration, psutil.Error):
+        return ""  # it has just ended, or not yet begun
+    since = f"since {time.strftime('%Y-%m-%d %H:%M', time.localtime(began))}"
+    log = root / LOGS / f"{stage.name}.log"
+    if not log.is_file() or log.stat().st_mtime < began:
+        return since  # DVC was called by hand: the log is of an earlier run
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return f"{since}; {lines[-1]}" if lines else since
 
 
 def part(stages: list[Stage], names: Collection[str]) -> list[Stage]:

@@ -24,12 +24,11 @@ from prefect.runtime import flow_run
 from prefect.states import Failed, State
 
 from flows import dvc_files, graph, workspace
-from pipelines import shards, tracking
+from pipelines import tracking
 
 UNCHANGED, RESTORED, RAN = "unchanged", "restored from the cache", "ran"
 UNREACHABLE = "Unreachable"  # state of a task whose server gave no answer: the one failure that a retry can help
 RETRIES = 2  # after PREFECT_TASKS_DEFAULT_RETRY_DELAY_SECONDS, which server.prepare sets
-LOGS = shards.SCRATCH / "logs"
 PROGRESS_SECONDS = 15  # of a progress bar, at most one line in this time reaches the log
 HOPELESS = re.compile(  # what a remote says that it will say again
     "config file error|unknown remote|requires|not installed|does not exist|no such|nosuch|credential|denied|forbidden"
@@ -67,7 +66,7 @@ def reproduce(stage: graph.Stage, spare: bool, force: bool, outputs_changed: boo
         get_run_logger().info("up to date")
         return Outcome(UNCHANGED, same_outputs=True)
     before = dvc_files.kept(Path.cwd()).get(stage.name, {})
-    log = LOGS / f"{stage.name}.log"
+    log = graph.LOGS / f"{stage.name}.log"
     done = _dvc("repro", "--single-item", *(["--force"] if force else []), stage.name, log=log)
     if done.code:
         problem = done.error or f"{stage.name}: {done.last or f'DVC ended with exit code {done.code}'}"
@@ -86,7 +85,7 @@ def reproduce(stage: graph.Stage, spare: bool, force: bool, outputs_changed: boo
 @task(name="push", task_run_name="push", persist_result=False, retries=RETRIES, retry_condition_fn=_can_help)
 def push_outputs(names: list[str]) -> str | State:
     """Send the stages' outputs and DVC's run cache to the default remote; returns a message, or a Failed state."""
-    log = LOGS / "push.log"
+    log = graph.LOGS / "push.log"
     done = _dvc("push", "--run-cache", *names, log=log)
     if done.code:
         problem = done.errors[0] if done.errors else done.last or f"DVC ended with exit code {done.code}"

@@ -8,6 +8,7 @@ from statistics import median
 import pyarrow.parquet as pq
 
 from pipelines import methods as names
+from pipelines import params
 from pipelines.adaptive.pairs import BELOW
 from pipelines.adaptive.searches import SEARCHES
 from pipelines.intervals import Interval, interval
@@ -21,9 +22,9 @@ DRAWN = ("bm25", "dense", "lsr")  # kinds of methods in the figures of threshold
 Tuned = dict[str, dict[str, dict]]  # language model -> method -> search, or "uncertainty" -> figures
 
 
-def adaptive(inputs: Inputs, search: str) -> Section:
+def adaptive(inputs: Inputs, chosen: params.Thresholds) -> Section:
     """Adaptive against always, never and the oracle, for every search, and the thresholds themselves."""
-    title = "Adaptive retrieval"
+    title, search = "Adaptive retrieval", chosen.search
     answered = inputs.parts.answered if inputs.parts.rules else []
     by_dataset = {dataset: tuned for dataset in answered if (tuned := _tuned(inputs, dataset))}
     if not by_dataset:
@@ -52,6 +53,7 @@ def adaptive(inputs: Inputs, search: str) -> Section:
             )
         thresholds = [row for row in inputs.thresholds if row["dataset"] == dataset and row["search"] == search]
         blocks += [_searches(dataset, models, search), _policies(dataset, lm, models[lm], search)]
+        blocks += _pooled(dataset, lm, thresholds, chosen.min_questions)
         blocks += _thresholds(dataset, lm, thresholds)
         of_set = {name: [row for row in rows if row["dataset"] == dataset] for name, rows in tables.items()}
         blocks += costs_section.prices(dataset, lm, of_set["costs"])
@@ -62,9 +64,23 @@ def adaptive(inputs: Inputs, search: str) -> Section:
         blocks += deciding_tables.confidence(dataset, trusted, of_set["reliability"], of_set["coverage"])
         blocks += _by_size(dataset, models, thresholds, inputs.sizes, search)
         blocks += deciding_tables.carried(dataset, of_set["carried"])
-    lacking = " and ".join(label(dataset) for dataset in answered if dataset not in by_dataset)
-    missing = f"Too few questions of {lacking} have a known popularity to tune thresholds." if lacking else ""
+    lacking = {
+        dataset: inputs.metrics["adaptive"].get(dataset, {}) for dataset in answered if dataset not in by_dataset
+    }
+    missing = " ".join(
+        too_few(dataset, next(iter(by_lm.values()), {}), chosen.min_questions) for dataset, by_lm in lacking.items()
+    )
     return Section("adaptive", title, blocks, missing)
+
+
+def too_few(dataset: str, figures: dict, least: int) -> str:
+    """Why a question set has no thresholds; `figures` are a language model's in metrics/adaptive.json."""
+    if "questions" not in figures:
+        return f"No two kinds of answers to the questions of {label(dataset)} are there to choose from."
+    return (
+        f"{figures['questions']:,} questions of {label(dataset)} have a known popularity, but no relation has {least:,} "
+        "of them, which a threshold needs (thresholds.min_questions)."
+    )
 
 
 def _tuned(inputs: Inputs, dataset: str) -> Tuned:
@@ -113,6 +129,20 @@ def _policies(dataset: str, lm: str, methods: dict[str, dict], search: str) -> F
         caption=f"{label(dataset)}, {lm}: adaptive against always and never retrieving, by where the text comes from. "
         "The oracle knows which of the two answers is right.",
     )
+
+
+def _pooled(dataset: str, lm: str, rows: list[dict], least: int) -> list[str]:
+    """Which relations have no threshold of their own, by the main model's first method, and what theirs is fitted to."""
+    of_lm = [row for row in rows if row["lm"] == lm]
+    of_method = [row for row in of_lm if row["method"] == of_lm[0]["method"]]
+    pooled = [named(row["relation"]) for row in of_method if row["pooled"]]
+    if not pooled:
+        return []
+    return [
+        f"{len(pooled):,} of the {len(of_method):,} relations {'has' if len(pooled) == 1 else 'have'} fewer than "
+        f"{least:,} questions of {label(dataset)} (thresholds.min_questions): {', '.join(pooled)}. The threshold there "
+        f"is pooled: it is fitted to the {sum(row['questions'] for row in of_method):,} questions of all relations."
+    ]
 
 
 def _thresholds(dataset: str, lm: str, rows: list[dict]) -> list[Figure | Table]:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 
+from pipelines import params
 from pipelines.evaluation import accuracy, retrieval_effects
 from pipelines.intervals import Interval, interval
+from pipelines.report import adaptive_section
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Finding, label, percent, show
 
 
-def findings(inputs: Inputs, search: str, top_k: int) -> list[Finding]:
+def findings(inputs: Inputs, thresholds: params.Thresholds, top_k: int) -> list[Finding]:
     """All findings that this run has figures for, of the main language model, question set and corpus.
 
-    `search` is the threshold search in use, `top_k` the number of REPLUG's documents.
+    `thresholds` are the params of that name, `top_k` the number of REPLUG's documents.
     """
-    of_questions = _memory(inputs) + _retrieval(inputs) + _adaptive(inputs, search)
+    of_questions = _memory(inputs) + _retrieval(inputs) + _adaptive(inputs, thresholds)
     return of_questions + _bits(inputs, top_k) + _recall(inputs) + _benchmarks(inputs)
 
 
@@ -80,7 +82,7 @@ def _retrieval(inputs: Inputs) -> list[Finding]:
     return found
 
 
-def _adaptive(inputs: Inputs, search: str) -> list[Finding]:
+def _adaptive(inputs: Inputs, thresholds: params.Thresholds) -> list[Finding]:
     """Whether thresholds on popularity beat always and never retrieving."""
     if not inputs.parts.rules:
         return []
@@ -89,9 +91,9 @@ def _adaptive(inputs: Inputs, search: str) -> list[Finding]:
     for method, words in (("dense", "the untuned retriever"), ("lsr", "the tuned retriever (LSR)")):
         if method not in answered:
             continue
-        figures = by_method.get(method, {}).get(search)
+        figures = by_method.get(method, {}).get(thresholds.search)
         gain = interval(figures and figures["gain"])
-        measured = "There were too few questions with a known popularity."
+        measured = adaptive_section.too_few(inputs.main_questions, by_method, thresholds.min_questions)
         if figures:
             numbers = {name: 100 * figures[name]["value"] for name in ("adaptive", "always", "never", "oracle")}
             measured = (

@@ -15,8 +15,11 @@ from pipelines.report.page import Figure, Section, Table, label
 QUANTILES = {"median": "median", "p90": "90 % within"}
 
 
-def write(inputs: Inputs, lms: Sequence[str], retrievers: Sequence[str]) -> None:
-    """Write index.html and latency.csv into data/latency, of the answers of this run; nothing if there are none."""
+def write(inputs: Inputs, lms: Sequence[str], retrievers: Sequence[str], workers: int) -> None:
+    """Write index.html and latency.csv into data/latency, of the answers of this run; nothing if there are none.
+
+    `workers` is how many stages may have run side by side.
+    """
     rows = _read(inputs, lms, retrievers)
     if not rows:
         return
@@ -36,10 +39,14 @@ def write(inputs: Inputs, lms: Sequence[str], retrievers: Sequence[str]) -> None
             for (dataset, lm, method), row in rows.items()
         ],
     )
+    shared = (
+        f" Stages ran side by side (compute.workers: {workers}), so these seconds are those of a shared machine; "
+        "compute.workers: 1 measures them alone."
+    )
     html = page.render(
         "How long answers take",
-        "These times were measured as the answers of this run were made; other stages may have run beside it. They are "
-        "no part of the report, which has no times, so that the same inputs give the same report.",
+        "These times were measured as the answers of this run were made. They are no part of the report, which has no "
+        f"times, so that the same inputs give the same report.{shared if workers > 1 else ''}",
         [],
         [Section("latency", "Seconds of a question", [*_drawn(rows), table])],
         "Made by Longtail from data/latency/<question set>/<language model>/<method>.json.",

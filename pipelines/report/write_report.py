@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from pipelines import shards, stage
+from pipelines import params_file, shards, stage
 
 if TYPE_CHECKING:
     from pipelines.report.inputs import Inputs
@@ -36,17 +36,18 @@ SECTIONS = (
 )
 
 
-def write_report(data: Path, out: Path, params: SimpleNamespace) -> stage.Metrics:
+def write_report(data: Path, out: Path, params: SimpleNamespace, workers: int = 1) -> stage.Metrics:
     """Write index.html, figures/*.svg, tables/*.csv and findings.json below `out`; return each finding's figure.
 
-    Times are on a page of their own in data/latency, because `out` is the same bytes wherever it is made.
+    Times are on a page of their own in data/latency, because `out` is the same bytes wherever it is made. That page
+    alone says how many stages ran side by side (`workers`).
     """
     from pipelines.report import attribution_page, latency_page, page
     from pipelines.report.findings import findings
     from pipelines.report.inputs import read
 
     inputs = read(data, params.lms, params.parts)
-    found = findings(inputs, params.thresholds.search, params.replug.top_k)
+    found = findings(inputs, params.thresholds, params.replug.top_k)
     sections = _sections(inputs, params)
     with shards.atomic(out) as folder:
         for name in ("figures", "tables"):
@@ -62,7 +63,7 @@ def write_report(data: Path, out: Path, params: SimpleNamespace) -> stage.Metric
         shards.write_json(folder / "findings.json", [page.as_json(finding) for finding in found])
         html = page.render(f"Longtail report: {params.profile}", _intro(inputs), found, sections, FOOTER)
         (folder / "index.html").write_text(html, encoding="utf-8")
-    latency_page.write(inputs, params.lms, params.retrievers)
+    latency_page.write(inputs, params.lms, params.retrievers, workers)
     return {finding.id: finding.figure.value for finding in found if finding.verdict != "not measured"}
 
 
@@ -84,7 +85,7 @@ def _sections(inputs: Inputs, params: SimpleNamespace) -> list[Section]:
         tasks_section,
     )
 
-    top_k, search = params.replug.top_k, params.thresholds.search
+    top_k = params.replug.top_k
     sections = [
         run_section.what_was_run(inputs, _settings(inputs, params)),
         popularity_section.popularity(inputs),
@@ -92,7 +93,7 @@ def _sections(inputs: Inputs, params: SimpleNamespace) -> list[Section]:
         accuracy_section.halves(inputs),
         effect_section.retrieval_effect(inputs),
         retrievers_section.retrievers(inputs, top_k),
-        adaptive_section.adaptive(inputs, search),
+        adaptive_section.adaptive(inputs, params.thresholds),
         costs_section.costs(inputs),
         models_section.language_models(inputs),
         lm_section.language_modelling(inputs, top_k),
@@ -160,7 +161,11 @@ def _and(parts: list[str]) -> str:
 
 
 def main() -> None:
-    stage.run("report", SECTIONS, lambda params: write_report(Path("data"), OUT, params), out=str(OUT / "index.html"))
+    def work(params: SimpleNamespace) -> stage.Metrics:
+        compute = params_file.load("compute").compute  # no param of this stage: no output depends on it
+        return write_report(Path("data"), OUT, params, compute.workers if compute.device == "cpu" else 1)
+
+    stage.run("report", SECTIONS, work, out=str(OUT / "index.html"))
 
 
 if __name__ == "__main__":

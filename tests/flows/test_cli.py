@@ -170,6 +170,12 @@ def test_status_beside_a_run_says_what_runs_and_what_waits_for_it(project):
             assert child.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.05)
+        log = project.folder / ".longtail/logs/b@1.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text("Running stage 'b@1':\nof an earlier run\n")
+        os.utime(log, (0, 0))
+        by_hand = project.longtail("status").stdout.splitlines()[1].split(maxsplit=2)
+        log.write_text("Running stage 'b@1':\nread 3 of 10\n")
         done = project.longtail("status")
     finally:
         os.killpg(child.pid, signal.SIGKILL)
@@ -177,7 +183,10 @@ def test_status_beside_a_run_says_what_runs_and_what_waits_for_it(project):
     assert done.returncode == 0, done.stderr
     a, b1, b2, c, _ = done.stdout.splitlines()
     assert a.split(maxsplit=1) == ["a", "up to date"]
-    assert b1.split() == ["b@1", "running"]
+    assert by_hand[:2] == ["b@1", "running"]
+    since = time.mktime(time.strptime(by_hand[2], "since %Y-%m-%d %H:%M"))
+    assert -60 < (project.folder / "asleep").stat().st_mtime - since < 120, "when its command began, not an old log"
+    assert b1.split(maxsplit=2) == ["b@1", "running", f"{by_hand[2]}; read 3 of 10"]
     assert b2.split()[:2] == ["b@2", "missing"]
     assert c.split(maxsplit=2)[:2] == ["c", "waiting"]
     assert "b@1" in c

@@ -10,7 +10,7 @@ import small_results
 from adaptive_pairs import CHOSEN, made_pairs
 
 from pipelines.adaptive import carried, confidence, tune_thresholds
-from pipelines.report import adaptive_section
+from pipelines.report import adaptive_section, findings
 from pipelines.report.page import Figure, Table, label
 
 NAMES = ("policies", "thresholds", "prices", "deciding")
@@ -34,8 +34,8 @@ def found():
     }
 
 
-def section(found, folder, models=("small", "large"), excluded=0, trusted=None, brought=()):
-    """The section of these models' results on PopQA."""
+def section(found, folder, models=("small", "large"), excluded=0, trusted=None, brought=(), also=None, chosen=CHOSEN):
+    """The section of these models' results on PopQA; `also` are figures of other question sets."""
     metrics: dict = {}
     rows, curve = [], []
     for (lm, method), one in found.items():
@@ -59,13 +59,13 @@ def section(found, folder, models=("small", "large"), excluded=0, trusted=None, 
         pq.write_table(pa.Table.from_pylist(of_table, schema), folder / f"adaptive/popularity/{name}.parquet")
     inputs = SimpleNamespace(
         data=folder,
-        metrics={"adaptive": {"popqa": metrics}},
+        metrics={"adaptive": {"popqa": metrics} | (also or {})},
         models=list(models),
         parts=small_results.PARTS,
         sizes={"small": 1_000_000, "large": 50_000_000, "elsewhere": None},
         thresholds=pa.Table.from_pylist(rows, tune_thresholds.THRESHOLDS).to_pylist(),
     )
-    made = adaptive_section.adaptive(inputs, "shrunk")
+    made = adaptive_section.adaptive(inputs, chosen)
     tables = {block.name: block for block in made.blocks if isinstance(block, Table)}
     return made, tables, {block.name: block for block in made.blocks if isinstance(block, Figure)}
 
@@ -96,6 +96,47 @@ def test_questions_of_unknown_popularity_are_counted_and_left_out(found, tmp_pat
         made, _, _ = section(found, tmp_path, excluded=excluded)
         said = [block for block in made.blocks if isinstance(block, str) and "unknown popularity" in block]
         assert [text.split(" of PopQA")[0] for text in said] == ["12 questions"] * bool(excluded)
+
+
+def test_pooled_thresholds_are_said_to_be_pooled_and_from_how_many_questions(found, tmp_path):
+    for least, said in (
+        (
+            20,
+            "1 of the 5 relations has fewer than 20 questions of PopQA (thresholds.min_questions): rare. The threshold",
+        ),
+        (5, None),
+    ):
+        fewest = CHOSEN.model_copy(update={"min_questions": least})
+        again = {
+            ("small", method): tune_thresholds.evaluate(made_pairs(), fewest, 0, 30) for method in ("dense", "genread")
+        }
+        made, _, _ = section(again, tmp_path, chosen=fewest)
+        pooled = [block for block in made.blocks if isinstance(block, str) and "pooled" in block]
+        assert pooled == [f"{said} there is pooled: it is fitted to the 600 questions of all relations."] * bool(said)
+
+
+def test_a_set_without_thresholds_says_how_many_questions_there_are_and_how_many_are_needed(found, tmp_path):
+    made, _, _ = section(found, tmp_path, also={"entityquestions": {"small": {"questions": 1060}}})
+    assert made.missing == (
+        "1,060 questions of EntityQuestions have a known popularity, but no relation has 20 of them, which a threshold "
+        "needs (thresholds.min_questions)."
+    )
+
+
+def test_a_finding_that_was_not_measured_says_how_many_questions_there_are_and_how_many_are_needed():
+    for figures, said in (
+        ({"questions": 60}, "60 questions of PopQA have a known popularity, but no relation has 20 of them, which a"),
+        ({}, "No two kinds of answers to the questions of PopQA are there to choose from."),
+    ):
+        inputs = SimpleNamespace(
+            parts=small_results.PARTS,
+            main="small",
+            main_questions="popqa",
+            metrics={"adaptive": {"popqa": {"small": figures}}},
+            methods=lambda _: ["closed_book", "dense"],
+        )
+        (finding,) = findings._adaptive(inputs, CHOSEN)
+        assert finding.measured.startswith(said)
 
 
 def test_thresholds_are_shown_by_relation_with_both_intervals(found, tmp_path):

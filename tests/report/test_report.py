@@ -296,6 +296,24 @@ def test_times_are_on_a_page_of_their_own_with_the_machine(made, data, tmp_path)
     tree = ElementTree.fromstring(page)
     assert len(list(tree.iterfind(".//figure"))) == 1
     assert "Some processor, 2 cores" in page
+    assert "side by side" not in page
+    write_report.write_report(data, tmp_path / "report", SETTINGS, workers=2)
+    page = (data / "latency/index.html").read_text()
+    assert "Stages ran side by side (compute.workers: 2), so these seconds are those of a shared machine" in page
+    assert (tmp_path / "report/index.html").read_text() == report
+
+
+@pytest.mark.parametrize(("device", "side_by_side"), [("cpu", 3), ("cuda", 1)])
+def test_on_a_gpu_no_stage_runs_beside_another(root, tmp_path, monkeypatch, device, side_by_side):
+    values = yaml.safe_load((root / "params.yaml").read_text())
+    values["compute"] |= {"device": device, "workers": 3}
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(values))
+    monkeypatch.chdir(tmp_path)
+    handed = []
+    monkeypatch.setattr(write_report, "write_report", lambda data, out, params, workers: handed.append(workers))
+    monkeypatch.setattr(write_report.stage, "run", lambda name, sections, work, out: work(None))
+    write_report.main()
+    assert handed == [side_by_side]
 
 
 def test_examples_show_what_was_retrieved_with_the_answer_marked(data, tmp_path):
