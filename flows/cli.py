@@ -123,7 +123,7 @@ def status() -> None:
 
 @app.command()
 def verify() -> None:
-    """Hash all outputs anew, and name those that differ from dvc.lock, as after damage to a disk."""
+    """Hash all outputs anew. Names those that differ from dvc.lock, as after damage to a disk."""
     from flows import dvc_files
     from flows.verify import faults
 

@@ -65,11 +65,11 @@ def adaptive(inputs: Inputs, chosen: params.Thresholds) -> Section:
         blocks += _by_size(dataset, models, thresholds, inputs.sizes, search)
         blocks += deciding_tables.carried(dataset, of_set["carried"])
     lacking = {
-        dataset: inputs.metrics["adaptive"].get(dataset, {}) for dataset in answered if dataset not in by_dataset
+        dataset: next(iter(inputs.metrics["adaptive"].get(dataset, {}).values()), {})
+        for dataset in answered
+        if dataset not in by_dataset
     }
-    missing = " ".join(
-        too_few(dataset, next(iter(by_lm.values()), {}), chosen.min_questions) for dataset, by_lm in lacking.items()
-    )
+    missing = " ".join(too_few(dataset, of_lm, chosen.min_questions) for dataset, of_lm in lacking.items())
     return Section("adaptive", title, blocks, missing)
 
 
@@ -78,8 +78,8 @@ def too_few(dataset: str, figures: dict, least: int) -> str:
     if "questions" not in figures:
         return f"No two kinds of answers to the questions of {label(dataset)} are there to choose from."
     return (
-        f"{figures['questions']:,} questions of {label(dataset)} have a known popularity, but no relation has {least:,} "
-        "of them, which a threshold needs (thresholds.min_questions)."
+        f"{figures['questions']:,} questions of {label(dataset)} have a known popularity, but no relation has {least:,}"
+        " of them, which a threshold needs (thresholds.min_questions)."
     )
 
 
@@ -132,7 +132,7 @@ def _policies(dataset: str, lm: str, methods: dict[str, dict], search: str) -> F
 
 
 def _pooled(dataset: str, lm: str, rows: list[dict], least: int) -> list[str]:
-    """Which relations have no threshold of their own, by the main model's first method, and what theirs is fitted to."""
+    """Which relations have no threshold of their own, and what theirs is fitted to, by the first method of `lm`."""
     of_lm = [row for row in rows if row["lm"] == lm]
     of_method = [row for row in of_lm if row["method"] == of_lm[0]["method"]]
     pooled = [named(row["relation"]) for row in of_method if row["pooled"]]

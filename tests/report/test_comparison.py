@@ -290,6 +290,7 @@ def test_the_command_prints_the_totals_and_writes_the_page_beside_the_report(lon
     assert said[0].startswith("0 ok, 0 differs, ")
     assert said[-1] == "all numbers, and what each of them needs: data/reproduction/reproduction.md"
     assert len(said) < 6, "what was not run is on the page alone"
+    assert "(../../docs/params.md)" in page.read_text()
     assert "0.900 [0.880, 0.920] (tiny)" in page.read_text(), "bits per byte of the small run, beside GPT-2's"
     said = longtail(answer__n_shots=5)
     assert "needs a finished run" in said, "the outputs are not of these params"
