@@ -160,11 +160,17 @@ def init(
 
 
 @app.command()
-def plan() -> None:
+def plan(
+    profile: Annotated[str | None, typer.Option(help="Plan for this profile; params.yaml stays as it is.")] = None,
+) -> None:
     """Say what a run will take. By params.yaml: weights to download, tokens, hours here, memory, disk, cost."""
-    from pipelines.lsr.plan import SECTIONS, forecast
+    import yaml
 
-    for line in forecast(params_file.load(*SECTIONS)):
+    from flows import profiles
+    from pipelines.lsr import plan
+
+    values = yaml.safe_load(profiles.compose(profile)) if profile else params_file.read()
+    for line in plan.forecast(plan.read(values)):
         print(line)
 
 

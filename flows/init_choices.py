@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flows.machine import GIB, NEW_TOKENS, TOKENS, Machine, answer_hours, embedding_hours, shown
+from flows.machine import GIB, NEW_TOKENS, TOKENS, Machine, answer_hours, answers, embedding_hours, shown
 from flows.model_folders import Encoder, LanguageModel
 from pipelines.sources import pageviews
 
@@ -18,6 +18,7 @@ SHOTS_ON_A_CPU = 5  # which it reads in bearable time
 QUESTIONS = (20_000, 5_000, 2_000, 1_000, 500, 200)  # all of PopQA, or fewer
 HOURS = 2.0  # that all answers may take
 TRAINED = "dense"  # the name of the retriever that is trained where there is no encoder (conf/config.yaml)
+ENSEMBLE, ENSEMBLE_ON_A_CPU = 10, 5  # documents of REPLUG's ensemble: its authors', and in bearable time
 WRITTEN = 150  # tokens of the passage that the language model writes itself (GenRead)
 
 
@@ -34,7 +35,7 @@ class Choices:
     def commands(self, name: str) -> list[str]:
         """What to run next."""
         if self.uses_lms or not self.parts["answered"]:
-            return [f"longtail run --profile {name}"]
+            return [f"longtail plan --profile {name}", f"longtail run --profile {name}"]
         imported = f"longtail import-answers FILE --dataset {self.parts['answered'][0]} --lm NAME --method METHOD"
         return [
             f"longtail run popqa --profile {name}",
@@ -187,9 +188,11 @@ def _corpora(choices: Choices, files: dict, encoders: Sequence[Encoder], machine
         }  # fmt: skip
         sections["retriever"] = {encoder.name: of_encoder}
         notes["retriever"] = [reason for reason in encoder.reasons if reason]
-        if hours := embedding_hours(choices.parts["corpora"], files, encoder, machine):
-            notes["retriever"].append(hours)
-            choices.advice.append(hours)
+        documents, hours = embedding_hours(choices.parts["corpora"], files, encoder, sections["compute"], machine)
+        said = f"To embed about {documents:,} documents takes about {shown(hours)} here"
+        fewer = f"; corpus.{choices.parts['corpora'][0]}.documents: 100000 would draw fewer"
+        notes["retriever"].append(said + fewer * (documents > 100_000) + ".")
+        choices.advice.append(notes["retriever"][-1])
     if choices.parts["tuned"]:
         parts = choices.parts
         learnt = "mixed" if parts["answered"] and parts["scored"] else "qa" if parts["answered"] else "lm"
@@ -201,6 +204,9 @@ def _corpora(choices: Choices, files: dict, encoders: Sequence[Encoder], machine
 
 def _language_models(choices: Choices, lms: Sequence[LanguageModel], machine: Machine) -> None:
     sections, notes = choices.sections, choices.notes
+    top_k = ENSEMBLE if machine.gpu else ENSEMBLE_ON_A_CPU
+    sections["replug"] = {"top_k": top_k}
+    notes["replug"] = ["REPLUG reads so many documents with each question, each in a prompt of its own."]
     if not lms:
         training = {"positions": 384, "phases": [{"until": 1.0, "weights": {}}]}
         sections["lm"], sections["lm_text"] = {"tiny": {"training": training}}, "corpus"
@@ -231,16 +237,24 @@ def _language_models(choices: Choices, lms: Sequence[LanguageModel], machine: Ma
     fits = (positions - NEW_TOKENS - PASSAGE - QUESTION) // (PASSAGE + QUESTION)
     n_shots = max(0, min(fits, SHOTS if machine.gpu else SHOTS_ON_A_CPU))
     written = min(WRITTEN, positions // 4)
-    hours = answer_hours(choices.parts, sections["retrievers"], lms, n_shots, written, machine)
-    questions = next((n for n in QUESTIONS if n * hours <= HOURS), QUESTIONS[-1])
-    sections["answer"] = {
-        "max_questions": questions,
-        "n_shots": n_shots,
-        "passage_tokens": min(WRITTEN, positions // 4),
-    }
+    answer = {"n_shots": n_shots, "passage_tokens": written}
+
+    def hours(questions: int) -> float:
+        asked = answers(choices.parts, sections["retrievers"], {"max_questions": questions} | answer, top_k)
+        return answer_hours(asked, lms, sections["compute"], machine)
+
+    questions = next((n for n in QUESTIONS if hours(n) <= HOURS), QUESTIONS[-1])
+    sections["answer"] = {"max_questions": questions} | answer
     if choices.parts["answered"]:
-        time = shown(questions * hours)
-        said = f"Answers to {questions:,} questions by all methods take {time} here at most, by the machine's speed."
+        each = answers(choices.parts, sections["retrievers"], {"max_questions": 1} | answer, top_k)
+        of_each = each.prompts // len(choices.parts["answered"])
+        replugs = top_k * (len(choices.parts["ensembles"]) + len(choices.parts["tuned"]))
+        notes["replug"].append(
+            f"These are {replugs} of the {of_each} prompts that a question makes, so fewer save the most time."
+        )
+        sets = " of each set" * (len(choices.parts["answered"]) > 1)
+        said = f"Answers to {questions:,} questions{sets} by all methods take about {shown(hours(questions))} here"
+        said += ", by the speed of its matrix products."
         why = (
             "fit beside a passage"
             if n_shots == fits

@@ -10,13 +10,12 @@ from typing import NamedTuple
 import psutil
 
 from flows.model_folders import Encoder, LanguageModel
-from pipelines.lsr import plan, speed, workload
-from pipelines.sources.streams import DECOMPRESSORS
+from pipelines.lsr import speed, workload
+from pipelines.params import Compute
 
 GIB = 1 << 30
 TOKENS = 128  # of a document
 NEW_TOKENS = 15  # of an answer
-ENSEMBLE = 10  # documents in REPLUG's ensemble
 
 
 class Machine(NamedTuple):
@@ -30,43 +29,44 @@ def this_machine() -> Machine:
     import torch
 
     gpu = torch.cuda.is_available()
-    operations = speed.matrix_products(1, "cuda" if gpu else "cpu", gpu)
+    operations = speed.matrix_products(1, "cuda" if gpu else "cpu", False)
     return Machine(os.cpu_count() or 1, psutil.virtual_memory().total, gpu, operations)
 
 
-def answer_hours(
-    parts: dict, retrievers: Sequence[str], lms: Sequence[LanguageModel], n_shots: int, written: int, machine: Machine
-) -> float:
-    """Hours that all methods take, at most, to answer a question of each set, by all language models."""
-    answer = {"max_questions": 1, "n_shots": n_shots, "passages": 1, "passage_tokens": written}
-    asked = workload.answers(
+def answers(parts: dict, retrievers: Sequence[str], answer: dict, top_k: int) -> workload.Reading:
+    """What all methods ask a language model, at most; `answer` is the profile's section, `top_k` REPLUG's documents."""
+    return workload.answers(
         SimpleNamespace(
             parts=SimpleNamespace(**parts),
             retrievers=retrievers,
-            answer=SimpleNamespace(**answer, new_tokens=NEW_TOKENS),
+            answer=SimpleNamespace(**answer, passages=1, new_tokens=NEW_TOKENS),
             chunk=SimpleNamespace(tokens=TOKENS),
-            replug=SimpleNamespace(top_k=ENSEMBLE),
+            replug=SimpleNamespace(top_k=top_k),
         )
     )
-    return sum(_seconds(asked.tokens * lm.parameters, machine) for lm in lms) / 3600
 
 
-def embedding_hours(corpora: Sequence[str], files: dict, encoder: Encoder, machine: Machine) -> str:
-    """How long the documents take to embed, by the files' sizes; "" where that is less than a quarter of an hour."""
-    paths = [file for corpus in corpora for file in files[corpus]]
-    packed = (*DECOMPRESSORS, ".parquet")
-    size = sum(file.stat().st_size * (1 if file.suffix in packed else 0.4) for file in paths)
-    documents = int(size / plan.DOCUMENT)
-    hours = _seconds(documents * TOKENS * encoder.parameters, machine) / 3600
-    if hours < 0.25:
-        return ""
-    bound = f"corpus.{corpora[0]}.documents: 100000 would draw fewer"
-    return f"To embed about {documents:,} documents takes about {shown(hours)} here; {bound}."
+def answer_hours(asked: workload.Reading, lms: Sequence[LanguageModel], compute: dict, machine: Machine) -> float:
+    """Hours on the clock for all language models' answers, as `longtail plan` counts them; `compute` is the section."""
+    settings = _compute(compute)
+    of_process = speed.SHARE * machine.operations * (1 if machine.gpu else settings.threads)
+    seconds = [2.0 * tokens * lm.parameters / of_process for lm in lms for tokens in asked.stages]
+    return speed.together(seconds, speed.side_by_side(settings, machine.gpu, machine.cores)) / 3600
 
 
-def _seconds(weights_read: float, machine: Machine) -> float:
-    """Seconds of forward passes: two operations for each weight and token."""
-    return 2 * weights_read / (speed.SHARE * machine.operations * (1 if machine.gpu else machine.cores))
+def embedding_hours(
+    corpora: Sequence[str], files: dict, encoder: Encoder, compute: dict, machine: Machine
+) -> tuple[int, float]:
+    """How many documents the corpora have, and the hours to embed them, as `longtail plan` counts them."""
+    documents = sum(workload.documents_in(files[corpus])[0] for corpus in corpora)
+    shape = speed.read_shape(encoder.folder / "config.json")
+    operations = shape.operations(TOKENS) if shape else 2.0 * encoder.parameters
+    processes = speed.embedding_processes(_compute(compute), machine.gpu, machine.cores)
+    return documents, documents * TOKENS * operations / (speed.SHARE * machine.operations * processes) / 3600
+
+
+def _compute(section: dict) -> Compute:
+    return Compute(**{"executor": "local", "dask": None, "device": "cpu"} | section)
 
 
 def shown(hours: float) -> str:

@@ -61,6 +61,12 @@ def load(*sections: str, path: str | Path = "params.yaml") -> SimpleNamespace:
 
     Raises LongtailError with one line on a missing file, bad YAML, an unknown key, a wrong type or a bad value.
     """
+    params = parse(read(path))
+    return SimpleNamespace(**{name: getattr(params, name) for name in sections})
+
+
+def read(path: str | Path = "params.yaml") -> dict:
+    """The values of params.yaml, unchecked. Raises LongtailError on a missing file, bad YAML, or no mapping."""
     path = Path(path)
     if not path.is_file():
         raise LongtailError(f"{path}: no such file; `longtail profile sample` writes one")
@@ -70,5 +76,4 @@ def load(*sections: str, path: str | Path = "params.yaml") -> SimpleNamespace:
         raise LongtailError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
         raise LongtailError(f"{path}: expected a mapping of sections, found {type(values).__name__}")
-    params = parse(values)
-    return SimpleNamespace(**{name: getattr(params, name) for name in sections})
+    return values

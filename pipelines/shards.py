@@ -123,21 +123,31 @@ def key_of(*parts: Any) -> str:
 
 
 def map_shards(
-    stage: str, key: str, work: Callable[[Any, Path], None], shards: Sequence[Any], executor: Executor | None = None
+    stage: str,
+    key: str,
+    work: Callable[[Any, Path], None],
+    shards: Sequence[Any],
+    executor: Executor | None = None,
+    *,
+    sizes: Sequence[int] = (),
+    unit: str = "shard",
 ) -> list[Path]:
     """Do `work(shard, path)` for every shard not done before; return the shards' files, in the shards' order.
 
     A shard's file appears whole or not at all. The first error ends it; a shard whose workers die is named. The caller
-    writes the stage's output, and then calls `forget(stage, key)`.
+    writes the stage's output, and then calls `forget(stage, key)`. Progress is shown in shards, or in the `unit` of
+    which `sizes` says how many each shard has.
     """
+    sizes = sizes or [1] * len(shards)
     folder, done = _begun(stage, key)
     paths = [folder / f"{i:06d}" for i in range(len(shards))]
     todo = [i for i, path in enumerate(paths) if path.name not in done]
-    with tqdm(total=len(shards), initial=len(shards) - len(todo), desc=stage, unit="shard", mininterval=2) as bar:
+    before = sum(sizes) - sum(sizes[i] for i in todo)
+    with tqdm(total=sum(sizes), initial=before, desc=stage, unit=unit, mininterval=2) as bar:
         if executor is None:
             for i in todo:
                 _one(work, shards[i], paths[i])
-                bar.update()
+                bar.update(sizes[i])
             return paths
         left, running, ended = iter(todo), {}, SimpleQueue()
         while True:
@@ -149,7 +159,7 @@ def map_shards(
                 return paths
             i = running.pop(future := ended.get())
             _wait(future, stage, i, shards[i])
-            bar.update()
+            bar.update(sizes[i])
 
 
 def _begun(stage: str, key: str) -> tuple[Path, set[str]]:

@@ -28,7 +28,8 @@ from pipelines.replug import ensemble_answers
 if TYPE_CHECKING:
     from pipelines.lm.language_model import Generation, LanguageModel, Prompt
 
-SHARD = 64  # questions that a killed run loses at most; the result does not depend on it
+SHARD = 64  # prompts that a killed run loses at most, or those of one question; no answer depends on it
+LOCAL = 128  # of a local LM, which reads long prompts slowly: prompts and demonstrations with passages, together
 SCHEMA = pa.schema(
     {
         "question_id": pa.string(),
@@ -73,6 +74,14 @@ class Setup:
         """Whether the LM writes the passages itself, which takes one more prompt per question."""
         return self.source is not None and self.source.written
 
+    @property
+    def shard(self) -> int:
+        """How many questions are answered at once. An ensemble has a prompt for each document of a question."""
+        prompts = self.replug.top_k if methods.split(self.method)[0] in methods.ENSEMBLES else 1
+        long = self.source is not None and self.server is None
+        questions = min(SHARD, LOCAL // (1 + self.answer.n_shots)) if long else SHARD
+        return max(1, questions // prompts)
+
 
 def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
     """Answers (SCHEMA) to the test questions, at most `max_questions` drawn by hash, ordered by question_id.
@@ -99,8 +108,11 @@ def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
         rows = _rows(setup, pool, lookup, asked[shard], shots[shard])
         passages.write_shard(pa.Table.from_pylist(rows, schema=SCHEMA), path, started)
 
-    parts = [slice(start, start + SHARD) for start in range(0, len(asked), SHARD)]
-    table, batches = passages.read_shards(shards.map_shards(name, setup.key, work, parts), SCHEMA)
+    size = setup.shard
+    parts = [slice(start, min(start + size, len(asked))) for start in range(0, len(asked), size)]
+    sizes = [part.stop - part.start for part in parts]
+    files = shards.map_shards(name, setup.key, work, parts, sizes=sizes, unit="question")
+    table, batches = passages.read_shards(files, SCHEMA)
     return table.sort_by("question_id"), latency.Taken(batches, lookup.batches)
 
 
@@ -215,7 +227,7 @@ def main() -> None:
         source = passages.open_source(args.method, lm, chosen, Path("data"))
         inputs = [questions, folder, *passages.inputs(args.method, chosen, Path("data"))]
         searched = [chosen.retriever[retriever] if retriever else None, chosen.reranker if kind == "reranked" else None]
-        key = shards.key_of(chosen.seed, chosen.answer, chosen.replug, searched, settings, *inputs)
+        key = shards.key_of(SHARD, LOCAL, chosen.seed, chosen.answer, chosen.replug, searched, settings, *inputs)
         in_use = chosen.answer.of(settings)
         setup = Setup(args.dataset, args.method, lm, source, in_use, chosen.replug, chosen.seed, key, settings.http)
         table, taken = answer(pq.read_table(questions), setup)

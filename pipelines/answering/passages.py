@@ -153,7 +153,8 @@ class Lookup:
 
         n = len(self._questions)
         parts = [self._questions[start : start + source.at_once] for start in range(0, n, source.at_once)]
-        self._table, self.batches = read_shards(shards.map_shards(name, key, work, parts), SCHEMA)
+        files = shards.map_shards(name, key, work, parts, sizes=[len(part) for part in parts], unit="question")
+        self._table, self.batches = read_shards(files, SCHEMA)
 
     def rows(self, questions: Sequence[int]) -> list[dict]:
         """Each question's row of SCHEMA, or CLOSED_BOOK."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 CONTROLS = ("replug_random", "replug_bm25")
 METHODS = ("closed_book", *CONTROLS, "replug", "replug_lsr")
-SHARD = 64  # questions that a killed run loses at most; the result does not depend on it
+SHARD = 64  # prompts that a killed run loses at most, or those of one question; no answer depends on it
 SCHEMA = pa.schema(
     [
         ("task", pa.string()),
@@ -91,8 +91,10 @@ def evaluate(task: Task, setup: Setup) -> pa.Table:
         rows = [_row(task, setup, item, text) for item, text in zip(items, predictions, strict=True)]
         pq.write_table(pa.Table.from_pylist(rows, SCHEMA), path)
 
-    parts = [task.items[start : start + SHARD] for start in range(0, len(task.items), SHARD)]
-    files = shards.map_shards(_name(task, setup.lm.name, setup.method), setup.key, work, parts)
+    size = max(1, SHARD // (setup.replug.top_k if setup.search else 1))
+    parts = [task.items[start : start + size] for start in range(0, len(task.items), size)]
+    name, sizes = _name(task, setup.lm.name, setup.method), [len(items) for items in parts]
+    files = shards.map_shards(name, setup.key, work, parts, sizes=sizes, unit="question")
     return pa.concat_tables([SCHEMA.empty_table(), *(pq.read_table(file, schema=SCHEMA) for file in files)])
 
 
@@ -249,7 +251,7 @@ def main() -> None:
             inputs = [MODELS / lm_name, data / "raw" / name, *_inputs(method, chosen, data)]
             keys[method] = shards.key_of(
                 *(chosen.seed, chosen.tasks, replug, chosen.retriever[retriever], chosen.answer.passage, lm_settings),
-                *inputs,
+                *(SHARD, *inputs),
             )
             setup = Setup(
                 method=method,

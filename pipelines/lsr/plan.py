@@ -8,11 +8,12 @@ speeds of this machine (speed.py).
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
-from pipelines import methods
+from pipelines import methods, params_file
 from pipelines.lsr import speed, workload
 from pipelines.lsr.speed import MODELS
 from pipelines.lsr.workload import QUESTION
@@ -24,7 +25,6 @@ SECTIONS += ("lm", "lms", "retriever", "retrievers", "parts", "index", "lsr", "l
 SECTIONS += ("tasks", "reranker")
 SHOWN = 10  # documents of a validation query
 WIKIPEDIA = 21_000_000  # passages of 100 words in December 2018
-DOCUMENT = 500  # bytes of a compressed source file per document: 270 for The Pile, 760 for Wikipedia
 SCORE = 5  # bytes on disk of a token's log-probability and length, compressed
 
 
@@ -85,8 +85,14 @@ def amounts(params: SimpleNamespace, documents: dict[str, int], lm_queries: int)
     )
 
 
+def read(values: dict, file: str = "params.yaml") -> SimpleNamespace:
+    """The params with SECTIONS, checked, and as `made` the stages that ran with them; `values` are all of them."""
+    params = params_file.parse(values, file)
+    return SimpleNamespace(**{name: getattr(params, name) for name in SECTIONS}, made=speed.made_by(values))
+
+
 def forecast(params: SimpleNamespace) -> list[str]:
-    """The plan for params with SECTIONS, as lines; LongtailError if an index does not fit into `index.memory_gb`."""
+    """The plan for params as from `read`, as lines; LongtailError if an index does not fit into `index.memory_gb`."""
     counts, sources = _documents(params)
     where = speed.device(params.compute)
     lines = [
@@ -144,9 +150,9 @@ def _tuning(params: SimpleNamespace, counts: dict[str, int]) -> tuple[list[Row],
     """The rows of a retriever's indexes and of LSR's training, and lines on memory, disk and cost."""
     lsr, name = params.lsr, params.lsr.lm
     needed = amounts(params, counts, _lm_queries(params))
-    lm, lm_taken_for = speed.shape_of(MODELS / "lm" / name, params.lm[name], speed.GPT2_XL)
+    lm, lm_taken_for = speed.shape_of(MODELS / "lm" / name, params.lm[name], speed.GPT2_XL, params.made)
     folder = MODELS / "retriever" / params.retrieves
-    encoder, encoder_taken_for = speed.shape_of(folder, params.retriever, speed.CONTRIEVER)
+    encoder, encoder_taken_for = speed.shape_of(folder, params.retriever, speed.CONTRIEVER, params.made)
     embed, train = speed.of_encoder(params, encoder, encoder_taken_for)
     http = params.lm[name].http if params.lm[name].source == "http" else None
     read = speed.of_server(http) if http else speed.of_language_model(params, lm, lm_taken_for)
@@ -167,7 +173,8 @@ def _tuning(params: SimpleNamespace, counts: dict[str, int]) -> tuple[list[Row],
 
 def _indexing(params: SimpleNamespace, counts: dict[str, int]) -> tuple[list[Row], list[str]]:
     """The row of an untuned retriever's indexes, and lines on memory and disk."""
-    encoder, taken_for = speed.shape_of(MODELS / "retriever" / params.retrieves, params.retriever, speed.CONTRIEVER)
+    folder = MODELS / "retriever" / params.retrieves
+    encoder, taken_for = speed.shape_of(folder, params.retriever, speed.CONTRIEVER, params.made)
     embed, _ = speed.of_encoder(params, encoder, taken_for)
     rows = [Row("indexes", sum(counts.values()) * params.chunk.tokens, embed, "of each corpus")]
     disk = f"disk: {2 * encoder.hidden * sum(counts.values()) / 1e9:,.1f} GB of embeddings"
@@ -175,18 +182,32 @@ def _indexing(params: SimpleNamespace, counts: dict[str, int]) -> tuple[list[Row
 
 
 def _reading(params: SimpleNamespace, sizes: dict[str, workload.Size]) -> list[Row]:
-    """A row for everything that a language model is asked outside of LSR; the speed is None if its size is unknown."""
+    """A row for everything that a language model is asked outside of LSR; the speed is None if its size is unknown.
+
+    Local models of the same kind of work run side by side, so that their rows add up to the time on the clock.
+    """
     rows = []
+    readings = workload.readings(params) if params.lms else []
+    rates = {
+        name: speed.of_parameters(params.compute, size.parameters, params.lm[name].dtype)
+        for name, size in sizes.items()
+        if name in params.lms and size.parameters
+    }
+    gpu, cores = speed.device(params.compute) == "cuda", os.cpu_count() or 1
+    processes = speed.side_by_side(params.compute, gpu, cores)
     for name in params.lms:
-        lm = params.lm[name]
-        if lm.source == "http":
-            rate = speed.of_server(lm.http)
-        else:
-            parameters = sizes[name].parameters
-            rate = speed.of_parameters(params.compute, parameters, lm.dtype) if parameters else None
-        for what, prompts, tokens in workload.readings(params):
-            price = f", {tokens * lm.http.prompt_price / 1000:,.2f} in money" if lm.source == "http" else ""
-            rows.append(Row(f"{name}, {what}", tokens, rate, f"{_number(prompts)} prompts at most{price}"))
+        http = params.lm[name].http if params.lm[name].source == "http" else None
+        for what, prompts, tokens, stages in readings:
+            note = f"{_number(prompts)} prompts at most"
+            if http:
+                note += f", {tokens * http.prompt_price / 1000:,.2f} in money"
+                rows.append(Row(f"{name}, {what}", tokens, speed.of_server(http), note))
+                continue
+            alone = [read / rate.tokens for rate in rates.values() for read in stages]
+            gain, rate = sum(alone) / speed.together(alone, processes) if alone else 1, rates.get(name)
+            if rate and gain > 1:
+                rate = speed.Speed(gain * rate.tokens, f"{rate.basis}, {gain:.2g} stages side by side")
+            rows.append(Row(f"{name}, {what}", sum(stages), rate, note))
     return rows
 
 
@@ -226,33 +247,34 @@ def _documents(params: SimpleNamespace) -> tuple[dict[str, int], dict[str, str]]
 
     counts, sources = {}, {}
     for corpus in params.parts.corpora:
-        if docs := speed.made_file(corpus, "docs.parquet"):
+        if docs := speed.made_file(corpus, "docs.parquet", params.made):
             counts[corpus], sources[corpus] = documents.count(docs), "counted"
         elif wanted := params.corpus[corpus].documents:
             counts[corpus], sources[corpus] = wanted, "as the params say"
         else:
-            counts[corpus] = _guess(params, corpus)
-            sources[corpus] = f"{'a guess' if counts[corpus] else 'unknown'}: no corpus is there yet"
+            counts[corpus], counted = _guess(params, corpus)
+            guess = f"{'a guess' if counts[corpus] else 'unknown'}: no corpus is there yet"
+            sources[corpus] = "counted in its files" if counted and counts[corpus] else guess
     return counts, sources
 
 
-def _guess(params: SimpleNamespace, corpus: str) -> int:
-    """How many documents the sources may give; 0 if nothing says so."""
+def _guess(params: SimpleNamespace, corpus: str) -> tuple[int, bool]:
+    """How many documents the sources may give, 0 if nothing says so, and whether they were counted."""
     if params.fetch.source == "wikimedia":
-        return WIKIPEDIA if corpus == "wikipedia" else 0
+        return WIKIPEDIA if corpus == "wikipedia" else 0, False
     if params.fetch.source == "world":
         documents_of_entity = {"wikipedia": 1, "pile": params.world.pile_documents}
-        return params.world.entities * documents_of_entity.get(corpus, 0)
+        return params.world.entities * documents_of_entity.get(corpus, 0), False
     globs = params.fetch.files.get(corpus, [])
     files = {file for glob in globs for file in Path(params.fetch.root or ".").glob(glob)}
-    return sum(file.stat().st_size for file in files) // DOCUMENT
+    return workload.documents_in(files)
 
 
 def _lm_queries(params: SimpleNamespace) -> int:
     """Language-modelling queries to learn from: counted if they are there, otherwise as many as the params ask for."""
     if not params.parts.scored:
         return 0
-    if not (path := speed.made_file(params.parts.scored[0], "queries.parquet")):
+    if not (path := speed.made_file(params.parts.scored[0], "queries.parquet", params.made)):
         return params.lsr.lm_queries
     import pyarrow.compute as pc
     import pyarrow.parquet as pq

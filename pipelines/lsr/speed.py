@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import timeit
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -48,17 +48,19 @@ class Speed(NamedTuple):
     basis: str  # measured, or computed from what
 
 
-def shape_of(folder: Path, section: LM | Retriever, otherwise: Shape) -> tuple[Shape, str | None]:
-    """A model's shape, and None; or if these params have not made the model yet, a likely shape and its name.
+def shape_of(
+    folder: Path, section: LM | Retriever, otherwise: Shape, made: Collection[str]
+) -> tuple[Shape, str | None]:
+    """A model's shape, and None; or if its stage is not among those `made`, a likely shape and its name.
 
     Likely is the shape of the local folder that the params name, or that of the training's settings.
     """
     config, stage = folder / "config.json", f"base_{folder.parent.name}@{folder.name}"
-    if config.is_file() and made_by_these_params(stage):
-        return _read_shape(config), None
+    if config.is_file() and stage in made and (shape := read_shape(config)):
+        return shape, None
     local = Path(section.path or "") / "config.json"
-    if section.source == "pretrained" and local.is_file():
-        return _read_shape(local), f"the shape of {local.parent.name}"
+    if section.source == "pretrained" and local.is_file() and (shape := read_shape(local)):
+        return shape, f"the shape of {local.parent.name}"
     if training := section.training:
         intermediate = getattr(training, "intermediate_size", 2 * training.hidden_size)
         shape = Shape(training.layers, training.hidden_size, intermediate, 0)
@@ -66,11 +68,27 @@ def shape_of(folder: Path, section: LM | Retriever, otherwise: Shape) -> tuple[S
     return otherwise, "GPT-2 XL's shape" if otherwise is GPT2_XL else "BERT-base's shape"
 
 
-def _read_shape(config: Path) -> Shape:
+def read_shape(config: Path) -> Shape | None:
+    """The shape that a model's config.json describes; None if it does not say."""
     read = json.loads(config.read_text(encoding="utf-8"))
-    hidden = read.get("hidden_size") or read["n_embd"]
-    intermediate = read.get("intermediate_size") or read.get("n_inner") or 4 * hidden
-    return Shape(read.get("num_hidden_layers") or read["n_layer"], hidden, intermediate, read["vocab_size"])
+    hidden, layers = read.get("hidden_size") or read.get("n_embd"), read.get("num_hidden_layers") or read.get("n_layer")
+    if not (hidden and layers):
+        return None
+    return Shape(layers, hidden, read.get("intermediate_size") or read.get("n_inner") or 4 * hidden, read["vocab_size"])
+
+
+def side_by_side(compute: Compute, gpu: bool, cores: int) -> int:
+    """Stages that ask a local language model and run at full speed beside each other: those of a GPU share it."""
+    return 1 if gpu else max(1, min(compute.workers, cores // compute.threads))
+
+
+def together(seconds: Sequence[float], processes: int) -> float:
+    """Seconds of stages that run side by side, each in one process: as long as the longest of them, at least."""
+    return max(sum(seconds) / processes, max(seconds, default=0.0))
+
+
+def embedding_processes(compute: Compute, gpu: bool, cores: int) -> int:
+    return 1 if gpu else min(max(compute.workers, compute.threads), cores)
 
 
 def of_encoder(params: SimpleNamespace, shape: Shape, taken_for: str | None) -> tuple[Speed, Speed]:
@@ -81,8 +99,8 @@ def of_encoder(params: SimpleNamespace, shape: Shape, taken_for: str | None) -> 
     from pipelines.retrieval.encoder import Encoder, has_bf16
 
     compute, where = params.compute, device(params.compute)
-    cores = min(max(compute.workers, compute.threads), os.cpu_count() or 1)
-    processes = 1 if where == "cuda" else cores
+    cores = embedding_processes(compute, False, os.cpu_count() or 1)
+    processes = embedding_processes(compute, where == "cuda", cores)
     if taken_for:
         # backward costs two forward passes, and with lsr.micro_batch a batch goes forward twice
         passes = 4 if params.lsr.micro_batch else 3
@@ -147,21 +165,32 @@ def device(compute: Compute) -> str:
     return "cuda" if compute.device == "cuda" and torch.cuda.is_available() else "cpu"
 
 
-def made_file(corpus: str, name: str) -> Path | None:
-    """A file of a corpus if these params made it."""
+def made_file(corpus: str, name: str, made: Collection[str]) -> Path | None:
+    """A file of a corpus if its stage is among those `made`."""
     path = CORPORA / corpus / name
-    return path if path.is_file() and made_by_these_params(f"chunk@{corpus}") else None
+    return path if path.is_file() and f"chunk@{corpus}" in made else None
 
 
-def made_by_these_params(stage: str) -> bool:
-    """Whether dvc.lock says that the stage ran with the params of params.yaml."""
+def made_by(values: dict) -> frozenset[str]:
+    """The stages that ran with these values of params.yaml, as dvc.lock says, and all stages that they need."""
     if not LOCK.is_file():
-        return False
-    values = yaml.safe_load(Path("params.yaml").read_text(encoding="utf-8"))
-    entry = yaml.load(LOCK.read_bytes(), yaml.CSafeLoader)["stages"].get(stage)
-    return entry is not None and all(
-        _dotted(values, key) == value for key, value in entry.get("params", {}).get("params.yaml", {}).items()
-    )
+        return frozenset()
+    made = {
+        stage: entry
+        for stage, entry in (stages := yaml.load(LOCK.read_bytes(), yaml.CSafeLoader)["stages"]).items()
+        if all(_dotted(values, key) == value for key, value in entry.get("params", {}).get("params.yaml", {}).items())
+    }
+    outputs = {out["path"]: stage for stage, entry in stages.items() for out in entry.get("outs", [])}
+    while others := {stage for stage, entry in made.items() if not _needed(entry, outputs) <= made.keys()}:
+        made = {stage: entry for stage, entry in made.items() if stage not in others}
+    return frozenset(made)
+
+
+def _needed(entry: dict, outputs: dict[str, str]) -> set[str]:
+    """The stages whose `outputs`, or files in them, a stage of dvc.lock reads."""
+    paths = (Path(read["path"]) for read in entry.get("deps", []))
+    places = (place.as_posix() for path in paths for place in (path, *path.parents))
+    return {outputs[place] for place in places if place in outputs}
 
 
 def _dotted(values: dict, key: str):
@@ -175,7 +204,7 @@ def _texts(params: SimpleNamespace) -> list[str]:
     import pyarrow.parquet as pq
 
     for corpus in params.parts.corpora:
-        if docs := made_file(corpus, "docs.parquet"):
+        if docs := made_file(corpus, "docs.parquet", params.made):
             return next(pq.ParquetFile(docs).iter_batches(64, columns=["text"]))["text"].to_pylist()
     return [" ".join(f"word{(i * j) % 97}" for j in range(params.chunk.tokens // 3)) for i in range(64)]
 

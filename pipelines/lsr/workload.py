@@ -5,6 +5,7 @@ Numbers of prompts are upper bounds from the params. Sizes come from a model's c
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -12,7 +13,13 @@ from typing import NamedTuple
 from pipelines.lsr import speed
 from pipelines.lsr.speed import MODELS
 from pipelines.params import LM, Retriever
+from pipelines.sources.streams import DECOMPRESSORS, open_lines
+from pipelines.sources.text_documents import is_psgs
 
+DOCUMENT = 500  # bytes of a compressed source file per document: 270 for The Pile, 760 for Wikipedia
+UNPACKED = 2.5  # times as many bytes has a file that is not compressed
+PASSAGE = 240  # bytes of DPR's compressed passages per passage
+COUNTED = 1 << 26  # bytes of a file of passages that is short enough to count them
 QUESTION = 24  # tokens of a question and its answer
 OPTIONS = 120  # tokens of an MMLU question with its options
 MMLU = 14_042  # questions
@@ -22,7 +29,8 @@ UNREACHABLE = "of unknown size: the Hub can't be reached"
 class Reading(NamedTuple):
     what: str
     prompts: int
-    tokens: int  # read and written
+    tokens: int  # read and written: what a server counts
+    stages: tuple[int, ...]  # by stage, without the beginnings that a local model reads once for several prompts
 
 
 class Size(NamedTuple):
@@ -37,21 +45,26 @@ def readings(params: SimpleNamespace) -> list[Reading]:
 
 
 def answers(params: SimpleNamespace) -> Reading:
-    """All answers of a language model, at most. GenRead asks twice, for the passage and for the answer."""
-    parts, answer = params.parts, params.answer
-    questions = len(parts.answered) * answer.max_questions
-    shown = answer.n_shots + 1
-    with_passages = shown * (QUESTION + answer.passages * params.chunk.tokens)
-    prompts_and_tokens = [
-        (1, shown * QUESTION),
-        (1, QUESTION + answer.passage_tokens),
-        (1, shown * (QUESTION + answer.passage_tokens)),
-        (1 + len(params.retrievers) + len(parts.tuned) + len(parts.hybrids) + len(parts.rerankers), with_passages),
-        (params.replug.top_k * (len(parts.ensembles) + len(parts.tuned)), shown * (QUESTION + params.chunk.tokens)),
+    """All answers of a language model, at most. GenRead asks twice, for the passage and for the answer.
+
+    GenRead shows all questions the same demonstrations, and REPLUG shows them before each document of a question. A
+    local model reads such a beginning once.
+    """
+    parts, answer, k = params.parts, params.answer, params.replug.top_k
+    length, n_shots, new = QUESTION + answer.passages * params.chunk.tokens, answer.n_shots, answer.new_tokens
+    of_document, written = QUESTION + params.chunk.tokens, QUESTION + answer.passage_tokens
+    with_passages = 1 + len(params.retrievers) + len(parts.tuned) + len(parts.hybrids) + len(parts.rerankers)
+    methods = [  # prompts of a question, their tokens, and those that a local model reads
+        (1, (n_shots + 1) * QUESTION + new, (n_shots + 1) * QUESTION + new),
+        (2, (n_shots + 2) * written + 2 * new, 2 * written + new),
+        *[(1, (n_shots + 1) * length + new, (n_shots + 1) * length + new)] * with_passages,
+        *[(k, k * ((n_shots + 1) * of_document + new), n_shots * of_document + k * (of_document + new))]
+        * (len(parts.ensembles) + len(parts.tuned)),
     ]
-    prompts = sum(number for number, _ in prompts_and_tokens)
-    tokens = sum(number * (length + answer.new_tokens) for number, length in prompts_and_tokens)
-    return Reading("answers", questions * prompts, questions * tokens)
+    questions = len(parts.answered) * answer.max_questions
+    prompts, tokens = (questions * sum(numbers) for numbers in list(zip(*methods, strict=True))[:2])
+    stages = tuple(answer.max_questions * read for _, _, read in methods) * len(parts.answered)
+    return Reading("answers", prompts, tokens, stages)
 
 
 def reranked(params: SimpleNamespace) -> int:
@@ -76,7 +89,7 @@ def _scores(params: SimpleNamespace) -> Reading:
         concatenated = 1 + (params.retrievers[0] in parts.tuned)
         prompts += logprobs.max_queries * (1 + concatenated)
         tokens += logprobs.max_queries * (length + concatenated * one_prompt)
-    return Reading("scores", prompts * len(parts.scored), tokens * len(parts.scored))
+    return Reading("scores", prompts * len(parts.scored), tokens * len(parts.scored), (tokens,) * len(parts.scored))
 
 
 def _benchmarks(params: SimpleNamespace) -> Reading:
@@ -84,13 +97,28 @@ def _benchmarks(params: SimpleNamespace) -> Reading:
     parts, tasks = params.parts, params.tasks
     main = params.retrievers[:1]
     each = 1 + params.replug.top_k * (2 + len(main) + len(set(main) & set(parts.tuned)))
-    prompts = tokens = 0
+    prompts, stages = 0, []
     for task in parts.benchmarks:
         questions = min(tasks.max_questions, MMLU) if task == "mmlu" else tasks.max_questions
         shots, length = (tasks.mmlu_shots, OPTIONS) if task == "mmlu" else (tasks.qa_shots, QUESTION)
         prompts += questions * each
-        tokens += questions * each * ((shots + 1) * (length + params.chunk.tokens) + tasks.new_tokens)
-    return Reading("benchmarks", prompts, tokens)
+        stages.append(questions * each * ((shots + 1) * (length + params.chunk.tokens) + tasks.new_tokens))
+    return Reading("benchmarks", prompts, sum(stages), tuple(stages))
+
+
+def documents_in(files: Iterable[Path]) -> tuple[int, bool]:
+    """How many documents a corpus has that is made of these files, and whether they were counted.
+
+    DPR's passages are a document each, and counted where they are few. Otherwise the files' sizes give a guess.
+    """
+    number, counted = 0.0, True
+    for file in files:
+        size = file.stat().st_size * (1 if file.suffix in (*DECOMPRESSORS, ".parquet") else 1 / UNPACKED)
+        if is_psgs(file) and size < COUNTED:
+            number += max(0, sum(1 for _ in open_lines(file)) - 1)  # without the header
+        else:
+            number, counted = number + size / (PASSAGE if is_psgs(file) else DOCUMENT), False
+    return int(number), counted
 
 
 def sizes(params: SimpleNamespace) -> dict[str, Size]:
@@ -110,10 +138,10 @@ def sizes(params: SimpleNamespace) -> dict[str, Size]:
     for name, (stage, folder, section) in models.items():
         if section.source == "http":
             continue
-        if speed.made_by_these_params(stage) and (parameters := count_parameters(folder)):
+        if stage in params.made and (parameters := count_parameters(folder)):
             by_name[name] = Size(parameters, 0, "here")
         elif section.source == "train":
-            shape, _ = speed.shape_of(folder, section, speed.GPT2_XL)
+            shape, _ = speed.shape_of(folder, section, speed.GPT2_XL, params.made)
             by_name[name] = Size(shape.weights + shape.vocabulary * shape.hidden, 0, "trained here")
         elif section.path and (reachable or Path(section.path).is_dir()):
             by_name[name], reachable = _size_by_config(section, reachable)

@@ -1,5 +1,6 @@
 """Stage answer: every method's prompts and table, and the same ones whatever the sharding, order or interruption."""
 
+import contextlib
 import itertools
 import re
 import shutil
@@ -15,7 +16,7 @@ import pytest
 import tiny_models
 import yaml
 
-from pipelines import params
+from pipelines import params, shards
 from pipelines.answering import answer, passages
 from pipelines.lm import open_lm
 from pipelines.lm.http_model import HttpModel
@@ -215,6 +216,41 @@ def test_neither_shards_nor_order_change_a_prompt_or_an_answer(questions, size, 
     monkeypatch.setattr(answer, "SHARD", size)
     shuffled = questions.take(np.random.default_rng(0).permutation(questions.num_rows))
     assert ask(shuffled, method, key=f"shards of {size}", at_once=size + 1).equals(whole)
+
+
+@pytest.mark.parametrize(
+    ("method", "top_k", "n_shots", "served", "expected"),
+    [
+        ("closed_book", 10, 15, False, 64),
+        ("dense", 10, 0, False, 64),
+        ("dense", 10, 5, False, 21),
+        ("dense", 10, 5, True, 64),
+        ("replug", 10, 0, False, 6),
+        ("replug_lsr", 10, 5, False, 2),
+        ("replug", 100, 15, False, 1),
+    ],
+)
+def test_a_slow_method_has_fewer_questions_in_a_shard(method, top_k, n_shots, served, expected):
+    chosen, replug = CHOSEN.model_copy(update={"n_shots": n_shots}), REPLUG.model_copy(update={"top_k": top_k})
+    finds = source(method, EchoingLM())
+    setup = answer.Setup("popqa", method, EchoingLM(), finds, chosen, replug, 0, "k", object() if served else None)
+    assert setup.shard == expected
+
+
+def test_progress_is_in_questions_and_comes_before_all_are_answered(questions, monkeypatch):
+    shown = []
+    bar = SimpleNamespace(update=shown.append)
+
+    def tqdm(total, initial, desc, unit, mininterval):
+        shown.append((total, initial, unit))
+        return contextlib.nullcontext(bar)
+
+    monkeypatch.setattr(shards, "tqdm", tqdm)
+    ask(questions, "replug", chosen=CHOSEN.model_copy(update={"n_shots": 15}), key="progress")
+    begun = shown.index((30, 0, "question"))
+    assert shown[begun + 1 :] == [4] * 7 + [2]
+    ask(questions, "replug", chosen=CHOSEN.model_copy(update={"n_shots": 15}), key="progress")
+    assert shown[-1] == (30, 30, "question"), "what a first run finished counts"
 
 
 @pytest.mark.parametrize("method", ["dense", "genread"])

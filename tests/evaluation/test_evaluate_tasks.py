@@ -202,6 +202,16 @@ def test_documents_that_hold_the_answer_raise_accuracy_whatever_the_shards(raw, 
 
 
 @pytest.mark.usefixtures("workplace")
+def test_an_ensembles_shard_has_fewer_questions_as_each_has_more_prompts(raw, monkeypatch):
+    monkeypatch.setattr(evaluate_tasks, "SHARD", 30)
+    task = read(raw, "mmlu")
+    for method, finds, sizes in (("closed_book", None, [30, 10]), ("replug", search, [10] * 4)):
+        evaluate(task, method, FakeLM(), finds, "sizes")
+        (folder,) = Path(".longtail/shards").glob(f"*-{method}-sizes")
+        assert [pq.read_table(file).num_rows for file in sorted(folder.iterdir())] == sizes
+
+
+@pytest.mark.usefixtures("workplace")
 def test_open_questions_are_answered_under_the_mixture_and_mmlus_letters_by_next_tokens(raw):
     class Mixing(FakeLM):
         def generate_mixture(self, prompts, log_weights, max_tokens, stop="\n", *, sequence_mixture=False):

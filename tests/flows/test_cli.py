@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from flows import cli, server
+from pipelines.lsr import plan, speed
 
 
 @pytest.fixture
@@ -41,6 +42,23 @@ def test_each_command_is_described_whole_on_80_columns(longtail, monkeypatch):
     commands = said.split("Commands:\n")[1].splitlines()
     assert len(commands) == len(cli.app.registered_commands)
     assert [line for line in commands if not line.endswith(".") or line.endswith("...")] == []
+
+
+def test_plan_takes_a_profile_and_leaves_params_yaml(longtail, tmp_path, root, monkeypatch):
+    """What was made is held against the profile's values, not against those of params.yaml."""
+    shutil.copytree(root / "conf", tmp_path / "conf", dirs_exist_ok=True)
+    monkeypatch.setattr(speed, "REPETITIONS", 2)
+    (tmp_path / "dvc.lock").write_text("stages:\n  made: {params: {params.yaml: {chunk.tokens: 128}}}\n")
+    shown = []
+    monkeypatch.setattr(plan, "forecast", lambda params: shown.append(params) or [params.profile])
+    before = (tmp_path / "params.yaml").read_bytes()
+    assert longtail("plan", "--profile", "wikipedia")[:2] == (0, "wikipedia\n")
+    assert longtail("plan")[:2] == (0, "sample\n")
+    of_wikipedia, of_sample = shown
+    assert (of_wikipedia.chunk.tokens, of_wikipedia.made) == (128, {"made"})
+    assert (of_sample.chunk.tokens, of_sample.made) == (64, frozenset())
+    assert (tmp_path / "params.yaml").read_bytes() == before
+    assert longtail("plan", "--profile", "mine")[2].startswith("error: no profile 'mine' in conf/profile")
 
 
 @pytest.mark.parametrize(

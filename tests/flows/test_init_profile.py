@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import shutil
 import struct
 from pathlib import Path
@@ -17,6 +18,7 @@ from flows import data_files, init_profile, profiles
 from flows.machine import GIB, Machine
 from pipelines import catalogue, params_file
 from pipelines.errors import LongtailError
+from pipelines.lsr import plan, speed, workload
 from pipelines.params import Params
 from pipelines.questions import published
 
@@ -193,7 +195,7 @@ def test_questions_passages_and_models_are_enough_for_accuracy_by_popularity(che
     gpt(checkout / "gpt2"), bert(checkout / "encoder")
     said = init_profile.init(checkout, None)
     params = composed()
-    assert said[-1] == "  longtail run --profile data"
+    assert said[-2:] == ["  longtail plan --profile data", "  longtail run --profile data"]
     assert (params.lms, params.lm["gpt2"].path) == (["gpt2"], str(checkout / "gpt2"))
     retriever = params.retriever[params.retrievers[0]]
     assert (retriever.source, retriever.path) == ("pretrained", str(checkout / "encoder"))
@@ -290,6 +292,47 @@ def test_a_large_model_gets_fewer_processes_with_more_threads_and_fewer_question
     gpt(checkout / "small", parameters=3_000_000_000)
     init_profile.init(checkout, None, force=True)
     assert composed().lm["small"].dtype == "bf16"
+
+
+@pytest.mark.parametrize("parameters", [30_000_000, 1_500_000_000])
+def test_init_and_plan_say_the_same_time(checkout, monkeypatch, parameters):
+    monkeypatch.setattr(speed, "matrix_products", lambda threads, device, half: threads * LAPTOP.operations)
+    monkeypatch.setattr(plan.os, "cpu_count", lambda: LAPTOP.cores)
+    monkeypatch.setattr(workload, "sizes", lambda params: {"gpt2": workload.Size(parameters, 0, "here")})
+    passages = "".join(f"{i}\tA text.\tVelm\n" for i in range(50_000))
+    write(checkout, FILES["popqa"] | {"psgs_w100.tsv.gz": f"id\ttext\ttitle\n{passages}"})
+    gpt(checkout / "gpt2", parameters=parameters)
+    shape = {"hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536, "vocab_size": 30_000}
+    bert(checkout / "minilm")
+    config = json.loads((checkout / "minilm/config.json").read_text()) | shape
+    (checkout / "minilm/config.json").write_text(json.dumps(config))
+    said = " ".join(init_profile.init(checkout, None))
+    planned = plan.forecast(plan.read(yaml.safe_load(profiles.compose("data"))))
+
+    def minutes(pattern: str, text: str) -> float:
+        number, unit = re.search(pattern, text).groups()
+        return float(number) * {"h": 60, "m": 1, "s": 1 / 60}[unit]
+
+    assert "about 50,000 documents" in said
+    assert "documents: wikipedia 50,000 (counted in its files)" in planned
+    for said_of, planned_of in (("To embed .*?", "indexes"), ("Answers to .*?", "gpt2, answers")):
+        (row,) = (line for line in planned if line.startswith(planned_of))
+        of_plan = minutes(r"([\d.]+) (h|m|s)\w*  ", row)
+        assert minutes(said_of + r"takes? about ([\d.]+) (h|m)", said) == pytest.approx(of_plan, rel=0.05, abs=1)
+
+
+def test_the_number_of_replugs_documents_is_written_with_what_it_costs(checkout, monkeypatch):
+    write(checkout, FILES["popqa"] | FILES["wikipedia"])
+    gpt(checkout / "gpt2"), bert(checkout / "encoder")
+    init_profile.init(checkout, None)
+    text = Path("conf/profile/data.yaml").read_text()
+    assert (
+        "# These are 5 of the 10 prompts that a question makes, so fewer save the most time.\nreplug:\n  top_k: 5"
+        in text
+    )
+    monkeypatch.setattr(init_profile, "this_machine", lambda: LAPTOP._replace(gpu=True))
+    init_profile.init(checkout, None, force=True)
+    assert composed().replug.top_k == 10
 
 
 TITLED = "{title} {text}"

@@ -9,8 +9,7 @@ import pytest
 import yaml
 
 from flows import profiles
-from pipelines import params_file
-from pipelines.lsr import plan, speed
+from pipelines.lsr import plan, speed, workload
 
 
 @pytest.fixture(autouse=True)
@@ -20,8 +19,7 @@ def quick_measurements(monkeypatch):
 
 
 def chosen(values: dict) -> SimpleNamespace:
-    checked = params_file.parse(values)
-    return SimpleNamespace(**{name: getattr(checked, name) for name in plan.SECTIONS})
+    return plan.read(values)
 
 
 @pytest.fixture
@@ -106,7 +104,7 @@ def test_a_local_model_that_is_not_taken_over_yet_gives_its_own_shape(paper, tmp
 def test_without_corpora_their_sources_say_how_many_documents_there_may_be(settings, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "dumps").mkdir()
-    (tmp_path / "dumps/a.xml.bz2").write_bytes(bytes(40 * plan.DOCUMENT))
+    (tmp_path / "dumps/a.xml.bz2").write_bytes(bytes(40 * workload.DOCUMENT))
     settings["fetch"] |= {
         "source": "files",
         "root": "dumps",
@@ -124,6 +122,32 @@ def test_without_corpora_their_sources_say_how_many_documents_there_may_be(setti
     settings["world"] |= {"entities": 20, "pile_documents": 3}
     shown = plan.forecast(chosen(settings))
     assert shown[1] == f"documents: wikipedia 20 ({guess}), pile 60 ({guess}), wikitext 0 ({unknown})"
+
+
+def test_stages_side_by_side_take_as_long_as_their_share_or_the_longest_of_them():
+    assert speed.together([30.0, 10.0, 20.0], 2) == 30
+    assert speed.together([30.0, 10.0, 40.0, 40.0], 2) == 60
+    assert speed.together([], 2) == 0
+
+
+def test_answers_take_less_time_with_more_workers_but_not_less_than_the_longest_method(root, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(speed, "matrix_products", lambda threads, device, half: threads * 5e10)
+    monkeypatch.setattr(plan.os, "cpu_count", lambda: 16)
+    values = yaml.safe_load(profiles.compose("sample", root))
+    values["parts"] |= {"tuned": [], "scored": [], "benchmarks": []}
+    values["answer"]["n_shots"] = 5
+
+    def seconds(workers: int) -> float:
+        values["compute"]["workers"] = workers
+        params = chosen(values)
+        (row,) = plan._reading(params, plan.workload.sizes(params))
+        return row.tokens / row.rate.tokens
+
+    assert seconds(2) == pytest.approx(seconds(1) / 2)
+    params = chosen(values)
+    stages = plan.workload.answers(params).stages
+    assert seconds(16) == pytest.approx(seconds(1) * max(stages) / sum(stages))
 
 
 def test_side_by_side_a_round_takes_as_long_as_the_slower_of_the_two():
@@ -150,6 +174,17 @@ def test_what_these_params_made_is_counted_and_measured(project, settings):
     stages["base_lm@tiny"]["params"]["params.yaml"]["lm.tiny"]["dtype"] = "bf16"  # made by other params
     (project.folder / "dvc.lock").write_text(yaml.safe_dump({"stages": stages}))
     assert sum(line.endswith("measured") for line in plan.forecast(chosen(settings))) == 1
+
+
+def test_a_corpus_of_other_files_is_not_these_params(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fetched = {"params": {"params.yaml": {"fetch.root": "mine"}}, "outs": [{"path": "data/raw/wikipedia"}]}
+    cut = {"deps": [{"path": "data/raw/wikipedia/psgs.tsv"}], "outs": [{"path": "data/corpus/wikipedia"}]}
+    index = {"deps": [{"path": "data/corpus/wikipedia/docs.parquet"}], "outs": [{"path": "data/index"}]}
+    stages = {"index": index, "chunk@wikipedia": cut, "fetch": fetched, "other": {"deps": [{"path": "src.py"}]}}
+    (tmp_path / "dvc.lock").write_text(yaml.safe_dump({"stages": stages}))
+    assert speed.made_by({"fetch": {"root": "mine"}}) == stages.keys()
+    assert speed.made_by({"fetch": {"root": "yours"}}) == {"other"}
 
 
 def test_a_servers_scores_have_a_price(paper, tmp_path, monkeypatch):

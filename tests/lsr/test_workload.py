@@ -1,5 +1,6 @@
 """What language models are asked besides LSR is counted from the params; their sizes come from their config.json."""
 
+import gzip
 import shutil
 from types import SimpleNamespace
 
@@ -10,7 +11,6 @@ import yaml
 from transformers import AutoModel, AutoModelForCausalLM
 
 from flows import profiles
-from pipelines import params_file
 from pipelines.lsr import plan, workload
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -19,8 +19,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 @pytest.fixture
 def params(root):
     def composed(name: str, **changes) -> SimpleNamespace:
-        checked = params_file.parse(yaml.safe_load(profiles.compose(name, root)) | changes)
-        return SimpleNamespace(**{section: getattr(checked, section) for section in plan.SECTIONS})
+        return plan.read(yaml.safe_load(profiles.compose(name, root)) | changes)
 
     return composed
 
@@ -43,6 +42,40 @@ def test_popqas_prompts_are_questions_times_methods_with_all_demonstrations(para
     with_a_passage = 16 * (24 + 128)  # BM25, Contriever
     assert answers.prompts == asked * 5, "GenRead asks twice"
     assert answers.tokens == asked * (closed_book + genread + 2 * with_a_passage + 4 * 15)
+
+
+def test_a_local_model_reads_demonstrations_before_several_documents_once(params):
+    popqa = params("paper-popqa")
+    popqa.parts = popqa.parts.model_copy(update={"answered": ["popqa"], "ensembles": popqa.retrievers})
+    popqa.answer = popqa.answer.model_copy(update={"max_questions": 1})
+    stages = workload.answers(popqa).stages
+    closed_book, genread, bm25, dense, replug = stages
+    assert closed_book == 16 * 24 + 15
+    assert genread == 2 * (24 + 150) + 15, "all questions share its demonstrations"
+    assert bm25 == dense == 16 * (24 + 128) + 15
+    assert replug == 15 * (24 + 128) + 10 * (24 + 128 + 15)
+    assert workload.answers(popqa).tokens > sum(stages), "a server counts each prompt whole"
+
+
+def test_passages_of_dprs_layout_are_documents_and_counted_where_they_are_few(tmp_path, monkeypatch):
+    (folder := tmp_path / "sources").mkdir()
+    rows = "id\ttext\ttitle\n" + "".join(f"{i}\tA text.\tVelm\n" for i in range(100))
+    (folder / "psgs_w100.tsv.gz").write_bytes(gzip.compress(rows.encode()))
+    (folder / "plain.tsv").write_text(rows)
+    assert workload.documents_in(folder.iterdir()) == (200, True)
+    monkeypatch.setattr(workload, "COUNTED", 0)
+    (folder / "plain.tsv").write_bytes(bytes(6000 * workload.PASSAGE))
+    (folder / "psgs_w100.tsv.gz").write_bytes(bytes(3000 * workload.PASSAGE))
+    assert workload.documents_in(folder.iterdir()) == (3000 + 2400, False)
+    (folder / "dump.xml.bz2").write_bytes(bytes(40 * workload.DOCUMENT))
+    assert workload.documents_in([folder / "dump.xml.bz2"]) == (40, False)
+
+
+def test_a_guess_of_passages_is_near_the_number_in_the_real_file(real, monkeypatch):
+    monkeypatch.setattr(workload, "COUNTED", 0)
+    number, counted = workload.documents_in([real / "passages/psgs_w100.tsv.gz"])
+    assert not counted
+    assert 0.8 < number / 9995 < 1.25
 
 
 def test_replugs_scores_are_of_each_document_of_each_retriever(params):
