@@ -175,9 +175,10 @@ def made_by(values: dict) -> frozenset[str]:
     """The stages that ran with these values of params.yaml, as dvc.lock says, and all stages that they need."""
     if not LOCK.is_file():
         return frozenset()
+    stages = yaml.load(LOCK.read_bytes(), yaml.CSafeLoader)["stages"]
     made = {
         stage: entry
-        for stage, entry in (stages := yaml.load(LOCK.read_bytes(), yaml.CSafeLoader)["stages"]).items()
+        for stage, entry in stages.items()
         if all(_dotted(values, key) == value for key, value in entry.get("params", {}).get("params.yaml", {}).items())
     }
     outputs = {out["path"]: stage for stage, entry in stages.items() for out in entry.get("outs", [])}
