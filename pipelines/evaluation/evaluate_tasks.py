@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 CONTROLS = ("replug_random", "replug_bm25")
 METHODS = ("closed_book", *CONTROLS, "replug", "replug_lsr")
 SHARD = 64  # prompts that a killed run loses at most, or those of one question; no answer depends on it
+SEARCHED = 4096  # questions searched for at once, because reading documents passes over all of them
 SCHEMA = pa.schema(
     [
         ("task", pa.string()),
@@ -70,14 +71,14 @@ def evaluate(task: Task, setup: Setup) -> pa.Table:
     """
     shown = {subject: _demonstrations(items, setup) for subject, items in task.shots.items()}
 
-    def work(items: list[Item], path: Path) -> None:
-        texts, similarities = [[None]] * len(items), None
-        if setup.search:
-            found = setup.search([item.query for item in items])
-            texts, similarities = (
-                found["texts"].to_pylist(),
-                np.array(found["similarities"].to_pylist(), np.float32),
-            )
+    name, passages_name = _names(task, setup.lm.name, setup.method)
+    source = setup.search and passages.Source(setup.search, SEARCHED, written=False)
+    lookup = passages.Lookup(source, {i: item.query for i, item in enumerate(task.items)}, passages_name, setup.key)
+
+    def work(shard: slice, path: Path) -> None:
+        items, found = task.items[shard], lookup.rows(range(shard.start, shard.stop))
+        texts = [row["texts"] for row in found]
+        similarities = np.array([row["similarities"] for row in found], np.float32) if source else None
         prompts = task_items.prompts(items, [shown[item.subject] for item in items], texts)
         new_tokens = 1 if task.options else setup.new_tokens
         fit = np.array(task_items.fits(prompts, setup.lm, new_tokens)).reshape(len(items), -1).all(1)
@@ -92,8 +93,9 @@ def evaluate(task: Task, setup: Setup) -> pa.Table:
         pq.write_table(pa.Table.from_pylist(rows, SCHEMA), path)
 
     size = max(1, SHARD // (setup.replug.top_k if setup.search else 1))
-    parts = [task.items[start : start + size] for start in range(0, len(task.items), size)]
-    name, sizes = _name(task, setup.lm.name, setup.method), [len(items) for items in parts]
+    n = len(task.items)
+    parts = [slice(start, min(start + size, n)) for start in range(0, n, size)]
+    sizes = [part.stop - part.start for part in parts]
     files = shards.map_shards(name, setup.key, work, parts, sizes=sizes, unit="question")
     return pa.concat_tables([SCHEMA.empty_table(), *(pq.read_table(file, schema=SCHEMA) for file in files)])
 
@@ -276,7 +278,8 @@ def main() -> None:
             figures | {"rejects": rejects.reasons(), "too_long": too_long},
         )
         for method, key in keys.items():
-            shards.forget(_name(task, lm.name, method), key)
+            for shards_name in _names(task, lm.name, method):
+                shards.forget(shards_name, key)
         return {f"{method}.accuracy": figures[method]["accuracy"]["value"] for method in keys} | lm.usage
 
     sections = (
@@ -295,8 +298,9 @@ def main() -> None:
     stage.run(f"evaluate_tasks@{name}-{lm_name}", sections, work, out=str(out))
 
 
-def _name(task: Task, lm: str, method: str) -> str:
-    return f"evaluate_tasks@{task.name}-{lm}-{method}"
+def _names(task: Task, lm: str, method: str) -> tuple[str, str]:
+    """Under which names the shards of answers and of passages lie."""
+    return f"evaluate_tasks@{task.name}-{lm}-{method}", f"evaluate_tasks_passages@{task.name}-{lm}-{method}"
 
 
 if __name__ == "__main__":

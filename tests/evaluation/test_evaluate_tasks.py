@@ -207,8 +207,18 @@ def test_an_ensembles_shard_has_fewer_questions_as_each_has_more_prompts(raw, mo
     task = read(raw, "mmlu")
     for method, finds, sizes in (("closed_book", None, [30, 10]), ("replug", search, [10] * 4)):
         evaluate(task, method, FakeLM(), finds, "sizes")
-        (folder,) = Path(".longtail/shards").glob(f"*-{method}-sizes")
+        (folder,) = Path(".longtail/shards").glob(f"evaluate_tasks@*-{method}-sizes")
         assert [pq.read_table(file).num_rows for file in sorted(folder.iterdir())] == sizes
+
+
+@pytest.mark.usefixtures("workplace")
+def test_all_questions_are_searched_for_at_once_whatever_the_shards(raw, monkeypatch):
+    """Reading the documents of a search passes over the whole corpus."""
+    monkeypatch.setattr(evaluate_tasks, "SHARD", 1)
+    task, asked = read(raw, "mmlu"), []
+    evaluate(task, "replug", FakeLM(), lambda queries: asked.append(len(queries)) or search(queries), "k")
+    assert [number for number in asked if number >= len(task.items)] == [len(task.items)]
+    assert len(asked) <= len(task.shots) + 1
 
 
 @pytest.mark.usefixtures("workplace")
