@@ -4,8 +4,8 @@
     .venv/bin/python -m benchmarks.real_models page --work WORK > page.md
 
 FILES is a folder of real data sets, MODELS one with a language model and an encoder as Hugging Face folders;
-real_models.yaml says how the files are called. `run` works in a clean copy of the committed project, in WORK. After a
-kill it goes on.
+real_models.yaml says how the files are called. `run` works in copies of the committed project and of FILES, in WORK.
+After a kill it goes on.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import json
 import math
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import time
@@ -23,7 +24,7 @@ from pathlib import Path
 
 import psutil
 
-from pipelines import params_file
+from pipelines import params_file, shards
 from pipelines.intervals import Interval
 from pipelines.report import findings, inputs
 from pipelines.report.page import label, show
@@ -31,6 +32,10 @@ from pipelines.report.page import label, show
 ROOT = Path(__file__).resolve().parents[1]
 PROFILE = Path(__file__).with_name("real_models.yaml")
 RUNS = "real_models.json"  # in WORK: seconds and peak memory of each call of `run`
+SPLIT = {  # benchmark -> its one file of questions, of which every fifth is for demonstrations and never asked
+    "nq": "qa/flashrag_nq_test_1000.jsonl",
+    "triviaqa": "qa/flashrag_triviaqa_test_1000.jsonl",
+}
 BITS_AT = (0, 1, 3)  # numbers of documents in the tables of bits per byte
 METHODS = {
     "closed_book": "closed-book",
@@ -47,9 +52,10 @@ def run(files: Path, models: Path, work: Path) -> None:
     """Run the pipeline in a copy of the project in `work`, and note seconds and peak memory beside it."""
     copy, python = work / "project", str(ROOT / ".venv/bin/python")
     if not copy.is_dir():
+        _sources(files, work / "files")
         subprocess.run(["git", "clone", "-q", str(ROOT), str(copy)], check=True)
         (copy / ".venv").symlink_to(ROOT / ".venv")
-        text = PROFILE.read_text(encoding="utf-8").replace("FILES", str(files)).replace("MODELS", str(models))
+        text = PROFILE.read_text(encoding="utf-8").replace("FILES", str(work / "files")).replace("MODELS", str(models))
         (copy / "conf/profile/real_models.yaml").write_text(text, encoding="utf-8")
     command = [python, "-m", "flows.cli", "run", "--profile", "real_models"]
     started, peak = time.monotonic(), 0
@@ -62,6 +68,19 @@ def run(files: Path, models: Path, work: Path) -> None:
     calls.append({"seconds": time.monotonic() - started, "peak_bytes": peak, "ended_well": process.returncode == 0})
     (work / RUNS).write_text(json.dumps(calls), encoding="utf-8")
     sys.exit(process.returncode)
+
+
+def _sources(files: Path, target: Path) -> None:
+    """Copy the data sets to `target`, with the questions of SPLIT in two files each."""
+    with shards.atomic(target) as folder:
+        shutil.copytree(files, folder, copy_function=shutil.copyfile)
+        folder.chmod(0o755)
+        (folder / "split").mkdir()
+        for name, file in SPLIT.items():
+            lines = (files / file).read_text(encoding="utf-8").splitlines(keepends=True)
+            train, test = lines[::5], [line for i, line in enumerate(lines) if i % 5]
+            (folder / f"split/{name}_train.jsonl").write_text("".join(train), encoding="utf-8")
+            (folder / f"split/{name}_test.jsonl").write_text("".join(test), encoding="utf-8")
 
 
 def _memory(pid: int) -> int:
