@@ -55,6 +55,12 @@ def test_a_row_has_a_bounded_number_of_lines(tmp_path):
     assert rows[-1] == (MOST_LINES + 2, ["2", "3"], "2,3")
 
 
+def test_lines_that_would_be_a_row_of_another_width_stay_apart(tmp_path):
+    (tmp_path / "a.csv").write_text('1,"a\nb",2,3\n4,5\n')
+    assert [cells for _, cells, _ in table_rows(tmp_path / "a.csv", ",", 2)] == [None, ['b"', "2", "3"], ["4", "5"]]
+    assert [cells for _, cells, _ in table_rows(tmp_path / "a.csv", ",", 4)] == [["1", "a\nb", "2", "3"], ["4", "5"]]
+
+
 def test_a_cell_too_long_for_the_reader_is_no_row(tmp_path):
     (tmp_path / "a.csv").write_text(f"{'x' * 200_000},1\n2,3\n")
     assert [cells for _, cells, _ in table_rows(tmp_path / "a.csv", ",", 2)] == [None, ["2", "3"]]
