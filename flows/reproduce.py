@@ -69,7 +69,7 @@ def reproduce(stage: graph.Stage, spare: bool, force: bool, outputs_changed: boo
     log = graph.LOGS / f"{stage.name}.log"
     done = _dvc("repro", "--single-item", *(["--force"] if force else []), stage.name, log=log)
     if done.code:
-        problem = done.error or f"{stage.name}: {done.last or f'DVC ended with exit code {done.code}'}"
+        problem = done.error or f"{stage.name}: {done.cause()}"
         kind = UNREACHABLE if done.unreachable else "Failed"
         return Failed(name=kind, message=f"{problem} (all it said: {log})")
     after = dvc_files.keep(Path.cwd()).get(stage.name, {})
@@ -106,6 +106,11 @@ class Done:
     error: str | None = None  # the line in which a stage says why it failed
     errors: list[str] = field(default_factory=list)  # DVC's own
     unreachable: bool = False  # the stage says that a server did not answer
+
+    def cause(self) -> str:
+        """Why a stage failed that did not say it: DVC's error, unless that only repeats that the stage failed."""
+        of_dvc = (error for error in self.errors if "failed to run: " not in error)
+        return next(of_dvc, self.last or f"DVC ended with exit code {self.code}")
 
 
 def _run_key() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flows import graph
+from flows import graph, reproduce
 from pipelines.errors import LongtailError
 from pipelines.params import Compute
 
@@ -52,6 +52,27 @@ def test_a_stage_that_takes_all_workers_starts_when_one_is_free(given, mark, sta
 def every(root) -> list[graph.Stage]:
     """The stages of dvc.yaml."""
     return graph.read(root)[0]
+
+
+@pytest.mark.parametrize(
+    ("last", "errors", "cause"),
+    [
+        (
+            "code: done",
+            ["failed to reproduce 'code': data/code.json is outside of git repository"],
+            "failed to reproduce",
+        ),
+        (
+            "code: done",
+            ["unexpected error - [Errno 30] Read-only file system: 'data'"],
+            "unexpected error - [Errno 30]",
+        ),
+        ("KeyError: 'x'", ["failed to reproduce 'code': failed to run: python -m x, exited with 1"], "KeyError: 'x'"),
+        ("", [], "DVC ended with exit code 255"),
+    ],
+)
+def test_why_a_stage_failed_is_what_dvc_or_the_stage_says_last(last, errors, cause):
+    assert reproduce.Done(255, last, None, errors).cause().startswith(cause)
 
 
 def test_of_stages_that_as_many_wait_for_those_first_in_dvc_yaml_start_first(every):
