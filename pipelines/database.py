@@ -28,7 +28,7 @@ def connect(memory_gb: float, threads: int) -> Iterator[duckdb.DuckDBPyConnectio
     with tempfile.TemporaryDirectory(dir=holder) as spill, duckdb.connect() as db:
         db.execute(f"SET memory_limit = '{memory_gb} GB'")
         db.execute(f"SET threads = {threads}")
-        db.execute(f"SET temp_directory = '{spill}'")
+        db.execute("SET temp_directory = '{}'".format(spill.replace("'", "''")))
         db.execute("SET enable_progress_bar = false")
         try:
             yield db

@@ -41,6 +41,8 @@ def atomic(path: str | Path, keep: bool = False) -> Iterator[Path]:
     """
     path = Path(path)
     holder = Path(tempfile.mkdtemp(prefix=f"{platform.node()}.{os.getpid()}-", dir=_temporary(path)))
+    if holder.is_relative_to(Path.cwd()):  # DuckDB gets such names, and the project's may have a quote
+        holder = holder.relative_to(Path.cwd())
     try:
         yield (temporary := holder / path.name)
         if keep and path.exists():
