@@ -51,7 +51,9 @@ def _without_a_secret(address: str) -> str:
     return address
 
 
-SECRET = re.compile(r"token|secret|passw|signature|^sig$|key|auth|credential", re.IGNORECASE)  # names in a query
+SECRET = re.compile(  # names in a query
+    r"token|secret|passw|signature|credential|^(sig|auth|authorization)$|key(id)?$", re.IGNORECASE
+)
 Address = Annotated[str, AfterValidator(_without_a_secret)]
 Template = Annotated[str, AfterValidator(_filled_by_a_document)]  # filled by retrieval/documents.py
 

@@ -62,7 +62,9 @@ class Session(requests.Session):
         if resp.request.method not in ("GET", "HEAD"):
             raise LongtailError(f"{where}, expected an answer; give the address that answers")
         if there.hostname not in {asked.hostname, *self.hosts}:
-            raise LongtailError(f"{where}, which the params don't name; add it to fetch.redirects if it is meant")
+            raise LongtailError(
+                f"{where}, which the params don't name; name its own address, or for downloads add it to fetch.redirects"
+            )
         if (asked.scheme, there.scheme) == ("https", "http"):
             raise LongtailError(f"{where} without encryption; give an address that answers with https")
         return target

@@ -125,6 +125,8 @@ def test_a_misspelt_key_is_named_rather_than_the_right_one_that_is_missing(value
         "https://host.org/x.gz?access_token=s3cret",
         "https://host.org/x.gz?a=1&X-Amz-Signature=s3cret",
         "https://host.org/x.gz?api_key=s3cret",
+        "https://host.org/x.gz?AWSAccessKeyId=s3cret",
+        "https://host.org/x.gz?auth=s3cret",
     ],
 )
 @pytest.mark.parametrize("where", ["files", "api", "url"])
@@ -139,6 +141,12 @@ def test_an_address_with_a_secret_is_refused_and_not_repeated(values, address, w
         params_file.parse(values)
     assert "s3cret" not in str(error.value)
     assert "host.org/x.gz" in str(error.value)
+
+
+def test_an_address_with_an_author_or_a_revision_has_no_secret(values):
+    address = "https://host.org/x.gz?author=me&revision=1&keyword=a"
+    values["fetch"]["files"] = {"c4": [address]}
+    assert params_file.parse(values).fetch.files == {"c4": [address]}
 
 
 def test_a_missing_key_is_named(values):
