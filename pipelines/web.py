@@ -63,7 +63,7 @@ class Session(requests.Session):
             raise LongtailError(f"{where}, expected an answer; give the address that answers")
         if there.hostname not in {asked.hostname, *self.hosts}:
             raise LongtailError(
-                f"{where}, which the params don't name; name its own address, or for downloads add it to fetch.redirects"
+                f"{where}, which no param names; give its own address, or for downloads add it to fetch.redirects"
             )
         if (asked.scheme, there.scheme) == ("https", "http"):
             raise LongtailError(f"{where} without encryption; give an address that answers with https")
