@@ -26,7 +26,7 @@ DOWNLOADS = shards.SCRATCH / "downloads"
 ANSWERS = shards.SCRATCH / "wikimedia" / "fetch"
 TEMPLATES = Path("entityquestions/relation_query_templates.json")
 POPQA = Path("popqa/popQA.tsv")
-REJECTS = Path("popqa/rejects.parquet")
+REJECTS = Path("rejects.parquet")  # not in a data set's folder, whose files are its source
 PAGES = Path("wikipedia/pages-articles.xml.bz2")
 
 GENERATED = "CC0-1.0 (generated)"
@@ -142,7 +142,6 @@ def _collect(
             counts = write_pages(client, settings.pages, seed, published, *written)
             sources[PAGES] = settings.pages.api
             sources[POPQA] = f"{origin}: questions whose subject's page was fetched"
-            sources[REJECTS] = f"{origin}: questions whose subject has no page"
     for target, (file, _) in files.items():
         (folder / target).parent.mkdir(parents=True, exist_ok=True)
         _bring(file, folder / target)
