@@ -1,17 +1,20 @@
-"""DuckDB for joins and aggregates that may exceed memory, and Parquet files whose bytes repeat."""
+"""DuckDB for joins and aggregates that may exceed memory, and Parquet files whose bytes repeat.
+
+SQL has no path in it: `view` and `ask` give files a name, and values come as parameters.
+"""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from pipelines import shards
+from pipelines import parquet, shards
 from pipelines.errors import LongtailError
 
 ROW_GROUP = 100_000  # rows
@@ -25,10 +28,10 @@ def connect(memory_gb: float, threads: int) -> Iterator[duckdb.DuckDBPyConnectio
     """
     holder = shards.SCRATCH / "tmp"
     holder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=holder) as spill, duckdb.connect() as db:
-        db.execute(f"SET memory_limit = '{memory_gb} GB'")
-        db.execute(f"SET threads = {threads}")
-        db.execute("SET temp_directory = '{}'".format(spill.replace("'", "''")))
+    with (
+        tempfile.TemporaryDirectory(dir=holder) as spill,
+        duckdb.connect(config={"memory_limit": f"{memory_gb} GB", "threads": threads, "temp_directory": spill}) as db,
+    ):
         db.execute("SET enable_progress_bar = false")
         try:
             yield db
@@ -37,6 +40,38 @@ def connect(memory_gb: float, threads: int) -> Iterator[duckdb.DuckDBPyConnectio
             raise LongtailError(
                 f"ingest.memory_gb: {memory_gb:g} is not enough ({said}); raise it, or lower compute.threads"
             ) from None
+
+
+def view(
+    db: duckdb.DuckDBPyConnection,
+    name: str,
+    *paths: Path,
+    columns: Sequence[str] = (),
+    groups: Sequence[int] | None = None,
+    numbered: bool = False,
+    named: bool = False,
+) -> None:
+    """Let `name` be the rows of Parquet files in SQL: all columns, or some, and perhaps file_row_number and filename.
+
+    Raises LongtailError if a file is missing, or a page of these columns (and `groups`, where only rows of these row
+    groups are wanted) is not as it was written.
+    """
+    for path in paths:
+        parquet.check(path, columns or None, groups)
+    rows = db.read_parquet([str(path) for path in paths], file_row_number=numbered, filename=named)
+    kept = [*columns, *["file_row_number"] * numbered, *["filename"] * named] if columns else ["*"]
+    rows.project(", ".join(kept)).create_view(name)
+
+
+def ask(query: str, values: Sequence[Any] = (), **files: Path) -> duckdb.DuckDBPyConnection:
+    """The rows of a query, to be fetched, in which each of the Parquet files is a table called by its keyword.
+
+    Raises the errors of `view`.
+    """
+    db = duckdb.connect()
+    for name, path in files.items():
+        view(db, name, path)
+    return db.execute(query, values)
 
 
 def row(db: duckdb.DuckDBPyConnection, query: str) -> tuple:
@@ -53,7 +88,7 @@ def read(db: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
 def write(db: duckdb.DuckDBPyConnection, query: str, path: Path) -> None:
     """Write a query's rows to Parquet in full row groups, one in memory at a time; it must ORDER BY a unique key."""
     reader = db.sql(query).to_arrow_reader(ROW_GROUP)
-    with pq.ParquetWriter(path, reader.schema, compression="zstd") as writer:
+    with parquet.writer(path, reader.schema) as writer:
         held, whole = reader.schema.empty_table(), 0
         for batch in reader:  # of any size, which must not show in the file
             held = pa.concat_tables([held, pa.Table.from_batches([batch])])
@@ -68,7 +103,7 @@ def write(db: duckdb.DuckDBPyConnection, query: str, path: Path) -> None:
 def row_group_writer(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
     """Yield a function that adds rows to a Parquet file, in row groups of at least ROW_GROUP; one is in memory."""
     held: list[pa.Table] = []
-    with pq.ParquetWriter(path, schema, compression="zstd") as file:
+    with parquet.writer(path, schema) as file:
 
         def add(rows: pa.Table) -> None:
             held.append(rows)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipelines import methods
+from pipelines import methods, parquet
 from pipelines.adaptive import subjects
 from pipelines.adaptive.pairs import BELOW, Choice
 from pipelines.adaptive.subjects import Reading
@@ -263,13 +263,12 @@ def _shots(
     """Questions and answers shown before `asked`: the evaluation's, if it asked this question of this subject."""
     if not n_shots:
         return []
-    import pyarrow.parquet as pq
 
     dataset = reading.template.dataset if reading else PLAIN
     file = data / "questions" / dataset / f"{dataset}.parquet"
     if not file.is_file():
         raise LongtailError(f"{file}: no such file; `longtail run` writes it")
-    columns = pq.read_table(file).sort_by("question_id").to_pydict()
+    columns = parquet.read(file).sort_by("question_id").to_pydict()
     names = ("question_id", "relation", "question", "possible_answers", "s_uri")
     ids, relations, texts, answers, uris = (columns[name] for name in names)
     shown_answers = prompts.shown_answers(columns)

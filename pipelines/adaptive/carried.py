@@ -12,7 +12,7 @@ from pathlib import Path
 import duckdb
 import numpy as np
 
-from pipelines import params
+from pipelines import database, params
 from pipelines.adaptive import held_out
 from pipelines.adaptive.held_out import HeldOut
 from pipelines.adaptive.pairs import Pairs
@@ -102,8 +102,8 @@ def fit(pairs: Pairs, chosen: params.Thresholds, seed: int) -> dict[str, np.ndar
 def read_views(file: Path) -> dict[str, float]:
     """Question id -> its subject's page views, where they are known. Raises LongtailError for a file without them."""
     try:
-        rows = duckdb.execute(
-            "SELECT question_id::VARCHAR, s_pop::DOUBLE FROM read_parquet(?) WHERE s_pop IS NOT NULL", [str(file)]
+        rows = database.ask(
+            "SELECT question_id::VARCHAR, s_pop::DOUBLE FROM questions WHERE s_pop IS NOT NULL", questions=file
         ).fetchall()
     except duckdb.Error as error:
         raise LongtailError(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import duckdb
 
+from pipelines import database
 from pipelines.errors import LongtailError
 from pipelines.questions.published import ENTITY
 from pipelines.relations import RELATIONS
@@ -115,21 +116,17 @@ def candidates(name: str, template: Template, data: Path, qid: str | None = None
         "claims": data / "knowledge/wikidata/claims.parquet",
         "questions": data / "questions" / template.dataset / f"{template.dataset}.parquet",
     }
-    present = {name: str(file) for name, file in files.items() if file.is_file()}
+    present = {name: file for name, file in files.items() if file.is_file()}
     missing = [file for name, file in files.items() if name not in present]
     if missing and set(present) != {"questions"}:
         raise LongtailError(f"{missing[0]}: no such file; `longtail run` writes it")
-    entities, claims = "read_parquet($entities)", "read_parquet($claims)"
-    if "entities" not in present:
-        entities = "(SELECT '' AS qid, '' AS label, [''] AS aliases, '' AS wiki_title, 0 AS popularity WHERE false)"
-        claims = "(SELECT 0 AS s, 0 AS p WHERE false)"
     columns = "s_aliases, s_wiki_title" if template.dataset == "popqa" else "[], NULL"
     query = f"""WITH named AS MATERIALIZED (
-        SELECT qid, label, aliases, wiki_title, popularity, false AS asked FROM {entities}
+        SELECT qid, label, aliases, wiki_title, popularity, false AS asked FROM entities
         WHERE qid = $qid OR plain(label) = plain($name)
             OR list_contains(list_transform(aliases, lambda x: plain(x)), plain($name))
         UNION ALL
-        SELECT replace(s_uri, '{ENTITY}', '') AS qid, subj, {columns}, s_pop, true FROM read_parquet($questions)
+        SELECT replace(s_uri, '{ENTITY}', '') AS qid, subj, {columns}, s_pop, true FROM questions
         WHERE relation = $relation AND (s_uri = '{ENTITY}' || $qid OR plain(subj) = plain($name)) AND qid != ''
     ), known AS (
         SELECT qid, arg_min(label, (asked, label)) AS label, flatten(list(aliases)) AS aliases,
@@ -137,7 +134,7 @@ def candidates(name: str, template: Template, data: Path, qid: str | None = None
             bool_or(asked) AS asked, plain(arg_min(label, (asked, label))) = plain($name) AS by_label
         FROM named GROUP BY qid
     ), stated AS (
-        SELECT DISTINCT 'Q' || s AS qid FROM {claims}
+        SELECT DISTINCT 'Q' || s AS qid FROM claims
         WHERE p = substr($relation, 2)::BIGINT AND s IN (SELECT TRY_CAST(substr(qid, 2) AS BIGINT) FROM named)
     )
     SELECT qid, label, title, popularity,
@@ -146,8 +143,15 @@ def candidates(name: str, template: Template, data: Path, qid: str | None = None
         asked OR qid IN (FROM stated) AS states
     FROM known ORDER BY states DESC, by_label DESC, popularity DESC NULLS LAST, length(qid), qid"""
     with duckdb.connect() as db:
+        db.execute("CREATE VIEW claims AS SELECT 0 AS s, 0 AS p WHERE false")
+        db.execute(
+            """CREATE VIEW entities AS
+            SELECT '' AS qid, '' AS label, [''] AS aliases, '' AS wiki_title, 0 AS popularity WHERE false"""
+        )
+        for table, file in present.items():
+            database.view(db, table, file)
         db.execute(f"CREATE TEMP MACRO plain(text) AS {PLAIN}")
-        rows = db.execute(query, present | {"name": name, "relation": template.relation, "qid": qid}).fetchall()
+        rows = db.execute(query, {"name": name, "relation": template.relation, "qid": qid}).fetchall()
     return [Candidate(*row) for row in rows]
 
 

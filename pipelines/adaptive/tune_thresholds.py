@@ -20,9 +20,8 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from pipelines import draws, params, shards, stage
+from pipelines import draws, params, parquet, shards, stage
 from pipelines.adaptive import carried, confidence, gate, held_out
 from pipelines.adaptive.alternatives import cost_curve, uncertainty
 from pipelines.adaptive.held_out import POLICIES, HeldOut
@@ -217,7 +216,7 @@ def main() -> None:
                 ("coverage", pa.Table.from_pylist(coverage, COVERAGE)),
                 ("carried", pa.Table.from_pylist(rows_carried, CARRIED)),
             ):
-                pq.write_table(table, folder / f"{name}.parquet", compression="zstd")
+                parquet.write(table, folder / f"{name}.parquet")
             shards.write_json(folder / "thresholds.json", {"search": settings.search, "thresholds": thresholds})
         shards.write_json("data/metrics/adaptive.json", metrics)
         return logged

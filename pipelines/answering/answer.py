@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from pipelines import catalogue, draws, methods, params, shards, stage
+from pipelines import catalogue, draws, methods, params, parquet, shards, stage
 from pipelines.answering import latency, passages, prompts
 from pipelines.answering.passages import Lookup, Source
 from pipelines.errors import LongtailError
@@ -230,9 +229,9 @@ def main() -> None:
         key = shards.key_of(SHARD, LOCAL, chosen.seed, chosen.answer, chosen.replug, searched, settings, *inputs)
         in_use = chosen.answer.of(settings)
         setup = Setup(args.dataset, args.method, lm, source, in_use, chosen.replug, chosen.seed, key, settings.http)
-        table, taken = answer(pq.read_table(questions), setup)
+        table, taken = answer(parquet.read(questions), setup)
         with shards.atomic(out) as temporary:
-            pq.write_table(table, temporary, compression="zstd")
+            parquet.write(table, temporary)
         on_server = settings.http is not None
         latency.write(Path("data"), args.dataset, args.lm, args.method, taken, chosen.compute.threads, on_server)
         forget(args.dataset, args.lm, args.method, key)

@@ -7,15 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import duckdb
 import numpy as np
 
+from pipelines import database
 from pipelines.errors import LongtailError
 from pipelines.methods import ENCODED, METHODS, short, split
 from pipelines.params import LM_NAME
 
 # Answers imported before `margin` was a column do not have it.
-ANSWERS = "SELECT * FROM read_parquet(?) UNION ALL BY NAME SELECT NULL::FLOAT AS margin WHERE false"
+ANSWERS = "SELECT * FROM answers UNION ALL BY NAME SELECT NULL::FLOAT AS margin WHERE false"
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def join(questions: Path, files: Mapping[str, Path], columns: Mapping[str, str])
         """SELECT question_id, relation, CAST(s_pop AS DOUBLE) AS popularity,
                   coalesce(CAST(s_uri AS VARCHAR), subj, question_id) AS subject,
                   min(subject) OVER same_text != max(subject) OVER same_text AS ambiguous
-           FROM read_parquet(?) WINDOW same_text AS (PARTITION BY question)""",
+           FROM answers WINDOW same_text AS (PARTITION BY question)""",
         questions,
     )
     ids_of = {method: columns_of_method.pop("question_id") for method, columns_of_method in answers.items()}
@@ -109,7 +109,7 @@ def _read(query: str, file: Path) -> dict[str, np.ndarray]:
 
     Raises LongtailError naming an id that the file has twice.
     """
-    rows = duckdb.execute(f"{query} ORDER BY question_id", [str(file)]).fetchnumpy()
+    rows = database.ask(f"{query} ORDER BY question_id", answers=file).fetchnumpy()
     columns = {
         name: np.ma.filled(values, np.nan) if values.dtype.kind == "f" else np.ma.getdata(values)
         for name, values in rows.items()

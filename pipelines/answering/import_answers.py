@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from pipelines import methods, params, shards
+from pipelines import methods, params, parquet, shards
 from pipelines.answering.answer import SCHEMA
 from pipelines.errors import LongtailError
 from pipelines.questions import matching
@@ -65,7 +64,7 @@ def import_answers(
     source = data / "questions" / dataset / f"{dataset}.parquet"
     if not source.is_file():
         raise LongtailError(f"{source}: no such file, expected the question set; run its stage first")
-    questions, columns = pq.read_table(source), read(file)
+    questions, columns = parquet.read(source), read(file)
     prediction, correct = (next((c for c in names if c in columns), None) for names in (PREDICTION, CORRECT))
     if not (prediction or correct):
         raise LongtailError(
@@ -87,7 +86,7 @@ def import_answers(
     table = pa.table({name: made.get(name, nothing) for name in SCHEMA.names}, schema=SCHEMA).sort_by("question_id")
     out = data / "imported" / dataset / lm / f"{method}.parquet"
     with shards.atomic(out) as temporary:
-        pq.write_table(table, temporary, compression="zstd")
+        parquet.write(table, temporary)
     return _report(out, matched, made["correct"], judged_there if prediction else None)
 
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from pipelines import methods, shards
+from pipelines import methods, parquet, shards
 from pipelines.answering import latency, prompts
 from pipelines.answering.latency import Batch
 from pipelines.methods import ENSEMBLES, INDEXES
@@ -120,13 +119,13 @@ def written(lm: LanguageModel, max_tokens: int) -> Source:
 def write_shard(table: pa.Table, path: Path, started: float) -> None:
     """Write a shard's rows and, beside them, the seconds since `started` (of time.monotonic) and the machine."""
     measured = {"seconds": str(time.monotonic() - started), "machine": latency.machine()}
-    pq.write_table(table.replace_schema_metadata(measured), path)
+    parquet.write(table.replace_schema_metadata(measured), path)
 
 
 def read_shards(files: Sequence[Path], schema: pa.Schema) -> tuple[pa.Table, list[Batch]]:
     """The rows of all shards, and what each of them took, in whichever run and on whichever machine."""
-    tables = [pq.read_table(file, schema=schema) for file in files]
-    measured = [pq.read_schema(file).metadata for file in files]
+    tables = [parquet.read(file, schema=schema) for file in files]
+    measured = [parquet.schema_of(file).metadata for file in files]
     batches = [
         Batch(table.num_rows, float(of_shard[b"seconds"]), of_shard.get(b"machine", b"").decode())
         for table, of_shard in zip(tables, measured, strict=True)

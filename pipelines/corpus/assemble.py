@@ -42,7 +42,7 @@ def check_weights(name: str, weights: dict[str, float] | None, read: list[Path])
         )
 
 
-def duplicates(db: DuckDBPyConnection, paths: list[str], weights: dict[str, float] | None) -> list[tuple[str, str]]:
+def duplicates(db: DuckDBPyConnection, paths: list[Path], weights: dict[str, float] | None) -> list[tuple[str, str]]:
     """(batch, "file:row") of every document whose id another document has, except for the copy that is kept.
 
     Contents decide which copy is kept, not the order of files. Copies for queries come first, because a capped corpus
@@ -50,21 +50,21 @@ def duplicates(db: DuckDBPyConnection, paths: list[str], weights: dict[str, floa
     """
     if not paths:
         return []
-    rows = f"read_parquet({paths}, filename = true)"
-    repeated = f"SELECT source_document FROM {rows} GROUP BY ALL HAVING count(*) > 1"
-    batches = db.execute(
-        f"SELECT DISTINCT filename FROM {rows} SEMI JOIN ({repeated}) USING (source_document)"
-    ).fetchall()
+    database.view(db, "ids", *paths, columns=["source_document"], named=True)
+    db.execute(
+        "CREATE OR REPLACE TEMP TABLE repeated AS SELECT source_document FROM ids GROUP BY ALL HAVING count(*) > 1"
+    )
+    batches = db.sql("SELECT DISTINCT filename FROM ids SEMI JOIN repeated USING (source_document)").fetchall()
     if not batches:
         return []
-    rows = f"read_parquet({sorted(path for (path,) in batches)}, filename = true)"
+    database.view(db, "copies", *sorted(Path(path) for (path,) in batches), named=True)
     heaviest = "coalesce(map($names::VARCHAR[], $weights::DOUBLE[])[source], 0) DESC"
     return db.execute(
         f"""SELECT filename, file || ':' || row FROM (
               SELECT filename, file, row, row_number() OVER (
                 PARTITION BY source_document
                 ORDER BY split = 'corpus', {heaviest}, source, title, hash(text), file, row) AS copy
-              FROM {rows} SEMI JOIN ({repeated}) USING (source_document))
+              FROM copies SEMI JOIN repeated USING (source_document))
             WHERE copy > 1 ORDER BY ALL""",
         {"names": list(weights or ()), "weights": list((weights or {}).values())},
     ).fetchall()
@@ -72,7 +72,8 @@ def duplicates(db: DuckDBPyConnection, paths: list[str], weights: dict[str, floa
 
 def count_documents(db: DuckDBPyConnection, rounds: list[Round]) -> int:
     """The documents of the corpus before it is capped."""
-    return int(database.row(db, f"SELECT sum(chunks) FROM {_sources(rounds)} WHERE split = 'corpus'")[0] or 0)
+    _view(db, "sources", [path for each in rounds for path in each.cut])
+    return int(database.row(db, "SELECT sum(chunks) FROM all_sources WHERE split = 'corpus'")[0] or 0)
 
 
 def write(
@@ -81,8 +82,8 @@ def write(
     """Write the three tables to `out`; return counts. LongtailError for no documents, or too many bad rows."""
     cut = [path for each in rounds for path in each.cut]
     counts = _read_counts(rounds[0].read)  # every round reads all rows, and rejects the same ones
-    rejects = _parquet([path / "rejects.parquet" for path in [*rounds[0].read, *cut]])
-    reasons = dict(db.execute(f"SELECT reason, count(*) FROM {rejects} GROUP BY reason ORDER BY reason").fetchall())
+    _view(db, "rejects", [*rounds[0].read, *cut])
+    reasons = dict(db.sql("SELECT reason, count(*) FROM all_rejects GROUP BY reason ORDER BY reason").fetchall())
     rows = sum(count["read"] for count in counts)
     _check_rejects(settings.name, reasons, rows, max_reject_share)
     if not cut or not count_documents(db, rounds):
@@ -91,13 +92,14 @@ def write(
             f"out, and corpus.{settings.name} has query_share {settings.corpus.query_share} and test_files "
             f"{settings.corpus.test_files}; give it more text"
         )
-    docs, queries = (_parquet([path / f"{kind}.parquet" for path in cut]) for kind in ("docs", "queries"))
-    sources, docs = _capped(db, _sources(rounds), docs, settings.corpus.documents)
+    for kind in ("docs", "queries"):
+        _view(db, kind, cut)
+    sources, docs = _capped(db, settings.corpus.documents)
     near: set[str] = set()
     if settings.corpus.has_queries:
         near = near_duplicates(db, sources, settings.queries.near_duplicate)
     db.execute("CREATE OR REPLACE TEMP TABLE near AS SELECT unnest(?::VARCHAR[]) AS source_document", [sorted(near)])
-    db.execute(f"CREATE OR REPLACE TEMP VIEW apart AS SELECT * FROM {queries} ANTI JOIN near USING (source_document)")
+    db.execute("CREATE OR REPLACE TEMP VIEW apart AS FROM all_queries ANTI JOIN near USING (source_document)")
     # Repeated test windows stay, so that every byte of a test document counts once.
     db.execute(
         """CREATE OR REPLACE TEMP VIEW unique_queries AS
@@ -109,7 +111,7 @@ def write(
         "queries": f"""SELECT {QUERY_COLUMNS} FROM (SELECT * FROM unique_queries QUALIFY row_number() OVER (
               PARTITION BY split ORDER BY draw, id) <= {settings.queries.max_per_split})
             ORDER BY split, source_document, id""",
-        "rejects": f"SELECT * FROM {rejects} ORDER BY file, row, reason, detail",
+        "rejects": "FROM all_rejects ORDER BY file, row, reason, detail",
     }
     with shards.atomic(out) as folder:
         folder.mkdir()
@@ -120,44 +122,53 @@ def write(
     return metrics | {"duplicates": float(copies), "near_duplicate_sources": float(len(near))}
 
 
-def _capped(db: DuckDBPyConnection, sources: str, docs: str, documents: int | None) -> tuple[str, str]:
-    """The relations `sources` and `docs` without what is beyond the cap of `documents` (None: no cap).
+def _capped(db: DuckDBPyConnection, documents: int | None) -> tuple[str, str]:
+    """The names of views of all_sources and all_docs without what is beyond the cap of `documents` (None: no cap).
 
     Source documents are taken by their keys. The last one that is taken may lose its last documents.
     """
+    everything = "all_sources", "all_docs"
     if documents is None:
-        return sources, docs
+        return everything
     last = db.execute(
         f"""SELECT key, source_document, total - {documents} FROM (
               SELECT key, source_document, sum(chunks) OVER (ORDER BY key, source_document ROWS UNBOUNDED PRECEDING)
-                AS total FROM {sources} WHERE split = 'corpus' AND chunks > 0)
+                AS total FROM all_sources WHERE split = 'corpus' AND chunks > 0)
             WHERE total >= {documents} ORDER BY total LIMIT 1"""
     ).fetchone()
     if last is None:
-        return sources, docs
+        return everything
     key, name, surplus = last
     (end,) = db.execute(
-        f"""SELECT "offset" FROM {docs} WHERE source_document = ? ORDER BY "offset" DESC LIMIT 1 OFFSET ?""",
+        'SELECT "offset" FROM all_docs WHERE source_document = ? ORDER BY "offset" DESC LIMIT 1 OFFSET ?',
         [name, max(int(surplus) - 1, 0)],
     ).fetchone()
-    key = f"'{key!r}'::DOUBLE"
-    name = "'" + name.replace("'", "''") + "'"
-    taken = f"(key < {key} OR (key = {key} AND source_document <= {name}))"
-    cut_off = f"""source_document = {name} AND "offset" >= {end if surplus else 2**62}"""
-    return (
-        f"(SELECT * FROM {sources} WHERE split <> 'corpus' OR {taken})",
-        f"(SELECT * FROM {docs} WHERE {taken} AND NOT ({cut_off}))",
+    db.execute(
+        "CREATE OR REPLACE TEMP TABLE last AS SELECT ?::DOUBLE AS last_key, ?::VARCHAR AS last_name, ?::BIGINT AS stop",
+        [key, name, end if surplus else 2**62],
     )
+    taken = "(key < last_key OR (key = last_key AND source_document <= last_name))"
+    for kind, condition in (
+        ("sources", f"split <> 'corpus' OR {taken}"),
+        ("docs", f'{taken} AND NOT (source_document = last_name AND "offset" >= stop)'),
+    ):
+        db.execute(
+            f"""CREATE OR REPLACE TEMP VIEW taken_{kind} AS
+                SELECT * EXCLUDE (last_key, last_name, stop) FROM all_{kind}, last WHERE {condition}"""
+        )
+    return "taken_sources", "taken_docs"
 
 
 def _metrics(db: DuckDBPyConnection, folder: Path, counts: list[dict], reasons: dict[str, int]) -> dict[str, float]:
     """Counts of the rows read, of the documents and queries written to `folder`, and of what was left out."""
+    for name in ("docs", "queries"):
+        database.view(db, f"written_{name}", folder / f"{name}.parquet")
     documents, tokens, size, sources = database.row(
         db,
-        f"""SELECT count(*), sum(tokens), sum(octet_length(encode(text))), count(DISTINCT source_document)
-            FROM '{folder}/docs.parquet'""",
+        """SELECT count(*), sum(tokens), sum(octet_length(encode(text))), count(DISTINCT source_document)
+            FROM written_docs""",
     )
-    splits = dict(db.execute(f"SELECT split, count(*) FROM '{folder}/queries.parquet' GROUP BY split").fetchall())
+    splits = dict(db.sql("SELECT split, count(*) FROM written_queries GROUP BY split").fetchall())
     repeated = "SELECT (SELECT count(*) FROM apart) - (SELECT count(*) FROM unique_queries)"
     skipped = sum((Counter(count["skipped"]) for count in counts), Counter())
     metrics = {
@@ -188,9 +199,6 @@ def _read_counts(read: list[Path]) -> list[dict]:
     return [json.loads((folder / "read.json").read_text(encoding="utf-8")) for folder in read]
 
 
-def _sources(rounds: list[Round]) -> str:
-    return _parquet([path / "sources.parquet" for each in rounds for path in each.cut])
-
-
-def _parquet(paths: list[Path]) -> str:
-    return f"read_parquet({[str(path) for path in paths]})"
+def _view(db: DuckDBPyConnection, kind: str, folders: list[Path]) -> None:
+    """Make all_<kind> the rows of <kind>.parquet in all folders."""
+    database.view(db, f"all_{kind}", *(folder / f"{kind}.parquet" for folder in folders))

@@ -119,11 +119,11 @@ def _read_and_cut(steps: _Steps, settings: Settings, max_reject_share: float, db
 
 def _batches(db, read: list[list[Path]], settings: Settings) -> list[Batch]:
     """The last round's batches, each with those of its rows that repeat a document of this or an earlier round."""
-    rounds = [[str(path) for folder in folders for path in sorted(folder.glob("[0-9]*.parquet"))] for folders in read]
+    rounds = [[path for folder in folders for path in sorted(folder.glob("[0-9]*.parquet"))] for folders in read]
     duplicates: dict[str, list[str]] = {}
     for path, row in assemble.duplicates(db, [path for paths in rounds for path in paths], settings.corpus.weights):
         duplicates.setdefault(path, []).append(row)
-    return [Batch(Path(path), tuple(duplicates.get(path, ()))) for path in rounds[-1]]
+    return [Batch(path, tuple(duplicates.get(str(path), ()))) for path in rounds[-1]]
 
 
 if __name__ == "__main__":

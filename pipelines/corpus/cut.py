@@ -15,9 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from pipelines import draws, params
+from pipelines import draws, params, parquet
 from pipelines.corpus import sample
 from pipelines.corpus.clean import BadWikitext, wikitext_to_text
 from pipelines.corpus.near_duplicates import PERMUTATIONS, bands, signatures
@@ -88,13 +87,13 @@ def cut_batch(settings: Settings, batch: Batch, out: Path) -> None:
     columns = [rows["source_document"], splits.tolist(), keys, chunks, *_signatures(settings, tokens)]
     sources = pa.table(columns, schema=SOURCES).take(pa.array(np.flatnonzero(chunks + n_queries)))
     for name, table in {"docs": _docs(rows, keys, tokens, pieces), "queries": queries, "sources": sources}.items():
-        pq.write_table(table, out / f"{name}.parquet", compression="zstd")
+        parquet.write(table, out / f"{name}.parquet")
     rejects.write(out / "rejects.parquet")
 
 
 def _texts(batch: Batch, rejects: Rejects) -> tuple[pa.Table, list[str]]:
     """The batch's rows that are not duplicates and have a text, without the column `text`; and their clean texts."""
-    table = pq.read_table(batch.path)
+    table = parquet.read(batch.path)
     if batch.duplicates:
         places = pc.binary_join_element_wise(table["file"], table["row"].cast(pa.string()), ":")
         table = table.filter(pc.invert(pc.is_in(places, pa.array(batch.duplicates))))

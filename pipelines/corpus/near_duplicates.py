@@ -68,8 +68,9 @@ def bands(signatures: np.ndarray, threshold: float) -> np.ndarray:
 def near_duplicates(db: DuckDBPyConnection, documents: str, threshold: float) -> set[str]:
     """Query source documents with an estimated Jaccard similarity of `threshold` or more to one of an earlier split.
 
-    `documents` is a relation (source_document, split, signature, bands), and SPLITS is the order of the splits. DuckDB
-    joins the candidates and may spill to disk; only their signatures come to Python, TOGETHER pairs at a time.
+    `documents` is the name of a relation (source_document, split, signature, bands), and SPLITS is the order of the
+    splits. DuckDB joins the candidates and may spill to disk; only their signatures come to Python, TOGETHER pairs at a
+    time.
 
     Some texts, such as licences, are in a corpus ten thousand times. So queries are first compared with FIRST documents
     of each band. Only those that resemble none of them go on to more.

@@ -16,9 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from pipelines import draws, params, shards
+from pipelines import draws, params, parquet, shards
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import read_raw
 from pipelines.sources.wikipedia import Part
@@ -141,4 +140,4 @@ def read_part(name: str, max_reject_share: float, batch_bytes: int, draw: Draw, 
 def write_batch(batch: list[tuple], path: Path) -> None:
     """Write documents, tuples of BATCH's columns, to a Parquet file."""
     columns = [pa.array(column, field.type) for column, field in zip(zip(*batch, strict=True), BATCH, strict=True)]
-    pq.write_table(pa.table(columns, schema=BATCH), path, compression="zstd")
+    parquet.write(pa.table(columns, schema=BATCH), path)

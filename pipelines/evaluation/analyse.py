@@ -12,9 +12,7 @@ import math
 from pathlib import Path
 from types import SimpleNamespace
 
-import duckdb
-
-from pipelines import shards, stage
+from pipelines import database, shards, stage
 from pipelines.answering import answer_files
 from pipelines.evaluation import accuracy, paired, popularity_bins, retrieval_effects, savings, stage_metrics, tables
 from pipelines.lm.model_files import count_parameters, family
@@ -140,10 +138,10 @@ def popularity(data: Path, question_sets: list[str]) -> list[dict]:
     rows = []
     for dataset in question_sets:
         path, column = tables.popularity_of(data, dataset)
-        counts = duckdb.execute(
-            f"""SELECT floor(4 * log10(greatest({column}, 1)))::INT AS bin, count(*) FROM read_parquet(?)
+        counts = database.ask(
+            f"""SELECT floor(4 * log10(greatest({column}, 1)))::INT AS bin, count(*) FROM questions
                 WHERE {column} IS NOT NULL GROUP BY bin ORDER BY bin""",
-            [str(path)],
+            questions=path,
         ).fetchall()
         rows += [
             {"dataset": dataset, "least": 10 ** (bin_ / 4), "below": 10 ** ((bin_ + 1) / 4), "questions": n}

@@ -89,12 +89,12 @@ def describe(queries: Path, ids: np.ndarray) -> Texts:
     """
     with duckdb.connect() as db:
         db.register("asked", pa.table({"id": pa.array(ids, pa.string())}))
+        database.view(db, "queries", queries)
         rows = db.sql(
             r"""SELECT id, source_document, source,
                   len(regexp_extract_all(continuation, '\S+')) + len(regexp_extract_all(continuation, '\n'))
                   - (regexp_matches(context, '\S$') AND regexp_matches(continuation, '^\S'))::INT AS words
-                FROM read_parquet(?) SEMI JOIN asked USING (id) ORDER BY id""",
-            params=[str(queries)],
+                FROM queries SEMI JOIN asked USING (id) ORDER BY id"""
         ).to_arrow_table()
     assert rows["id"].to_pylist() == list(ids), "data/logprobs is of other queries"
     texts = (rows[name].to_numpy(zero_copy_only=False).astype(object) for name in ("source_document", "source"))

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from pipelines import catalogue, draws, intervals, params, shards, stage
+from pipelines import catalogue, draws, intervals, params, parquet, shards, stage
 from pipelines.answering import passages
 from pipelines.errors import LongtailError
 from pipelines.evaluation import mmlu, task_items
@@ -90,14 +89,14 @@ def evaluate(task: Task, setup: Setup) -> pa.Table:
             for i, answer in zip(np.flatnonzero(fit), _predict(task, setup, read, weighed), strict=True):
                 predictions[i] = answer
         rows = [_row(task, setup, item, text) for item, text in zip(items, predictions, strict=True)]
-        pq.write_table(pa.Table.from_pylist(rows, SCHEMA), path)
+        parquet.write(pa.Table.from_pylist(rows, SCHEMA), path)
 
     size = max(1, SHARD // (setup.replug.top_k if setup.search else 1))
     n = len(task.items)
     parts = [slice(start, min(start + size, n)) for start in range(0, n, size)]
     sizes = [part.stop - part.start for part in parts]
     files = shards.map_shards(name, setup.key, work, parts, sizes=sizes, unit="question")
-    return pa.concat_tables([SCHEMA.empty_table(), *(pq.read_table(file, schema=SCHEMA) for file in files)])
+    return pa.concat_tables([SCHEMA.empty_table(), *(parquet.read(file, schema=SCHEMA) for file in files)])
 
 
 def _demonstrations(items: list[Item], setup: Setup) -> list[str]:
@@ -268,7 +267,7 @@ def main() -> None:
         table, too_long = drop_too_long(table, task, lm)
         with shards.atomic(out) as folder:
             folder.mkdir()
-            pq.write_table(table, folder / "predictions.parquet", compression="zstd")
+            parquet.write(table, folder / "predictions.parquet")
             rejects.write(folder / "rejects.parquet")
         figures = summarise(table, chosen.seed, chosen.report.bootstrap).get(name, {})
         for method in figures:

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from pipelines import catalogue, methods, shards, stage
+from pipelines import catalogue, methods, parquet, shards, stage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,7 +42,6 @@ def evaluate(params: SimpleNamespace, name_of_set: str) -> stage.Metrics:
     """Read, search and measure; without questions the tables are empty and the figures 0."""
     import numpy as np
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     from pipelines.sources.question_files import read_questions_with_passages
     from pipelines.sources.rejects import Rejects
@@ -61,7 +60,7 @@ def evaluate(params: SimpleNamespace, name_of_set: str) -> stage.Metrics:
     with shards.atomic(OUT / name_of_set) as folder:
         folder.mkdir()
         docs = folder / "passages.parquet"
-        pq.write_table(pa.table({name: pa.array(columns[name], pa.string()) for name in names}), docs)
+        parquet.write(pa.table({name: pa.array(columns[name], pa.string()) for name in names}), docs)
         ranks = {name: np.zeros(0, np.int64) for name in retrieving}
         if asked:
             queries = [question.text for question in asked]
@@ -74,7 +73,7 @@ def evaluate(params: SimpleNamespace, name_of_set: str) -> stage.Metrics:
             "gold": pa.array([len(gold) for gold in golds], pa.int32()),
             **{name: pa.array(rank, pa.int32(), mask=rank == 0) for name, rank in ranks.items()},
         }
-        pq.write_table(pa.table(table), folder / "ranks.parquet")
+        parquet.write(pa.table(table), folder / "ranks.parquet")
         rejects.write(folder / "rejects.parquet")
     counts = {"questions": len(asked), "answerable": sum(map(bool, golds)), "passages": len(passages)}
     counts["distractors"] = len(rows) - len(passages)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import duckdb
 import numpy as np
 
-from pipelines import draws, intervals
+from pipelines import database, draws, intervals
 from pipelines.evaluation import accuracy
 from pipelines.evaluation.accuracy import HEAD, TAIL, Answers, gain, mean_columns, share
 from pipelines.intervals import NOTHING
@@ -122,17 +121,17 @@ def examples(questions: Path, closed_book: Path, augmented: Path, docs: Path, se
     candidates with the smallest draws are chosen. Questions of unknown popularity are left out. The passage is what
     the language model or an import wrote, else the beginning of the best document in `docs`, if there is that file.
     """
-    rows = duckdb.sql(
+    rows = database.ask(
         """SELECT question_id, q.relation, q.question, q.possible_answers, q.possible_answers[1] AS answer,
                   q.s_pop AS popularity, a.doc_id, a.doc_title, a.doc_has_answer, a.passage,
                   c.prediction AS closed_book, a.prediction AS augmented, c.correct AS hurt
-           FROM read_parquet(?) q
-           JOIN read_parquet(?) c USING (question_id)
-           JOIN read_parquet(?) a USING (question_id)
+           FROM questions q JOIN closed_book c USING (question_id) JOIN augmented a USING (question_id)
            WHERE c.correct != a.correct AND c.correct_word = c.correct AND a.correct_word = a.correct
                  AND q.s_pop IS NOT NULL
            ORDER BY question_id""",
-        params=[str(questions), str(closed_book), str(augmented)],
+        questions=questions,
+        closed_book=closed_book,
+        augmented=augmented,
     )
     table = rows.to_arrow_table().to_pylist()
     drawn = draws.uniforms(seed, "examples", [row["question_id"] for row in table])
@@ -155,5 +154,5 @@ def examples(questions: Path, closed_book: Path, augmented: Path, docs: Path, se
 
 def _texts(docs: Path, ids: list[str | None]) -> dict[tuple[str, str], str]:
     """The texts of these documents by id and title. The title tells other documents by the same id, of an import."""
-    query = "SELECT id, coalesce(title, ''), text FROM read_parquet(?) WHERE id IN (SELECT unnest(?::VARCHAR[]))"
-    return {(id_, title): text for id_, title, text in duckdb.execute(query, [str(docs), ids]).fetchall()}
+    query = "SELECT id, coalesce(title, ''), text FROM docs WHERE id IN (SELECT unnest(?::VARCHAR[]))"
+    return {(id_, title): text for id_, title, text in database.ask(query, [ids], docs=docs).fetchall()}

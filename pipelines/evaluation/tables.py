@@ -11,9 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from pipelines import catalogue
+from pipelines import catalogue, parquet
 from pipelines.intervals import NOTHING, Interval
 
 _TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
@@ -88,13 +87,13 @@ def write(folder: Path, name: str, rows: Iterable[dict]) -> None:
         else:
             fields.append((column, _TYPES[kind]))
     flat = [_flat(row, name) for row in rows]
-    pq.write_table(pa.Table.from_pylist(flat, pa.schema(fields)), folder / f"{name}.parquet", compression="zstd")
+    parquet.write(pa.Table.from_pylist(flat, pa.schema(fields)), folder / f"{name}.parquet")
 
 
 def read(folder: Path, name: str) -> list[dict]:
     """The rows that `write` wrote."""
     intervals = [column for column, kind in TABLES[name].items() if kind is Interval]
-    rows = pq.read_table(folder / f"{name}.parquet").to_pylist()
+    rows = parquet.read(folder / f"{name}.parquet").to_pylist()
     for row in rows:
         for column in intervals:
             parts = [row.pop(f"{column}{part}") for part in ("", "_low", "_high")]

@@ -19,9 +19,8 @@ from types import SimpleNamespace
 import duckdb
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from pipelines import code, database, shards, stage
+from pipelines import code, database, parquet, shards, stage
 from pipelines.pool import processes
 from pipelines.relations import property_ids
 from pipelines.sources import entity_api, query_service, wikidata
@@ -83,7 +82,7 @@ def parse_block(properties: tuple[str, ...], file: str, block: Iterable[bytes], 
     rejects = Rejects(1.0)  # the share of bad rows is checked over the whole dump
     table, lines, fault = wikidata.parse_block(file, block, properties, rejects)
     parsed = Parsed(file, lines, fault, msgspec.Raw(rejects.encoded()))
-    pq.write_table(table.replace_schema_metadata({"parsed": msgspec.json.encode(parsed)}), path, compression="zstd")
+    parquet.write(table.replace_schema_metadata({"parsed": msgspec.json.encode(parsed)}), path)
 
 
 def _fingerprint(file: Path) -> tuple[str, int, int, str]:
@@ -107,7 +106,7 @@ def _check_dumps(parts: Iterator[Path], rejects: Rejects, excerpts: bool) -> lis
     def blocks_in_order() -> Iterator[Parsed]:
         for path in parts:
             paths.append(path)
-            yield msgspec.json.decode(pq.read_schema(path).metadata[b"parsed"], type=Parsed)
+            yield msgspec.json.decode(parquet.schema_of(path).metadata[b"parsed"], type=Parsed)
 
     for file, blocks in groupby(blocks_in_order(), lambda block: block.file):
         file_rejects, lines, fault = Rejects(rejects.max_share), 0, ""
@@ -131,8 +130,10 @@ def _load(
     for items that no dump has.
     """
     db.register("no_blocks", wikidata.ENTITIES.empty_table())
-    files = f"read_parquet({[str(path) for path in blocks]}, filename = true)" if blocks else "no_blocks"
-    db.execute(f"CREATE TEMP VIEW lines AS SELECT {'*' if blocks else '*, NULL AS filename'} FROM {files}")
+    db.execute("CREATE TEMP VIEW lines AS SELECT *, NULL AS filename FROM no_blocks")
+    if blocks:
+        db.execute("DROP VIEW lines")
+        database.view(db, "lines", *blocks, named=True)
     for table, schema in (("page_names", wikidata.NAMES), ("page_claims", wikidata.CLAIMS)):
         db.register("empty", schema.empty_table())
         db.execute(f"CREATE TEMP TABLE {table} AS FROM empty")

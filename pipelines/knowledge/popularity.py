@@ -36,8 +36,9 @@ def count_views(params: SimpleNamespace, entities: Path = ENTITIES, raw: Path = 
     rejects = Rejects(params.ingest.max_reject_share)
     with database.connect(params.ingest.memory_gb, params.compute.threads) as db, shards.atomic(out) as folder:
         folder.mkdir()
+        database.view(db, "entities", entities, columns=["wiki_title"])
         db.execute(
-            f"""CREATE TEMP TABLE titles AS SELECT DISTINCT wiki_title AS title FROM '{entities}'
+            """CREATE TEMP TABLE titles AS SELECT DISTINCT wiki_title AS title FROM entities
             WHERE wiki_title IS NOT NULL"""
         )
         api = params.popularity.source == "api"

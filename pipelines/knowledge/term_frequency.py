@@ -60,9 +60,9 @@ def build_term_frequency(
         parts = shards.map_shards("term_frequency", key, count, shares, executor)
     with shards.atomic(out) as folder, database.connect(ingest.memory_gb, compute.threads) as db:
         folder.mkdir()
-        counted = f"FROM read_parquet({[str(part) for part in parts]})"
-        database.write(db, f"SELECT * {counted} ORDER BY qid", folder / "term_frequency.parquet")
-        (mentioned,) = database.row(db, f"SELECT count(*) {counted} WHERE term_frequency > 0")
+        database.view(db, "counted", *parts)
+        database.write(db, "FROM counted ORDER BY qid", folder / "term_frequency.parquet")
+        (mentioned,) = database.row(db, "SELECT count(*) FROM counted WHERE term_frequency > 0")
         rejects.write(folder / "rejects.parquet")
     shards.forget("term_frequency", key)
     counts = {"subjects": subjects, "subjects_in_c4": mentioned, "names": names} | counts
@@ -75,11 +75,12 @@ def _load_names(db: duckdb.DuckDBPyConnection, wikidata: Path, relations: Iterab
     `share` is an SQL condition on the subjects.
     """
     properties = ", ".join(relation[1:] for relation in relations)
+    for table in ("entities", "claims"):
+        database.view(db, table, wikidata / f"{table}.parquet")
     db.execute(
         f"""CREATE TEMP TABLE names AS SELECT DISTINCT qid, name FROM (
             SELECT qid, unnest(list_append(aliases, label)) AS name
-            FROM '{wikidata}/entities.parquet'
-                SEMI JOIN (SELECT s FROM '{wikidata}/claims.parquet' WHERE p IN ({properties})) ON s = qid
+            FROM entities SEMI JOIN (SELECT s FROM claims WHERE p IN ({properties})) ON s = qid
             WHERE label IS NOT NULL AND {share}
         ) WHERE name != ''"""
     )

@@ -25,21 +25,23 @@ def build_triples(
     params: SimpleNamespace, knowledge: Path = KNOWLEDGE, relations: Iterable[str] = RELATIONS
 ) -> dict[str, int]:
     """Write `knowledge`/triples for the claims of `relations` in the tables of the other stages; return counts."""
-    out, wikidata = knowledge / "triples", knowledge / "wikidata"
-    with shards.atomic(out) as folder, database.connect(params.ingest.memory_gb, params.compute.threads) as db:
+    with (
+        shards.atomic(knowledge / "triples") as folder,
+        database.connect(params.ingest.memory_gb, params.compute.threads) as db,
+    ):
         folder.mkdir()
+        for file in ("wikidata/entities", "wikidata/claims", "popularity/views", "term_frequency/term_frequency"):
+            database.view(db, Path(file).name, knowledge / f"{file}.parquet")
         db.execute(
-            f"""CREATE TEMP TABLE described AS
+            """CREATE TEMP TABLE described AS
             SELECT qid, label, aliases, wiki_title, views AS popularity, term_frequency
-            FROM '{wikidata}/entities.parquet'
-                LEFT JOIN '{knowledge}/popularity/views.parquet' ON wiki_title = title
-                LEFT JOIN '{knowledge}/term_frequency/term_frequency.parquet' USING (qid)"""
+            FROM entities LEFT JOIN views ON wiki_title = title LEFT JOIN term_frequency USING (qid)"""
         )
-        counts = _choose(db, wikidata / "claims.parquet", relations)
+        counts = _choose(db, relations)
         return counts | _write(db, folder)
 
 
-def _choose(db: duckdb.DuckDBPyConnection, claims: Path, relations: Iterable[str]) -> dict[str, int]:
+def _choose(db: duckdb.DuckDBPyConnection, relations: Iterable[str]) -> dict[str, int]:
     """Create table chosen(s, p, o); count the claims, and those dropped by reason."""
     properties = ", ".join(relation[1:] for relation in relations)
     db.execute(
@@ -47,7 +49,7 @@ def _choose(db: duckdb.DuckDBPyConnection, claims: Path, relations: Iterable[str
             WHEN subject.label IS NULL THEN 'subject_without_label'
             WHEN object.qid IS NULL THEN 'object_not_in_source'
             WHEN object.label IS NULL THEN 'object_without_label' END AS reason
-        FROM '{claims}' LEFT JOIN described AS subject ON subject.qid = s
+        FROM claims LEFT JOIN described AS subject ON subject.qid = s
             LEFT JOIN described AS object ON object.qid = o
         WHERE p IN ({properties})"""
     )

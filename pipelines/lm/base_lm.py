@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import urlsplit
 
-from pipelines import params, shards, stage
+from pipelines import params, parquet, shards, stage
 from pipelines.corpus import training_files
 from pipelines.errors import LongtailError
 
@@ -43,10 +43,9 @@ def read_c4(folder: Path) -> Iterator[tuple[str, str]]:
 
 def read_corpora(folder: Path, corpora: Sequence[str]) -> Iterator[tuple[str, str]]:
     """("any", text) of the documents of the corpora in `folder` that models are trained on."""
-    import pyarrow.parquet as pq
 
     for file in training_files(folder, corpora):
-        for batch in pq.ParquetFile(file).iter_batches(columns=["text"]):
+        for batch in parquet.batches(file, columns=["text"]):
             yield from (("any", text) for text in batch["text"].to_pylist())
 
 

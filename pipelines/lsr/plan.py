@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
-from pipelines import methods, params_file
+from pipelines import methods, params_file, parquet
 from pipelines.lsr import speed, workload
 from pipelines.lsr.speed import MODELS
 from pipelines.lsr.workload import QUESTION
@@ -277,9 +277,8 @@ def _lm_queries(params: SimpleNamespace) -> int:
     if not (path := speed.made_file(params.parts.scored[0], "queries.parquet", params.made)):
         return params.lsr.lm_queries
     import pyarrow.compute as pc
-    import pyarrow.parquet as pq
 
-    return pc.sum(pc.equal(pq.read_table(path, columns=["split"])["split"], "train")).as_py() or 0
+    return pc.sum(pc.equal(parquet.read(path, columns=["split"])["split"], "train")).as_py() or 0
 
 
 def _memory(params: SimpleNamespace, needed: Amounts, encoder: speed.Shape, lm: speed.Shape | None) -> list[str]:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import yaml
 
+from pipelines import parquet
 from pipelines.params import LM, Compute, LMServer, Retriever
 
 CORPORA, MODELS, LOCK = Path("data/corpus"), Path("data/models"), Path("dvc.lock")
@@ -202,11 +203,10 @@ def _dotted(values: dict, key: str):
 
 def _texts(params: SimpleNamespace) -> list[str]:
     """64 documents of a corpus that these params made, otherwise meaningless words."""
-    import pyarrow.parquet as pq
 
     for corpus in params.parts.corpora:
         if docs := made_file(corpus, "docs.parquet", params.made):
-            return next(pq.ParquetFile(docs).iter_batches(64, columns=["text"]))["text"].to_pylist()
+            return next(parquet.batches(docs, 64, columns=["text"]))["text"].to_pylist()
     return [" ".join(f"word{(i * j) % 97}" for j in range(params.chunk.tokens // 3)) for i in range(64)]
 
 

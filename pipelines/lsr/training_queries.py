@@ -9,9 +9,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import pyarrow.parquet as pq
 
-from pipelines import draws
+from pipelines import draws, parquet
 from pipelines.errors import LongtailError
 from pipelines.params import LSR, Parts
 from pipelines.scoring.queries import Queries, read_language_modelling, read_questions
@@ -79,7 +78,7 @@ def read(params: SimpleNamespace) -> list[CorpusQueries]:
 def _question_sets(parts: Parts) -> list[Path]:
     """The tables of the answered question sets that name their subjects' pages."""
     files = [QUESTIONS / name / f"{name}.parquet" for name in parts.answered]
-    return [file for file in files if not file.is_file() or "s_wiki_title" in pq.read_schema(file).names]
+    return [file for file in files if not file.is_file() or "s_wiki_title" in parquet.schema_of(file).names]
 
 
 class Schedule:

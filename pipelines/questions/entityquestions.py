@@ -15,9 +15,8 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from pipelines import database, shards
+from pipelines import database, parquet, shards
 from pipelines.errors import LongtailError
 from pipelines.questions.popqa import create_split_of
 from pipelines.questions.published import ENTITY
@@ -49,8 +48,9 @@ def build_entityquestions(
     rejects = Rejects(params.ingest.max_reject_share)
     questions = read_questions(raw, rejects)
     with database.connect(params.ingest.memory_gb, params.compute.threads) as db:
-        db.execute(f"CREATE TEMP VIEW entities AS SELECT * REPLACE (substr(qid, 2)::BIGINT AS qid) FROM '{entities}'")
-        db.execute(f"CREATE TEMP VIEW claims AS SELECT * FROM '{claims}'")
+        database.view(db, "labelled", entities)
+        db.execute("CREATE TEMP VIEW entities AS SELECT * REPLACE (substr(qid, 2)::BIGINT AS qid) FROM labelled")
+        database.view(db, "claims", claims)
         create_split_of(db, params.seed, params.popqa.train_share)
         db.register("questions", questions)
         linked = link_subjects(db)
@@ -58,7 +58,7 @@ def build_entityquestions(
         counts = _count_links(db)
     with shards.atomic(out) as folder:
         folder.mkdir()
-        pq.write_table(linked.combine_chunks(), folder / "entityquestions.parquet", compression="zstd")
+        parquet.write(linked.combine_chunks(), folder / "entityquestions.parquet")
         rejects.write(folder / "rejects.parquet")
     return counts | rejects.metrics()
 

@@ -76,11 +76,12 @@ def find_names(db: duckdb.DuckDBPyConnection, entities: Path) -> None:
         FROM (SELECT question_id, words(text) AS asked FROM questions), range(1, len(asked) + 1) AS a(first),
             range(first, least(first + {MAX_WORDS}, len(asked) + 1)) AS b(last)"""
     )
+    database.view(db, "entities", entities)
     db.execute(
         f"""CREATE TEMP TABLE names AS SELECT mention, name, qid, wiki_title, popularity FROM (
             SELECT array_to_string(words(name), ' ') AS mention, * REPLACE ({TRIMMED} AS name) FROM (
                 SELECT qid, wiki_title, popularity, unnest(list_prepend(label, aliases)) AS name
-                FROM '{entities}' WHERE wiki_title IS NOT NULL
+                FROM entities WHERE wiki_title IS NOT NULL
             )
         ) SEMI JOIN spans USING (mention)"""
     )

@@ -17,9 +17,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from pipelines import database, draws, params, shards
+from pipelines import database, draws, params, parquet, shards
 from pipelines.errors import LongtailError
 from pipelines.questions import published
 from pipelines.questions.published import ENTITY
@@ -59,24 +58,26 @@ def build_popqa(
         _load_published(db, rows)
         questions = "FROM published"
         if popqa.source != "published":
-            counts |= sample_triples(db, triples, popqa)
+            database.view(db, "triples", triples)
+            counts |= sample_triples(db, popqa)
             if not counts["wikidata.triples"]:
                 raise LongtailError(
                     f"{triples}: no triple in it though popqa.source is {popqa.source}, expected some; fetch Wikidata "
                     "or set popqa.source: published (data/metrics/triples.json says where claims fell out)"
                 )
             counts["wikidata.also_published"] = _drop_published(db)
-            questions += f" UNION ALL BY NAME {_questions_of_triples(triples, params.popularity.month)}"
+            questions += f" UNION ALL BY NAME {_questions_of_triples(params.popularity.month)}"
         columns = ", ".join(COLUMNS)
         order = "origin, position, prop_id, subj_id, obj_id"
         database.write(db, f"SELECT {columns} FROM ({questions}) ORDER BY {order}", folder / "popqa.parquet")
-        counts |= _count_questions(db, folder / "popqa.parquet")
+        database.view(db, "questions", folder / "popqa.parquet")
+        counts |= _count_questions(db)
         if not counts["questions"]:
             raise LongtailError(
                 f"{triples}: no question comes out of its triples (popqa.sampling: {popqa.sampling}), expected some; "
                 "data/metrics/term_frequency.json says how many subjects the C4 sample mentions"
             )
-        published.write_tsv(pq.ParquetFile(folder / "popqa.parquet").iter_batches(), folder / "popqa.tsv")
+        published.write_tsv(parquet.batches(folder / "popqa.parquet"), folder / "popqa.tsv")
         rejects.write(folder / "rejects.parquet")
     return counts | rejects.metrics()
 
@@ -130,8 +131,8 @@ def number_of(question_id: str) -> int:
     return 2**52 + int.from_bytes(hashlib.blake2b(question_id.encode(), digest_size=8).digest(), "big") % 2**52
 
 
-def sample_triples(db: duckdb.DuckDBPyConnection, triples: Path, popqa: params.PopQA) -> dict[str, int]:
-    """Create table sampled(s_qid, p_pid, o_qid); count the triples seen, kept, and cut off by a relation's cap.
+def sample_triples(db: duckdb.DuckDBPyConnection, popqa: params.PopQA) -> dict[str, int]:
+    """Create table sampled(s_qid, p_pid, o_qid) from triples; count those seen, kept, and cut off by a relation's cap.
 
     Whether a triple is kept, and its place among the triples of its relation, are hashes of the triple. So its fate
     depends on the triple alone as long as the cap of its relation is not reached.
@@ -139,14 +140,14 @@ def sample_triples(db: duckdb.DuckDBPyConnection, triples: Path, popqa: params.P
     condition = f"keep(term_frequency, {QUESTION_ID})" if popqa.sampling == "term_frequency" else "true"
     db.execute(
         f"""CREATE TEMP TABLE kept AS SELECT s_qid, p_pid, o_qid, draw_place({QUESTION_ID}) AS place
-        FROM '{triples}' WHERE {condition}"""
+        FROM triples WHERE {condition}"""
     )
     db.execute(
         f"""CREATE TEMP TABLE sampled AS SELECT s_qid, p_pid, o_qid FROM kept
         QUALIFY row_number() OVER (PARTITION BY p_pid ORDER BY place, s_qid, o_qid) <= {popqa.per_relation}"""
     )
     seen, kept, sampled = database.row(
-        db, f"SELECT (SELECT count(*) FROM '{triples}'), (SELECT count(*) FROM kept), (SELECT count(*) FROM sampled)"
+        db, "SELECT (SELECT count(*) FROM triples), (SELECT count(*) FROM kept), (SELECT count(*) FROM sampled)"
     )
     db.execute("DROP TABLE kept")
     return {"wikidata.triples": seen, "wikidata.kept": kept, "wikidata.over_cap": kept - sampled}
@@ -188,7 +189,7 @@ def _drop_published(db: duckdb.DuckDBPyConnection) -> int:
     return database.row(db, "SELECT (SELECT count(*) FROM sampled) - (SELECT count(*) FROM chosen)")[0]
 
 
-def _questions_of_triples(triples: Path, month: str) -> str:
+def _questions_of_triples(month: str) -> str:
     """The query for the questions of table chosen; `month` is the month of the triples' page views.
 
     The acceptable answers are the label and the aliases of every object that the subject has in this relation, sampled
@@ -198,7 +199,7 @@ def _questions_of_triples(triples: Path, month: str) -> str:
         WITH places AS (
             SELECT s_qid, p_pid, unnest(list_prepend(o_label, o_aliases)) AS name,
                 substr(o_qid, 2)::HUGEINT * 1000000 + generate_subscripts(list_prepend(o_label, o_aliases), 1) AS place
-            FROM '{triples}' SEMI JOIN chosen USING (s_qid, p_pid)
+            FROM triples SEMI JOIN chosen USING (s_qid, p_pid)
         ), answers AS (
             SELECT s_qid, p_pid, list(name ORDER BY place) AS possible_answers
             FROM (SELECT s_qid, p_pid, name, min(place) AS place FROM places GROUP BY ALL) GROUP BY ALL
@@ -208,19 +209,19 @@ def _questions_of_triples(triples: Path, month: str) -> str:
             substr(o_qid, 2)::BIGINT AS obj_id, replace(template, '{{}}', s_label) AS question, possible_answers,
             {QUESTION_ID} AS question_id, number_of({QUESTION_ID}) AS id, p_pid AS relation,
             split_of('{ENTITY}' || s_qid) AS split, '{month}' AS month, 'wikidata' AS origin, 0 AS position
-        FROM '{triples}' AS t JOIN chosen USING (s_qid, p_pid, o_qid) JOIN relations ON pid = p_pid
+        FROM triples AS t JOIN chosen USING (s_qid, p_pid, o_qid) JOIN relations ON pid = p_pid
             JOIN answers USING (s_qid, p_pid)
     )"""
 
 
-def _count_questions(db: duckdb.DuckDBPyConnection, questions: Path) -> dict[str, int]:
-    """Counts of questions, by origin, split and relation too; of subjects; and of questions that repeat a text."""
+def _count_questions(db: duckdb.DuckDBPyConnection) -> dict[str, int]:
+    """Counts of `questions`, by origin, split and relation too; of subjects; and of questions that repeat a text."""
     total, subjects, texts, known = database.row(
-        db, f"SELECT count(*), count(DISTINCT s_uri), count(DISTINCT question), count(s_pop) FROM '{questions}'"
+        db, "SELECT count(*), count(DISTINCT s_uri), count(DISTINCT question), count(s_pop) FROM questions"
     )
     counts = {"questions": total, "subjects": subjects, "repeated_questions": total - texts}
     counts["unknown_popularity"] = total - known
     for column in ("origin", "split", "relation"):
-        for value, n in db.sql(f"SELECT {column}, count(*) FROM '{questions}' GROUP BY 1 ORDER BY 1").fetchall():
+        for value, n in db.sql(f"SELECT {column}, count(*) FROM questions GROUP BY 1 ORDER BY 1").fetchall():
             counts[f"{column}.{value}"] = n
     return counts

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
-import pyarrow.parquet as pq
 
-from pipelines import database
+from pipelines import database, parquet
 from pipelines.errors import LongtailError
 from pipelines.questions import published
 
@@ -127,7 +126,7 @@ def present(folder: Path) -> list[Table]:
 
 def column_types(file: Path) -> dict[str, str]:
     """DuckDB's type of each column of a Parquet file, in the file's order."""
-    described = duckdb.execute("DESCRIBE FROM read_parquet($1)", [str(file)]).fetchall()
+    described = database.ask("DESCRIBE FROM rows", rows=file).fetchall()
     return {name: kind for name, kind, *_ in described}
 
 
@@ -138,17 +137,17 @@ def write_tables(db: duckdb.DuckDBPyConnection, data: Path, folder: Path) -> Non
     """
     for table in TABLES:
         source = data / table.source
-        if not source.is_file() or not pq.read_metadata(source).num_rows:
+        if not source.is_file() or not parquet.metadata(source).num_rows:
             continue
-        if missing := [name for name in table.columns if name not in pq.read_schema(source).names]:
+        if missing := [name for name in table.columns if name not in parquet.schema_of(source).names]:
             raise LongtailError(f"{source}: no column {', '.join(missing)}, expected {', '.join(table.columns)}")
-        rows = f"""SELECT {", ".join(table.columns)} FROM read_parquet('{source}', file_row_number = true)
-            ORDER BY file_row_number"""
+        database.view(db, "source", source, numbered=True)
+        rows = f"SELECT {', '.join(table.columns)} FROM source ORDER BY file_row_number"
         database.write(db, rows, folder / table.parquet)
         if table is POPQA:
-            published.write_tsv(pq.ParquetFile(folder / table.parquet).iter_batches(BATCH), folder / table.tsv)
+            published.write_tsv(parquet.batches(folder / table.parquet, BATCH), folder / table.tsv)
         else:
-            db.execute(f"COPY ({rows}) TO '{folder / table.tsv}' (FORMAT csv, DELIMITER '\t', HEADER)")
+            db.execute(f"COPY ({rows}) TO ? (FORMAT csv, DELIMITER '\t', HEADER)", [str(folder / table.tsv)])
     if not (folder / POPQA.parquet).is_file():
         raise LongtailError(f"{data / POPQA.source}: no question in it, expected PopQA; `longtail run` makes it")
 

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from pipelines import database, params, shards
+from pipelines import database, params, parquet, shards
 from pipelines.errors import LongtailError
 from pipelines.questions import published
 from pipelines.release import difference_page
@@ -90,8 +89,10 @@ def _load(db: duckdb.DuckDBPyConnection, name: str, path: Path, ingest: params.I
     rejects = Rejects(ingest.max_reject_share)
     if file.suffix == ".parquet":
         _check_columns(file)
-        query = f"SELECT {', '.join(READ)}, month FROM read_parquet($1)"
-        db.execute(f"CREATE TEMP TABLE {name} AS SELECT * REPLACE ({VIEWS}) FROM ({query})", [str(file)])
+        database.view(db, "rows", file)
+        query = f"SELECT {', '.join(READ)}, month FROM rows"
+        db.execute(f"CREATE TEMP TABLE {name} AS SELECT * REPLACE ({VIEWS}) FROM ({query})")
+        db.execute("DROP VIEW rows")
     else:
         rows = published.read_published(file, rejects)
         relations = pa.array([published.BY_NAME[prop] for prop in rows["prop"].to_pylist()], pa.string())
@@ -110,10 +111,7 @@ def _load(db: duckdb.DuckDBPyConnection, name: str, path: Path, ingest: params.I
 
 
 def _check_columns(file: Path) -> None:
-    try:
-        names = pq.read_schema(file).names
-    except pa.ArrowInvalid as error:
-        raise LongtailError(f"{file}: not a Parquet file ({error}), expected a popqa.parquet") from None
+    names = parquet.schema_of(file).names
     if missing := [name for name in [*READ, "month"] if name not in names]:
         raise LongtailError(f"{file}: no column {', '.join(missing)}, expected a popqa.parquet")
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from pipelines import database
+from pipelines import database, parquet
 from pipelines.errors import LongtailError
 from pipelines.questions import published
 from pipelines.questions.entityquestions import LINKS
@@ -112,10 +111,10 @@ def check_tables(db: duckdb.DuckDBPyConnection, folder: Path) -> None:
         file = folder / f"{name}.parquet"
         if file.is_file():
             _check_schema(file, table)
+            database.view(db, "rows", file, numbered=True)
             db.execute(
-                f"""CREATE TEMP TABLE {name} AS SELECT *, file_row_number + 1 AS row
-                FROM read_parquet($1, file_row_number = true)""",
-                [str(file)],
+                f"""CREATE TEMP TABLE {name} AS
+                SELECT * EXCLUDE file_row_number, file_row_number + 1 AS row FROM rows"""
             )
             _check_rows(db, name, table)
     (count,) = database.row(db, "SELECT count(*) FROM faults")
@@ -179,7 +178,7 @@ def _applies(name: str, table: schema.Table, *sql: str) -> bool:
 def _check_tsv(folder: Path) -> None:
     """Raise LongtailError where PopQA's file in the published format, read again, differs from the table."""
     file = folder / contents.POPQA.tsv
-    table = pq.read_table(folder / contents.POPQA.parquet, columns=published.COLUMNS)
+    table = parquet.read(folder / contents.POPQA.parquet, columns=published.COLUMNS)
     again = published.read_published(file, Rejects(0.0))
     for name in published.COLUMNS:
         values, read_again = table[name], again[name]

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import pyarrow.parquet as pq
 
+from pipelines import database, parquet
 from pipelines.errors import LongtailError
 from pipelines.release import contents
 
@@ -80,7 +80,7 @@ def _table_changes(
     before, after = (contents.column_types(file) if file else {} for file in files)
     if not before and not after:
         return None
-    rows = [pq.read_metadata(file).num_rows if file else 0 for file in files]
+    rows = [parquet.metadata(file).num_rows if file else 0 for file in files]
     entry = {
         "rows": rows[1],
         "columns_added": [name for name in after if name not in before],
@@ -93,14 +93,14 @@ def _table_changes(
     if before and after and set(table.key) <= before.keys() & after.keys():
         compared = [name for name in after if before.get(name) == after[name] and name not in table.key]
         differs = [f"old.{name} IS DISTINCT FROM new.{name}" for name in compared] or ["false"]
-        added, gone, changed, *values = db.execute(
+        for name, file in zip(("old_rows", "new_rows"), files, strict=True):
+            database.view(db, name, file, numbered=True)
+        added, gone, changed, *values = db.sql(
             f"""SELECT count(*) FILTER (old.row IS NULL), count(*) FILTER (new.row IS NULL),
                 count(*) FILTER (old.row + new.row IS NOT NULL AND ({" OR ".join(differs)})),
                 {", ".join(f"count(*) FILTER (old.row + new.row IS NOT NULL AND {differing})" for differing in differs)}
-            FROM (SELECT *, file_row_number AS row FROM read_parquet($1, file_row_number = true)) AS old
-            FULL JOIN (SELECT *, file_row_number AS row FROM read_parquet($2, file_row_number = true)) AS new
-                USING ({", ".join(table.key)})""",
-            [str(file) for file in files],
+            FROM (SELECT *, file_row_number AS row FROM old_rows) AS old
+            FULL JOIN (SELECT *, file_row_number AS row FROM new_rows) AS new USING ({", ".join(table.key)})"""
         ).fetchall()[0]
         entry |= {"rows_added": added, "rows_gone": gone, "rows_changed": changed}
         entry["values_changed"] = {name: n for name, n in zip(compared, values, strict=False) if n}

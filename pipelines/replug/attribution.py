@@ -23,9 +23,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from pipelines import catalogue, database, draws, intervals, shards, stage
+from pipelines import catalogue, database, draws, intervals, parquet, shards, stage
 from pipelines.intervals import NOTHING
 from pipelines.lm.token_prompts import open_tokenizer
 from pipelines.replug import copying, rarity, responsibility
@@ -68,11 +67,13 @@ def attribute(params: SimpleNamespace, corpus: str) -> stage.Metrics:
     with shards.atomic(OUT / corpus) as folder:
         folder.mkdir()
         with database.connect(params.ingest.memory_gb, params.compute.threads) as db:
-            retrievers = db.sql(
-                f"""SELECT DISTINCT retriever FROM '{tables}/retrieved.parquet'
-                WHERE retriever NOT LIKE '%@%' ORDER BY 1"""  # without those over a share of the documents
+            for name in ("logprobs", "retrieved"):
+                database.view(db, name, tables / f"{name}.parquet")
+            retrievers = db.sql(  # without those over a share of the documents
+                "SELECT DISTINCT retriever FROM retrieved WHERE retriever NOT LIKE '%@%' ORDER BY 1"
             ).fetchall()
-            queries = _queries(db, tables, CORPORA / corpus, folder.parent)
+            database.view(db, "queries", CORPORA / corpus / "queries.parquet")
+            queries = _queries(db, folder.parent)
             bounds = np.append(0, np.cumsum(pc.list_value_length(queries["bytes"]).to_numpy(), dtype=np.int64))
             if files := visible_files(C4):
                 texts, counted_in = rarity.of_c4(files, params.c4.sample_mb), "c4"
@@ -82,7 +83,7 @@ def attribute(params: SimpleNamespace, corpus: str) -> stage.Metrics:
             documents = copying.Documents(db, tables, docs, tokenizer, folder.parent) if tokenizer else None
         clusters = np.unique(queries["source_document"].to_numpy().astype(object), return_inverse=True)[1]
         with (
-            pq.ParquetWriter(folder / "tokens.parquet", TOKENS, compression="zstd") as token_rows,
+            parquet.writer(folder / "tokens.parquet", TOKENS) as token_rows,
             database.row_group_writer(folder / "texts.parquet", TEXTS) as add_text_rows,
         ):
             for (name,) in retrievers:
@@ -106,11 +107,11 @@ def attribute(params: SimpleNamespace, corpus: str) -> stage.Metrics:
     return {f"{name}.memory": figure["memory"]["value"] for name, figure in figures.items()}
 
 
-def _queries(db: duckdb.DuckDBPyConnection, tables: Path, corpus: Path, scratch: Path) -> pa.Table:
+def _queries(db: duckdb.DuckDBPyConnection, scratch: Path) -> pa.Table:
     """The scored queries, ordered by id, in a file in the folder `scratch`."""
     rows = db.sql(
-        f"""SELECT query_id, context, continuation, source_document, bytes
-        FROM '{tables}/logprobs.parquet' JOIN '{corpus}/queries.parquet' AS queries ON query_id = queries.id
+        """SELECT query_id, context, continuation, source_document, bytes
+        FROM logprobs JOIN queries ON query_id = queries.id
         WHERE doc_id = '' ORDER BY query_id"""
     ).to_arrow_reader(BLOCK)
     return database.mapped(scratch / "queries", rows.schema, rows)

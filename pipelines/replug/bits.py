@@ -14,9 +14,8 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from pipelines import params
+from pipelines import params, parquet
 from pipelines.replug import ensemble
 from pipelines.scoring.logprobs import padded, sums
 
@@ -99,7 +98,7 @@ def _controls(tables: Path, ids: np.ndarray) -> list[Control]:
     if not (tables / "controls.parquet").is_file():
         return []
     order = [(name, "ascending") for name in ("control", "retriever", "query_id")]
-    scored, controls = pq.read_table(tables / "controls.parquet").sort_by(order), []
+    scored, controls = parquet.read(tables / "controls.parquet").sort_by(order), []
     nats, documents, added = -sums(scored)[0], *(scored[name].to_numpy() for name in ("documents", "added_bytes"))
     for start in range(0, len(scored), len(ids)):
         part = slice(start, start + len(ids))
@@ -111,11 +110,11 @@ def _controls(tables: Path, ids: np.ndarray) -> list[Control]:
 
 def _parts(tables: Path) -> Iterator[tuple[pa.Table, pa.Table]]:
     """Yield for each row group its queries' log-probs without a document, and those with each candidate document."""
-    logprobs, retrieved = (pq.ParquetFile(tables / f"{name}.parquet") for name in ("logprobs", "retrieved"))
-    with logprobs, retrieved, duckdb.connect() as db:
-        for group in range(logprobs.num_row_groups):
-            db.register("scored", logprobs.read_row_group(group))
-            db.register("candidates", retrieved.read_row_group(group))
+    logprobs, retrieved = (parquet.row_groups(tables / f"{name}.parquet") for name in ("logprobs", "retrieved"))
+    with duckdb.connect() as db:
+        for scored, candidates in zip(logprobs, retrieved, strict=True):
+            db.register("scored", scored)
+            db.register("candidates", candidates)
             alone = db.sql("SELECT query_id, log_probs, bytes FROM scored WHERE doc_id = '' ORDER BY query_id")
             with_documents = db.sql(
                 """SELECT retriever, query_id, rank, similarity, log_probs FROM candidates

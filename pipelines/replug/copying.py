@@ -57,9 +57,11 @@ class Documents:
         self, db: duckdb.DuckDBPyConnection, tables: Path, docs: Path, tokenizer: PromptTokenizer, scratch: Path
     ) -> None:
         """Copy the texts of all documents that were retrieved to a file in the folder `scratch`."""
+        database.view(db, "docs", docs, columns=["id", "text"])
+        database.view(db, "retrieved", tables / "retrieved.parquet")
         rows = db.sql(
-            f"""SELECT id, text FROM '{docs}' SEMI JOIN (
-                  SELECT doc_id AS id FROM '{tables}/retrieved.parquet' WHERE retriever NOT LIKE '%@%') USING (id)
+            """SELECT id, text FROM docs SEMI JOIN (
+                  SELECT doc_id AS id FROM retrieved WHERE retriever NOT LIKE '%@%') USING (id)
                 ORDER BY id"""
         ).to_arrow_reader(4096)
         self._texts, self._tokenizer = database.mapped(scratch / "documents", rows.schema, rows), tokenizer

@@ -13,9 +13,8 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from pipelines import database
+from pipelines import database, parquet
 from pipelines.sources import c4
 from pipelines.sources.rejects import Rejects
 
@@ -91,7 +90,7 @@ def words(
 
 def of_documents(docs: Path) -> pa.RecordBatchReader:
     """The texts of a corpus's documents, in the column `text`."""
-    batches = pq.ParquetFile(docs).iter_batches(BATCH, columns=["text"])
+    batches = parquet.batches(docs, BATCH, columns=["text"])
     return pa.RecordBatchReader.from_batches(TEXT, (batch.cast(TEXT) for batch in batches))
 
 

@@ -14,9 +14,9 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from scipy.special import logsumexp
 
+from pipelines import parquet
 from pipelines.replug import ensemble
 
 
@@ -54,16 +54,19 @@ def read(tables: Path, retriever: str, k: int, size: int) -> Iterator[Texts]:
 
     A block is as many row groups as hold `size` texts. Each row group is read once.
     """
-    logprobs, retrieved = (pq.ParquetFile(tables / f"{name}.parquet") for name in ("logprobs", "retrieved"))
-    with logprobs, retrieved, duckdb.connect() as db:
+    logprobs = parquet.row_groups(tables / "logprobs.parquet", ["query_id", "doc_id", "log_probs", "bytes"])
+    retrieved = parquet.row_groups(tables / "retrieved.parquet")
+    with duckdb.connect() as db:
         scored, candidates, n = [], [], 0
-        for group in range(logprobs.num_row_groups):  # a row group has the same queries in both files
-            scored.append(logprobs.read_row_group(group, columns=["query_id", "doc_id", "log_probs", "bytes"]))
-            candidates.append(retrieved.read_row_group(group))
-            n += pc.sum(pc.equal(scored[-1]["doc_id"], "")).as_py()
-            if n >= size or group == logprobs.num_row_groups - 1:
+        for of_group, candidates_of_group in zip(logprobs, retrieved, strict=True):  # of the same queries
+            scored.append(of_group)
+            candidates.append(candidates_of_group)
+            n += pc.sum(pc.equal(of_group["doc_id"], "")).as_py()
+            if n >= size:
                 yield _texts(db, pa.concat_tables(scored), pa.concat_tables(candidates), retriever, k)
                 scored, candidates, n = [], [], 0
+        if scored:
+            yield _texts(db, pa.concat_tables(scored), pa.concat_tables(candidates), retriever, k)
 
 
 def _texts(db: duckdb.DuckDBPyConnection, scored: pa.Table, candidates: pa.Table, retriever: str, k: int) -> Texts:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from statistics import median
 
-import pyarrow.parquet as pq
-
 from pipelines import methods as names
-from pipelines import params
+from pipelines import params, parquet
 from pipelines.adaptive.pairs import BELOW
 from pipelines.adaptive.searches import SEARCHES
 from pipelines.intervals import Interval, interval
@@ -40,7 +38,7 @@ def adaptive(inputs: Inputs, chosen: params.Thresholds) -> Section:
             "place of the augmented answer, and the second one from it on, in place of the closed-book answer."
         )
     tables = {
-        name: pq.read_table(inputs.data / f"adaptive/popularity/{name}.parquet").to_pylist()
+        name: parquet.read(inputs.data / f"adaptive/popularity/{name}.parquet").to_pylist()
         for name in ("costs", "reliability", "coverage", "carried")
     }
     for dataset, models in by_dataset.items():

@@ -7,9 +7,9 @@ from collections import Counter
 from pathlib import Path
 from textwrap import shorten
 
-import duckdb
 import numpy as np
 
+from pipelines import database
 from pipelines.errors import LongtailError
 from pipelines.evaluation.stage_metrics import retrievers_of
 from pipelines.intervals import interval
@@ -136,8 +136,8 @@ def _range(row: dict) -> str:
 
 def shown_retriever(data: Path, corpus: str) -> str:
     """The retriever whose documents the page shows: the first of SHOWN that a corpus's texts were attributed with."""
-    table = str(data / "attribution" / corpus / "texts.parquet")
-    names = duckdb.execute("SELECT DISTINCT retriever FROM read_parquet(?)", [table]).fetchall()
+    table = data / "attribution" / corpus / "texts.parquet"
+    names = database.ask("SELECT DISTINCT retriever FROM texts", texts=table).fetchall()
     return next(name for name in SHOWN if (name,) in names)
 
 
@@ -145,9 +145,10 @@ def chosen(data: Path, corpus: str, retriever: str) -> list[tuple[str, str]]:
     """(query_id, why) of the texts shown: where documents save most bits, the median, where they cost most."""
     ids = [
         query_id
-        for (query_id,) in duckdb.execute(
-            "SELECT query_id FROM read_parquet(?) WHERE retriever = ? ORDER BY nats_none - nats DESC, query_id",
-            [str(data / "attribution" / corpus / "texts.parquet"), retriever],
+        for (query_id,) in database.ask(
+            "SELECT query_id FROM texts WHERE retriever = ? ORDER BY nats_none - nats DESC, query_id",
+            [retriever],
+            texts=data / "attribution" / corpus / "texts.parquet",
         ).fetchall()
     ]
     n, middle = len(ids), max(0, (len(ids) - EACH) // 2)
@@ -186,41 +187,34 @@ def render(texts: list[dict], intro: str) -> str:
 def holds(data: Path, corpus: str, query_id: str) -> bool:
     """Whether a text with this id is among a corpus's scored test queries."""
     table = data / "attribution" / corpus / "texts.parquet"
-    query = "SELECT count(*) FROM read_parquet(?) WHERE query_id = ?"
-    return table.is_file() and duckdb.execute(query, [str(table), query_id]).fetchone()[0] > 0
+    query = "SELECT count(*) FROM texts WHERE query_id = ?"
+    return table.is_file() and database.ask(query, [query_id], texts=table).fetchone()[0] > 0
 
 
 def one_text(data: Path, corpus_name: str, retriever: str, query_id: str, why: str) -> dict:
     """What the template shows of a text. Raises LongtailError if the text was not scored."""
     folder, corpus = data / "attribution" / corpus_name, data / "corpus" / corpus_name
 
-    def rows(query: str, *values: object) -> list[dict]:
-        result = duckdb.execute(query, values)
+    def rows(file: Path, condition: str, *values: object) -> list[dict]:
+        result = database.ask(f"SELECT * FROM rows WHERE {condition}", values, rows=file)
         names = [column[0] for column in result.description]
         return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
-    table = f"{folder}/texts.parquet"
-    if not Path(table).is_file():
+    table, of_text = folder / "texts.parquet", "retriever = ? AND query_id = ?"
+    if not table.is_file():
         raise LongtailError(f"{table}: no such file; `longtail run` writes it")
-    known = rows("SELECT * FROM read_parquet(?) WHERE retriever = ? AND query_id = ?", table, retriever, query_id)
+    known = rows(table, of_text, retriever, query_id)
     if not known:
-        (example,) = duckdb.execute("SELECT min(query_id) FROM read_parquet(?)", [table]).fetchone()
+        (example,) = database.ask("SELECT min(query_id) FROM texts", texts=table).fetchone()
         raise LongtailError(
             f"{table}: no text {query_id!r} with documents by {retriever}, expected the id of a test query of "
             f"{corpus}/queries.parquet that was scored, as {example}"
         )
     (text,) = known
-    tokens = rows(
-        "SELECT * FROM read_parquet(?) WHERE retriever = ? AND query_id = ? ORDER BY token",
-        f"{folder}/tokens.parquet", retriever, query_id,
-    )  # fmt: skip
-    (query,) = rows("SELECT * FROM read_parquet(?) WHERE id = ?", f"{corpus}/queries.parquet", query_id)
-    documents = {
-        row["id"]: row
-        for row in rows(
-            "SELECT * FROM read_parquet(?) WHERE list_contains(?, id)", f"{corpus}/docs.parquet", text["doc_ids"]
-        )
-    }
+    tokens = rows(folder / "tokens.parquet", f"{of_text} ORDER BY token", retriever, query_id)
+    (query,) = rows(corpus / "queries.parquet", "id = ?", query_id)
+    found = rows(corpus / "docs.parquet", "list_contains(?, id)", text["doc_ids"])
+    documents = {document["id"]: document for document in found}
     ranks = [rank for rank, doc_id in enumerate(text["doc_ids"], start=1) if doc_id]
     retrieved = [documents[text["doc_ids"][rank - 1]] for rank in ranks]
     beginnings = [shorten(document["title"] or document["text"], 40, placeholder=" …") for document in retrieved]

@@ -6,11 +6,9 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-import duckdb
 import numpy as np
-import pyarrow.parquet as pq
 
-from pipelines import params
+from pipelines import database, params, parquet
 from pipelines.errors import LongtailError
 from pipelines.evaluation import stage_metrics, tables
 from pipelines.intervals import Interval, interval
@@ -88,16 +86,16 @@ def read(data: Path, models: list[str], parts: params.Parts) -> Inputs:
         manifest=json.loads(_file(data / "raw/manifest.json").read_text(encoding="utf-8")),
         metrics=stage_metrics.read(data),
         documents={
-            name: pq.read_metadata(_file(data / f"corpus/{name}/docs.parquet")).num_rows for name in parts.corpora
+            name: parquet.metadata(_file(data / f"corpus/{name}/docs.parquet")).num_rows for name in parts.corpora
         },
         questions=[_questions(path, name) for name, path in files.items()],
         popularity=_popularity(data, parts),
         unknown={name: _unknown(data, name) for name in parts.question_sets},
-        links={name: _links(path) for name, path in files.items() if "link" in pq.read_schema(path).names},
+        links={name: _links(path) for name, path in files.items() if "link" in parquet.schema_of(path).names},
         rejects=_rejects(data, next(iter(models), "")),
         models=models,
         parts=parts,
-        thresholds=pq.read_table(_file(thresholds)).to_pylist() if parts.rules else [],
+        thresholds=parquet.read(_file(thresholds)).to_pylist() if parts.rules else [],
         tables={name: tables.read(data / "analyses", name) for name in tables.TABLES},
     )
 
@@ -108,10 +106,10 @@ def bounded(row: dict, name: str) -> Interval:
 
 
 def _questions(path: Path, name: str) -> dict:
-    counts = duckdb.execute(
+    counts = database.ask(
         """SELECT count(*), count(DISTINCT relation), count(*) FILTER (split = 'test'),
-                  count(*) FILTER (split = 'train'), count(s_pop) FROM read_parquet(?)""",
-        [str(path)],
+                  count(*) FILTER (split = 'train'), count(s_pop) FROM questions""",
+        questions=path,
     ).fetchone()
     return dict(zip(("dataset", "questions", "relations", "test", "train", "popularity"), (name, *counts), strict=True))
 
@@ -121,19 +119,19 @@ def _popularity(data: Path, parts: params.Parts) -> dict[str, np.ndarray]:
     known = {}
     for name in parts.question_sets:
         path, column = tables.popularity_of(data, name)
-        query = f"SELECT {column} AS views FROM read_parquet(?) WHERE views IS NOT NULL ORDER BY views"
-        known[name] = duckdb.execute(query, [str(_file(path))]).fetchnumpy()["views"]
+        query = f"SELECT {column} AS views FROM questions WHERE views IS NOT NULL ORDER BY views"
+        known[name] = database.ask(query, questions=_file(path)).fetchnumpy()["views"]
     return {name: views for name, views in known.items() if len(views)}
 
 
 def _unknown(data: Path, name: str) -> int:
     path, column = tables.popularity_of(data, name)
-    return duckdb.execute(f"SELECT count(*) - count({column}) FROM read_parquet(?)", [str(path)]).fetchone()[0]
+    return database.ask(f"SELECT count(*) - count({column}) FROM questions", questions=path).fetchone()[0]
 
 
 def _links(path: Path) -> list[tuple[str, str, int]]:
-    query = "SELECT relation, link, count(*) FROM read_parquet(?) GROUP BY ALL ORDER BY relation, link"
-    return duckdb.execute(query, [str(path)]).fetchall()
+    query = "SELECT relation, link, count(*) FROM questions GROUP BY ALL ORDER BY relation, link"
+    return database.ask(query, questions=path).fetchall()
 
 
 def _rejects(data: Path, lm: str) -> list[dict]:
@@ -141,10 +139,10 @@ def _rejects(data: Path, lm: str) -> list[dict]:
     rows = []
     depths = ("*", "*/*", f"tasks/*/{lm}")  # a benchmark's rows are the same whatever language model it asks
     for path in sorted({path for depth in depths for path in data.glob(f"{depth}/rejects.parquet")}):
-        counts = duckdb.execute(
-            """SELECT reason, count(*), min(file), arg_min(row, (file, row)) FROM read_parquet(?)
+        counts = database.ask(
+            """SELECT reason, count(*), min(file), arg_min(row, (file, row)) FROM rejects
                GROUP BY reason ORDER BY reason""",
-            [str(path)],
+            rejects=path,
         ).fetchall()
         folder = path.parent.relative_to(data).as_posix()
         rows += [

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-import duckdb
-
+from pipelines import database
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Section, Table, label
 
@@ -74,10 +73,9 @@ def _corpora(inputs: Inputs) -> list[Table]:
     subsets = [
         [label(corpus), *row]
         for corpus in inputs.documents
-        for row in duckdb.execute(
-            """SELECT source, count(DISTINCT source_document), count(*) FROM read_parquet(?)
-               GROUP BY source ORDER BY source""",
-            [str(inputs.data / f"corpus/{corpus}/docs.parquet")],
+        for row in database.ask(
+            "SELECT source, count(DISTINCT source_document), count(*) FROM docs GROUP BY source ORDER BY source",
+            docs=inputs.data / f"corpus/{corpus}/docs.parquet",
         ).fetchall()
     ]
     made = [

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
-from pipelines import methods, params, shards, stage
+from pipelines import methods, params, parquet, shards, stage
 from pipelines.corpus import training_files
 from pipelines.errors import LongtailError
 
@@ -22,7 +22,6 @@ def train_on_corpora(
 
     Raises LongtailError for fewer than two documents, or no settings.
     """
-    import pyarrow.parquet as pq
     import torch
 
     from pipelines import checkpoint
@@ -35,7 +34,7 @@ def train_on_corpora(
         )
     stage_name = f"base_retriever@{out.name}"
     torch.set_num_threads(threads)
-    texts = [text for file in files for text in pq.read_table(file, columns=["text"])["text"].to_pylist()]
+    texts = [text for file in files for text in parquet.read(file, columns=["text"])["text"].to_pylist()]
     with shards.atomic(out) as folder:
         metrics = contrastive_training.train(texts, tokenizer, folder, seed, retriever, stage_name)
         write_sentence_transformers_files(folder, retriever, retriever.training.hidden_size, retriever.max_tokens)

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from pipelines import database, parquet
 from pipelines.errors import LongtailError
 
 
@@ -48,10 +48,7 @@ def count(docs: Path) -> int:
     """The number of documents in a docs.parquet. Raises LongtailError if it is missing, broken or empty."""
     if not Path(docs).is_file():
         raise LongtailError(f"{docs}: no such file; run the stage `chunk` first")
-    try:
-        rows = pq.read_metadata(docs).num_rows
-    except pa.ArrowInvalid as error:
-        raise LongtailError(f"{docs}: not a whole Parquet file ({error}); run the stage `chunk` again") from None
+    rows = parquet.metadata(docs).num_rows
     if not rows:
         raise LongtailError(f"{docs}: no documents, expected at least one; see the rejects beside it")
     return rows
@@ -62,18 +59,23 @@ def filled(docs: Path, start: int, stop: int, template: str, batch: int = 4096) 
 
     Only the row groups that hold them are read.
     """
-    with pq.ParquetFile(docs, memory_map=True) as file:
-        sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-        ends = np.cumsum(sizes)
-        groups = np.flatnonzero((ends > start) & (ends - sizes < stop)).tolist()
-        position = int(ends[groups[0]] - sizes[groups[0]]) if groups else 0  # of the next batch's first row
-        for rows in file.iter_batches(batch, groups, columns=["title", "text"], use_threads=False):
-            wanted = rows[max(start - position, 0) : max(stop - position, 0)]
-            position += rows.num_rows
-            if len(wanted):
-                yield fill(template, wanted["title"].to_pylist(), wanted["text"].to_pylist())
-            if position >= stop:
-                return
+    sizes, ends = _row_groups(docs)
+    groups = np.flatnonzero((ends > start) & (ends - sizes < stop)).tolist()
+    position = int(ends[groups[0]] - sizes[groups[0]]) if groups else 0  # of the next batch's first row
+    for rows in parquet.batches(docs, batch, ["title", "text"], groups, mapped=True):
+        wanted = rows[max(start - position, 0) : max(stop - position, 0)]
+        position += rows.num_rows
+        if len(wanted):
+            yield fill(template, wanted["title"].to_pylist(), wanted["text"].to_pylist())
+        if position >= stop:
+            return
+
+
+def _row_groups(docs: Path) -> tuple[np.ndarray, np.ndarray]:
+    """The number of rows of each row group, and of all up to its end."""
+    about = parquet.metadata(docs)
+    sizes = np.array([about.row_group(i).num_rows for i in range(about.num_row_groups)], np.int64)
+    return sizes, np.cumsum(sizes)
 
 
 def read(docs: Path, positions: np.ndarray) -> Documents:
@@ -84,12 +86,14 @@ def read(docs: Path, positions: np.ndarray) -> Documents:
     positions = np.asarray(positions, np.int64)
     distinct, places = np.unique(positions, return_inverse=True)
     asked = pa.table({"position": distinct[distinct >= 0]})
+    ends = _row_groups(docs)[1]
+    groups = np.unique(np.searchsorted(ends, distinct[(distinct >= 0) & (distinct < sum(ends[-1:]))], "right"))
     with duckdb.connect() as connection:
         connection.register("asked", asked)
+        database.view(connection, "docs", docs, columns=["id", "title", "text"], groups=groups.tolist(), numbered=True)
         rows = connection.sql(
-            """SELECT id, coalesce(title, '') AS title, text FROM read_parquet(?, file_row_number = true) AS docs
-               JOIN asked ON docs.file_row_number = asked.position ORDER BY asked.position""",
-            params=[str(docs)],
+            """SELECT id, coalesce(title, '') AS title, text FROM docs
+               JOIN asked ON docs.file_row_number = asked.position ORDER BY asked.position"""
         ).to_arrow_table()
     if rows.num_rows != asked.num_rows:
         raise LongtailError(
@@ -115,10 +119,10 @@ def ranges_of_sources(docs: Path, source_documents: Sequence[str | None]) -> np.
         return ranges[rows]
     with duckdb.connect() as connection:
         connection.register("asked", asked)
-        found = connection.execute(
+        database.view(connection, "docs", docs, columns=["source_document"], numbered=True)
+        found = connection.sql(
             """SELECT source_document, min(file_row_number), max(file_row_number) + 1, count(*)
-               FROM read_parquet(?, file_row_number = true) JOIN asked USING (source_document) GROUP BY ALL""",
-            [str(docs)],
+               FROM docs JOIN asked USING (source_document) GROUP BY ALL"""
         ).fetchall()
     for name, first, stop, n_documents in found:
         if stop - first != n_documents:

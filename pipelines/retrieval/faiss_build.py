@@ -14,10 +14,9 @@ from types import SimpleNamespace
 
 import faiss
 import numpy as np
-import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from pipelines import draws, params, shards
+from pipelines import draws, params, parquet, shards
 from pipelines.pool import processes
 from pipelines.retrieval import dense, documents
 from pipelines.retrieval.embeddings import Embeddings
@@ -207,8 +206,8 @@ def _assemble(plan: Plan, learnt: Path, encoded: list[Path]) -> faiss.Index:
 def tuning_queries(docs: Path, seed: int) -> list[str]:
     """Texts to tune by: contexts of the corpus's held-out queries; if it has none, short stretches of documents."""
     file = docs.with_name("queries.parquet")
-    if file.is_file() and pq.read_metadata(file).num_rows:
-        table = pq.read_table(file, columns=["id", "context"]).to_pydict()
+    if file.is_file() and parquet.metadata(file).num_rows:
+        table = parquet.read(file, columns=["id", "context"]).to_pydict()
         return [table["context"][i] for i in draws.sample(seed, "index queries", table["id"], HELD_OUT)]
     count = documents.count(docs)
     draw = draws.generator(seed, "index queries")

@@ -11,9 +11,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import pyarrow.parquet as pq
 
-from pipelines import draws, methods
+from pipelines import draws, methods, parquet
 from pipelines.retrieval import documents
 from pipelines.retrieval.embeddings import Embeddings
 from pipelines.retrieval.retriever import open_index
@@ -114,7 +113,7 @@ def best_of_shares(
     """
     best = {share: np.full((len(vectors), k), EMPTY) for share in shares}
     start = 0
-    for batch in pq.ParquetFile(docs).iter_batches(BLOCK, columns=["id"]):
+    for batch in parquet.batches(docs, BLOCK, columns=["id"]):
         places = np.arange(start, start + len(batch))
         drawn = draws.uniforms(seed, "datastore", batch["id"].to_pylist())
         scores = np.rint(vectors @ embeddings.rows(start, start + len(batch)).T * STEPS).astype(np.int64)

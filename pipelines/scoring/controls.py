@@ -16,9 +16,8 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from pipelines import shards
+from pipelines import database, parquet, shards
 from pipelines.lm.language_model import LanguageModel, Prompt
 from pipelines.retrieval import documents
 from pipelines.scoring.logprobs import Candidates
@@ -71,7 +70,7 @@ def score(
             log_probs = scores[number * len(rows) : (number + 1) * len(rows)]
             columns = [queries.ids[rows], [control] * len(rows), [retriever] * len(rows), counts, added, log_probs]
             tables.append(pa.table(columns, schema=SCHEMA))
-        pq.write_table(pa.concat_tables(tables), path, compression="zstd")
+        parquet.write(pa.concat_tables(tables), path)
 
     every = np.arange(len(queries))
     return shards.map_shards(stage, key, score_part, np.split(every, every[size::size]))
@@ -115,8 +114,6 @@ def read_before(corpus: Path, ids: np.ndarray) -> np.ndarray:
     """The text in front of each query's context, up to a document's length, (queries,) str; `ids` are sorted."""
     with duckdb.connect() as db:
         db.register("asked", pa.table({"id": pa.array(ids, pa.string())}))
-        rows = db.sql(
-            "SELECT before FROM read_parquet(?) SEMI JOIN asked USING (id) ORDER BY id",
-            params=[str(corpus / "queries.parquet")],
-        ).to_arrow_table()
+        database.view(db, "queries", corpus / "queries.parquet")
+        rows = db.sql("SELECT before FROM queries SEMI JOIN asked USING (id) ORDER BY id").to_arrow_table()
     return rows["before"].to_numpy(zero_copy_only=False).astype(object)

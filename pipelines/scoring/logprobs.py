@@ -17,9 +17,8 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from pipelines import shards
+from pipelines import parquet, shards
 from pipelines.lm.language_model import LanguageModel, Prompt
 from pipelines.retrieval import documents
 from pipelines.scoring.queries import Queries
@@ -98,7 +97,7 @@ def score_parts(
             pa.array(ids, TEXT),
             *(pa.ListArray.from_arrays(bounds, np.concatenate(values)) for values in (scores.log_probs, scores.bytes)),
         ]
-        pq.write_table(pa.table(columns, schema=SCORED_PAIRS), path, compression="zstd")
+        parquet.write(pa.table(columns, schema=SCORED_PAIRS), path)
 
     return shards.map_shards(stage, key, score, parts)
 
@@ -154,11 +153,11 @@ def write(
     with shards.atomic(out) as folder:
         folder.mkdir()
         with (
-            pq.ParquetWriter(folder / "logprobs.parquet", LOGPROBS, compression="zstd") as logprobs,
-            pq.ParquetWriter(folder / "retrieved.parquet", RETRIEVED, compression="zstd") as retrieved,
+            parquet.writer(folder / "logprobs.parquet", LOGPROBS) as logprobs,
+            parquet.writer(folder / "retrieved.parquet", RETRIEVED) as retrieved,
         ):
             for number, file in enumerate(files):
-                scored = pq.read_table(file, schema=SCORED_PAIRS)
+                scored = parquet.read(file, schema=SCORED_PAIRS)
                 rows = scored["query"].to_numpy()
                 columns = [np.full(len(rows), lm, object), ids[rows], *scored.columns[2:]]
                 order = [("query_id", "ascending"), ("doc_id", "ascending")]
@@ -166,9 +165,9 @@ def write(
                 queries_of_file = range(number * size, min((number + 1) * size, len(ids)))
                 retrieved.write_table(_ranked(candidates, queries_of_file, ids, scored))
         for name, parts in others.items():
-            with pq.ParquetWriter(folder / f"{name}.parquet", pq.read_schema(parts[0]), compression="zstd") as writer:
+            with parquet.writer(folder / f"{name}.parquet", parquet.schema_of(parts[0])) as writer:
                 for part in parts:
-                    writer.write_table(pq.read_table(part))
+                    writer.write_table(parquet.read(part))
 
 
 def _ranked(candidates: Sequence[Candidates], queries_of_file: range, ids: np.ndarray, scored: pa.Table) -> pa.Table:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import duckdb
 import numpy as np
 
-from pipelines import draws
+from pipelines import database, draws
 from pipelines.errors import LongtailError
 from pipelines.lm.language_model import Prompt
 
@@ -84,7 +83,5 @@ def _read(path: Path, query: str) -> list[np.ndarray]:
     """The columns of a query over a Parquet file, which the query calls `rows`; arrays of object."""
     if not path.is_file():
         raise LongtailError(f"{path}: no such file; `dvc repro` runs the stage that writes it")
-    with duckdb.connect() as connection:
-        rows = connection.read_parquet(str(path))  # noqa: F841 (DuckDB finds it by name)
-        table = connection.sql(query).to_arrow_table()
+    table = database.ask(query, rows=path).to_arrow_table()
     return [column.to_numpy(zero_copy_only=False).astype(object) for column in table.columns]

@@ -14,9 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from pipelines import code, params, shards
+from pipelines import code, params, parquet, shards
 from pipelines.lm.language_model import LanguageModel
 from pipelines.retrieval.retriever import fingerprint
 from pipelines.scoring import logprobs
@@ -71,9 +70,9 @@ class Scores:
         parts = [pairs[start : start + logprobs.SHARD] for start in range(0, len(pairs), logprobs.SHARD)]
         files = logprobs.score_parts(self._stage, key, self._lm, self._queries, self._docs, parts)
         kept = self._folder / f"{key}.parquet"
-        with shards.atomic(kept) as path, pq.ParquetWriter(path, logprobs.SCORED_PAIRS, compression="zstd") as writer:
+        with shards.atomic(kept) as path, parquet.writer(path, logprobs.SCORED_PAIRS) as writer:
             for file in files:
-                scored = pq.read_table(file, schema=logprobs.SCORED_PAIRS)
+                scored = parquet.read(file, schema=logprobs.SCORED_PAIRS)
                 writer.write_table(_with_queries(scored, self._hashes[scored["query"].to_numpy()]))
         shards.forget(self._stage, key)
         self._load(kept)
@@ -87,20 +86,19 @@ class Scores:
     def _load(self, file: Path) -> None:
         """Add a file's scores of these queries; other queries' scores are left out."""
         keys, sums, tokens = [self._keys], [self._sums], [self._tokens]
-        with pq.ParquetFile(file) as opened:
-            for batch in opened.iter_batches() if len(self._hashes) else ():
-                scored = pa.Table.from_batches([batch])
-                hashed = scored["query"].to_numpy()
-                places = np.searchsorted(self._hashes, hashed, sorter=self._order)
-                rows = self._order[np.minimum(places, len(self._order) - 1)]
-                scored = _with_queries(scored, rows)
-                new = (self._hashes[rows] == hashed) & ~np.isin(logprobs.keys_of(scored), self._keys)
-                scored = scored.filter(pa.array(new))
-                columns = logprobs.keys_of(scored), *logprobs.sums(scored)
-                for values, more in zip((keys, sums, tokens), columns, strict=True):
-                    values.append(more)
-                whole = pa.array(scored["query"].to_numpy() >= self._whole)
-                self.whole = pa.concat_tables([self.whole, scored.filter(whole)])
+        for batch in parquet.batches(file) if len(self._hashes) else ():
+            scored = pa.Table.from_batches([batch])
+            hashed = scored["query"].to_numpy()
+            places = np.searchsorted(self._hashes, hashed, sorter=self._order)
+            rows = self._order[np.minimum(places, len(self._order) - 1)]
+            scored = _with_queries(scored, rows)
+            new = (self._hashes[rows] == hashed) & ~np.isin(logprobs.keys_of(scored), self._keys)
+            scored = scored.filter(pa.array(new))
+            columns = logprobs.keys_of(scored), *logprobs.sums(scored)
+            for values, more in zip((keys, sums, tokens), columns, strict=True):
+                values.append(more)
+            whole = pa.array(scored["query"].to_numpy() >= self._whole)
+            self.whole = pa.concat_tables([self.whole, scored.filter(whole)])
         joined = np.concatenate(keys)
         order = np.argsort(joined, kind="stable")
         self._keys = joined[order]

@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
-import pyarrow.parquet as pq
 
+from pipelines import database, parquet
 from pipelines.errors import LongtailError
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import open_blocks, open_lines, open_runs
@@ -69,7 +69,7 @@ def choose_files(files: Sequence[Path], month: str, agents: str) -> list[Path]:
 
 def write_views(path: Path, rejects: Rejects, out: Path) -> None:
     """Write one file's views to the Parquet file `out`. A page has several rows if its lines lie far apart."""
-    with pq.ParquetWriter(out, SCHEMA, compression="zstd") as writer:
+    with parquet.writer(out, SCHEMA) as writer:
         for table in read_views(path, rejects):
             writer.write_table(table)
     rejects.check()
@@ -120,11 +120,12 @@ def sum_views(db: duckdb.DuckDBPyConnection, parts: Sequence[Path]) -> None:
     A redirect to a redirect is not followed further, as on Wikipedia. Articles without a view are not in the table.
     """
     db.register("no_parts", SCHEMA.empty_table())
-    selects = ["SELECT * FROM no_parts", *(f"SELECT * FROM '{part}'" for part in parts)]
+    if parts:
+        database.view(db, "parts", *parts)
     db.execute(
         f"""CREATE TEMP TABLE requests AS SELECT title, page_id, sum(views)::BIGINT AS views FROM (
             SELECT replace(coalesce(try(url_decode(title)), title), '_', ' ') AS title, page_id, views
-            FROM ({" UNION ALL ".join(selects)})
+            FROM {"parts" if parts else "no_parts"}
         ) GROUP BY ALL"""
     )
     # Unlike a GROUP BY with min() of texts, these joins and windows spill to disk.

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from pipelines import parquet
 from pipelines.errors import LongtailError
 
 SCHEMA = pa.schema([("file", pa.string()), ("row", pa.int64()), ("reason", pa.string()), ("detail", pa.string())])
@@ -94,4 +94,4 @@ class Rejects:
         """Write the bad rows that are kept as Parquet (file, row, reason, detail), ordered by file and row."""
         columns = list(zip(*sorted(self.rows), strict=True)) or [(), (), (), ()]
         arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
-        pq.write_table(pa.table(arrays, schema=SCHEMA), path, compression="zstd")
+        parquet.write(pa.table(arrays, schema=SCHEMA), path)

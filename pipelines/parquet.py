@@ -1,0 +1,185 @@
+"""Parquet files: each page is written with a checksum, and no page is used that differs from its checksum.
+
+pyarrow compares checksums while it reads. DuckDB does not know them: `check` compares them before DuckDB reads a file
+(see `database.view`), in some 3% of the time that DuckDB needs. Files from elsewhere may have none.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from isal import isal_zlib
+
+from pipelines.errors import LongtailError
+
+WRITTEN = {"compression": "zstd", "write_page_checksum": True}
+AGAIN = "remove it, and `longtail run` brings it back; `longtail verify` looks at all outputs"
+BATCH = 1 << 16  # rows
+SHOWN = 200  # characters of what a library says
+SIZE, CHECKSUM = 3, 4  # numbers of two fields of a page's header
+
+_checked: set[tuple[str, int, int]] = set()  # (path, size, time) of files that this process has compared as a whole
+
+
+def write(table: pa.Table, path: Path) -> None:
+    """Write a table to a file."""
+    pq.write_table(table, path, **WRITTEN)
+
+
+def writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    """A file that tables are written to one after another, in a `with` block."""
+    return pq.ParquetWriter(path, schema, **WRITTEN)
+
+
+def read(path: Path, columns: Sequence[str] | None = None, schema: pa.Schema | None = None) -> pa.Table:
+    """A file, or some of its columns, in memory.
+
+    Raises LongtailError if the file is missing or damaged, or has other columns than those of `schema`.
+    """
+    with naming(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
+        if schema is None or file.schema_arrow.equals(schema):
+            return file.read(columns and list(columns))
+        names = ", ".join(file.schema_arrow.names)
+    raise LongtailError(f"{path}: has the columns {names}, expected {', '.join(schema.names)} of their types; {AGAIN}")
+
+
+def batches(
+    path: Path,
+    size: int = BATCH,
+    columns: Sequence[str] | None = None,
+    groups: Sequence[int] | None = None,
+    mapped: bool = False,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a file, or of some of its row groups, `size` at a time; LongtailError if it is missing or damaged.
+
+    With `mapped` the file is mapped into memory and read by this thread alone.
+    """
+    with naming(path), pq.ParquetFile(path, memory_map=mapped, page_checksum_verification=True) as file:
+        yield from file.iter_batches(size, groups, columns and list(columns), use_threads=not mapped)
+
+
+def row_groups(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """Each row group of a file; LongtailError if it is missing or damaged."""
+    with naming(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
+        for group in range(file.num_row_groups):
+            yield file.read_row_group(group, columns and list(columns))
+
+
+def metadata(path: Path) -> pq.FileMetaData:
+    """What stands at a file's end, as its number of rows; LongtailError if it is missing or damaged."""
+    with naming(path):
+        return pq.read_metadata(path)
+
+
+def schema_of(path: Path) -> pa.Schema:
+    """The columns of a file; LongtailError if it is missing or damaged."""
+    with naming(path):
+        return pq.read_schema(path)
+
+
+@contextmanager
+def naming(path: Path, again: str = AGAIN) -> Iterator[None]:
+    """Turn pyarrow's error about a file into a LongtailError that names the file and ends with what to do."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise LongtailError(f"{path}: no such file; `longtail run` makes it") from None
+    except PermissionError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        said = " ".join(str(error).split())[:SHOWN]
+        raise LongtailError(f"{path}: damaged ({said}), expected a Parquet file as it was written; {again}") from None
+
+
+def check(path: Path, columns: Collection[str] | None = None, groups: Collection[int] | None = None) -> None:
+    """Compare a file's pages, or those of some columns or row groups, with their checksums; a whole file only once.
+
+    Raises LongtailError for a page that is not as it was written.
+    """
+    with naming(path):
+        state = path.stat()
+        key, whole = (str(path), state.st_size, state.st_mtime_ns), columns is None and groups is None
+        if key in _checked:
+            return
+        about = pq.read_metadata(path)
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            for group in range(about.num_row_groups) if groups is None else groups:
+                for number in range(about.num_columns):
+                    chunk = about.row_group(group).column(number)
+                    if columns is None or chunk.path_in_schema.partition(".")[0] in columns:
+                        _check_chunk(path, data, chunk)
+        if whole:
+            _checked.add(key)
+
+
+def _check_chunk(path: Path, data: mmap.mmap, chunk: pq.ColumnChunkMetaData) -> None:
+    """Compare the pages of one column in one row group, which lie one behind the other, each behind its header."""
+    position = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
+    end = position + chunk.total_compressed_size
+    while position < end:
+        try:
+            header, start = _integers(data, position)
+            stop = start + header[SIZE]
+        except (IndexError, KeyError):
+            start = stop = 0
+        if not position < start <= stop <= end:
+            raise OSError(f"no page begins at byte {position}")
+        with memoryview(data) as view, view[start:stop] as page:
+            if CHECKSUM in header and isal_zlib.crc32(page) != header[CHECKSUM] % 2**32:
+                raise OSError(f"the page at byte {position} of column {chunk.path_in_schema} is not as it was written")
+        position = stop
+
+
+# A page's header is a struct in Thrift's compact protocol: https://github.com/apache/thrift/blob/master/doc/specs
+
+
+def _integers(data: mmap.mmap, position: int) -> tuple[dict[int, int], int]:
+    """The 32-bit fields of the struct that begins at `position`, by their numbers, and the position behind it."""
+    fields, number = {}, 0
+    while head := data[position]:
+        position += 1
+        if head >> 4:
+            number += head >> 4
+        else:
+            number, position = _signed(data, position)
+        if head & 15 == 5:
+            fields[number], position = _signed(data, position)
+        else:
+            position = _behind(data, position, head & 15)
+    return fields, position + 1
+
+
+def _behind(data: mmap.mmap, position: int, kind: int) -> int:
+    """The position behind a value of this kind."""
+    match kind:
+        case 1 | 2:  # true and false have no bytes
+            return position
+        case 3:
+            return position + 1
+        case 4 | 6:
+            return _varint(data, position)[1]
+        case 7:
+            return position + 8
+        case 8:
+            length, position = _varint(data, position)
+            return position + length
+        case 12:
+            return _integers(data, position)[1]
+    raise IndexError(f"no header has a field of kind {kind}")
+
+
+def _signed(data: mmap.mmap, position: int) -> tuple[int, int]:
+    value, position = _varint(data, position)
+    return (value >> 1) ^ -(value & 1), position
+
+
+def _varint(data: mmap.mmap, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while (byte := data[position]) > 127:
+        value, shift, position = value | (byte & 127) << shift, shift + 7, position + 1
+    return value | byte << shift, position + 1
