@@ -100,7 +100,7 @@ def stage(path: Path) -> dict[str, int]:
     params = SimpleNamespace(
         popularity=Popularity(source="dump", api="", redirects_api="", month="2021-10", agents="all-agents"),
         contact=None,
-        ingest=Ingest(max_reject_share=0.0, memory_gb=MEMORY_GB),
+        ingest=Ingest(max_reject_share=0.0, memory_gb=MEMORY_GB, record_mb=64.0, rejects_kept=100_000),
         compute=Compute(threads=1, workers=1, executor="local", dask=None, device="cpu"),
     )
     count_views(params, Path("entities.parquet"), path.parent.parent, Path("out"))

@@ -157,11 +157,12 @@ def _by_record(file: Path, record: dict) -> Seen:
 
 def _by_columns(file: Path) -> Seen:
     import pyarrow as pa
-    import pyarrow.parquet as pq
+
+    from pipelines import parquet
 
     try:
-        schema = pq.read_schema(file)
-    except (pa.ArrowException, OSError):
+        schema = parquet.schema_of(file)
+    except (LongtailError, OSError):
         return Seen("", "not a Parquet file")
     columns = set(schema.names)
     if {"question", "subject", "choices", "answer"} <= columns:

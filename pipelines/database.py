@@ -6,7 +6,7 @@ SQL has no path in it: `view` and `ask` give files a name, and values come as pa
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ from pipelines import parquet, shards
 from pipelines.errors import LongtailError
 
 ROW_GROUP = 100_000  # rows
+
+Values = Mapping[str, Any] | Sequence[Any] | None  # of a query's parameters
 
 
 @contextmanager
@@ -63,7 +65,7 @@ def view(
     rows.project(", ".join(kept)).create_view(name)
 
 
-def ask(query: str, values: Sequence[Any] = (), **files: Path) -> duckdb.DuckDBPyConnection:
+def ask(query: str, values: Values = None, **files: Path) -> duckdb.DuckDBPyConnection:
     """The rows of a query, to be fetched, in which each of the Parquet files is a table called by its keyword.
 
     Raises the errors of `view`.
@@ -80,14 +82,14 @@ def row(db: duckdb.DuckDBPyConnection, query: str) -> tuple:
     return only
 
 
-def read(db: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
+def read(db: duckdb.DuckDBPyConnection, query: str, values: Values = None) -> pa.Table:
     """A query's rows, all in memory."""
-    return db.sql(query).to_arrow_table()
+    return db.sql(query, params=values).to_arrow_table()
 
 
-def write(db: duckdb.DuckDBPyConnection, query: str, path: Path) -> None:
+def write(db: duckdb.DuckDBPyConnection, query: str, path: Path, values: Values = None) -> None:
     """Write a query's rows to Parquet in full row groups, one in memory at a time; it must ORDER BY a unique key."""
-    reader = db.sql(query).to_arrow_reader(ROW_GROUP)
+    reader = db.sql(query, params=values).to_arrow_reader(ROW_GROUP)
     with parquet.writer(path, reader.schema) as writer:
         held, whole = reader.schema.empty_table(), 0
         for batch in reader:  # of any size, which must not show in the file

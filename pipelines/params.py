@@ -76,6 +76,8 @@ class Compute(Section):
 class Ingest(Section):
     max_reject_share: Share  # a larger share of rejected rows stops the stage
     memory_gb: PositiveFloat  # GB for joins and name searches; larger ones spill to disk or take several passes
+    record_mb: PositiveFloat  # MB of one record, as a line or an article; four times as many of a file read as a whole
+    rejects_kept: PositiveInt  # rejected rows of an input that are kept with their reasons; further ones are counted
 
 
 class Pages(Section):

@@ -7,21 +7,25 @@ pyarrow compares checksums while it reads. DuckDB does not know them: `check` co
 from __future__ import annotations
 
 import mmap
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from isal import isal_zlib
 
+from pipelines import bounds
 from pipelines.errors import LongtailError
 
 WRITTEN = {"compression": "zstd", "write_page_checksum": True}
 AGAIN = "remove it, and `longtail run` brings it back; `longtail verify` looks at all outputs"
 BATCH = 1 << 16  # rows
 SHOWN = 200  # characters of what a library says
-SIZE, CHECKSUM = 3, 4  # numbers of two fields of a page's header
+LENGTH, SIZE, CHECKSUM, DATA, DATA_V2 = 2, 3, 4, 5, 8  # fields of a page's header; SIZE is the compressed length
+VALUES = 1  # field of DATA and DATA_V2
 
 _checked: set[tuple[str, int, int]] = set()  # (path, size, time) of files that this process has compared as a whole
 
@@ -61,6 +65,35 @@ def batches(
     """
     with naming(path), pq.ParquetFile(path, memory_map=mapped, page_checksum_verification=True) as file:
         yield from file.iter_batches(size, groups, columns and list(columns), use_threads=not mapped)
+
+
+def foreign(path: Path, columns: Callable[[pa.Schema], Sequence[str]], size: int) -> Iterator[pa.RecordBatch]:
+    """The rows of a file from elsewhere, in batches of up to `size` rows and of few records' bytes.
+
+    `columns` chooses from the file's columns. Raises LongtailError if the file is damaged, or a page of it is longer
+    than `bounds.whole`: a thousand bytes can stand for gigabytes.
+    """
+    try:
+        with pq.ParquetFile(path, buffer_size=1 << 20, page_checksum_verification=True) as file:
+            names = list(columns(file.schema_arrow))
+            rows = _rows_that_fit(path, file.metadata, {name.partition(".")[0] for name in names}, size)
+            yield from file.iter_batches(rows, columns=names)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        said = " ".join(str(error).split())[:SHOWN]
+        raise LongtailError(f"{path}: corrupt, expected a Parquet file ({said}); fetch it again") from None
+
+
+def _rows_that_fit(path: Path, about: pq.FileMetaData, columns: Collection[str], size: int) -> int:
+    """How many rows can't have more bytes together than `bounds.whole`, by the lengths and values of all pages."""
+    most = bounds.whole()
+    for position, header, _ in _pages(path, about, columns, None):
+        length = max(header.get(LENGTH, 1), 1)
+        if length > most:
+            raise bounds.too_large(f"{path}: the page at byte {position}", "shorter texts")
+        data = header.get(DATA) or header.get(DATA_V2)
+        values = data.get(VALUES, 1) if isinstance(data, dict) else 1  # each row can name a dictionary's longest value
+        size = min(size, max(1, values * (most // length - 1)))
+    return size
 
 
 def row_groups(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
@@ -103,43 +136,47 @@ def check(path: Path, columns: Collection[str] | None = None, groups: Collection
     """
     with naming(path):
         state = path.stat()
-        key, whole = (str(path), state.st_size, state.st_mtime_ns), columns is None and groups is None
+        key = (str(path), state.st_size, state.st_mtime_ns)
         if key in _checked:
             return
         about = pq.read_metadata(path)
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            for group in range(about.num_row_groups) if groups is None else groups:
-                for number in range(about.num_columns):
-                    chunk = about.row_group(group).column(number)
-                    if columns is None or chunk.path_in_schema.partition(".")[0] in columns:
-                        _check_chunk(path, data, chunk)
-        if whole:
+        for position, header, page in _pages(path, about, columns, groups):
+            if CHECKSUM in header and isal_zlib.crc32(page) != header[CHECKSUM] % 2**32:
+                raise OSError(f"the page at byte {position} is not as it was written")
+        if columns is None and groups is None:
             _checked.add(key)
 
 
-def _check_chunk(path: Path, data: mmap.mmap, chunk: pq.ColumnChunkMetaData) -> None:
-    """Compare the pages of one column in one row group, which lie one behind the other, each behind its header."""
-    position = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
-    end = position + chunk.total_compressed_size
-    while position < end:
-        try:
-            header, start = _integers(data, position)
-            stop = start + header[SIZE]
-        except (IndexError, KeyError):
-            start = stop = 0
-        if not position < start <= stop <= end:
-            raise OSError(f"no page begins at byte {position}")
-        with memoryview(data) as view, view[start:stop] as page:
-            if CHECKSUM in header and isal_zlib.crc32(page) != header[CHECKSUM] % 2**32:
-                raise OSError(f"the page at byte {position} of column {chunk.path_in_schema} is not as it was written")
-        position = stop
+def _pages(
+    path: Path, about: pq.FileMetaData, columns: Collection[str] | None, groups: Iterable[int] | None
+) -> Iterator[tuple[int, dict[int, Any], memoryview]]:
+    """Yield (place, header, bytes) of each page, of some columns and row groups; OSError where there is no page."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        groups = range(about.num_row_groups) if groups is None else groups
+        for group, number in product(groups, range(about.num_columns)):
+            chunk = about.row_group(group).column(number)
+            if columns is not None and chunk.path_in_schema.partition(".")[0] not in columns:
+                continue
+            position = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
+            end = position + chunk.total_compressed_size
+            while position < end:  # pages lie one behind the other, each behind its header
+                try:
+                    header, start = _fields(data, position)
+                    stop = start + header[SIZE]
+                except (IndexError, KeyError):
+                    start = stop = 0
+                if not 0 <= position < start <= stop <= end:
+                    raise OSError(f"no page of column {chunk.path_in_schema} begins at byte {position}")
+                with memoryview(data) as view, view[start:stop] as page:
+                    yield position, header, page
+                position = stop
 
 
 # A page's header is a struct in Thrift's compact protocol: https://github.com/apache/thrift/blob/master/doc/specs
 
 
-def _integers(data: mmap.mmap, position: int) -> tuple[dict[int, int], int]:
-    """The 32-bit fields of the struct that begins at `position`, by their numbers, and the position behind it."""
+def _fields(data: mmap.mmap, position: int) -> tuple[dict[int, Any], int]:
+    """The 32-bit fields and structs of the struct at `position`, by their numbers, and the position behind it."""
     fields, number = {}, 0
     while head := data[position]:
         position += 1
@@ -149,6 +186,8 @@ def _integers(data: mmap.mmap, position: int) -> tuple[dict[int, int], int]:
             number, position = _signed(data, position)
         if head & 15 == 5:
             fields[number], position = _signed(data, position)
+        elif head & 15 == 12:
+            fields[number], position = _fields(data, position)
         else:
             position = _behind(data, position, head & 15)
     return fields, position + 1
@@ -168,8 +207,6 @@ def _behind(data: mmap.mmap, position: int, kind: int) -> int:
         case 8:
             length, position = _varint(data, position)
             return position + length
-        case 12:
-            return _integers(data, position)[1]
     raise IndexError(f"no header has a field of kind {kind}")
 
 
@@ -180,6 +217,6 @@ def _signed(data: mmap.mmap, position: int) -> tuple[int, int]:
 
 def _varint(data: mmap.mmap, position: int) -> tuple[int, int]:
     value = shift = 0
-    while (byte := data[position]) > 127:
+    while (byte := data[position]) > 127 and shift < 70:
         value, shift, position = value | (byte & 127) << shift, shift + 7, position + 1
     return value | byte << shift, position + 1

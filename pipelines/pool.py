@@ -25,12 +25,12 @@ from pathlib import Path
 from queue import LifoQueue
 from typing import Any, NamedTuple
 
-from pipelines import params, shards
+from pipelines import bounds, params, shards
 from pipelines.errors import LongtailError, WorkerLost
 
 ATTEMPTS = 3  # workers that one shard may cost; a Dask scheduler has its own number (allowed-failures)
 PATIENCE = 10  # seconds that a Dask scheduler has to answer in, and then its workers
-ENVIRONMENT = ("OMP_NUM_THREADS", "GOMP_SPINCOUNT", "TOKENIZERS_PARALLELISM")  # what stage.run says to its workers
+ENVIRONMENT = ("OMP_NUM_THREADS", "GOMP_SPINCOUNT", "TOKENIZERS_PARALLELISM", *bounds.ENVIRONMENT)  # for workers
 
 
 class Pool(Executor):

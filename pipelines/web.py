@@ -27,13 +27,13 @@ from requests.adapters import HTTPAdapter
 from tqdm import tqdm
 from urllib3.exceptions import DecodeError, ProtocolError, ReadTimeoutError
 
+from pipelines import bounds
 from pipelines.errors import LongtailError, Unreachable
 
 ATTEMPTS = 5  # of one request, before it is given up
 BACKOFF = 2.0  # seconds before the second attempt, doubled for each further one, where the server names no time
 LONGEST = 3600.0  # seconds that a server may ask to wait; beyond them it is an error
 DEADLINE = 1800.0  # seconds for a whole answer
-MOST = 1 << 28  # bytes of an answer that isn't a download
 RETRIED = (408, 429, 500, 502, 503, 504)
 AHEAD = 16  # requests begun or waiting for each one side by side, while the first of them is still awaited
 SHOWN = 200  # characters of an address or an answer in a message
@@ -170,15 +170,15 @@ class Client:
         return answer
 
     def _content(self, answer: requests.Response) -> bytes:
-        """An answer's body. LongtailError beyond MOST bytes, requests' errors beyond DEADLINE or if it is cut."""
-        parts, size, begun = [], 0, time.monotonic()
+        """An answer's body. LongtailError beyond `bounds.whole`, requests' errors beyond DEADLINE or if it is cut."""
+        parts, size, begun, most = [], 0, time.monotonic(), bounds.whole()
         try:
             while part := answer.raw.read1(1 << 16, decode_content=True):
                 parts.append(part)
                 size += len(part)
                 self.go_on()
-                if size > MOST:
-                    raise LongtailError(f"{answer.url}: an answer of more than {MOST >> 20} MB, expected a short one")
+                if size > most:
+                    raise bounds.too_large(answer.url, "a short answer")
                 if time.monotonic() - begun > DEADLINE:
                     raise requests.Timeout(f"the answer was not whole after {DEADLINE:.0f} s")
         except ReadTimeoutError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,40 @@ def test_every_stage_of_the_journey_is_in_the_graph():
     text = (ROOT / "dvc.yaml").read_text(encoding="utf-8")
     assert len(stages) >= 10
     assert [stage for stage in stages if f"\n  {stage}:\n" not in text] == []
+
+
+def modules(*tops: str) -> list[Path]:
+    return sorted(file for top in tops for file in (ROOT / top).rglob("*.py"))
+
+
+def test_one_module_writes_and_reads_parquet_files():
+    """So that every page has a checksum, and every reader looks at it."""
+    users = {
+        file.relative_to(ROOT).as_posix()
+        for file in modules("pipelines", "flows")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Import | ast.ImportFrom) and "pyarrow.parquet" in ast.unparse(node)
+    }
+    assert users == {"pipelines/parquet.py"}
+
+
+def sql_of(file: Path) -> list[tuple[ast.Constant | ast.JoinedStr, str]]:
+    """The texts with SQL in a module, with their source."""
+    nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+    texts = [(node, ast.unparse(node)) for node in nodes if isinstance(node, ast.Constant | ast.JoinedStr)]
+    return [(node, text) for node, text in texts if re.search(r"\b(SELECT|FROM|COPY|INSERT|SET|CREATE)\b .", text)]
+
+
+def test_sql_has_no_path_and_no_value_in_quotes():
+    """What an f-string puts between quotes ends the quotes where it has one; only constants may stand there."""
+    bad = []
+    for file in modules("pipelines", "flows"):
+        for node, text in sql_of(file):
+            if re.search(r"\b(read_parquet|read_csv|parquet_scan)\b", text):
+                bad.append((file.name, node.lineno, "names a file in SQL"))
+            values = pairwise(node.values) if isinstance(node, ast.JoinedStr) else ()
+            for before, value in values:
+                opened = isinstance(before, ast.Constant) and before.value.count("'") and before.value.endswith("'")
+                if opened and not re.fullmatch(r"[A-Z_]+", ast.unparse(value.value)):
+                    bad.append((file.name, node.lineno, ast.unparse(value)))
+    assert bad == []

@@ -28,7 +28,7 @@ SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
 
 
 def main() -> None:
-    stage.run("tokenizer", ("tokenizer",), work, out=str(OUT))
+    stage.run("tokenizer", ("ingest", "tokenizer"), work, out=str(OUT))
 
 
 def work(chosen) -> dict[str, float]:

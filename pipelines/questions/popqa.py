@@ -56,7 +56,7 @@ def build_popqa(
         create_split_of(db, params.seed, popqa.train_share)
         db.register("relations", pa.Table.from_pylist([vars(relation) for relation in relations.values()]))
         _load_published(db, rows)
-        questions = "FROM published"
+        questions, values = "FROM published", {}
         if popqa.source != "published":
             database.view(db, "triples", triples)
             counts |= sample_triples(db, popqa)
@@ -66,10 +66,12 @@ def build_popqa(
                     "or set popqa.source: published (data/metrics/triples.json says where claims fell out)"
                 )
             counts["wikidata.also_published"] = _drop_published(db)
-            questions += f" UNION ALL BY NAME {_questions_of_triples(params.popularity.month)}"
+            questions += f" UNION ALL BY NAME {_questions_of_triples()}"
+            values = {"month": params.popularity.month}
         columns = ", ".join(COLUMNS)
         order = "origin, position, prop_id, subj_id, obj_id"
-        database.write(db, f"SELECT {columns} FROM ({questions}) ORDER BY {order}", folder / "popqa.parquet")
+        query = f"SELECT {columns} FROM ({questions}) ORDER BY {order}"
+        database.write(db, query, folder / "popqa.parquet", values)
         database.view(db, "questions", folder / "popqa.parquet")
         counts |= _count_questions(db)
         if not counts["questions"]:
@@ -189,8 +191,8 @@ def _drop_published(db: duckdb.DuckDBPyConnection) -> int:
     return database.row(db, "SELECT (SELECT count(*) FROM sampled) - (SELECT count(*) FROM chosen)")[0]
 
 
-def _questions_of_triples(month: str) -> str:
-    """The query for the questions of table chosen; `month` is the month of the triples' page views.
+def _questions_of_triples() -> str:
+    """The query for the questions of table chosen; $month is the month of the triples' page views.
 
     The acceptable answers are the label and the aliases of every object that the subject has in this relation, sampled
     or not. They are sorted by object, without repeats.
@@ -208,7 +210,7 @@ def _questions_of_triples(month: str) -> str:
             '{ENTITY}' || o_qid AS o_uri, substr(s_qid, 2)::BIGINT AS subj_id, substr(p_pid, 2)::BIGINT AS prop_id,
             substr(o_qid, 2)::BIGINT AS obj_id, replace(template, '{{}}', s_label) AS question, possible_answers,
             {QUESTION_ID} AS question_id, number_of({QUESTION_ID}) AS id, p_pid AS relation,
-            split_of('{ENTITY}' || s_qid) AS split, '{month}' AS month, 'wikidata' AS origin, 0 AS position
+            split_of('{ENTITY}' || s_qid) AS split, $month AS month, 'wikidata' AS origin, 0 AS position
         FROM triples AS t JOIN chosen USING (s_qid, p_pid, o_qid) JOIN relations ON pid = p_pid
             JOIN answers USING (s_qid, p_pid)
     )"""

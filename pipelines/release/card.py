@@ -173,5 +173,6 @@ def _thresholds(db: duckdb.DuckDBPyConnection, search: str) -> list[dict[str, An
     return database.read(
         db,
         f"""SELECT dataset, lm, method, sum(questions)::BIGINT AS questions, {means}, min(row) AS place
-        FROM thresholds WHERE search = '{search}' GROUP BY ALL ORDER BY place""",
+        FROM thresholds WHERE search = ? GROUP BY ALL ORDER BY place""",
+        [search],
     ).to_pylist()

@@ -148,23 +148,26 @@ def _check_rows(db: duckdb.DuckDBPyConnection, name: str, table: schema.Table) -
     checks += [check for check in ROWS.get(name, []) if _applies(name, table, *check)]
     for bad, why in checks:
         db.execute(  # a reason with a null in it is null: the null itself is another fault
-            f"""INSERT INTO faults SELECT '{file}', row, {key}, {why}
-            FROM {rows} WHERE ({bad}) AND ({why}) IS NOT NULL"""
+            f"""INSERT INTO faults SELECT $file, row, {key}, {why}
+            FROM {rows} WHERE ({bad}) AND ({why}) IS NOT NULL""",
+            {"file": file},
         )
     for columns in UNIQUE.get(name, [", ".join(table.key)]):
         if _applies(name, table, columns):
             db.execute(
-                f"""INSERT INTO faults SELECT '{file}', row, {key}, 'its {columns} is that of row ' || first
-                FROM (SELECT *, min(row) OVER (PARTITION BY {columns}) AS first FROM {name}) WHERE row > first"""
+                f"""INSERT INTO faults SELECT $file, row, {key}, 'its {columns} is that of row ' || first
+                FROM (SELECT *, min(row) OVER (PARTITION BY {columns}) AS first FROM {name}) WHERE row > first""",
+                {"file": file},
             )
     for columns, same, what in AGREEING.get(name, []):
         if _applies(name, table, columns, same, "s_uri"):
             db.execute(
-                f"""INSERT INTO faults SELECT '{file}', row, {key}, 'its {what} is not that of row ' || first
+                f"""INSERT INTO faults SELECT $file, row, {key}, 'its {what} is not that of row ' || first
                 FROM (SELECT *, {same} AS value, first_value({same}) OVER other AS expected,
                     min(row) OVER other AS first
                     FROM {name} WHERE s_uri IS NOT NULL WINDOW other AS (PARTITION BY {columns} ORDER BY row))
-                WHERE value IS DISTINCT FROM expected"""
+                WHERE value IS DISTINCT FROM expected""",
+                {"file": file},
             )
 
 

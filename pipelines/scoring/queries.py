@@ -43,8 +43,8 @@ def read_language_modelling(
     The language model reads a document's text without its title, as published: both texts run on.
     """
     names = "id, context, continuation, source_document, source"
-    query = f"SELECT {names} FROM rows WHERE split = '{split}' ORDER BY id"
-    ids, contexts, continuations, source_documents, sources = _read(corpus / "queries.parquet", query)
+    query = f"SELECT {names} FROM rows WHERE split = ? ORDER BY id"
+    ids, contexts, continuations, source_documents, sources = _read(corpus / "queries.parquet", query, [split])
     chosen = draws.sample(seed, f"{split} queries", list(ids), at_most) if len(ids) else np.empty(0, np.int64)
     queries = Queries(ids[chosen], contexts[chosen], contexts[chosen], continuations[chosen], document="{text}\n")
     return queries, source_documents[chosen], sources[chosen]
@@ -79,9 +79,9 @@ def read_questions(
     return train, validation, titles
 
 
-def _read(path: Path, query: str) -> list[np.ndarray]:
+def _read(path: Path, query: str, values: database.Values = None) -> list[np.ndarray]:
     """The columns of a query over a Parquet file, which the query calls `rows`; arrays of object."""
     if not path.is_file():
         raise LongtailError(f"{path}: no such file; `dvc repro` runs the stage that writes it")
-    table = database.ask(query, rows=path).to_arrow_table()
+    table = database.ask(query, values, rows=path).to_arrow_table()
     return [column.to_numpy(zero_copy_only=False).astype(object) for column in table.columns]

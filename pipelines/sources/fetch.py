@@ -33,7 +33,7 @@ GENERATED = "CC0-1.0 (generated)"
 
 
 def main() -> None:
-    stage.run("fetch", ("seed", "contact", "fetch", "wikidata", "world"), work, out=str(OUT))
+    stage.run("fetch", ("seed", "contact", "fetch", "ingest", "wikidata", "world"), work, out=str(OUT))
 
 
 def work(chosen) -> dict[str, float]:

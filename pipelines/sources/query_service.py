@@ -26,7 +26,7 @@ from pipelines import params
 from pipelines.errors import LongtailError
 from pipelines.sources import entity_api
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import open_blocks, open_lines
+from pipelines.sources.streams import open_lines, read_whole
 from pipelines.sources.wikidata import CLAIMS, NAMES
 from pipelines.sources.wikimedia import Client
 from pipelines.web import Again, shown
@@ -193,7 +193,7 @@ def _read_claims(path: Path, rejects: Rejects) -> pa.Table:
     if not (relation := re.match(r"P(\d+)-", path.name)):
         raise LongtailError(f"{path}: its name has no relation, expected P<number>-<offset>.srj.gz; fetch it again")
     try:
-        rows = _RESULTS.decode(b"".join(open_blocks(path))).results.bindings
+        rows = _RESULTS.decode(read_whole(path, "a page of results")).results.bindings
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise LongtailError(f"{path}: not SPARQL results in JSON ({error}); fetch it again") from None
     rejects.read += len(rows)

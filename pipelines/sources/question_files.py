@@ -7,12 +7,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
+from pipelines import parquet
 from pipelines.errors import LongtailError
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import check_start, open_lines, open_rows, open_text, parse_json, visible_files
+from pipelines.sources.streams import (
+    check_start,
+    open_lines,
+    open_rows,
+    open_text,
+    parse_json,
+    read_whole,
+    visible_files,
+)
 
 PARQUET_BATCH = 1 << 10  # rows
 SUFFIXES = (".jsonl", ".json", ".parquet")
@@ -146,20 +152,18 @@ def _json_lines(path: Path, rejects: Rejects) -> Iterator[tuple[int, Any]]:
 
 def _json_list(path: Path) -> list[Any]:
     try:
-        return parse_json("\n".join(open_text(path)))
+        return parse_json(read_whole(path, "a short list; write a record a line"))
     except ValueError as error:
         raise LongtailError(f"{path}: not JSON ({error}), expected a list of objects; fetch it again") from None
 
 
 def _parquet(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
     check_start(path)
-    try:
-        with pq.ParquetFile(path) as file:
-            present = [name for name in columns if name in file.schema_arrow.names]
-            for batch in file.iter_batches(PARQUET_BATCH, columns=present):
-                yield from batch.to_pylist()
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise LongtailError(f"{path}: corrupt, expected a Parquet file ({error}); fetch it again") from None
+    for batch in parquet.foreign(path, lambda schema: [n for n in columns if n in schema.names], PARQUET_BATCH):
+        try:
+            yield from batch.to_pylist()
+        except UnicodeDecodeError as error:
+            raise LongtailError(f"{path}: corrupt, expected a Parquet file ({error}); fetch it again") from None
 
 
 def _answers(answer: Any) -> list[str]:

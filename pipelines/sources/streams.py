@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import zstandard
 from isal import isal_zlib
 
+from pipelines import bounds
 from pipelines.errors import LongtailError
 
 if TYPE_CHECKING:
@@ -22,12 +23,11 @@ if TYPE_CHECKING:
 BLOCK = 1 << 13
 ZSTD_BLOCK = 1 << 10
 PIECE = 1 << 20  # decompressed bytes of bz2 at once (8 kB of bz2 can become gigabytes)
-LONGEST = 1 << 26  # bytes of a line, as long as ten bibles; a longer line isn't held in memory
 HTML = (b"<!doctype html", b"<html")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # which some programs write before UTF-8 text
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # in JSON, where two stand for a character
 AGAIN = "fetch it again"
-TOO_LONG = f"longer than {LONGEST >> 20} MB, expected a line for each row"
+A_LINE = "a line for each row"
 
 # The libraries' own file objects stop silently at a cut zstd frame and at a damaged second bz2 stream. These
 # decompressors read one stream at a time, and say whether it ended.
@@ -55,44 +55,45 @@ def open_lines(path: str | Path) -> Iterator[bytes]:
     """Yield the file's lines without their newline, decompressed by suffix (.bz2, .gz, .zst, or none).
 
     Raises LongtailError naming the file if it is missing, empty, cut, corrupt, an HTML page, or has a line longer than
-    LONGEST.
+    `bounds.record`.
     """
     for number, line in enumerate(bounded_lines(path), start=1):
         if line is None:
-            raise LongtailError(f"{path}: line {number}: {TOO_LONG}; check what the file is")
+            raise LongtailError(f"{path}: line {number}: {bounds.too_long(A_LINE)}; check what the file is")
         yield line
 
 
 def open_rows(path: str | Path, rejects: Rejects) -> Iterator[tuple[int, bytes]]:
     """Yield (number from 1, line) of the file's lines that aren't blank; each counts in `rejects.read`.
 
-    A line longer than LONGEST goes to `rejects` (too_long). Otherwise raises the errors of `open_lines`.
+    A line longer than `bounds.record` goes to `rejects` (too_long). Otherwise raises the errors of `open_lines`.
     """
     for number, line in enumerate(bounded_lines(path), start=1):
         if line is None:
             rejects.read += 1
-            rejects.add(path, number, "too_long", TOO_LONG)
+            rejects.add(path, number, "too_long", bounds.too_long(A_LINE))
         elif line and not line.isspace():
             rejects.read += 1
             yield number, line
 
 
 def bounded_lines(path: str | Path) -> Iterator[bytes | None]:
-    """Yield the file's lines, and None for a line longer than LONGEST, of which at most LONGEST bytes are held."""
+    """Yield the file's lines, and None for a line longer than `bounds.record`, of which so many bytes are held."""
+    longest = bounds.record()
     parts: list[bytes] = []  # of the unfinished line
     size = 0
     for block in open_blocks(path):
         first, *rest = block.split(b"\n")
         parts.append(first)
         size += len(first)
-        if size > LONGEST:
+        if size > longest:
             parts.clear()
         if rest:
-            yield b"".join(parts) if size <= LONGEST else None
-            yield from (line if len(line) <= LONGEST else None for line in rest[:-1])
+            yield b"".join(parts) if size <= longest else None
+            yield from (line if len(line) <= longest else None for line in rest[:-1])
             parts, size = rest[-1:], len(rest[-1])
     if size:
-        yield b"".join(parts) if size <= LONGEST else None
+        yield b"".join(parts) if size <= longest else None
 
 
 def open_text(path: str | Path) -> Iterator[str]:
@@ -106,6 +107,17 @@ def open_text(path: str | Path) -> Iterator[str]:
                 f"expected UTF-8 text; {AGAIN}"
             ) from None
         yield text
+
+
+def read_whole(path: Path, expected: str) -> bytes:
+    """A decompressed file in memory. Raises the errors of `open_lines`, and LongtailError beyond `bounds.whole`."""
+    blocks, size, most = [], 0, bounds.whole()
+    for block in open_blocks(path):
+        blocks.append(block)
+        size += len(block)
+        if size > most:
+            raise bounds.too_large(path, expected)
+    return b"".join(blocks)
 
 
 def parse_json(text: bytes | str) -> Any:
@@ -123,7 +135,7 @@ def parse_json(text: bytes | str) -> Any:
 
 
 def open_blocks(path: str | Path, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
-    """Yield the decompressed file in blocks: at least one, none empty, all much shorter than LONGEST.
+    """Yield the decompressed file in blocks: at least one, none empty, all much shorter than a record may be.
 
     A byte order mark at the file's beginning is left out.
 
@@ -166,9 +178,10 @@ def open_runs(path: str | Path, size: int) -> Iterator[Iterator[bytes]]:
             yield block[:end] if end else block
             if end:
                 return
-            if length > size + LONGEST:
-                raise LongtailError(f"{path}: a line {TOO_LONG}; check what the file is")
+            if length > size + longest:
+                raise LongtailError(f"{path}: a line {bounds.too_long(A_LINE)}; check what the file is")
 
+    longest = bounds.record()
     while rest := rest or next(blocks, b""):
         yield run()
 

@@ -11,6 +11,7 @@ import csv
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,11 +19,11 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from pipelines import bounds, parquet
 from pipelines.errors import LongtailError
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import LONGEST, bounded_lines, check_start, open_rows
+from pipelines.sources.streams import bounded_lines, check_start, open_rows
 
 PARQUET_BATCH = 1 << 10  # rows
 HEADER = ["id", "text", "title"]  # of DPR's file
@@ -92,8 +93,12 @@ def _json_lines(path: Path, rejects: Rejects) -> Iterator[tuple[int, str, str, s
 
 
 def _parquet(path: Path, rejects: Rejects) -> Iterator[tuple[int, str, str, str]]:
+    longest = bounds.record()
     for number, (text, subset, title) in enumerate(read_parquet(path), start=1):
         rejects.read += 1
+        if len(text or b"") > longest:
+            rejects.add(path, number, "too_long", bounds.too_long("a document"))
+            continue
         try:
             yield number, (text or b"").decode("utf-8"), subset or "", title or ""
         except UnicodeDecodeError as error:
@@ -106,14 +111,9 @@ def read_parquet(path: Path) -> Iterator[tuple[bytes | None, str | None, str | N
     Raises LongtailError naming the file if it is damaged or has no column `text` of strings.
     """
     check_start(path)
-    try:
-        with pq.ParquetFile(path) as file:
-            columns = _columns(path, file.schema_arrow)
-            for batch in file.iter_batches(PARQUET_BATCH, columns=columns):
-                texts = batch.column("text").cast(pa.large_binary()).to_pylist()
-                yield from zip(texts, _names(batch, "meta", "subset"), _names(batch, "title"), strict=True)
-    except (pa.ArrowException, OSError) as error:
-        raise LongtailError(f"{path}: corrupt, expected a Parquet file ({error}); fetch it again") from None
+    for batch in parquet.foreign(path, partial(_columns, path), PARQUET_BATCH):
+        texts = batch.column("text").cast(pa.large_binary()).to_pylist()
+        yield from zip(texts, _names(batch, "meta", "subset"), _names(batch, "title"), strict=True)
 
 
 def _names(batch: pa.RecordBatch, *names: str) -> list[str | None]:
@@ -183,7 +183,8 @@ def read_wikitext(path: Path, rejects: Rejects) -> Iterator[Article]:
     if it is damaged (see `open_lines`).
     """
     if path.suffix == ".parquet":  # a line in each row; an empty one stands for " ", WikiText's blank line
-        lines = ((row or b"").removesuffix(b"\n") or b" " for row, *_ in read_parquet(path))
+        texts = ((row or b"").removesuffix(b"\n") or b" " for row, *_ in read_parquet(path))
+        lines = (text if len(text) <= bounds.record() else None for text in texts)
     else:
         lines = bounded_lines(path)
     for row, title, article in _articles(lines):
@@ -191,7 +192,7 @@ def read_wikitext(path: Path, rejects: Rejects) -> Iterator[Article]:
             continue  # blank lines before the first title
         rejects.read += 1
         if article is None:
-            rejects.add(path, row, "too_long", f"longer than {LONGEST >> 20} MB, expected an article")
+            rejects.add(path, row, "too_long", bounds.too_long("an article"))
         elif title is None:
             rejects.add(path, row, "no_title", "expected a line ' = Title = ' between blank lines first")
         else:
@@ -205,9 +206,9 @@ def _articles(lines: Iterable[bytes | None]) -> Iterator[tuple[int, bytes | None
     """Yield (line of the title, title, lines) of each article.
 
     What stands before the first title comes first, with None as its title; it may be empty. The lines are None for an
-    article longer than LONGEST, which isn't held in memory.
+    article longer than `bounds.record`, which isn't held in memory.
     """
-    row, title, size = 1, None, 0
+    row, title, size, longest = 1, None, 0, bounds.record()
     article: list[bytes] | None = []
     before: bytes | None = b""
     for number, (line, after) in enumerate(pairwise(chain(lines, [b""])), start=1):
@@ -217,7 +218,7 @@ def _articles(lines: Iterable[bytes | None]) -> Iterator[tuple[int, bytes | None
             row, title, size = number, match[1], 0
             article = [before] if number > 1 else []
         size += len(line or b"")
-        if line is None or size > LONGEST:
+        if line is None or size > longest:
             article = None
         elif article is not None:
             article.append(line)

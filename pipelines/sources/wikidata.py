@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from pipelines.errors import LongtailError
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import line_spans, open_blocks, open_runs
+from pipelines.sources.streams import line_spans, open_blocks, open_runs, read_whole
 
 BLOCK = 1 << 25  # bytes of JSON: about 2,000 entities
 TYPE = 64  # bytes at a line's beginning; a property says there that it is one, in either layout
@@ -57,7 +57,7 @@ def read_blocks(path: Path) -> Iterator[Iterator[bytes]]:
     first = next(blocks)
     start = next(first)
     if ANSWER.match(start):
-        yield iter([_answer_lines(b"".join([start, *first, *chain.from_iterable(blocks)]), path)])
+        yield iter([_answer_lines(read_whole(path, "an answer of the entity API"), path)])
     else:
         yield chain([start], first)
         yield from blocks

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.parsers import expat
 
+from pipelines import bounds
 from pipelines.errors import LongtailError
 from pipelines.sources.bz2_blocks import CLOSE, OPEN, open_pages
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import LONGEST, open_blocks, open_lines
+from pipelines.sources.streams import open_blocks, open_lines
 
 DUMP, INDEX = "-multistream", "-multistream-index"
 STREAMS = 20  # in a part, of 100 pages each: about 2 MB, a second to decompress and parse
@@ -81,9 +82,9 @@ def read_articles(part: Part, rejects: Rejects) -> Iterator[Page]:
 def read_pages(path: str | Path, rejects: Rejects, blocks: Iterable[bytes] | None = None) -> Iterator[Page]:
     """Yield the last revision of every page of namespace 0 that isn't a redirect; `rejects` counts the other pages.
 
-    `blocks` are the XML of some of the file's pages, to be read in place of the file. An article longer than LONGEST
-    characters goes to `rejects` (too_long) and isn't held in memory. Raises LongtailError naming the file and the last
-    page read, if the file is damaged (see `open_blocks`) or isn't a MediaWiki dump.
+    `blocks` are the XML of some of the file's pages, to be read in place of the file. An article longer than
+    `bounds.record` goes to `rejects` (too_long) and isn't held in memory. Raises LongtailError naming the file and the
+    last page read, if the file is damaged (see `open_blocks`) or isn't a MediaWiki dump.
     """
     dump = _Dump()
     try:
@@ -106,7 +107,7 @@ def _articles(path: str | Path, pages: list[dict[str, str]], rejects: Rejects) -
         elif "redirect" in page:
             rejects.skip("redirect")
         elif (text := page.get("text", "")) is None:
-            rejects.add(path, int(page["id"]), "too_long", f"{page['title']}: more than {LONGEST} characters")
+            rejects.add(path, int(page["id"]), "too_long", f"{page['title']}: {bounds.too_long('an article')}")
         else:
             yield Page(page["id"], page["title"], text)
 
@@ -152,18 +153,24 @@ class _Dump:
         self._page: dict[str, str | None] = {}
         self._last = ""  # the last complete page
         self._parts: list[str] = []
-        self._size = 0
+        self._size, self._longest, self._fed = 0, bounds.record(), 0
         self._parser = parser = expat.ParserCreate()
         parser.buffer_text, parser.buffer_size = True, 1 << 16
         parser.StartElementHandler = self._start
         parser.EndElementHandler = self._end
         parser.CharacterDataHandler = self._text
-        self.parse = parser.Parse
+
+    def parse(self, block: bytes, last: bool = False) -> None:
+        """Go on with the next block. ValueError where a tag, which the parser holds as a whole, is too long."""
+        self._parser.Parse(block, last)
+        self._fed += len(block)
+        if self._fed - self._parser.CurrentByteIndex > self._longest:
+            raise ValueError(f"a tag {bounds.too_long('elements with short attributes')}")
 
     def take(self) -> list[dict[str, str | None]]:
         """The pages that ended since the last call: ns, id, title, and redirect and text if there are any.
 
-        The text is None if it is longer than LONGEST.
+        The text is None if it is longer than `bounds.record`.
         """
         pages, self._pages = self._pages, []
         return pages
@@ -181,12 +188,12 @@ class _Dump:
 
     def _text(self, text: str) -> None:
         self._size += len(text)
-        if self._size <= LONGEST:
+        if self._size <= self._longest:
             self._parts.append(text)
 
     def _end(self, _: str) -> None:
         if used := USED.get(self._open):
-            self._page[used] = "".join(self._parts) if self._size <= LONGEST else None
+            self._page[used] = "".join(self._parts) if self._size <= self._longest else None
         elif self._open == PAGE:
             page, self._page = self._page, {}
             for key in ("title", "ns", "id"):

@@ -191,7 +191,7 @@ def published(real, tmp_path_factory):
     settings = SimpleNamespace(
         seed=0,
         popqa=params.PopQA(source="published", sampling="all", per_relation=2000, train_share=0.25),
-        ingest=params.Ingest(max_reject_share=0.05, memory_gb=1.0),
+        ingest=params.Ingest(max_reject_share=0.05, memory_gb=1.0, record_mb=64.0, rejects_kept=100_000),
         compute=SimpleNamespace(threads=1),
     )
     build_popqa(settings, folder / "data/questions/popqa", folder / "no triples", real / "popqa/popQA.tsv")

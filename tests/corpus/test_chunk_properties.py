@@ -25,7 +25,7 @@ ANY_TEXTS = TEXTS.filter(lambda texts: any(text.strip() for text in texts))
 def test_any_texts_are_cut_without_loss(tokenizer: Path, texts: list[str], tokens: int, least: int, short: str) -> None:
     write_pile(texts)
     given_ = chosen(share=0.0)
-    given_.ingest = params.Ingest(max_reject_share=1.0, memory_gb=1.0)
+    given_.ingest = params.Ingest(max_reject_share=1.0, memory_gb=1.0, record_mb=64.0, rejects_kept=100_000)
     given_.chunk = params.Chunk(tokens=tokens, min_tokens=min(least, tokens), short=short)
     with suppress_empty():
         metrics, docs, _, rejects = make(tokenizer, given_)
@@ -66,7 +66,7 @@ def test_any_texts_give_disjoint_splits_and_the_same_bytes_with_four_workers(
     results = []
     for workers in (1, 4):
         given_ = chosen(workers)
-        given_.ingest = params.Ingest(max_reject_share=1.0, memory_gb=1.0)
+        given_.ingest = params.Ingest(max_reject_share=1.0, memory_gb=1.0, record_mb=64.0, rejects_kept=100_000)
         results.append(make(tokenizer, given_, out=str(workers)))
     assert results[0] == results[1]
     assert_same_bytes("1", "4")

@@ -70,7 +70,7 @@ def build(
         contact="someone@example.org",
         entities=params.Entities(missing_objects=api is not None, excerpts=excerpts),
         wikidata=SimpleNamespace(api=api),
-        ingest=params.Ingest(max_reject_share=max_share, memory_gb=1.0),
+        ingest=params.Ingest(max_reject_share=max_share, memory_gb=1.0, record_mb=64.0, rejects_kept=100_000),
         compute=params.Compute(threads=1, workers=workers, executor="local", dask=None, device="cpu"),
     )
     counts = entities.build_entities(settings, raw, Path(out))

@@ -71,7 +71,7 @@ def count(out: str = "out", *, contact: str | None = None, threads: int = 1, wor
     params = SimpleNamespace(
         popularity=Popularity(**given),
         contact=contact,
-        ingest=Ingest(max_reject_share=0.0, memory_gb=1.0),
+        ingest=Ingest(max_reject_share=0.0, memory_gb=1.0, record_mb=64.0, rejects_kept=100_000),
         compute=Compute(threads=threads, workers=workers, executor="local", dask=None, device="cpu"),
     )
     return count_views(params, Path("e.parquet"), Path("raw"), Path(out))

@@ -47,7 +47,7 @@ def tables(folder: Path, entities=WORLD, claims=CLAIMS, lines=LINES) -> None:
 def build(folder: Path, relations=("P19", "P106"), workers: int = 1, max_reject_share: float = 0.05):
     settings = SimpleNamespace(
         c4=SimpleNamespace(sample_mb=1),
-        ingest=params.Ingest(max_reject_share=max_reject_share, memory_gb=1.0),
+        ingest=params.Ingest(max_reject_share=max_reject_share, memory_gb=1.0, record_mb=64.0, rejects_kept=100_000),
         compute=params.Compute(threads=1, workers=workers, executor="local", dask=None, device="cpu"),
     )
     counts = build_term_frequency(settings, folder / "wikidata", folder / "c4", folder / "out", relations)

@@ -44,7 +44,8 @@ def build(folder: Path, entities: list[tuple], claims: list[tuple], threads: int
     frequencies = {"qid": subjects, "term_frequency": pa.array([qid % 10 for qid in subjects.to_pylist()], pa.int64())}
     pq.write_table(pa.table(frequencies), folder / "term_frequency/term_frequency.parquet")
     settings = SimpleNamespace(
-        ingest=params.Ingest(max_reject_share=0.05, memory_gb=memory_gb), compute=SimpleNamespace(threads=threads)
+        ingest=params.Ingest(max_reject_share=0.05, memory_gb=memory_gb, record_mb=64.0, rejects_kept=100_000),
+        compute=SimpleNamespace(threads=threads),
     )
     counts = build_triples(settings, folder, relations=("P19", "P22", "P106"))
     found = {row["qid"]: row for row in pq.read_table(folder / "triples/entities.parquet").to_pylist()}

@@ -67,7 +67,7 @@ def build(
     settings = SimpleNamespace(
         seed=0,
         popqa=SimpleNamespace(train_share=train_share),
-        ingest=params.Ingest(max_reject_share=max_reject_share, memory_gb=1.0),
+        ingest=params.Ingest(max_reject_share=max_reject_share, memory_gb=1.0, record_mb=64.0, rejects_kept=100_000),
         compute=SimpleNamespace(threads=1),
     )
     tables = write_wikidata(tmp_path, entities, claims)

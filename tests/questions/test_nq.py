@@ -47,7 +47,9 @@ def build(folder: Path, *questions: str, entities=ENTITIES, text: str | None = T
     write_entities(entities, folder / "entities.parquet")
     settings = SimpleNamespace(
         c4=SimpleNamespace(sample_mb=1),
-        ingest=params.Ingest(**{"max_reject_share": 0.0, "memory_gb": 1.0} | ingest),
+        ingest=params.Ingest(
+            **{"max_reject_share": 0.0, "memory_gb": 1.0, "record_mb": 64.0, "rejects_kept": 100_000} | ingest
+        ),
         compute=SimpleNamespace(threads=1),
     )
     counts = build_nq(settings, folder / "out", folder / "raw", folder / "entities.parquet")

@@ -59,7 +59,7 @@ def build(
         seed=seed,
         popqa=params.PopQA(**(values | change)),
         popularity=SimpleNamespace(month=month),
-        ingest=params.Ingest(max_reject_share=0.05, memory_gb=1.0),
+        ingest=params.Ingest(max_reject_share=0.05, memory_gb=1.0, record_mb=64.0, rejects_kept=100_000),
         compute=SimpleNamespace(threads=threads),
     )
     counts = build_popqa(settings, tmp_path / "out", tmp_path / "triples.parquet", published, relations)

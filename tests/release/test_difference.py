@@ -20,7 +20,7 @@ from pipelines.sources.rejects import Rejects
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
-INGEST = params.Ingest(max_reject_share=0.05, memory_gb=1.0)
+INGEST = params.Ingest(max_reject_share=0.05, memory_gb=1.0, record_mb=64.0, rejects_kept=100_000)
 PEOPLE = {1: "Ada", 2: "Bob", 3: "Cleo", 4: "Dora"}
 JOBS = {20: ["poet", "bard"], 21: ["king"], 22: ["<script>alert(1)</script>"]}
 

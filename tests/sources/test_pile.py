@@ -50,7 +50,7 @@ def test_bad_rows_are_named_and_the_rest_is_kept(tmp_path: Path) -> None:
 def test_bytes_that_are_no_utf8_and_deep_or_endless_values_are_bad_rows_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.sources.streams.LONGEST", 200_000)
+    monkeypatch.setenv("LONGTAIL_RECORD_MB", "0.2")
     deep = b'{"text": "a", "x": ' + b"[" * 100_000
     path = saved(tmp_path, line("good"), b'{"text": "caf\xe9"}', deep, line("x" * 300_000), b"", line("too"))
     rejects = Rejects(1.0)

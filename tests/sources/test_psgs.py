@@ -47,7 +47,7 @@ def test_passages_are_read_one_by_one(tmp_path: Path, name: str) -> None:
 
 
 def test_bad_rows_are_named_and_the_others_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.sources.streams.LONGEST", 300_000)
+    monkeypatch.setenv("LONGTAIL_RECORD_MB", "0.3")
     bad = [b"2\tonly two", b'3\t"never closed\tA', b"4\tcaf\xe9\tA", b"5\t \tA", b"6\t" + b"x" * 400_000 + b"\tA"]
     bad += [b'7\t"a" b\tA', b"8\t" + b"x" * 200_000 + b"\tA", b"9\ta\tA\tB"]
     path = saved(tmp_path, b"\n".join([b"id\ttext\ttitle\r", b"1\tfirst\tA", *bad, b"", b"10\tlast\tA\r"]))

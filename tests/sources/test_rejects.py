@@ -19,7 +19,7 @@ def of(rows: int, bad: int, reason: str = "bad", max_share: float = 1.0) -> Reje
 
 
 def test_more_bad_rows_than_are_kept_are_still_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr(rejects, "KEPT", 5)
+    monkeypatch.setenv("LONGTAIL_REJECTS_KEPT", "5")
     whole = of(10, 3, "first")
     whole.take(of(20, 4, "second"), rows_before=10)
     assert [(row, reason) for _, row, reason, _ in whole.rows] == [
@@ -33,7 +33,7 @@ def test_more_bad_rows_than_are_kept_are_still_counted(tmp_path, monkeypatch):
 
 
 def test_rows_that_are_not_kept_count_towards_the_share(monkeypatch):
-    monkeypatch.setattr(rejects, "KEPT", 1)
+    monkeypatch.setenv("LONGTAIL_REJECTS_KEPT", "1")
     with pytest.raises(LongtailError, match=r"file: 6 of 10 rows rejected, expected at most 50%"):
         of(10, 6, max_share=0.5).check()
     of(10, 5, max_share=0.5).check()

@@ -12,8 +12,8 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines import bounds
 from pipelines.errors import LongtailError
-from pipelines.sources import streams
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import (
     BLOCK,
@@ -80,7 +80,7 @@ def test_runs_are_whole_lines_and_end_where_the_data_say(tmp_path_factory, lines
 
 
 def test_a_run_does_not_hold_a_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "LONGEST", 100_000)
+    monkeypatch.setenv("LONGTAIL_RECORD_MB", "0.1")
     path = saved(tmp_path, "", b"a\n" + b"x" * 10_000_000)
     with pytest.raises(LongtailError, match="check what the file is"):
         deque(chain.from_iterable(open_runs(path, 10)), maxlen=0)
@@ -100,7 +100,7 @@ def test_a_line_longer_than_a_block_stays_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("suffix", "most"), [("", 10), (".bz2", 10), (".gz", 30), (".zst", 50)])
 def test_lines_too_long_are_not_held(tmp_path: Path, suffix: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "LONGEST", 3_000_000)
+    monkeypatch.setenv("LONGTAIL_RECORD_MB", "3")
     pack = PACK[suffix]
     long = pack(b"x" * 10_000_000) * 10  # each format's streams may follow one another
     path = saved(tmp_path, suffix, pack(b"a\n") + long + pack(b"\n \n" + b"x" * 3_000_000 + b"\nb\n") + long)
@@ -110,7 +110,7 @@ def test_lines_too_long_are_not_held(tmp_path: Path, suffix: str, most: int, mon
     held = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert rows == [(1, 1), (4, 3_000_000), (5, 1)]
-    assert rejects.rows == [(path.name, row, "too_long", streams.TOO_LONG) for row in (2, 6)]
+    assert rejects.rows == [(path.name, row, "too_long", bounds.too_long("a line for each row")) for row in (2, 6)]
     assert rejects.read == 5
     assert held < most * 1_000_000, "of a line of 100 MB"
     with pytest.raises(LongtailError, match=r"data\.jsonl.*: line 2: longer than"):

@@ -76,9 +76,9 @@ def test_bytes_that_are_no_utf8_are_an_error(tmp_path: Path) -> None:
 
 
 def test_an_endless_page_is_a_reject_and_the_rest_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.sources.wikipedia.LONGEST", 100_000)
+    monkeypatch.setenv("LONGTAIL_RECORD_MB", "0.1")
     rejects = Rejects(1.0)
-    body = page(1, "Long", "x" * 100_001) + page(2, "As long as may be", "x" * 100_000)
+    body = page(1, "Long", "x" * 104_858) + page(2, "As long as may be", "x" * 104_857)
     assert [found.id for found in read_pages(dump(tmp_path, body), rejects)] == ["2"]
     assert [row[:3] for row in rejects.rows] == [("dump.xml.bz2", 1, "too_long")]
     assert rejects.read == 2

@@ -56,8 +56,7 @@ def test_articles_and_what_is_before_them_are_the_file(tmp_path: Path, lines: li
 
 
 def test_bad_articles_are_named_and_the_others_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("streams", "text_documents"):
-        monkeypatch.setattr(f"pipelines.sources.{module}.LONGEST", 10_000)
+    monkeypatch.setenv("LONGTAIL_RECORD_MB", "0.01")
     line, lines = f" \n = Line = \n \n {'x' * 20_000} \n", " \n = Lines = \n \n" + f" {'x' * 90} \n" * 200
     data = f" lost . \n{ONE}{line}{lines}".encode() + b" \n = Caf\xe9 = \n \n . \n" + TWO.encode()
     rejects = Rejects(1.0)
