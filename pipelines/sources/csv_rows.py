@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
+from pipelines import bounds
 from pipelines.sources.streams import open_text
 
-MOST_LINES = 100  # of a row
+MOST_LINES = 100  # of a row, which has at most `bounds.record` characters together
 
 
 def table_rows(path: Path, delimiter: str, columns: int | None = None) -> Iterator[tuple[int, list[str] | None, str]]:
@@ -21,12 +22,15 @@ def table_rows(path: Path, delimiter: str, columns: int | None = None) -> Iterat
     Raises the errors of `open_text`.
     """
     lines = enumerate(open_text(path), start=1)
-    ahead = deque(islice(lines, 1))
+    ahead, longest = deque(islice(lines, 1)), bounds.record()
     while ahead:
         number, text = ahead.popleft()
         cells = _cells([text], delimiter)
         if cells is None and columns:
-            ahead.extend(islice(lines, MOST_LINES - 1 - len(ahead)))
+            held = len(text) + sum(len(line) for _, line in ahead)
+            while len(ahead) < MOST_LINES - 1 and held <= longest and (line := next(lines, None)):
+                ahead.append(line)
+                held += len(line[1])
             for more in range(1, len(ahead) + 1):
                 together = _cells([text, *(line for _, line in islice(ahead, more))], delimiter)
                 if together and len(together) == columns:
