@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-from pipelines import shards
+from pipelines import shards, sums
 
 EVERY = 15.0  # seconds
 SHARE = 0.005  # of the time that saving may take, by how long it took last
@@ -40,6 +40,7 @@ class Checkpoints:
         saved = self._saved()
         if not saved:
             return {}
+        sums.check(saved[-1])
         progress = json.loads((saved[-1] / "progress.json").read_text(encoding="utf-8"))
         tensors = load_file(saved[-1] / "state.safetensors")
         torch.set_rng_state(tensors.pop("random"))
@@ -69,6 +70,7 @@ class Checkpoints:
             whole.mkdir()
             save_file(tensors, whole / "state.safetensors")
             (whole / "progress.json").write_text(json.dumps(progress), encoding="utf-8")
+            sums.write(whole)
         for old in saved:
             shutil.rmtree(old)
         self._last = time.monotonic()

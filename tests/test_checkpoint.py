@@ -114,7 +114,7 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(there, root, monkeyp
     capsys.readouterr()
     for stage, train in STAGES.items():
         (saved,) = checkpoint.folder(stage).glob("*/*")
-        assert {path.name for path in saved.iterdir()} == {"state.safetensors", "progress.json"}
+        assert {path.name for path in saved.iterdir()} == {"state.safetensors", "progress.json", "sums.json"}
         with monkeypatch.context() as patch:
             patch.setattr(checkpoint, "forget", lambda stage: None)
             assert trained(train, 1) == whole[stage][1]

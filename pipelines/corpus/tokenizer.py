@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipelines import params, shards, stage
+from pipelines import params, shards, stage, sums
 from pipelines.corpus.clean import BadWikitext, wikitext_to_text
 from pipelines.errors import LongtailError
 from pipelines.sources import wikipedia
@@ -38,6 +38,7 @@ def work(chosen) -> dict[str, float]:
     else:
         with shards.atomic(OUT) as folder:
             train(raw_texts(RAW, settings), settings.vocab_size, folder)
+            sums.write(folder)
     return {"vocabulary": float(open_tokenizer(OUT).get_vocab_size())}
 
 
@@ -98,6 +99,7 @@ def copy_pretrained(section: str, path: str | None, revision: str | None, out: P
         raise LongtailError(f"{path}: {type(tokenizer).__name__} is no fast tokenizer, and token offsets need one")
     with shards.atomic(out) as folder:
         tokenizer.save_pretrained(folder)
+        sums.write(folder)
 
 
 def open_tokenizer(folder: Path) -> tokenizers.Tokenizer:
@@ -107,6 +109,7 @@ def open_tokenizer(folder: Path) -> tokenizers.Tokenizer:
     file = Path(folder) / "tokenizer.json"
     if not file.is_file():
         raise LongtailError(f"{file}: no such file, expected a fast tokenizer; run the tokenizer stage")
+    sums.check(file.parent, file.name)
     try:
         tokenizer = tokenizers.Tokenizer.from_str(file.read_text(encoding="utf-8"))
     except Exception as error:  # the library raises bare Exception

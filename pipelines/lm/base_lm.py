@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import urlsplit
 
-from pipelines import params, parquet, shards, stage
+from pipelines import params, parquet, shards, stage, sums
 from pipelines.corpus import training_files
 from pipelines.errors import LongtailError
 
@@ -67,6 +67,7 @@ def train_on_text(
     documents = read_c4(text) if text.name == "c4" else read_corpora(text, corpora)
     with shards.atomic(out) as folder:
         metrics = train_lm.train(documents, tokenizer, folder, seed, lm.training, f"base_lm@{out.name}")
+        sums.write(folder)
     checkpoint.forget(f"base_lm@{out.name}")
     return metrics
 
@@ -81,6 +82,7 @@ def name_served(lm: params.LM, out: Path) -> stage.Metrics:
         else:
             folder.mkdir()
         shards.write_json(folder / "served.json", {"url": lm.http.url, "model": lm.path})
+        sums.write(folder)
     return {}
 
 

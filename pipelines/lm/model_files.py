@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from pipelines import shards
+from pipelines import shards, sums
 from pipelines.errors import LongtailError
 
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
@@ -42,6 +42,7 @@ def save_pretrained(kind, section: str, path: str | None, revision: str | None, 
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         write_source(folder, path, revision)
+        sums.write(folder)
     return {"parameters": float(model.num_parameters())}
 
 

@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.activations import NewGELUActivation
 from transformers.pytorch_utils import Conv1D
 
+from pipelines import sums
 from pipelines.errors import LongtailError
 from pipelines.lm.model_files import check_complete, count_parameters
 
@@ -32,6 +33,7 @@ def load(folder: Path, tokenizer, dtype: str, device: str) -> PreTrainedModel:
     on a fixed text if fp32 fits into memory; the result is printed. Raises LongtailError where they differ by more than
     TOLERANCE.
     """
+    sums.check(folder)
     expected = None
     if dtype != "fp32":
         fp32_bytes = 4 * (count_parameters(folder) or 0)

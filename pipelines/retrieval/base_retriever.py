@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
-from pipelines import methods, params, parquet, shards, stage
+from pipelines import methods, params, parquet, shards, stage, sums
 from pipelines.corpus import training_files
 from pipelines.errors import LongtailError
 
@@ -38,6 +38,7 @@ def train_on_corpora(
     with shards.atomic(out) as folder:
         metrics = contrastive_training.train(texts, tokenizer, folder, seed, retriever, stage_name)
         write_sentence_transformers_files(folder, retriever, retriever.training.hidden_size, retriever.max_tokens)
+        sums.write(folder)
     checkpoint.forget(stage_name)
     return metrics
 
@@ -62,6 +63,7 @@ def copy_pretrained(retriever: params.Retriever, out: Path) -> stage.Metrics:
         encoder.save(folder)
         for side, source in zip((folder, folder / QUERIES), sources.values(), strict=False):
             write_source(side, *source)
+        sums.write(folder)
     return {"parameters": float(sum(weight.numel() for weight in encoder.parameters()))}
 
 

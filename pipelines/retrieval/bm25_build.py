@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines import params, pool, shards
+from pipelines import params, pool, shards, sums
 from pipelines.retrieval import documents
 from pipelines.retrieval.bm25 import DOCUMENT, VOCABULARY, Analyser, arrow_strings
 from pipelines.retrieval.retriever import describe, fingerprint
@@ -56,6 +56,7 @@ def build(docs: Path, out: Path, settings: params.Index, compute: params.Compute
         facts |= {"terms": len(frequencies), "postings": int(frequencies.sum())}
         facts |= {"kind": "bm25", "analyser": Analyser.name, "document": DOCUMENT}
         shards.write_json(folder / "meta.json", describe(docs, None, **facts))
+        sums.write(folder)
     for part in ("counts", "scores"):
         shards.forget(f"{name}.{part}", key)
     return {"documents": float(count), "terms": float(facts["terms"]), "postings": float(facts["postings"])}

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cosine_similarity, normalize
 
-from pipelines import draws, params
+from pipelines import draws, params, sums
 from pipelines.errors import LongtailError
 from pipelines.lm.ragged import padded
 from pipelines.retrieval.tower import Tower
@@ -69,7 +69,7 @@ class Encoder:
         are fp32. Raises LongtailError if the folder holds no encoder.
         """
         torch.set_num_threads(compute.threads)
-        folder = Path(folder)
+        sums.check(folder := Path(folder))
         options = {"max_tokens": retriever.max_tokens, "device": compute.device}
         documents = Tower(folder, **options)
         queries = Tower(folder / QUERIES, **options) if (folder / QUERIES).is_dir() else documents

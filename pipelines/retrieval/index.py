@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
-from pipelines import catalogue, methods, shards, stage
+from pipelines import catalogue, methods, shards, stage, sums
 
 
 def index_dense(docs: Path, model: Path, out: Path, params: SimpleNamespace, name: str) -> stage.Metrics:
@@ -31,6 +31,7 @@ def index_dense(docs: Path, model: Path, out: Path, params: SimpleNamespace, nam
         _, facts = faiss_build.build_and_tune(folder, queries, params, name)
         facts |= encoder.facts | dense.facts_of_parts(folder, encoder)
         shards.write_json(folder / "meta.json", describe(docs, model, **facts))
+        sums.write(folder)
     embeddings.forget(name)
     return {"documents": documents.count(docs), "dim": encoder.dim, "recall_at_10": facts["recall_at_10"]}
 

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from pipelines import methods, params
+from pipelines import methods, params, sums
 from pipelines.errors import LongtailError
 from pipelines.retrieval import documents
 
@@ -122,6 +122,7 @@ def describe(docs: Path, encoder: Path | None, **facts) -> dict:
 
 def check(folder: Path, *, docs: Path, encoder: Path | None = None, **expected) -> dict:
     """The content of the folder's meta.json. Raises LongtailError if it does not agree with the files at hand."""
+    sums.check(Path(folder))
     try:
         meta = json.loads((Path(folder) / "meta.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

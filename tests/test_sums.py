@@ -1,0 +1,82 @@
+"""Checksums beside a folder's files: what changed since they were written is named when the folder is opened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines import sums
+from pipelines.errors import LongtailError
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    sums._checked.clear()
+    folder = tmp_path / "model"
+    (folder / "queries").mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    (folder / "queries/model.safetensors").write_bytes(bytes(range(256)) * 100)
+    (folder / "empty").touch()
+    sums.write(folder)
+    return folder
+
+
+def flip(file: Path, place: int) -> None:
+    data = bytearray(file.read_bytes())
+    data[place] ^= 1
+    file.write_bytes(data)
+
+
+def test_a_folder_as_it_was_written_passes(folder):
+    before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    sums.check(folder)
+    sums.write(folder)  # the same again: the sums have no sum
+    assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before
+
+
+@pytest.mark.parametrize("place", [0, 12_345, 25_599])
+def test_a_flipped_bit_is_named(folder, place):
+    flip(folder / "queries/model.safetensors", place)
+    with pytest.raises(
+        LongtailError, match=r"queries/model\.safetensors: not as it was written.*; remove .*model, and"
+    ):
+        sums.check(folder)
+    sums.check(folder, "config.json")
+
+
+def test_a_change_after_a_check_is_seen(folder):
+    sums.check(folder)
+    file = folder / "config.json"
+    file.write_text("[]")
+    with pytest.raises(LongtailError, match=r"config\.json: not as it was written"):
+        sums.check(folder)
+
+
+def test_a_missing_file_and_damaged_sums_are_named(folder):
+    (folder / "config.json").unlink()
+    with pytest.raises(LongtailError, match=r"config\.json: no such file, expected 2 bytes"):
+        sums.check(folder)
+    for text in ("", "[]", '{"a": 1}', '{"a": {}}', "\0"):
+        (folder / sums.SUMS).write_text(text)
+        with pytest.raises(LongtailError, match=r"sums\.json: damaged"):
+            sums.check(folder)
+
+
+def test_a_folder_from_elsewhere_has_no_sums(folder):
+    (folder / sums.SUMS).unlink()
+    sums.check(folder)
+
+
+@pytest.mark.parametrize(("place", "seen"), [(0, True), (9_999, True), (12_800, False), (15_601, True), (25_599, True)])
+def test_of_a_larger_file_both_ends_are_compared(folder, monkeypatch, place, seen):
+    """A flipped bit between them is for `longtail verify`."""
+    monkeypatch.setattr(sums, "END", 10_000)
+    sums.write(folder)
+    monkeypatch.setattr(sums, "WHOLE", 20_000)
+    flip(folder / "queries/model.safetensors", place)
+    if seen:
+        with pytest.raises(LongtailError, match="not as it was written"):
+            sums.check(folder)
+    else:
+        sums.check(folder)
