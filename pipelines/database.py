@@ -65,15 +65,15 @@ def view(
     rows.project(", ".join(kept)).create_view(name)
 
 
-def ask(query: str, values: Values = None, **files: Path) -> duckdb.DuckDBPyConnection:
-    """The rows of a query, to be fetched, in which each of the Parquet files is a table called by its keyword.
+def ask(query: str, values: Values = None, **files: Path) -> duckdb.DuckDBPyRelation:
+    """The rows of a query, to be fetched once, in which each of the Parquet files is a table called by its keyword.
 
     Raises the errors of `view`.
     """
     db = duckdb.connect()
     for name, path in files.items():
         view(db, name, path)
-    return db.execute(query, values)
+    return db.sql(query, params=values)
 
 
 def row(db: duckdb.DuckDBPyConnection, query: str) -> tuple:

@@ -171,7 +171,7 @@ def write_data(
     if parts.knowledge:
         write(data / "knowledge/triples/rejects.parquet", pa.Table.from_pylist(bad, REJECTS))
     entry = {"path": "c4/a.gz", "dataset": "c4", "source": "x", "licence": "ODC-BY", "bytes": 12, "sha256": ""}
-    shards.write_json(data / "raw/manifest.json", [entry])
+    shards.write_json(data / "raw/manifest.json", [entry, entry | {"path": "pile/a.zst", "dataset": "pile"}])
     analyse.analyse(data, data / "analyses", data / "metrics/analyses.json", chosen)
     return right
 

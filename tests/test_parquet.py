@@ -63,13 +63,11 @@ def flip(file: Path, place: int, bit: int = 0) -> None:
     file.write_bytes(data)
 
 
-@pytest.mark.filterwarnings("ignore:Arrow output")
 @pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
 def test_a_file_as_it_was_written_is_read(file, reader):
     assert reader(file).to_pylist() == TABLE.to_pylist()
 
 
-@pytest.mark.filterwarnings("ignore:Arrow output")
 @pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
 def test_a_flipped_bit_in_a_page_gives_no_other_text(file, reader):
     """In a page's header, which has no checksum, a bit may mean nothing."""

@@ -188,7 +188,7 @@ def holds(data: Path, corpus: str, query_id: str) -> bool:
     """Whether a text with this id is among a corpus's scored test queries."""
     table = data / "attribution" / corpus / "texts.parquet"
     query = "SELECT count(*) FROM texts WHERE query_id = ?"
-    return table.is_file() and database.ask(query, [query_id], texts=table).fetchone()[0] > 0
+    return table.is_file() and database.ask(query, [query_id], texts=table).fetchall()[0][0] > 0
 
 
 def one_text(data: Path, corpus_name: str, retriever: str, query_id: str, why: str) -> dict:
@@ -197,15 +197,14 @@ def one_text(data: Path, corpus_name: str, retriever: str, query_id: str, why: s
 
     def rows(file: Path, condition: str, *values: object) -> list[dict]:
         result = database.ask(f"SELECT * FROM rows WHERE {condition}", values, rows=file)
-        names = [column[0] for column in result.description]
-        return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+        return [dict(zip(result.columns, row, strict=True)) for row in result.fetchall()]
 
     table, of_text = folder / "texts.parquet", "retriever = ? AND query_id = ?"
     if not table.is_file():
         raise LongtailError(f"{table}: no such file; `longtail run` writes it")
     known = rows(table, of_text, retriever, query_id)
     if not known:
-        (example,) = database.ask("SELECT min(query_id) FROM texts", texts=table).fetchone()
+        ((example,),) = database.ask("SELECT min(query_id) FROM texts", texts=table).fetchall()
         raise LongtailError(
             f"{table}: no text {query_id!r} with documents by {retriever}, expected the id of a test query of "
             f"{corpus}/queries.parquet that was scored, as {example}"

@@ -110,7 +110,7 @@ def _questions(path: Path, name: str) -> dict:
         """SELECT count(*), count(DISTINCT relation), count(*) FILTER (split = 'test'),
                   count(*) FILTER (split = 'train'), count(s_pop) FROM questions""",
         questions=path,
-    ).fetchone()
+    ).fetchall()[0]
     return dict(zip(("dataset", "questions", "relations", "test", "train", "popularity"), (name, *counts), strict=True))
 
 
@@ -126,7 +126,7 @@ def _popularity(data: Path, parts: params.Parts) -> dict[str, np.ndarray]:
 
 def _unknown(data: Path, name: str) -> int:
     path, column = tables.popularity_of(data, name)
-    return database.ask(f"SELECT count(*) - count({column}) FROM questions", questions=path).fetchone()[0]
+    return database.ask(f"SELECT count(*) - count({column}) FROM questions", questions=path).fetchall()[0][0]
 
 
 def _links(path: Path) -> list[tuple[str, str, int]]:

@@ -16,6 +16,15 @@ READ = {  # metrics of the stage `chunk` -> column
     "rejected": "rejected",
     "duplicates": "exact duplicates",
 }
+ROWS = {  # data set -> metrics of the stage that reads all of it, and which of them add up to its rows
+    "wikidata": ("entities", ["dump_lines"]),
+    "pageviews": ("popularity", ["lines"]),
+    "redirects": ("popularity", ["redirects", "pages"]),
+    "c4": ("term_frequency", ["sample_texts", "rejected"]),
+    "popqa": ("popqa", ["origin.published", "rejected"]),
+    "entityquestions": ("entityquestions", ["questions", "rejected"]),
+    "nq": ("nq", ["questions", "rejected"]),
+}
 KEPT = {"source_documents": "source documents", "documents": "documents", "tokens": "tokens", "bytes": "bytes of text"}
 QUERIES = {
     "near_duplicate_sources": "sources removed as near-duplicates",
@@ -35,7 +44,7 @@ def what_was_run(inputs: Inputs, settings: list[tuple[str, object]]) -> Section:
             ["setting", "value"],
             settings,
         ),
-        _sources(inputs.manifest),
+        _sources(inputs),
         *(_corpora(inputs) if inputs.documents else []),
     ]
     if inputs.questions:
@@ -54,18 +63,28 @@ def what_was_run(inputs: Inputs, settings: list[tuple[str, object]]) -> Section:
     return Section("run", "What was run", blocks + _rejected(inputs.rejects))
 
 
-def _sources(manifest: list[dict]) -> Table:
+def _sources(inputs: Inputs) -> Table:
+    manifest = inputs.manifest
     files = Counter(row["dataset"] for row in manifest)
     rows = [
         [
             name,
             files[name],
             sum(row["bytes"] for row in manifest if row["dataset"] == name),
+            _rows_read(inputs, name),
             ", ".join(sorted({str(row["licence"]) for row in manifest if row["dataset"] == name})),
         ]
         for name in sorted(files)
     ]
-    return Table("sources", "Source files.", ["data set", "files", "bytes", "licence"], rows)
+    caption = "Source files, and their rows (lines, pages, questions) as far as a stage read and counted them."
+    return Table("sources", caption, ["data set", "files", "bytes", "rows read", "licence"], rows)
+
+
+def _rows_read(inputs: Inputs, dataset: str) -> int | None:
+    """The rows of a data set's files that were read, bad ones among them; None where no stage counts them."""
+    stage, names = ROWS.get(dataset, (f"corpus_{dataset}", ["rows"]))
+    counts = inputs.metrics.get(stage, {})
+    return int(sum(counts.get(name, 0) for name in names)) if names[0] in counts else None
 
 
 def _corpora(inputs: Inputs) -> list[Table]:

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 import vectors
 
+from pipelines import sums
 from pipelines.errors import LongtailError
 from pipelines.retrieval import bm25, bm25_build
 from pipelines.retrieval.bm25 import Analyser
@@ -331,6 +332,9 @@ def test_an_index_of_other_documents_is_refused(made):
 @pytest.mark.parametrize("content", [None, b""])
 def test_a_broken_index_is_refused(made, name, content):
     (made[1] / name).unlink() if content is None else (made[1] / name).write_bytes(content)
+    with pytest.raises(LongtailError, match=rf"{name}: (no such file|not as it was written), expected"):
+        opened(made)
+    (made[1] / sums.SUMS).unlink()
     with pytest.raises(LongtailError, match="not a whole index"):
         opened(made)
 
