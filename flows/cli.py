@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines import catalogue, methods, params_file
+from pipelines import catalogue, disks, methods, params_file
 from pipelines.errors import LongtailError
 
 app = typer.Typer(
@@ -57,8 +57,9 @@ def run(
     if profile:
         _compose(profile)
     params_file.load()
+    disks.check()
     with workspace.alone():
-        stages, changed = graph.read(Path.cwd())
+        stages, changed = graph.read_with_cache(Path.cwd(), print)
         stages = graph.part(stages, graph.PARTS[part])
         changed = [stage.name for stage in stages if stage.name in changed]
         if not changed and not push:
@@ -417,8 +418,10 @@ def main() -> None:
         if not {"-h", "--help"} & set(sys.argv[1:]) and sys.argv[1:]:
             _go_to_root()
         app()
-    except LongtailError as error:
-        print(f"error: {_as_called(str(error))}", file=sys.stderr)
+    except Exception as error:
+        if not (said := str(error) if isinstance(error, LongtailError) else disks.meaning(error)):
+            raise
+        print(f"error: {_as_called(said)}", file=sys.stderr)
         raise SystemExit(1) from None
     except KeyboardInterrupt:
         goes_on = _as_called("; `longtail run` goes on from here" * ("run" in sys.argv[1:2]))

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
-from flows import dvc_files
+from flows import dvc_files, verify
 from pipelines import params, shards
 from pipelines.errors import LongtailError
 
@@ -67,6 +67,30 @@ def read(root: Path, beside_a_run: bool = False) -> tuple[list[Stage], dict[str,
     except DvcException as error:
         raise LongtailError(f"DVC: {' '.join(str(error).split())}") from None
     return stages, {name: _reasons(entries) for name, entries in status.items()}
+
+
+def read_with_cache(root: Path, say: Callable[[str], None]) -> tuple[list[Stage], dict[str, list[str]]]:
+    """`read`, after outputs that are here as in dvc.lock, but no more in .dvc/cache, were put back there.
+
+    Otherwise DVC would make them again. `say` is told of it.
+    """
+    from dvc.repo import Repo
+
+    stages, changed = read(root)
+    gone = [stage for stage in stages if changed.get(stage.name) and _only_not_in_cache(changed[stage.name])]
+    if gone:
+        whole = [stage for stage in gone if not verify.faults(root, 1, stage.outs)[1]]
+        with Repo(str(root), _wait_for_lock=True) as repo:
+            for stage in whole:
+                repo.commit(stage.name)
+        if whole:
+            say(f"put the outputs of {len(whole)} stages, which are as in dvc.lock, back into .dvc/cache")
+            stages, changed = read(root)
+    return stages, changed
+
+
+def _only_not_in_cache(reasons: list[str]) -> bool:
+    return all(reason.startswith("not in cache ") for reason in reasons)
 
 
 def behind(stages: list[Stage], changed: Mapping[str, list[str]]) -> set[str]:

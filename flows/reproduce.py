@@ -23,8 +23,8 @@ from prefect.artifacts import create_table_artifact
 from prefect.runtime import flow_run
 from prefect.states import Failed, State
 
-from flows import dvc_files, graph, workspace
-from pipelines import tracking
+from flows import dvc_files, graph, verify, workspace
+from pipelines import disks, tracking
 
 UNCHANGED, RESTORED, RAN = "unchanged", "restored from the cache", "ran"
 UNREACHABLE = "Unreachable"  # state of a task whose server gave no answer: the one failure that a retry can help
@@ -78,6 +78,9 @@ def reproduce(stage: graph.Stage, spare: bool, force: bool, outputs_changed: boo
         tracking.commit(stage.name)
     else:
         kind = RESTORED if outputs_changed or after != before else UNCHANGED
+    if kind == RESTORED and (damaged := verify.drop_damaged(Path.cwd(), stage.outs)):
+        files = f"{damaged[0]} and {len(damaged) - 1} more" if len(damaged) > 1 else damaged[0]
+        return Failed(message=f"{stage.name}: .dvc/cache had {files} damaged; it is removed, run again to make it anew")
     _publish(stage)
     return Outcome(kind, same_outputs=not outputs_changed and after.get("outs") == before.get("outs"))
 
@@ -109,8 +112,9 @@ class Done:
 
     def cause(self) -> str:
         """Why a stage failed that did not say it: DVC's error, unless that only repeats that the stage failed."""
-        of_dvc = (error for error in self.errors if "failed to run: " not in error)
-        return next(of_dvc, self.last or f"DVC ended with exit code {self.code}")
+        of_dvc = [error for error in self.errors if "failed to run: " not in error]
+        of_disk = filter(None, map(disks.meaning_of, of_dvc or [self.last]))
+        return next(of_disk, next(iter(of_dvc), self.last or f"DVC ended with exit code {self.code}"))
 
 
 def _run_key() -> str:

@@ -89,7 +89,7 @@ def _bring_up_to_date(
             if month:
                 log.info(profiles.set_month(month, Path("params.yaml")))
             settings = params_file.load("profile", "compute")
-            stages, changed = graph.read(root)
+            stages, changed = graph.read_with_cache(root, log.info)
             stages = graph.part(stages, graph.PARTS[name])
             outcomes, failed = _reproduce_all(stages, changed, settings.compute, anew)
             if failed:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+import shutil
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +20,12 @@ from pipelines.errors import LongtailError
 CACHE = Path(".dvc/cache/files/md5")
 
 
-def faults(root: Path, threads: int) -> tuple[int, list[str]]:
-    """Hash all outputs of dvc.lock anew; returns the number of files, and a line on each that is not as it was.
+def faults(root: Path, threads: int, paths: Collection[Path] | None = None) -> tuple[int, list[str]]:
+    """Hash all outputs of dvc.lock, or those at `paths`, anew; returns (number of files, a line on each that differs).
 
     Raises LongtailError where there is no dvc.lock.
     """
-    if not (root / dvc_files.LOCK).is_file():
-        raise LongtailError(f"{dvc_files.LOCK}: no such file, expected the hashes of a run; `longtail run` makes it")
-    lock = yaml.load((root / dvc_files.LOCK).read_text(encoding="utf-8"), yaml.CSafeLoader)
-    outs = [out for stage in lock["stages"].values() for out in stage.get("outs", [])]
+    outs = _locked(root, paths)
     files = {out["path"]: sorted(_files(root / out["path"])) for out in outs}
     every = [file for found in files.values() for file in found]
     with (
@@ -35,16 +34,58 @@ def faults(root: Path, threads: int) -> tuple[int, list[str]]:
     ):
 
         def digest(file: Path) -> str:
-            with file.open("rb") as stream:
-                found = hashlib.file_digest(stream, "md5").hexdigest()
             bar.update(file.stat().st_size)
-            return found
+            return _md5(file)
 
         digests = dict(zip(every, pool.map(digest, every), strict=True))
     lines = [
         line for out in outs for line in _of_output(root, out, {file: digests[file] for file in files[out["path"]]})
     ]
     return len(every), lines
+
+
+def drop_damaged(root: Path, paths: Collection[Path]) -> list[str]:
+    """Remove the files in .dvc/cache, of the outputs at `paths`, that are not what their names say; returns the files.
+
+    An output that such a file is part of is removed too. DVC itself takes what is in its cache for whole.
+    """
+    damaged = []
+    for out in _locked(root, paths):
+        names = {out["path"]: out["md5"]}
+        with suppress(OSError, ValueError):  # a damaged list of files is found below
+            names |= {f"{out['path']}/{entry['relpath']}": entry["md5"] for entry in _listing(root, out["md5"])}
+        files = {name: _cached(root, md5) for name, md5 in names.items()}
+        bad = [name for name, file in files.items() if file.is_file() and _md5(file) != names[name][:32]]
+        for name in bad:
+            files[name].unlink()
+        if bad:
+            shutil.rmtree(root / out["path"], ignore_errors=True)
+            (root / out["path"]).unlink(missing_ok=True)
+        damaged += bad
+    return damaged
+
+
+def _locked(root: Path, paths: Collection[Path] | None) -> list[dict[str, Any]]:
+    """The outputs of dvc.lock, or those at `paths`."""
+    if not (root / dvc_files.LOCK).is_file():
+        raise LongtailError(f"{dvc_files.LOCK}: no such file, expected the hashes of a run; `longtail run` makes it")
+    lock = yaml.load((root / dvc_files.LOCK).read_text(encoding="utf-8"), yaml.CSafeLoader)
+    outs = [out for stage in lock["stages"].values() for out in stage.get("outs", [])]
+    return [out for out in outs if paths is None or Path(out["path"]) in paths]
+
+
+def _cached(root: Path, md5: str) -> Path:
+    return root / CACHE / md5[:2] / md5[2:]
+
+
+def _listing(root: Path, md5: str) -> list[dict[str, str]]:
+    """The files of a folder, as .dvc/cache has them; none for a file."""
+    return json.loads(_cached(root, md5).read_text(encoding="utf-8")) if md5.endswith(".dir") else []
+
+
+def _md5(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "md5").hexdigest()
 
 
 def _files(path: Path) -> Iterator[Path]:
@@ -68,7 +109,7 @@ def _of_output(root: Path, out: dict[str, Any], digests: dict[Path, str]) -> Ite
         if hashlib.md5(json.dumps(entries, sort_keys=True).encode()).hexdigest() == expected.removesuffix(".dir"):
             return
         try:
-            listing = json.loads((root / CACHE / expected[:2] / expected[2:]).read_text(encoding="utf-8"))
+            listing = _listing(root, expected)
         except (OSError, ValueError):
             yield f"{out['path']}: changed; .dvc/cache does not say which file"
             return

@@ -41,15 +41,19 @@ def writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def read(path: Path, columns: Sequence[str] | None = None, schema: pa.Schema | None = None) -> pa.Table:
-    """A file, or some of its columns, in memory.
+    """A file, or some of its columns, in memory; LongtailError if it is missing or damaged.
 
-    Raises LongtailError if the file is missing or damaged, or has other columns than those of `schema`.
+    With `schema` the table has its columns, which are null where the file lacks them.
     """
     with naming(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
-        if schema is None or file.schema_arrow.equals(schema):
+        if schema is None:
             return file.read(columns and list(columns))
-        names = ", ".join(file.schema_arrow.names)
-    raise LongtailError(f"{path}: has the columns {names}, expected {', '.join(schema.names)} of their types; {AGAIN}")
+        table = file.read([name for name in schema.names if name in file.schema_arrow.names])
+        arrays = [
+            table[name].cast(kind) if name in table.column_names else pa.nulls(len(table), kind)
+            for name, kind in zip(schema.names, schema.types, strict=True)
+        ]
+        return pa.table(arrays, schema=schema)
 
 
 def batches(
@@ -109,9 +113,9 @@ def metadata(path: Path) -> pq.FileMetaData:
         return pq.read_metadata(path)
 
 
-def schema_of(path: Path) -> pa.Schema:
-    """The columns of a file; LongtailError if it is missing or damaged."""
-    with naming(path):
+def schema_of(path: Path, again: str = AGAIN) -> pa.Schema:
+    """The columns of a file; LongtailError, which ends in what to do, if it is missing or damaged."""
+    with naming(path, again):
         return pq.read_schema(path)
 
 

@@ -8,12 +8,14 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NoReturn
 
 from threadpoolctl import threadpool_limits
 
-from pipelines import bounds, params_file, shards, tracking
+from pipelines import bounds, disks, params_file, shards, tracking
 from pipelines.errors import LongtailError, Unreachable
 
 Metrics = Mapping[str, float | list[float]]
@@ -43,8 +45,8 @@ def run(
 
     `sections` are the params the stage uses, the same that dvc.yaml names. A metric that is a list is a training curve;
     the others are written to the file `metrics`, where the stage doesn't write a richer one itself.
-    A LongtailError, or an interruption, ends the process with one line on standard error and exit code 1 or 130;
-    a server that did not answer with os.EX_TEMPFAIL, for whoever can try later.
+    A LongtailError, a full or read-only disk, or an interruption ends the process with one line on standard error and
+    exit code 1 or 130; a server that did not answer with os.EX_TEMPFAIL, for whoever can try later.
     """
     started, used = time.time(), {}
     gc.set_threshold(100_000)  # loading transformers makes a million objects, all to stay: looks at them took a tenth
@@ -58,19 +60,28 @@ def run(
         threadpool_limits(threads, "blas")  # NumPy's, which may be there already
         os.environ.setdefault("GOMP_SPINCOUNT", "1000000")  # wait actively for some milliseconds, then sleep
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        disks.check(Path(out).parent, shards.SCRATCH)
         shards.sweep()
         found = work(chosen)
         if metrics:
             shards.write_json(metrics, {name: value for name, value in found.items() if not isinstance(value, list)})
     except LongtailError as error:
-        tracking.log_stage(used, {}, started, str(error))
-        print(f"error: {name}: {error}", file=sys.stderr)
-        raise SystemExit(os.EX_TEMPFAIL if isinstance(error, Unreachable) else 1) from None
+        _fail(name, used, started, str(error), os.EX_TEMPFAIL if isinstance(error, Unreachable) else 1)
     except KeyboardInterrupt:
         print(f"{name}: interrupted; run again to go on", file=sys.stderr)
         raise SystemExit(130) from None
     except Exception as error:
+        if said := disks.meaning(error):
+            _fail(name, used, started, said)
         tracking.log_stage(used, {}, started, f"{type(error).__name__}: {error}")
         raise
     tracking.log_stage(used, found, started)
     print(f"{name}: done, see {out}")
+
+
+def _fail(name: str, used: Mapping[str, object], started: float, said: str, code: int = 1) -> NoReturn:
+    """End the process with one line; a record of it is kept where there is space for one."""
+    with suppress(OSError):
+        tracking.log_stage(used, {}, started, said)
+    print(f"error: {name}: {said}", file=sys.stderr)
+    raise SystemExit(code) from None

@@ -121,9 +121,14 @@ def test_missing_and_cut_files_are_one_line(file, reader):
         reader(Path("none.parquet"))
 
 
-def test_other_columns_than_expected_are_named(file):
-    with pytest.raises(LongtailError, match=r"data\.parquet: has the columns n, text, kind, aliases, expected n of"):
-        parquet.read(file, schema=pa.schema([("n", pa.int64())]))
+def test_a_schema_orders_and_types_the_columns_and_fills_those_that_are_not_there(file):
+    schema = pa.schema([("kind", pa.large_string()), ("n", pa.int32()), ("more", pa.list_(pa.string()))])
+    table = parquet.read(file, schema=schema)
+    assert table.schema == schema
+    assert table["n"].to_pylist() == TABLE["n"].to_pylist()
+    assert table["more"].null_count == ROWS
+    with pytest.raises(LongtailError, match=DAMAGED):
+        parquet.read(file, schema=pa.schema([("text", pa.int64())]))
 
 
 def test_a_folder_may_have_any_name(here):

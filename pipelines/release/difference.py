@@ -111,7 +111,7 @@ def _load(db: duckdb.DuckDBPyConnection, name: str, path: Path, ingest: params.I
 
 
 def _check_columns(file: Path) -> None:
-    names = parquet.schema_of(file).names
+    names = parquet.schema_of(file, "get the release again").names
     if missing := [name for name in [*READ, "month"] if name not in names]:
         raise LongtailError(f"{file}: no column {', '.join(missing)}, expected a popqa.parquet")
 

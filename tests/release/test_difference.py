@@ -199,7 +199,10 @@ def test_what_is_no_release_is_named(tmp_path):
     with pytest.raises(LongtailError, match=r"gone: no release"):
         compared(tmp_path / "gone", good)
     (tmp_path / "bad.parquet").write_bytes(b"PK")
-    with pytest.raises(LongtailError, match=r"bad\.parquet: not a Parquet file"):
+    with pytest.raises(
+        LongtailError,
+        match=r"bad\.parquet: damaged .*; get the release again",
+    ):
         compared(good, tmp_path / "bad.parquet")
     pq.write_table(pa.table({"relation": ["P1"]}), tmp_path / "other.parquet")
     with pytest.raises(LongtailError, match=r"other\.parquet: no column s_uri, o_uri"):
