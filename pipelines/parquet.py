@@ -24,8 +24,14 @@ WRITTEN = {"compression": "zstd", "write_page_checksum": True}
 AGAIN = "remove it, and `longtail run` brings it back; `longtail verify` looks at all outputs"
 BATCH = 1 << 16  # rows
 SHOWN = 200  # characters of what a library says
-LENGTH, SIZE, CHECKSUM, DATA, DATA_V2 = 2, 3, 4, 5, 8  # fields of a page's header; SIZE is the compressed length
-VALUES = 1  # field of DATA and DATA_V2
+# Fields of a page's header, by their numbers: two lengths, and two kinds of data, which say how many values they have.
+LENGTH = 2
+SIZE = 3  # compressed
+CHECKSUM = 4
+DATA = 5
+DATA_V2 = 8
+VALUES = 1
+
 
 _checked: set[tuple[str, int, int]] = set()  # (path, size, time) of files that this process has compared as a whole
 

@@ -1,0 +1,74 @@
+"""What the system and the libraries say of a full or read-only disk becomes one line that says where and what to do."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from pipelines import disks, shards
+from pipelines.errors import LongtailError
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+
+
+def test_an_error_with_a_file_names_it():
+    error = OSError(errno.EROFS, os.strerror(errno.EROFS), str(Path.cwd() / "data/x"))
+    assert disks.meaning(error) == "data/x: read-only file system; make it writable, or use another"
+    error = PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/elsewhere/y")
+    assert disks.meaning(error).startswith("/elsewhere/y: permission denied; give this user the right")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[Errno 28] Error writing bytes to file. Detail: [errno 28] No space left on device",  # pyarrow
+        "database or disk is full",  # SQLite
+        "Could not write file: No space left on device",  # DuckDB
+        "Error while serializing: I/O error: No space left on device (os error 28)",  # safetensors
+    ],
+)
+def test_an_error_without_a_file_names_the_places_that_may_be_meant(said, monkeypatch):
+    assert disks.meaning(RuntimeError(said)).partition(";")[0].partition(": ")[0].startswith("data, ")
+    monkeypatch.setattr(disks, "LEAST", 1 << 60)  # as if all were full
+    assert "free some, then run again, which goes on" in disks.meaning(RuntimeError(said))
+
+
+def test_other_errors_have_no_such_line():
+    assert disks.meaning(ValueError("no space in the name")) is None
+    assert disks.meaning(OSError(errno.ENOENT, os.strerror(errno.ENOENT), "x")) is None
+    assert disks.meaning(LongtailError("x: Permission denied by the server")) is None
+
+
+def test_what_dvc_says_names_its_files():
+    said = f"failed to transfer 'ab' - [Errno 28] No space left on device: '{Path.cwd()}/data/a' -> '/cache/ab.tmp'"
+    assert disks.meaning_of(said).startswith("data/a, /cache/ab.tmp: no space left on device; free some")
+
+
+def test_places_are_looked_at_where_they_will_be():
+    disks.check("data/not/yet/there", ".longtail")
+    assert sorted(os.listdir()) == ["data"]
+    assert os.listdir("data") == []
+
+
+def test_a_place_without_space_is_named(monkeypatch):
+    monkeypatch.setattr(disks, "LEAST", 1 << 60)
+    with pytest.raises(LongtailError, match=r"^data: \d+ kB are left on its disk; free some"):
+        disks.check("data")
+
+
+def test_a_failed_write_leaves_nothing(tmp_path):
+    def write() -> None:
+        with shards.atomic("data/x") as temporary:
+            temporary.write_text("half")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(OSError, match="No space"):
+        write()
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
