@@ -40,7 +40,7 @@ def meaning_of(text: str, files: Iterable[str | os.PathLike] = ()) -> str | None
     """`meaning` of a library's words, perhaps on some files."""
     for words, mend in MEANING.items():
         if match := re.search(words, text, re.IGNORECASE):
-            named = [os.fsdecode(file) for file in files] or re.findall(r"'([^']*/[^']*)'", text)
+            named = [os.fsdecode(file) for file in files] or re.findall(r"'([^']+)'", text[match.end() :])
             where = ", ".join(_short(name) for name in named) or _suspects(mend)
             return f"{where}: {match[0][0].lower()}{match[0][1:]}; {mend}"
     return None

@@ -65,7 +65,7 @@ def every(root) -> list[graph.Stage]:
         (
             "code: done",
             ["unexpected error - [Errno 30] Read-only file system: 'data'"],
-            "unexpected error - [Errno 30]",
+            "data: read-only file system; make it writable",
         ),
         ("KeyError: 'x'", ["failed to reproduce 'code': failed to run: python -m x, exited with 1"], "KeyError: 'x'"),
         ("", [], "DVC ended with exit code 255"),
