@@ -217,7 +217,7 @@ def _articles(lines: Iterable[bytes | None]) -> Iterator[tuple[int, bytes | None
             yield row, title, article and article[:-1]
             row, title, size = number, match[1], 0
             article = [before] if number > 1 else []
-        size += len(line or b"")
+        size += len(line or b"") + 1  # its newline: blank lines take memory too
         if line is None or size > longest:
             article = None
         elif article is not None:

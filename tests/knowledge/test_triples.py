@@ -114,3 +114,8 @@ def test_empty_tables_give_empty_tables(tmp_path):
     triples, entities, counts = build(tmp_path, [], [])
     assert (triples, entities, counts["triples"]) == ([], {}, 0)
     assert "term_frequency" in pq.read_schema(tmp_path / "triples/triples.parquet").names
+
+
+def test_the_folder_may_have_any_name(tmp_path):
+    (folder := tmp_path / "o'br\"ien ü; --").mkdir()
+    assert build(folder, WORLD, CLAIMS) == build(tmp_path, WORLD, CLAIMS)

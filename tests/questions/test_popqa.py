@@ -330,3 +330,9 @@ def test_a_missing_published_file_and_no_triples_and_no_question_are_errors(tmp_
     with pytest.raises(LongtailError, match="no question comes out"):
         build(tmp_path, [triple(1, 106, 2, tf=0)], sampling="term_frequency")
     assert not (tmp_path / "out").exists()
+
+
+def test_the_folder_may_have_any_name(tmp_path):
+    (folder := tmp_path / "o'br\"ien ü; --").mkdir()
+    triples = [triple(s, 106, 9) for s in range(1, 5)]
+    assert build(folder, triples) == build(tmp_path, triples)
