@@ -73,10 +73,9 @@ def _run_variant(copy: Path, seed: int, kl: str, likelihood: str) -> str:
 
 def print_figures(dense: str, lsr: str) -> None:
     """Print the figures of the project in the working folder as JSON, from the files of answers by either retriever."""
-    import duckdb
     import numpy as np
 
-    from pipelines import draws, intervals, params_file
+    from pipelines import database, draws, intervals, params_file
     from pipelines.evaluation import evaluate_lm
     from pipelines.replug import bits
 
@@ -84,11 +83,14 @@ def print_figures(dense: str, lsr: str) -> None:
     measured = bits.measure(Path("data/logprobs/pile", params.lms[0]), params.replug)
     texts = evaluate_lm.describe(Path("data/corpus/pile/queries.parquet"), measured.ids)
     figures = evaluate_lm.figures(measured, texts, params)
-    rows = duckdb.sql(f"""
-        SELECT coalesce(CAST(s_uri AS VARCHAR), subj, question_id) AS subject, d.doc_has_answer AS dense,
-               l.doc_has_answer AS lsr
-        FROM read_parquet('data/questions/popqa/popqa.parquet') JOIN read_parquet('{dense}') d USING (question_id)
-        JOIN read_parquet('{lsr}') l USING (question_id) ORDER BY question_id""").fetchnumpy()
+    rows = database.ask(
+        """SELECT coalesce(CAST(s_uri AS VARCHAR), subj, question_id) AS subject, d.doc_has_answer AS dense,
+                  l.doc_has_answer AS lsr
+           FROM questions JOIN dense d USING (question_id) JOIN lsr l USING (question_id) ORDER BY question_id""",
+        questions=Path("data/questions/popqa/popqa.parquet"),
+        dense=Path(dense),
+        lsr=Path(lsr),
+    ).fetchnumpy()
     columns = {name: np.ma.getdata(rows[name]).astype(float) for name in ("dense", "lsr")}
     columns["recall_gain"] = columns["lsr"] - columns["dense"]
     for name, values in columns.items():

@@ -1,7 +1,7 @@
 """Parquet files: each page is written with a checksum, and no page is used that differs from its checksum.
 
 pyarrow compares checksums while it reads. DuckDB does not know them: `check` compares them before DuckDB reads a file
-(see `database.view`), in some 3% of the time that DuckDB needs. Files from elsewhere may have none.
+(see `database.view`), in some 6% of the time that DuckDB needs. Files from elsewhere may have none.
 """
 
 from __future__ import annotations

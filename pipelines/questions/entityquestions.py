@@ -71,7 +71,7 @@ def read_questions(raw: Path, rejects: Rejects) -> pa.Table:
     """
     here = [file for file in visible_files(raw) if file != raw / TEMPLATES]
     for file in here:
-        if not re.fullmatch(r"P\d+\.test\.json", file.name):
+        if not re.fullmatch(r"P\d+\.test\.json", file.relative_to(raw).as_posix()):
             raise LongtailError(f"{file}: expected P<number>.test.json or {TEMPLATES}; leave it out of fetch.files")
     files = sorted(here, key=lambda file: (len(file.name), file.name))
     templates = _read_json(raw / TEMPLATES, dict) if files else {}

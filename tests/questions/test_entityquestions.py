@@ -1,6 +1,7 @@
 """EntityQuestions: subjects found again through the template, linked to exactly one entity of the right type."""
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -198,6 +199,15 @@ def test_missing_templates_and_damaged_files_are_errors(tmp_path):
         (folder / "P19.test.json").write_text(text)
         with pytest.raises(LongtailError, match=r"P19\.test\.json"):
             build(tmp_path, folder)
+
+
+@pytest.mark.parametrize("name", ["P19.json", "P19.dev.json", "test/P19.test.json", "P19.test.jsonl", "readme.txt"])
+def test_a_file_by_another_name_or_in_a_folder_is_named(tmp_path, name):
+    folder = raw(tmp_path / "raw", P20=[])
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text("[]")
+    with pytest.raises(LongtailError, match=rf"{re.escape(name)}: expected P<number>\.test\.json or .*; leave it out"):
+        build(tmp_path, folder)
 
 
 def test_all_real_questions_give_up_their_subject(real, tmp_path):

@@ -136,3 +136,10 @@ def test_the_real_questions_with_passages(real, tmp_path):
     assert len(questions) == 250
     assert {question.dataset for question in questions} == {"realtimeqa", "freshqa", "toolqa", "popqa", "triviaqa"}
     assert max(len(question.passages) for question in questions) == 25
+
+
+@pytest.mark.parametrize("name", ["more.json", "more.tsv", "folder/more.jsonl.gz"])
+def test_questions_with_passages_by_another_ending_are_named(tmp_path, name):
+    write(tmp_path / name, [])
+    with pytest.raises(LongtailError, match=rf"{name}: expected \.jsonl; leave it out of fetch\.files"):
+        list(read_questions_with_passages(tmp_path, Rejects(1.0)))
