@@ -1,4 +1,4 @@
-"""docs/params.md, the reference of params.yaml, read off params.py; `python tests/params_reference.py` writes it.
+"""docs/params.md, the reference of params.yaml, read off params.py and its parts; running this file writes it.
 
 A key's text is the comment behind it in the class, its type what pydantic checks, its value that of the sample profile.
 """
@@ -19,8 +19,8 @@ HEAD = """# Every parameter
 
 `params.yaml` is composed from `conf/config.yaml` and a profile (`longtail profile NAME`), and checked key by key. The
 values here are the sample's, then those of the profiles `paper-popqa` and `paper-replug` (or both) where they differ.
-This page is made from `pipelines/params.py` (`python tests/params_reference.py`): what is said of a key stands there,
-behind it.
+This page is made from `pipelines/params.py` and its parts (`python tests/params_reference.py`): what is said of a key
+stands there, behind it.
 
 """
 PROFILES = ("sample", "paper-popqa", "paper-replug")
@@ -33,7 +33,7 @@ def page() -> str:
     from flows import profiles
     from pipelines.params import Params
 
-    said = _comments(ROOT / "pipelines/params.py")
+    said = {key: text for file in (ROOT / "pipelines").glob("params*.py") for key, text in _comments(file).items()}
     schema = Params.model_json_schema()
     values = [yaml.safe_load(profiles.compose(name, ROOT)) for name in PROFILES]
     parts, plain = [], []
