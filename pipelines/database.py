@@ -39,6 +39,11 @@ def connect(memory_gb: float, threads: int) -> Iterator[duckdb.DuckDBPyConnectio
             yield db
         except duckdb.OutOfMemoryException as error:
             said = str(error).partition("\n")[0]
+            if "failed to offload" in said:
+                raise LongtailError(
+                    f"{holder}: no space left for what exceeds ingest.memory_gb, {memory_gb:g} ({said}); free some, or "
+                    "raise it"
+                ) from None
             raise LongtailError(
                 f"ingest.memory_gb: {memory_gb:g} is not enough ({said}); raise it, or lower compute.threads"
             ) from None

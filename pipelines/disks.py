@@ -12,14 +12,18 @@ import shutil
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pipelines.errors import LongtailError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 LEAST = 1 << 20  # free bytes without which no work begins
 PLACES = ("data", ".longtail", ".dvc/tmp", ".dvc/cache")  # each may lie on a file system of its own
 FULL = "free some, then run again, which goes on"
 MEANING = {  # the system's words -> what to do
-    r"No space left on device|database or disk is full": FULL,
+    r"No space left on device|database or disk is full|\d+ requested and \d+ written": FULL,  # the last is NumPy's
     r"Disk quota exceeded": "free some of it, then run again, which goes on",
     r"Read-only file system|attempt to write a readonly database": "make it writable, or use another",
     r"Permission denied|Operation not permitted": "give this user the right to write there, and to read what is there",
@@ -42,7 +46,8 @@ def meaning_of(text: str, files: Iterable[str | os.PathLike] = ()) -> str | None
         if match := re.search(words, text, re.IGNORECASE):
             named = [os.fsdecode(file) for file in files] or re.findall(r"'([^']+)'", text[match.end() :])
             where = ", ".join(_short(name) for name in named) or _suspects(mend)
-            return f"{where}: {match[0][0].lower()}{match[0][1:]}; {mend}"
+            said = "no space left on device" if mend == FULL else f"{match[0][0].lower()}{match[0][1:]}"
+            return f"{where}: {said}; {mend}"
     return None
 
 
@@ -56,6 +61,17 @@ def _suspects(mend: str) -> str:
 def _short(name: str) -> str:
     path = Path(name)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else name
+
+
+def new_array(file: Path, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """A memory-mapped .npy file to fill. Its space is taken first: a disk that gets full would kill the process."""
+    import numpy as np
+
+    array = np.lib.format.open_memmap(file, "w+", dtype, shape)
+    if array.nbytes:
+        with file.open("r+b") as stream:
+            os.posix_fallocate(stream.fileno(), 0, file.stat().st_size)
+    return array
 
 
 def check(*places: str | os.PathLike) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines import params, pool, shards, sums
+from pipelines import disks, params, pool, shards, sums
 from pipelines.retrieval import documents
 from pipelines.retrieval.bm25 import DOCUMENT, VOCABULARY, Analyser, arrow_strings
 from pipelines.retrieval.retriever import describe, fingerprint
@@ -133,7 +133,7 @@ def _merge(
 def _concatenate(parts: list[Path], name: str, file: Path) -> None:
     """Write the arrays `name` of all parts to one file, one after the other."""
     ends = np.cumsum([0, *(len(_load(part, name)) for part in parts)])
-    whole = np.lib.format.open_memmap(file, "w+", _load(parts[0], name).dtype, (int(ends[-1]),))
+    whole = disks.new_array(file, _load(parts[0], name).dtype, (int(ends[-1]),))
     for part, (begin, end) in zip(parts, pairwise(ends), strict=True):
         whole[begin:end] = _load(part, name)
     whole.flush()

@@ -16,7 +16,7 @@ import faiss
 import numpy as np
 from tqdm import tqdm
 
-from pipelines import draws, params, parquet, shards
+from pipelines import disks, draws, params, parquet, shards
 from pipelines.pool import processes
 from pipelines.retrieval import dense, documents
 from pipelines.retrieval.embeddings import Embeddings
@@ -71,7 +71,7 @@ def build_lists(plan: Plan, folder: Path, seed: int, compute: params.Compute, mo
     faiss.write_index(_assemble(plan, learnt, encoded), str(folder / "faiss.index"))
     if plan.sq8:
         np.save(folder / "scale.npy", np.load(learnt / "scale.npy"))
-        joined = np.lib.format.open_memmap(folder / "sq8.npy", "w+", np.uint8, (plan.count, plan.dim))
+        joined = disks.new_array(folder / "sq8.npy", np.uint8, (plan.count, plan.dim))
         for (start, stop), shard in zip(ranges, encoded, strict=True):
             joined[start:stop] = np.fromfile(shard / "sq8", np.uint8).reshape(-1, plan.dim)
         joined.flush()

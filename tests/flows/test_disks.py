@@ -94,6 +94,45 @@ def test_a_disk_that_gets_full_is_one_line_and_the_next_run_goes_on(project, pla
     assert (project.folder / "data/c").read_text() == "c"
 
 
+WRITE = """
+import sys
+from pathlib import Path
+import faiss, numpy as np, pyarrow as pa, torch
+from safetensors.torch import save_file
+from pipelines import database, disks, parquet, shards, stage
+big = np.random.default_rng(0).random((1000, 1000))
+def spill():
+    with database.connect(0.03, 1) as db:
+        db.execute("CREATE TEMP TABLE t AS SELECT random() AS r, uuid()::VARCHAR AS u FROM range(2000000)")
+def index():
+    vectors = faiss.IndexFlatL2(1000)
+    vectors.add(big.astype(np.float32))
+    faiss.write_index(vectors, "data/x.faiss")
+ways = {
+    "parquet": lambda: parquet.write(pa.table({"a": big.ravel()}), Path("data/x.parquet")),
+    "spill": spill,
+    "array": lambda: np.save("data/x.npy", big),
+    "mapped": lambda: disks.new_array(Path("data/x.npy"), np.float64, (1000, 1000)).fill(1.0),
+    "index": index,
+    "weights": lambda: save_file({"a": torch.from_numpy(big)}, "data/x.safetensors"),
+    "json": lambda: shards.write_json("data/x.json", big[:200].tolist()),
+}
+stage.run("x", ("seed",), lambda _: ways[sys.argv[1]](), out="data/x")
+"""
+
+
+@pytest.mark.usefixtures("mounting")
+@pytest.mark.parametrize("way", ["parquet", "spill", "array", "mapped", "index", "weights", "json"])
+def test_whatever_writes_to_a_full_disk_is_one_line(project, way):
+    """Also where a library has words of its own, or the system would kill a process that fills a mapped file."""
+    place, message = "data", "data.*: no space left on device"
+    if way == "spill":
+        place, message = ".longtail/tmp", r"\.longtail/tmp: no space left for what exceeds ingest\.memory_gb"
+    with mounted(project.folder / place, "size=2m"):
+        said = by_itself(project, "-c", WRITE, way)
+    one_line(said, rf"x: {message}.*; free some.*")
+
+
 @pytest.fixture
 def made(project) -> set[str]:
     """The files of a finished run; and how often its stages began is forgotten."""
