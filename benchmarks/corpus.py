@@ -119,6 +119,7 @@ def _chosen(workers: int) -> SimpleNamespace:
         corpus=dict.fromkeys(("wikipedia", "pile", "wikitext"), corpus),
         chunk=params.Chunk(tokens=TOKENS, min_tokens=LEAST, short="merge"),
         queries=params.Queries(**values["queries"]),
+        windows=params.Windows(**values["windows"]),
     )
 
 
