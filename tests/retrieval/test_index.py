@@ -113,7 +113,7 @@ def test_more_documents_than_there_are_are_not_made_up(made):
 def test_the_stage_writes_the_same_bytes_again(made, settings):
     index.index_dense(made.docs, made.model, made.folder / "again", settings, "index@test")
     names = sorted(path.relative_to(made.out) for path in made.out.rglob("*") if path.is_file())
-    assert [str(name) for name in names] == ["embeddings/000000.npy", "meta.json"]
+    assert [str(name) for name in names] == ["embeddings/000000.npy", "meta.json", "sums.json"]
     assert all((made.out / name).read_bytes() == (made.folder / "again" / name).read_bytes() for name in names)
     assert not list((made.folder / ".longtail").rglob("*.npy"))  # nothing is kept of a stage that is done
 
@@ -123,6 +123,15 @@ def test_what_was_chosen_and_reached_is_kept(made):
     assert meta["kind"] == "flat"
     assert meta["recall_at_10"] == made.metrics["recall_at_10"] == 1.0
     assert "50 documents of 32 dimensions, fewer than 200,000" in meta["reason"]
+
+
+@pytest.mark.parametrize("name", ["embeddings/000000.npy", "meta.json"])
+def test_a_flipped_bit_in_an_index_is_named(made, name):
+    data = bytearray((made.out / name).read_bytes())
+    data[len(data) // 2] ^= 1
+    (made.out / name).write_bytes(data)
+    with pytest.raises(LongtailError, match=rf"{name}: not as it was written, expected the checksum in sums\.json"):
+        made.opened()
 
 
 @pytest.mark.parametrize(
@@ -136,6 +145,7 @@ def test_what_was_chosen_and_reached_is_kept(made):
 )
 def test_parts_that_do_not_go_together_are_refused(made, harm, named):
     harm(made)
+    (made.out / "sums.json").unlink()
     with pytest.raises(LongtailError, match=rf"{named}.*run the stage `index`"):
         made.opened()
 
