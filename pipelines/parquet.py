@@ -167,7 +167,8 @@ def _pages(
             chunk = about.row_group(group).column(number)
             if columns is not None and chunk.path_in_schema.partition(".")[0] not in columns:
                 continue
-            position = chunk.dictionary_page_offset if chunk.has_dictionary_page else chunk.data_page_offset
+            first = chunk.dictionary_page_offset if chunk.has_dictionary_page else 0  # some writers give 0
+            position = first or chunk.data_page_offset
             end = position + chunk.total_compressed_size
             while position < end:  # pages lie one behind the other, each behind its header
                 try:
@@ -175,7 +176,7 @@ def _pages(
                     stop = start + header[SIZE]
                 except (IndexError, KeyError):
                     start = stop = 0
-                if not 0 <= position < start <= stop <= end:
+                if not 0 <= position < start <= stop <= len(data):  # some writers leave a header out of the sizes
                     raise OSError(f"no page of column {chunk.path_in_schema} begins at byte {position}")
                 with memoryview(data) as view, view[start:stop] as page:
                     yield position, header, page
