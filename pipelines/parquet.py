@@ -23,6 +23,7 @@ from pipelines.errors import LongtailError
 WRITTEN = {"compression": "zstd", "write_page_checksum": True}
 AGAIN = "remove it, and `longtail run` brings it back; `longtail verify` looks at all outputs"
 BATCH = 1 << 16  # rows
+USUAL = 1 << 21  # bytes of a page, which writers end at 1 MB unless a single value is longer
 SHOWN = 200  # characters of what a library says
 # Fields of a page's header, by their numbers: two lengths, and two kinds of data, which say how many values they have.
 LENGTH = 2
@@ -94,7 +95,7 @@ def foreign(path: Path, columns: Callable[[pa.Schema], Sequence[str]], size: int
 
 
 def _rows_that_fit(path: Path, about: pq.FileMetaData, columns: Collection[str], size: int) -> int:
-    """How many rows can't have more bytes together than `bounds.whole`, by the lengths and values of all pages."""
+    """How many rows have at most the bytes of a few records together, by the lengths and values of all pages."""
     most = bounds.whole()
     for position, header, _ in _pages(path, about, columns, None):
         length = max(header.get(LENGTH, 1), 1)
@@ -102,7 +103,8 @@ def _rows_that_fit(path: Path, about: pq.FileMetaData, columns: Collection[str],
             raise bounds.too_large(f"{path}: the page at byte {position}", "shorter texts")
         data = header.get(DATA) or header.get(DATA_V2)
         values = data.get(VALUES, 1) if isinstance(data, dict) else 1  # each row can name a dictionary's longest value
-        size = min(size, max(1, values * (most // length - 1)))
+        fit = most if length <= USUAL else bounds.record()  # it is there three times while it becomes Python's
+        size = min(size, max(1, values * fit // length))
     return size
 
 
