@@ -186,7 +186,7 @@ class CompletionsClient(web.Client):
         """Raise Again for JSON that was cut. What is no JSON, as NaN is, would come again and cost again."""
         try:
             msgspec.json.decode(body, type=msgspec.Raw)
-        except msgspec.DecodeError as error:
+        except web.BROKEN as error:
             if body.lstrip()[:1] == b"{" and ("truncated" in str(error) or not body.rstrip().endswith(b"}")):
                 raise web.Again("the answer was cut") from None
 
@@ -229,7 +229,7 @@ def _used(answer: requests.Response, most: Tokens) -> Tokens:
         return Tokens(0, 0)
     try:
         usage = msgspec.json.decode(answer.content, type=_Used).usage
-    except msgspec.DecodeError:
+    except web.BROKEN:
         return most
     return Tokens(usage.prompt_tokens, usage.completion_tokens)
 
@@ -237,7 +237,8 @@ def _used(answer: requests.Response, most: Tokens) -> Tokens:
 def _decoded(raw: bytes, kind: type, url: str):
     try:
         return msgspec.json.decode(raw, type=kind)
-    except msgspec.DecodeError as error:
+    except web.BROKEN as error:
+        beginning = web.text_of(raw[: web.SHOWN])
         raise LongtailError(
-            f"{url}: not the answer of a completions server ({error}), expected JSON with choices"
+            f"{url}: not the answer of a completions server ({error}), expected JSON with choices: {beginning}"
         ) from None
