@@ -65,10 +65,8 @@ class Session(requests.Session):
         asked = urlsplit(resp.request.url)
         try:
             there = urlsplit(urljoin(resp.request.url, target))
-        except ValueError as error:
-            raise LongtailError(
-                f"{shown(resp.request.url)}: the server sends the request on to no address ({error})"
-            ) from None
+        except ValueError:
+            raise LongtailError(f"{resp.request.url}: the server sends the request on to {target!r}") from None
         where = f"{shown(asked._replace(query='').geturl())}: the server sends the request on to {there.hostname}"
         if resp.request.method not in ("GET", "HEAD"):
             raise LongtailError(f"{where}, expected an answer; give the address that answers")
@@ -154,7 +152,6 @@ class Client:
                     check(answer.content)
                 if not failed:
                     return answer
-                answer.close()
             except Again as error:
                 problem = problem or str(error)
             except (requests.ConnectionError, requests.Timeout) as error:
@@ -177,12 +174,10 @@ class Client:
         streamed, begun = request.pop("stream", False), time.monotonic()
         answer = self.session.request(method, url, timeout=self._timeout, stream=True, **request)
         if not (streamed and answer.ok):
-            answer.raw = io.BytesIO(b"".join(self.parts(answer, MOST, begun, decode=True)))
+            answer.raw = io.BytesIO(b"".join(self.parts(answer, MOST, True, begun)))
         return answer
 
-    def parts(
-        self, answer: requests.Response, most: float, begun: float | None = None, *, decode: bool
-    ) -> Iterator[bytes]:
+    def parts(self, answer: requests.Response, most: float, decode: bool, begun: float | None) -> Iterator[bytes]:
         """Yield the body of an answer, asked for at `begun` (now), as it comes, or unpacked with `decode`.
 
         Raises LongtailError beyond `most` bytes, ChunkedEncodingError where it is cut or too slow (DEADLINE, SLOWEST).
@@ -238,14 +233,9 @@ def shown(url: str, params: Mapping[str, str] | None = None) -> str:
     return url + (_short(f"?{'&'.join(f'{name}={value}' for name, value in params.items())}") if params else "")
 
 
-def text_of(body: bytes) -> str:
-    """An answer's body as text, whatever its bytes are. (requests would guess their encoding, for minutes.)"""
-    return body.decode("utf-8", "replace")
-
-
 def _said(answer: requests.Response) -> str:
     text = answer.content[: 4 * SHOWN] if "html" not in answer.headers.get("Content-Type", "") else b""
-    text = " ".join(text_of(text).split())
+    text = " ".join(text.decode("utf-8", "replace").split())  # requests would guess the encoding, for minutes
     return f"the server answers {answer.status_code} {answer.reason}" + (f": {_short(text)}" if text else "")
 
 

@@ -44,16 +44,25 @@ class CompletionsClient(web.Client):
     """The model `model` of the server in `settings`, called `name` in the params.
 
     With `chat`, each prompt is a user's message to the chat interface, in a request of its own. Answers and costs are
-    kept in the folder `cache`.
+    kept in the folder `cache`, with the prompts' texts, which `decode` gives of token ids.
     """
 
     def __init__(
-        self, name: str, model: str, settings: params.LMServer, key: str | None, cache: Path, *, chat: bool = False
+        self,
+        name: str,
+        model: str,
+        settings: params.LMServer,
+        key: str | None,
+        cache: Path,
+        *,
+        chat: bool = False,
+        decode: Callable[[Sequence[int]], str] = str,
     ) -> None:
         super().__init__(settings.concurrency, TIMEOUT)
         self.url, self.chat = settings.url.rstrip("/") + ("/chat" if chat else "") + "/completions", chat
         self._name, self._model, self._settings, self._key = name, model, settings, key
         self.session.auth = self._sign  # set even without a key: requests would look for one in ~/.netrc
+        self._decode = decode
         self._ledger = Ledger(cache, name, model, settings)
         self.usage = self._ledger.usage
 
@@ -106,6 +115,8 @@ class CompletionsClient(web.Client):
                             accept(key, raw)
                             good[key] = raw
                     finally:  # answers before a bad one are paid for
+                        texts = {key: prompts[rows_of_key[key][0]] for key in good}
+                        self._ledger.note({k: t if isinstance(t, str) else self._decode(t) for k, t in texts.items()})
                         self._ledger.put(good)
                 return [key for key in keys if key not in claimed]
 
@@ -238,7 +249,7 @@ def _decoded(raw: bytes, kind: type, url: str):
     try:
         return msgspec.json.decode(raw, type=kind)
     except web.BROKEN as error:
-        beginning = web.text_of(raw[: web.SHOWN])
+        beginning = raw[: web.SHOWN].decode("utf-8", "replace")
         raise LongtailError(
             f"{url}: not the answer of a completions server ({error}), expected JSON with choices: {beginning}"
         ) from None

@@ -111,7 +111,7 @@ def _continue(client: Client, url: str, head: dict, part: Path, bar: tqdm) -> No
         if head["size"] is not None and length.isdecimal() and int(length) + size * resumes != head["size"]:
             raise requests.ConnectionError(f"{length} bytes would come, expected {head['size'] - size * resumes}")
         with part.open("ab" if resumes else "wb") as file:
-            for block in client.parts(answer, math.inf, decode=False):
+            for block in client.parts(answer, math.inf, False, None):
                 file.write(block)
                 bar.update(len(block))
                 if head["size"] is not None and file.tell() > head["size"]:
@@ -149,7 +149,7 @@ def _published_checksum(client: Client, url: str) -> tuple[str, str]:
         lists = [f"{base}/{run.group()}-{kind}sums.txt"] if run else []
         for address in (*lists, f"{url}.{kind}"):
             answer = client.send("GET", address)
-            for line in web.text_of(answer.content).splitlines() if answer.status_code == 200 else ():
+            for line in answer.content.decode("utf-8", "replace").splitlines() if answer.status_code == 200 else ():
                 digest, _, file = line.strip().partition(" ")
                 if DIGEST.fullmatch(digest) and file.strip(" *") in (name, ""):
                     return kind, digest.lower()

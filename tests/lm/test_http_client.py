@@ -2,9 +2,11 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -205,3 +207,15 @@ def test_the_good_answers_beside_a_bad_one_are_kept(opened: Open, server: Comple
         client.ask(prompts, read, max_tokens=1, logprobs=1)
     client.ask(prompts, lambda _, choice: choice.text, max_tokens=1, logprobs=1)
     assert server.requests[-1]["prompt"] == prompts[2:]
+
+
+@pytest.mark.parametrize("by_ids", [True, False])
+def test_an_answer_is_kept_with_the_text_of_its_prompt(
+    opened: Open, server: Completions, tiny: Path, tmp_path: Path, by_ids: bool
+) -> None:
+    opened(tiny if by_ids else None).generate(SHORT[:2], 2)
+    with sqlite3.connect(tmp_path / "cache/answers.sqlite") as db:
+        rows = db.execute("SELECT server, model, prompt FROM asked JOIN answers USING (key)").fetchall()
+    assert {row[:2] for row in rows} == {(server.url, "served")}
+    texts = [zlib.decompress(row[2]).decode() for row in rows]
+    assert all(any(prompt.context in text for text in texts) for prompt in SHORT[:2])
