@@ -128,9 +128,9 @@ class CompletionsClient(web.Client):
                 if missing := list(chain.from_iterable(elsewhere)):
                     self.pause(POLL)
                     missing = read_kept(missing)
-        except LongtailError:
+        except LongtailError as error:  # a server may repeat the key in what it says
             self.restart()
-            raise
+            raise type(error)(str(error).replace(self._key or "\0", "...")) from None
         return [results[i] for i in range(len(prompts))]
 
     def close(self) -> None:
@@ -172,7 +172,7 @@ class CompletionsClient(web.Client):
         return [placed[i] for i in range(len(prompts))]
 
     def _post(self, prompts: list, probe: bool, fields: dict) -> requests.Response:
-        """The server's answer. Raises Unable or LongtailError where it refuses, without the key in the message."""
+        """The server's answer. Raises Unable or LongtailError where it refuses."""
         statuses: list[int] = []
         try:
             answer = self.send(
@@ -188,10 +188,10 @@ class CompletionsClient(web.Client):
             kind = Unable if answer.status_code in UNABLE else LongtailError
             hint = "; set LONGTAIL_API_KEY" if answer.status_code in (401, 403) else ""
             raise kind(f"{web.refusal(answer, self.url)}{hint}")
-        except LongtailError as error:  # a server may repeat the key in its refusal
-            message = str(error).replace(self._key, "...") if self._key else str(error)
-            kind = Unable if probe and statuses[-1:] == [500] else type(error)  # some say 500 for what they can't do
-            raise kind(message) from None
+        except LongtailError as error:
+            if probe and statuses[-1:] == [500]:  # some say so of what they can't do
+                raise Unable(str(error)) from None
+            raise
 
     def _check(self, body: bytes) -> None:
         """Raise Again for JSON that was cut. What is no JSON, as NaN is, would come again and cost again."""

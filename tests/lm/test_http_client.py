@@ -190,6 +190,9 @@ def test_the_key_goes_to_the_server_and_nowhere_else(opened: Open, server: Compl
     with pytest.raises(LongtailError, match=r"401 .*who is \.\.\.\?; set LONGTAIL_API_KEY$") as refusal:
         lm.generate(SHORT, 2)
     assert "s3cret" not in str(refusal.value)
+    server.faults = [Fault(200, b'{"error": "who is s3cret-key?"}')]
+    with pytest.raises(LongtailError, match=r"expected JSON with choices: .*who is \.\.\.\?"):
+        lm.generate(SHORT, 2)
     lm.generate(SHORT, 2)
     assert not any(b"s3cret" in file.read_bytes() for file in (tmp_path / "cache").iterdir())
     opened(key="another").generate(SHORT, 2)
