@@ -54,7 +54,11 @@ def cache(
 ) -> None:
     """List kept answers of servers, or drop some. Says which stages then have to run again, and how."""
     chosen = {
-        path: [answer for answer in _answers(path) if _matches(answer, server, prompt, before, since)]
+        path: [
+            answer._replace(prompt="")
+            for answer in _answers(path, with_prompts=prompt is not None)
+            if _matches(answer, server, prompt, before, since)
+        ]
         for path in sorted([*COMPLETIONS.glob("answers.sqlite"), *WIKIMEDIA.glob("*/answers.sqlite")])
     }
     everything = [answer for answers in chosen.values() for answer in answers]
@@ -77,14 +81,14 @@ def cache(
         print(line)
 
 
-def _answers(path: Path) -> Iterator[Answer]:
-    """The answers of a file, oldest first."""
+def _answers(path: Path, *, with_prompts: bool) -> Iterator[Answer]:
+    """The answers of a file, oldest first; the prompts are empty where nobody asks for them."""
     try:
         with closing(sqlite3.connect(path, timeout=60)) as db:
             named = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'asked'").fetchone()
             for key, at, size, server, model, prompt in db.execute(f"{ANSWERS if named else ADDRESSES} ORDER BY at"):
                 if path.parent == COMPLETIONS:
-                    text = zlib.decompress(prompt).decode() if prompt else ""
+                    text = zlib.decompress(prompt).decode() if prompt and with_prompts else ""
                     yield Answer(key, at, size or 0, server or UNNAMED, model or "", text)
                 else:
                     yield Answer(key, at, size or 0, urlsplit(key).netloc, path.parent.name, unquote_plus(key))
