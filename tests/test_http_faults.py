@@ -267,6 +267,11 @@ FAULTS = {
     "304": Row(Fault(304), "refused", but=UNLISTED),
     "206 unasked": Row(Fault(206), "refused", but=UNLISTED | {"sizes": "again"}),
     "HTML in place of JSON": Row(Fault(body=b"<!DOCTYPE html><h1>Hello</h1>"), "again", but=PAID | ANY_FILE),
+    "HTML without a length": Row(
+        Fault(body=b"<!DOCTYPE html><h1>Hello</h1>", headers={"Content-Length": "many"}, sent=1 << 30),
+        "again",
+        but=PAID | ANY_FILE,
+    ),
     "empty body": Row(Fault(body=b""), "again", but=PAID | ANY_FILE),
     "invalid JSON": Row(Fault(change=lambda body: body.replace(b":", b";", 1) + b" "), "again", but=PAID | ANY_FILE),
     "NaN": Row(in_json(b"NaN"), "again", JSON, PAID),

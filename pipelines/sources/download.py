@@ -83,6 +83,10 @@ def _download_file(client: Client, url: str, head: dict, path: Path, bar: tqdm) 
             _continue(client, url, head, part, bar)
             break
         except (requests.ConnectionError, requests.exceptions.ChunkedEncodingError, requests.Timeout) as error:
+            try:
+                check_start(part)
+            except (LongtailError, OSError):  # nothing, or an error page, which the file doesn't go on from
+                part.unlink(missing_ok=True)
             after = _size(part)
             failures = 0 if after - before >= web.BLOCK else failures + 1
             if failures == ATTEMPTS:
