@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from flows import cache
 from pipelines import catalogue, disks, methods, params_file
 from pipelines.errors import LongtailError
 
@@ -345,6 +346,9 @@ def import_answers(
         raise LongtailError(f"{path}: no such file, expected a table of answers")
     for line in import_answers.import_answers(path, dataset, lm, method, local_lms, Path("data"), partial=partial):
         print(line)
+
+
+app.command()(cache.cache)
 
 
 @app.command()

@@ -6,6 +6,7 @@ for what is not there.
 
 from __future__ import annotations
 
+import io
 import math
 import sqlite3
 import threading
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urljoin, urlsplit
 
+import msgspec
 import requests
 from requests.adapters import HTTPAdapter
 from tqdm import tqdm
@@ -33,7 +35,10 @@ from pipelines.errors import LongtailError, Unreachable
 ATTEMPTS = 5  # of one request, before it is given up
 BACKOFF = 2.0  # seconds before the second attempt, doubled for each further one, where the server names no time
 LONGEST = 3600.0  # seconds that a server may ask to wait; beyond them it is an error
-DEADLINE = 1800.0  # seconds for a whole answer
+DEADLINE = 1800.0  # seconds for a whole answer, besides those that its bytes take at the rate SLOWEST
+SLOWEST = 50_000.0  # bytes a second; an answer that comes slower counts as cut
+BLOCK = 1 << 16  # bytes of an answer that are read at once
+BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # an answer's JSON that can't be read
 RETRIED = (408, 429, 500, 502, 503, 504)
 AHEAD = 16  # requests begun or waiting for each one side by side, while the first of them is still awaited
 SHOWN = 200  # characters of an address or an answer in a message
@@ -57,7 +62,11 @@ class Session(requests.Session):
         """The address that an answer sends on to, None if it doesn't. LongtailError where that isn't followed."""
         if (target := super().get_redirect_target(resp)) is None:
             return None
-        asked, there = urlsplit(resp.request.url), urlsplit(urljoin(resp.request.url, target))
+        asked = urlsplit(resp.request.url)
+        try:
+            there = urlsplit(urljoin(resp.request.url, target))
+        except ValueError:
+            raise LongtailError(f"{resp.request.url}: the server sends the request on to {target!r}") from None
         where = f"{shown(asked._replace(query='').geturl())}: the server sends the request on to {there.hostname}"
         if resp.request.method not in ("GET", "HEAD"):
             raise LongtailError(f"{where}, expected an answer; give the address that answers")
@@ -143,7 +152,6 @@ class Client:
                     check(answer.content)
                 if not failed:
                     return answer
-                answer.close()
             except Again as error:
                 problem = problem or str(error)
             except (requests.ConnectionError, requests.Timeout) as error:
@@ -162,32 +170,34 @@ class Client:
         raise Unreachable(f"{shown(url, params)}: {problem}; gave up after {attempts} attempts, run again to go on")
 
     def _once(self, method: str, url: str, **request) -> requests.Response:
-        """One attempt of `send`; the body is read unless `stream` is asked for."""
-        streamed = request.pop("stream", False)
+        """One attempt of `send`; the body is read, unless `stream` is asked for and it is no refusal."""
+        streamed, begun = request.pop("stream", False), time.monotonic()
         answer = self.session.request(method, url, timeout=self._timeout, stream=True, **request)
-        if not streamed:
-            answer._content, answer._content_consumed = self._content(answer), True
+        if not (streamed and answer.ok):
+            answer.raw = io.BytesIO(b"".join(self.parts(answer, bounds.whole(), True, begun)))
         return answer
 
-    def _content(self, answer: requests.Response) -> bytes:
-        """An answer's body. LongtailError beyond `bounds.whole`, requests' errors beyond DEADLINE or if it is cut."""
-        parts, size, begun, most = [], 0, time.monotonic(), bounds.whole()
+    def parts(self, answer: requests.Response, most: float, decode: bool, begun: float | None) -> Iterator[bytes]:
+        """Yield the body of an answer, asked for at `begun` (now), as it comes, or unpacked with `decode`.
+
+        Raises LongtailError beyond `most` bytes, ChunkedEncodingError where it is cut or too slow (DEADLINE, SLOWEST).
+        """
+        size, begun = 0, time.monotonic() if begun is None else begun
         try:
-            while part := answer.raw.read1(1 << 16, decode_content=True):
-                parts.append(part)
+            while part := answer.raw.read1(BLOCK, decode_content=decode):
                 size += len(part)
                 self.go_on()
                 if size > most:
                     raise bounds.too_large(answer.url, "a short answer")
-                if time.monotonic() - begun > DEADLINE:
-                    raise requests.Timeout(f"the answer was not whole after {DEADLINE:.0f} s")
-        except ReadTimeoutError as error:
-            raise requests.ConnectionError(error) from None
-        except ProtocolError as error:
+                if time.monotonic() - begun > DEADLINE + size / SLOWEST:
+                    raise requests.exceptions.ChunkedEncodingError(f"not whole after {DEADLINE:.0f} s")
+                yield part
+        except (ReadTimeoutError, ProtocolError) as error:
             raise requests.exceptions.ChunkedEncodingError(error) from None
         except DecodeError as error:
             raise requests.exceptions.ContentDecodingError(error) from None
-        return b"".join(parts)
+        finally:
+            answer.close()
 
     def pause(self, seconds: float) -> None:
         """Wait, unless an error elsewhere or an interruption stops the client meanwhile."""
@@ -224,7 +234,8 @@ def shown(url: str, params: Mapping[str, str] | None = None) -> str:
 
 
 def _said(answer: requests.Response) -> str:
-    text = " ".join(answer.text.split()) if "html" not in answer.headers.get("Content-Type", "") else ""
+    text = answer.content[: 4 * SHOWN] if "html" not in answer.headers.get("Content-Type", "") else b""
+    text = " ".join(text.decode("utf-8", "replace").split())  # requests would guess the encoding, for minutes
     return f"the server answers {answer.status_code} {answer.reason}" + (f": {_short(text)}" if text else "")
 
 
@@ -239,7 +250,7 @@ def _retry_after(answer: requests.Response) -> float | None:
         return float(value)
     try:
         return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
-    except (ValueError, TypeError):  # no date, or one without a time zone
+    except (ValueError, TypeError, OverflowError):  # no date, or one without a time zone
         return None
 
 

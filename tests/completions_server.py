@@ -11,12 +11,11 @@ from pathlib import Path
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from wikimedia_server import Fault
+from wikimedia_server import Fault, reply
 
 from pipelines import params
 
-NOTHING = -1  # a fault's `sent`: the connection is closed without even a status
-LATE = -2  # likewise: nothing comes until `go_on`
+LATE = -2  # a fault's `sent`: nothing comes until `go_on`
 
 
 class Failing(Exception):
@@ -29,7 +28,7 @@ class Completions(ThreadingHTTPServer):
     The chat interface takes a message, which the model reads in its chat template.
 
     The faults hit the next requests in turn, one each (None: no fault). `requests` are the bodies of all that came,
-    `paid` counts the prompts that were answered, by the whole request.
+    `paid` counts the prompts that were answered, by the whole request, `answered` those that were without a fault.
     """
 
     daemon_threads = True
@@ -45,6 +44,7 @@ class Completions(ThreadingHTTPServer):
         self.requests: list[dict] = []
         self.keys: set[str | None] = set()
         self.paid: Counter[str] = Counter()
+        self.answered: Counter[str] = Counter()
         self.now = self.most = 0  # requests at the same time
         self.hold = 0.0  # seconds that every answer takes, so that requests overlap
         self.echo = True  # whether log-probabilities of prompts are shown
@@ -194,8 +194,8 @@ class _Handler(BaseHTTPRequestHandler):
         if server.hold:
             threading.Event().wait(server.hold)
         try:
-            reply = server.converse if self.path.endswith("/chat/completions") else server.complete
-            answer = b"" if fault.status != 200 else json.dumps(reply(body)).encode()
+            made = server.converse if self.path.endswith("/chat/completions") else server.complete
+            answer = b"" if fault.status != 200 else json.dumps(made(body)).encode()
         except Failing as error:
             fault = Fault(400 if "messages" in body else 500, json.dumps({"error": {"message": str(error)}}).encode())
         answer = answer if fault.body is None else fault.body
@@ -203,18 +203,13 @@ class _Handler(BaseHTTPRequestHandler):
             server.now -= 1
             if fault.status == 200:
                 prompts = several(body["prompt"]) if "prompt" in body else [body["messages"]]
-                server.paid.update(json.dumps(body | {"prompt": prompt}, sort_keys=True) for prompt in prompts)
-        if fault.sent in (NOTHING, LATE):
-            self.close_connection = fault.sent == NOTHING or server.go_on.wait()
+                units = [json.dumps(body | {"prompt": prompt}, sort_keys=True) for prompt in prompts]
+                server.paid.update(units)
+                server.answered.update(units if fault == Fault() else [])
+        if fault.sent == LATE:
+            self.close_connection = server.go_on.wait()
             return
-        self.send_response(fault.status)
-        headers = {"Content-Length": str(len(answer) if fault.length is None else fault.length)} | fault.headers
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(answer if fault.sent is None else answer[: fault.sent])
-        if fault.sent is not None or fault.length is not None:
-            self.close_connection = True
+        reply(self, answer, fault, {})
 
     def log_message(self, *_: object) -> None:
         pass

@@ -2,16 +2,20 @@
 
 import json
 import re
+import socket
+import struct
 import threading
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, quote, urlsplit
 from xml.sax.saxutils import escape
 
 Page = bytes | Callable[[dict[str, str]], bytes | None]
+NOTHING = -1  # a fault's `sent`: the connection is closed without even a status
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,10 @@ class Fault:
     headers: dict[str, str] = field(default_factory=dict)
     sent: int | None = None  # bytes of the body that are sent before the connection is closed
     length: int | None = None  # what Content-Length says, in place of the truth
+    reset: bool = False  # the connection is reset in place of closed
+    change: Callable[[bytes], bytes] | None = None  # gives the body, from the right one
+    drip: Callable[[], None] | None = None  # the body comes in six parts, and this is called before each
+    reason: str | None = None  # the status line's words
 
 
 def busy(retry_after: str = "0") -> Fault:
@@ -40,23 +48,55 @@ def moved(to: str) -> Fault:
     return Fault(301, b"", {"Location": to})
 
 
+def reply(handler: BaseHTTPRequestHandler, body: bytes, fault: Fault, headers: dict[str, str]) -> None:
+    """Send an answer of the fault's status with this body, as the fault has it."""
+    body = fault.change(body) if fault.change else body
+    broken = fault.reset or fault.sent is not None or fault.length is not None
+    handler.close_connection = broken or handler.close_connection
+    if fault.sent != NOTHING:
+        handler.send_response(fault.status, fault.reason)
+        length = len(body) if fault.length is None else fault.length
+        for name, value in ({"Content-Length": str(length)} | headers | fault.headers).items():
+            handler.send_header(name, value)
+        handler.end_headers()
+        step = len(body) // 6 + 1
+        for part in [body[i : i + step] for i in range(0, len(body), step)] if fault.drip else [body[: fault.sent]]:
+            if handler.command != "HEAD":
+                if fault.drip:
+                    fault.drip()
+                handler.wfile.write(part)
+    if fault.reset:
+        handler.wfile.flush()
+        handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        handler.connection.close()
+
+
 class Wikimedia(ThreadingHTTPServer):
     """`pages` maps a path to a body, or to a function of the query's params (None from it: 404).
 
-    The faults hit the next requests in turn, one each (None: no fault). `requests` are (path, params) of all that came.
+    The faults hit the next requests whose path has `at` in it, one each (None: no fault). `requests` are (path, params)
+    of all that came, `answered` counts those that were answered without a fault. With a `version`, files have it as
+    their ETag, and are sent from a byte on.
     """
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
+        self.reset()
+        self.lock = threading.Lock()
+
+    def reset(self) -> None:
         self.pages: dict[str, Page] = {}
         self.faults: list[Fault | None] = []
+        self.at = ""
+        self.version: str | None = None
         self.requests: list[tuple[str, dict[str, str]]] = []
+        self.answered: Counter[str] = Counter()
+        self.ranges: list[tuple[str, str | None]] = []  # (method, Range) of the requests
         self.agents: set[str] = set()
         self.now = self.most = 0  # requests at the same time
         self.hold = 0.0  # seconds that every answer takes, so that requests overlap
-        self.lock = threading.Lock()
 
     @property
     def address(self) -> str:
@@ -77,28 +117,28 @@ class _Handler(BaseHTTPRequestHandler):
         params = dict(parse_qsl(parts.query, keep_blank_values=True))
         with server.lock:
             server.requests.append((parts.path, params))
+            server.ranges.append((self.command, self.headers["Range"]))
             server.agents.add(self.headers["User-Agent"])
-            fault = (server.faults.pop(0) if server.faults else None) or Fault()
+            fault = (server.faults.pop(0) if server.faults and server.at in parts.path else None) or Fault()
             server.now += 1
             server.most = max(server.most, server.now)
         if server.hold:
             threading.Event().wait(server.hold)
         page = server.pages.get(parts.path)
         body = page(params) if callable(page) else page
+        headers = {"ETag": server.version} if server.version else {}
         with server.lock:
             server.now -= 1
+            server.answered[f"{self.command} {self.path} {self.headers['Range']}"] += fault == Fault()
         if fault.body is not None:
             body = fault.body
-        self.send_response(404 if body is None else fault.status)
-        body = body or b""
-        self.send_header("Content-Length", str(len(body) if fault.length is None else fault.length))
-        for name, value in fault.headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body if fault.sent is None else body[: fault.sent])
-        if fault.sent is not None or fault.length is not None:
-            self.close_connection = True
+        elif body is None:
+            fault = replace(fault, status=404)
+        elif server.version and self.headers["Range"] and self.headers["If-Range"] == server.version:
+            begin, size = int(self.headers["Range"].removeprefix("bytes=").rstrip("-")), len(body)
+            fault, body = replace(fault, status=206 if fault.status == 200 else fault.status), body[begin:]
+            headers["Content-Range"] = f"bytes {begin}-{size - 1}/{size}"
+        reply(self, body or b"", fault, headers)
 
     do_HEAD = do_GET
 

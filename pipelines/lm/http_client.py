@@ -44,16 +44,25 @@ class CompletionsClient(web.Client):
     """The model `model` of the server in `settings`, called `name` in the params.
 
     With `chat`, each prompt is a user's message to the chat interface, in a request of its own. Answers and costs are
-    kept in the folder `cache`.
+    kept in the folder `cache`, with the prompts' texts, which `decode` gives of token ids.
     """
 
     def __init__(
-        self, name: str, model: str, settings: params.LMServer, key: str | None, cache: Path, *, chat: bool = False
+        self,
+        name: str,
+        model: str,
+        settings: params.LMServer,
+        key: str | None,
+        cache: Path,
+        *,
+        chat: bool = False,
+        decode: Callable[[Sequence[int]], str] = str,
     ) -> None:
         super().__init__(settings.concurrency, TIMEOUT)
         self.url, self.chat = settings.url.rstrip("/") + ("/chat" if chat else "") + "/completions", chat
         self._name, self._model, self._settings, self._key = name, model, settings, key
         self.session.auth = self._sign  # set even without a key: requests would look for one in ~/.netrc
+        self._decode = decode
         self._ledger = Ledger(cache, name, model, settings)
         self.usage = self._ledger.usage
 
@@ -106,6 +115,8 @@ class CompletionsClient(web.Client):
                             accept(key, raw)
                             good[key] = raw
                     finally:  # answers before a bad one are paid for
+                        texts = {key: prompts[rows_of_key[key][0]] for key in good}
+                        self._ledger.note({k: t if isinstance(t, str) else self._decode(t) for k, t in texts.items()})
                         self._ledger.put(good)
                 return [key for key in keys if key not in claimed]
 
@@ -117,9 +128,9 @@ class CompletionsClient(web.Client):
                 if missing := list(chain.from_iterable(elsewhere)):
                     self.pause(POLL)
                     missing = read_kept(missing)
-        except LongtailError:
+        except LongtailError as error:  # a server may repeat the key in what it says
             self.restart()
-            raise
+            raise type(error)(str(error).replace(self._key or "\0", "...")) from None
         return [results[i] for i in range(len(prompts))]
 
     def close(self) -> None:
@@ -161,7 +172,7 @@ class CompletionsClient(web.Client):
         return [placed[i] for i in range(len(prompts))]
 
     def _post(self, prompts: list, probe: bool, fields: dict) -> requests.Response:
-        """The server's answer. Raises Unable or LongtailError where it refuses, without the key in the message."""
+        """The server's answer. Raises Unable or LongtailError where it refuses."""
         statuses: list[int] = []
         try:
             answer = self.send(
@@ -177,16 +188,16 @@ class CompletionsClient(web.Client):
             kind = Unable if answer.status_code in UNABLE else LongtailError
             hint = "; set LONGTAIL_API_KEY" if answer.status_code in (401, 403) else ""
             raise kind(f"{web.refusal(answer, self.url)}{hint}")
-        except LongtailError as error:  # a server may repeat the key in its refusal
-            message = str(error).replace(self._key, "...") if self._key else str(error)
-            kind = Unable if probe and statuses[-1:] == [500] else type(error)  # some say 500 for what they can't do
-            raise kind(message) from None
+        except LongtailError as error:
+            if probe and statuses[-1:] == [500]:  # some say so of what they can't do
+                raise Unable(str(error)) from None
+            raise
 
     def _check(self, body: bytes) -> None:
         """Raise Again for JSON that was cut. What is no JSON, as NaN is, would come again and cost again."""
         try:
             msgspec.json.decode(body, type=msgspec.Raw)
-        except msgspec.DecodeError as error:
+        except web.BROKEN as error:
             if body.lstrip()[:1] == b"{" and ("truncated" in str(error) or not body.rstrip().endswith(b"}")):
                 raise web.Again("the answer was cut") from None
 
@@ -229,7 +240,7 @@ def _used(answer: requests.Response, most: Tokens) -> Tokens:
         return Tokens(0, 0)
     try:
         usage = msgspec.json.decode(answer.content, type=_Used).usage
-    except msgspec.DecodeError:
+    except web.BROKEN:
         return most
     return Tokens(usage.prompt_tokens, usage.completion_tokens)
 
@@ -237,7 +248,8 @@ def _used(answer: requests.Response, most: Tokens) -> Tokens:
 def _decoded(raw: bytes, kind: type, url: str):
     try:
         return msgspec.json.decode(raw, type=kind)
-    except msgspec.DecodeError as error:
+    except web.BROKEN as error:
+        beginning = raw[: web.SHOWN].decode("utf-8", "replace")
         raise LongtailError(
-            f"{url}: not the answer of a completions server ({error}), expected JSON with choices"
+            f"{url}: not the answer of a completions server ({error}), expected JSON with choices: {beginning}"
         ) from None

@@ -29,12 +29,14 @@ class HttpModel:
     def __init__(self, folder: Path, lm: params.LM, key: str | None, cache: Path) -> None:
         """Raises LongtailError where the server does not serve the model, or the tokenizer is another model's."""
         self.name, self.max_tokens, self._n_likeliest = Path(folder).name, lm.http.max_tokens, lm.http.logprobs
-        self._client = CompletionsClient(self.name, lm.path, lm.http, key, cache, chat=lm.chat)
         self._tokenizer: PromptTokenizer | None = None
+        decode = str
         if lm.http.tokenizer:
             from transformers import AutoTokenizer
 
             self._tokenizer = PromptTokenizer(AutoTokenizer.from_pretrained(folder), folder, self.name, self.max_tokens)
+            decode = self._tokenizer.tokenizer.decode
+        self._client = CompletionsClient(self.name, lm.path, lm.http, key, cache, chat=lm.chat, decode=decode)
         self.abilities = Abilities(self.name, lm.http, self._client, self._tokenizer)
         self.scores, self.mixes, self.votes = "score" in self.abilities, False, "vote" in self.abilities
         self.begins = "" if lm.chat else " "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -19,8 +20,8 @@ from pipelines.sources.streams import check_start
 from pipelines.sources.wikimedia import Client
 from pipelines.web import ATTEMPTS
 
-BLOCK = 1 << 16  # bytes, the most that a cut connection loses
 DUMP_RUN = re.compile(r"[a-z_]+-\d{8}")  # enwiki-20181220-…: the dumps of one run share a list of checksums
+DIGEST = re.compile("[0-9a-fA-F]{32}|[0-9a-fA-F]{40}")
 
 
 def download(urls: Sequence[str], folder: Path, client: Client) -> list[Path]:
@@ -64,6 +65,8 @@ def _head(client: Client, url: str) -> dict:
     headers = _send(client, "HEAD", url).headers
     length, etag = headers.get("Content-Length"), headers.get("ETag", "W/")
     version = headers.get("Last-Modified", "") if etag.startswith("W/") else etag
+    if length and not length.isdecimal():
+        raise LongtailError(f"{url}: the server says its size is {length!r}, expected bytes")
     return {"size": int(length) if length else None, "version": version}
 
 
@@ -80,8 +83,12 @@ def _download_file(client: Client, url: str, head: dict, path: Path, bar: tqdm) 
             _continue(client, url, head, part, bar)
             break
         except (requests.ConnectionError, requests.exceptions.ChunkedEncodingError, requests.Timeout) as error:
+            try:
+                check_start(part)
+            except (LongtailError, OSError):  # nothing, or an error page, which the file doesn't go on from
+                part.unlink(missing_ok=True)
             after = _size(part)
-            failures = 0 if after > before else failures + 1
+            failures = 0 if after - before >= web.BLOCK else failures + 1
             if failures == ATTEMPTS:
                 where = f"{after} of {head['size']} bytes"
                 raise Unreachable(f"{url}: cut at {where} ({error}); run again to go on") from None
@@ -104,11 +111,15 @@ def _continue(client: Client, url: str, head: dict, part: Path, bar: tqdm) -> No
         resumes = answer.status_code == 206
         if resumes and not answer.headers.get("Content-Range", "").startswith(f"bytes {size}-"):
             raise LongtailError(f"{url}: asked for bytes from {size} on, got {answer.headers.get('Content-Range')}")
+        length = answer.headers.get("Content-Length", "")
+        if head["size"] is not None and length.isdecimal() and int(length) + size * resumes != head["size"]:
+            raise requests.ConnectionError(f"{length} bytes would come, expected {head['size'] - size * resumes}")
         with part.open("ab" if resumes else "wb") as file:
-            for block in answer.iter_content(BLOCK):
-                client.go_on()
+            for block in client.parts(answer, math.inf, False, None):
                 file.write(block)
                 bar.update(len(block))
+                if head["size"] is not None and file.tell() > head["size"]:
+                    return
             if head["size"] is not None and file.tell() < head["size"]:
                 raise requests.ConnectionError("the server closed the connection early")
 
@@ -142,11 +153,9 @@ def _published_checksum(client: Client, url: str) -> tuple[str, str]:
         lists = [f"{base}/{run.group()}-{kind}sums.txt"] if run else []
         for address in (*lists, f"{url}.{kind}"):
             answer = client.send("GET", address)
-            if answer.status_code != 200 or answer.text.lstrip().startswith("<"):
-                continue
-            for line in answer.text.splitlines():
+            for line in answer.content.decode("utf-8", "replace").splitlines() if answer.status_code == 200 else ():
                 digest, _, file = line.strip().partition(" ")
-                if file.strip(" *") in (name, ""):
+                if DIGEST.fullmatch(digest) and file.strip(" *") in (name, ""):
                     return kind, digest.lower()
     return "", ""
 
@@ -154,7 +163,7 @@ def _published_checksum(client: Client, url: str) -> tuple[str, str]:
 def _send(client: Client, method: str, url: str, headers: Mapping[str, str] | None = None) -> requests.Response:
     identity = {"Accept-Encoding": "identity"}  # so that Content-Length is the file's size
     answer = client.send(method, url, headers=identity | dict(headers or {}), stream=True)
-    if not answer.ok:
+    if answer.status_code not in (200, 206):
         raise web.refusal(answer, url)
     return answer
 

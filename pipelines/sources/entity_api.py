@@ -47,9 +47,12 @@ def ask_names(client: Client, api: str, qids: Iterable[int]) -> Iterator[bytes]:
         }
 
         def check(body: bytes) -> None:
-            entities = api_answer(body, _Answer, api, params).entities
-            if missing := set(ids) - entities.keys():  # the keys are the ids asked for, also of redirects
-                raise Again(f"nothing about {min(missing)} and {len(missing) - 1} more of the ids asked for")
+            entities = api_answer(body, _Identified, api, params).entities
+            about = {key for key, entity in entities.items() if entity.redirects.get("from", entity.id) == key}
+            if (
+                wrong := set(ids) ^ entities.keys() | entities.keys() - about
+            ):  # keys are ids asked for, also of redirects
+                raise Again(f"not about the ids asked for, such as {min(wrong)} and {len(wrong) - 1} more")
 
         body = client.ask(api, params, check)
         if body is None:
@@ -68,6 +71,15 @@ def read_answer(body: bytes, where: str, rejects: Rejects) -> pa.Table:
 
 class _Answer(msgspec.Struct):
     entities: dict[str, msgspec.Raw] = {}
+
+
+class _Entity(msgspec.Struct):
+    id: str
+    redirects: dict[str, str] = {}
+
+
+class _Identified(msgspec.Struct):
+    entities: dict[str, _Entity] = {}
 
 
 def _under_asked_id(entity: bytes) -> bytes:

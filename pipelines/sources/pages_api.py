@@ -25,7 +25,7 @@ from pipelines.errors import LongtailError
 from pipelines.sources.csv_rows import table_rows
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.wikimedia import Client, api_answer
-from pipelines.web import Again
+from pipelines.web import Again, shown
 
 AT_MOST = 50  # titles in a request
 LONGEST = 6000  # bytes of titles in an address, which servers limit to some 8,000
@@ -149,7 +149,11 @@ def _articles(client: Client, api: str, limit: int, **which: str) -> Iterator[st
     """Titles of articles that are no redirects, in the wiki's order; asks for `limit` at a time, as they are taken."""
     query = {"list": "allpages", "apnamespace": "0", "apfilterredir": "nonredirects", "aplimit": str(limit), **which}
     more: Mapping[str, str] | None = {}
+    before = []
     while more is not None:
+        if more in before:
+            raise LongtailError(f"{shown(api, query | more)}: the list goes on with itself, expected an end")
+        before.append(more)
         answer = _ask(client, api, query | more)
         yield from (listed.title for listed in answer.query.allpages)
         more = answer.more
@@ -172,9 +176,8 @@ def _write_dump(client: Client, api: str, titles: Iterable[str], path: Path) -> 
             for pageid in sorted({page.pageid for page in articles.values()} - written):
                 file.write(f"  {exported[pageid]}\n")
                 written.add(pageid)
-            moves = {move.start: move.to for move in (*answer.normalized, *answer.redirects)}
             for title in batch:
-                if page := articles.get(_end(title, moves)):
+                if page := articles.get(answer.passed(title)[-1]):
                     targets[title] = Target(page.title, page.pageprops.get("wikibase_item"))
         file.write("</mediawiki>\n")
     return targets, len(written)
@@ -195,19 +198,16 @@ def _batches(titles: Iterable[str]) -> Iterator[list[str]]:
         yield batch
 
 
-def _end(title: str, moves: Mapping[str, str]) -> str:
-    """Where a title leads by normalisation and redirects; in a circle, anywhere on it."""
-    for _ in moves:
-        title = moves.get(title, title)
-    return title
-
-
 # The layout of the API's answers (formatversion 2), as far as it is used.
 class _Page(msgspec.Struct):
     title: str
     ns: int = 0
     pageid: int = 0  # none where the page is missing or its title invalid
     pageprops: dict[str, str] = {}
+
+
+class _Interwiki(msgspec.Struct):
+    title: str  # of a page of another wiki
 
 
 class _Move(msgspec.Struct):
@@ -225,7 +225,16 @@ class _Query(msgspec.Struct):
     redirects: list[_Move] = []
     pages: list[_Page] = []
     allpages: list[_Page] = []
+    interwiki: list[_Interwiki] = []
     export: str = ""
+
+    def passed(self, title: str) -> list[str]:
+        """The title, and those to which normalisation and redirects lead from it; in a circle, each once."""
+        moves = {move.start: move.to for move in (*self.normalized, *self.redirects)}
+        titles = [title]
+        while (title := moves.get(title, title)) not in titles:
+            titles.append(title)
+        return titles
 
 
 class _Answer(msgspec.Struct):
@@ -242,6 +251,10 @@ def _ask(client: Client, api: str, query: Mapping[str, str]) -> _Answer:
         lacking = {page.pageid for page in answer.pages if page.pageid} - _exported(answer).keys()
         if lacking and "export" in query:
             raise Again(f"no text of page {min(lacking)} and {len(lacking) - 1} more")
+        known = {page.title for page in (*answer.pages, *answer.interwiki)}
+        for title in query["titles"].split("|") if "titles" in query else ():
+            if known.isdisjoint(answer.passed(title)):
+                raise Again(f"nothing about {title}")
 
     body = client.ask(api, params, check)
     if body is None:

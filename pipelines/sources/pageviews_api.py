@@ -15,10 +15,11 @@ from urllib.parse import quote
 import msgspec
 import pyarrow as pa
 
+from pipelines import web
 from pipelines.errors import LongtailError
 from pipelines.params import Popularity
 from pipelines.sources.wikimedia import AT_ONCE, Client, api_answer
-from pipelines.web import Again
+from pipelines.web import BROKEN, Again
 
 PROJECT = "en.wikipedia"
 BATCH = 10_000  # titles
@@ -43,11 +44,17 @@ class _Redirect(msgspec.Struct):
 
 
 class _Page(msgspec.Struct):
+    title: str
     redirects: list[_Redirect] = []
+
+
+class _Normal(msgspec.Struct):
+    to: str
 
 
 class _Query(msgspec.Struct):
     pages: list[_Page] = []
+    normalized: list[_Normal] = []
 
 
 class _Redirects(msgspec.Struct):
@@ -76,7 +83,11 @@ def ask_views(
 
     def ask(title: str) -> int | None:
         url = address(title, settings.api, settings.agents, last)
-        return _views(url, title, client.ask(url, check=_check), settings, last)
+        body = client.ask(url, check=lambda body: _views(url, title, body, settings, last))
+        if body is None:  # 404: the article had no view in this month
+            client.keep(url, None, None)
+            return None
+        return _views(url, title, body, settings, last)
 
     for start in range(0, len(titles), BATCH):
         batch = titles.slice(start, BATCH)
@@ -101,13 +112,15 @@ def ask_redirects(client: Client, titles: pa.ChunkedArray, api: str) -> Iterator
             "format": "json",
             "formatversion": "2",
         }
-        names, rest = [], {}
-        while True:
+        names, rest, before = [], {}, []
+        while rest not in before:
+            before.append(rest)
             answer = _decoded(client, api, asked | rest)
-            names += [redirect.title for page in answer.query.pages for redirect in page.redirects]
+            names += [redirect.title for redirect in answer.query.pages[0].redirects]
             rest = answer.next
             if not rest:
                 return names
+        raise LongtailError(f"{web.shown(api, asked | rest)}: the answer goes on with itself, expected an end")
 
     for start in range(0, len(titles), BATCH):
         batch = titles.slice(start, BATCH).to_pylist()
@@ -127,23 +140,24 @@ def address(title: str, api: str, agents: str, last: date) -> str:
 
 
 def _decoded(client: Client, api: str, params: dict[str, str]) -> _Redirects:
-    body = client.ask(api, params, lambda body: api_answer(body, _Redirects, api, params))
+    def check(body: bytes) -> None:
+        query = api_answer(body, _Redirects, api, params).query
+        titles = {params["titles"], *(normal.to for normal in query.normalized)}
+        if len(query.pages) != 1 or query.pages[0].title not in titles:
+            raise Again(f"{len(query.pages)} pages, expected {params['titles']} alone")
+
+    body = client.ask(api, params, check)
     if body is None:
         raise LongtailError(f"{api}: the server answers 404, expected MediaWiki's api.php (popularity.redirects_api)")
     return msgspec.json.decode(body, type=_Redirects)
 
 
-def _check(body: bytes) -> None:
+def _views(url: str, title: str, body: bytes, settings: Popularity, last: date) -> int:
+    """The views in an answer. Raises Again where it is cut, LongtailError where it answers another question."""
     try:
-        msgspec.json.decode(body, type=_Answer)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        items = msgspec.json.decode(body, type=_Answer).items
+    except BROKEN as error:
         raise Again(f"{error}, expected JSON with items") from None
-
-
-def _views(url: str, title: str, body: bytes | None, settings: Popularity, last: date) -> int | None:
-    if body is None:  # 404: the article had no view in this month
-        return None
-    items = msgspec.json.decode(body, type=_Answer).items
     expected = _Item(PROJECT, title.replace(" ", "_"), "monthly", f"{last:%Y%m}0100", settings.agents, 0)
     if [msgspec.structs.replace(item, views=0) for item in items] != [expected] or items[0].views < 0:
         raise LongtailError(

@@ -29,7 +29,7 @@ from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import open_lines, read_whole
 from pipelines.sources.wikidata import CLAIMS, NAMES
 from pipelines.sources.wikimedia import Client
-from pipelines.web import Again, shown
+from pipelines.web import BROKEN, Again, shown
 
 OVERLAP = 0.02  # share of a page that the next page repeats
 SMALLEST = 500  # statements; a page that takes too long is halved, but not below this
@@ -142,7 +142,7 @@ def _ask(client: Client, endpoint: str, query: str) -> bytes:
         # Results that ran out of time begin like good ones, and end in a Java stack trace.
         try:
             _RESULTS.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except BROKEN as error:
             if any(sign in body for sign in OUT_OF_TIME):
                 message = f"{where}: the query service ran out of time; try again when it is less busy, or use a dump"
                 raise TooSlow(message) from None
@@ -158,7 +158,7 @@ def _ask(client: Client, endpoint: str, query: str) -> bytes:
 
 def _count(client: Client, endpoint: str, pid: str) -> int:
     rows = _RESULTS.decode(_ask(client, endpoint, COUNT.format(pid=pid))).results.bindings
-    if len(rows) != 1 or "n" not in rows[0] or not rows[0]["n"].value.isdecimal():
+    if len(rows) != 1 or "n" not in rows[0] or not re.fullmatch("[0-9]{1,10}", rows[0]["n"].value):
         raise LongtailError(f"{endpoint}: can't count {pid}'s statements, expected a SPARQL 1.1 endpoint")
     return int(rows[0]["n"].value)
 
@@ -184,7 +184,7 @@ def _write(path: Path, body: bytes) -> None:
 def _read_names(path: Path, rejects: Rejects) -> pa.Table:
     try:
         tables = [entity_api.read_answer(line, str(path), rejects) for line in open_lines(path)]
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except BROKEN as error:
         raise LongtailError(f"{path}: not the entity API's JSON ({error}); fetch it again") from None
     return pa.concat_tables([NAMES.empty_table(), *tables])
 
@@ -194,7 +194,7 @@ def _read_claims(path: Path, rejects: Rejects) -> pa.Table:
         raise LongtailError(f"{path}: its name has no relation, expected P<number>-<offset>.srj.gz; fetch it again")
     try:
         rows = _RESULTS.decode(read_whole(path, "a page of results")).results.bindings
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except BROKEN as error:
         raise LongtailError(f"{path}: not SPARQL results in JSON ({error}); fetch it again") from None
     rejects.read += len(rows)
     subjects, objects = [], []

@@ -48,7 +48,7 @@ class Client(web.Client):
         self._kept = web.Kept(cache, kept_days)
 
     def ask(self, url: str, params: Mapping[str, str] | None = None, check: web.Check | None = None) -> bytes | None:
-        """The body at `url`, or None if the server answers 404. It is kept on disk and not asked for again.
+        """The body at `url`, which is kept on disk and not asked for again; None, and not kept, if it answers 404.
 
         `check(body)` may raise Again to repeat the request, or LongtailError to give up; it also sees the bodies of
         server errors (5xx). A body that it refuses is not kept. Raises LongtailError naming the URL on any other
@@ -57,14 +57,16 @@ class Client(web.Client):
         is_kept, body = self._kept.get(_key(url, params))
         if not is_kept:
             answer = self.send("GET", url, params=params, check=check)
-            if answer.status_code != 404 and not answer.ok:
+            if answer.status_code == 404:
+                return None
+            if answer.status_code != 200:
                 raise web.refusal(answer, url, params)
-            body = answer.content if answer.ok else None
+            body = answer.content
             self.keep(url, params, body)
         return body
 
     def keep(self, url: str, params: Mapping[str, str] | None, body: bytes | None) -> None:
-        """Let `ask` return `body` for this URL from now on, without a request."""
+        """Let `ask` return `body`, or None, for this URL from now on, without a request."""
         self._kept.put({_key(url, params): body})
 
     def close(self) -> None:
@@ -72,8 +74,13 @@ class Client(web.Client):
         self._kept.close()
 
 
+class _Error(msgspec.Struct):
+    code: str
+    info: str = ""
+
+
 class _Failure(msgspec.Struct):
-    error: dict[str, msgspec.Raw] = {}
+    error: _Error | None = None
 
 
 def api_answer(body: bytes, kind: type[Answer], url: str, params: Mapping[str, str]) -> Answer:
@@ -85,11 +92,10 @@ def api_answer(body: bytes, kind: type[Answer], url: str, params: Mapping[str, s
         error = msgspec.json.decode(body, type=_Failure).error
         if not error:
             return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+    except web.BROKEN as problem:
         raise web.Again(f"not the JSON of MediaWiki's API ({problem})") from None
-    code, info = (msgspec.json.decode(error.get(key, b'""')) for key in ("code", "info"))
-    message = f"the API answers {code}: {info}"
-    raise web.Again(message) if code.startswith(BUSY) else LongtailError(f"{web.shown(url, params)}: {message}")
+    message = f"the API answers {error.code}: {error.info}"
+    raise web.Again(message) if error.code.startswith(BUSY) else LongtailError(f"{web.shown(url, params)}: {message}")
 
 
 def _key(url: str, params: Mapping[str, str] | None) -> str:

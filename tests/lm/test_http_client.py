@@ -2,17 +2,19 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tiny_models
-from completions_server import LATE, NOTHING, Completions, settings
-from wikimedia_server import Fault, busy, moved
+from completions_server import LATE, Completions, settings
+from wikimedia_server import NOTHING, Fault, busy, moved
 
 from pipelines import web
 from pipelines.errors import LongtailError
@@ -145,24 +147,6 @@ def test_a_negative_usage_costs_the_most(opened: Open, server: Completions, cost
     assert cost() > before
 
 
-def test_an_answer_that_drips_ends_at_its_deadline(
-    opened: Open, server: Completions, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lm = opened()
-    monkeypatch.setattr(web, "DEADLINE", -1.0)
-    with pytest.raises(LongtailError, match="the answer was not whole after -1 s"):
-        lm.generate(SHORT[:1], 2)
-
-
-def test_an_endless_answer_is_not_held_in_memory(
-    opened: Open, server: Completions, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lm = opened()
-    monkeypatch.setenv("LONGTAIL_RECORD_MB", "0.000001")
-    with pytest.raises(LongtailError, match=r"completions: more than .* MB .* in one piece, expected a short answer"):
-        lm.generate(SHORT[:1], 2)
-
-
 SCRIPT = """
 import sys
 from pathlib import Path
@@ -206,6 +190,9 @@ def test_the_key_goes_to_the_server_and_nowhere_else(opened: Open, server: Compl
     with pytest.raises(LongtailError, match=r"401 .*who is \.\.\.\?; set LONGTAIL_API_KEY$") as refusal:
         lm.generate(SHORT, 2)
     assert "s3cret" not in str(refusal.value)
+    server.faults = [Fault(200, b'{"error": "who is s3cret-key?"}')]
+    with pytest.raises(LongtailError, match=r"expected JSON with choices: .*who is \.\.\.\?"):
+        lm.generate(SHORT, 2)
     lm.generate(SHORT, 2)
     assert not any(b"s3cret" in file.read_bytes() for file in (tmp_path / "cache").iterdir())
     opened(key="another").generate(SHORT, 2)
@@ -223,3 +210,15 @@ def test_the_good_answers_beside_a_bad_one_are_kept(opened: Open, server: Comple
         client.ask(prompts, read, max_tokens=1, logprobs=1)
     client.ask(prompts, lambda _, choice: choice.text, max_tokens=1, logprobs=1)
     assert server.requests[-1]["prompt"] == prompts[2:]
+
+
+@pytest.mark.parametrize("by_ids", [True, False])
+def test_an_answer_is_kept_with_the_text_of_its_prompt(
+    opened: Open, server: Completions, tiny: Path, tmp_path: Path, by_ids: bool
+) -> None:
+    opened(tiny if by_ids else None).generate(SHORT[:2], 2)
+    with sqlite3.connect(tmp_path / "cache/answers.sqlite") as db:
+        rows = db.execute("SELECT server, model, prompt FROM asked JOIN answers USING (key)").fetchall()
+    assert {row[:2] for row in rows} == {(server.url, "served")}
+    texts = [zlib.decompress(row[2]).decode() for row in rows]
+    assert all(any(prompt.context in text for text in texts) for prompt in SHORT[:2])

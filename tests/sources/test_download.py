@@ -11,11 +11,10 @@ import pytest
 
 from pipelines import params, web
 from pipelines.errors import LongtailError
-from pipelines.sources import download as downloads
 from pipelines.sources.fetch import DOWNLOADS, fetch
 
 DATA = bytes(range(256)) * 9000  # 2.3 MB: more than one block
-KEPT = 6 * downloads.BLOCK
+KEPT = 6 * web.BLOCK
 DUMP = "enwiki-20181220-pages-articles.xml.bz2"
 
 
@@ -136,11 +135,11 @@ def test_a_contact_is_required(server: Server) -> None:
 
 
 def test_a_cut_connection_goes_on_where_it_stopped(server: Server) -> None:
-    server.cuts = [20 * downloads.BLOCK + 5, 3 * downloads.BLOCK]
+    server.cuts = [20 * web.BLOCK + 5, 3 * web.BLOCK]
     run(from_web(server))
     assert Path("data/raw/wikipedia", DUMP).read_bytes() == DATA
     ranges = [r[2] for r in server.requests if r[:2] == ("GET", f"/{DUMP}")]
-    assert ranges == [None, f"bytes={20 * downloads.BLOCK}-", f"bytes={23 * downloads.BLOCK}-"]
+    assert ranges == [None, f"bytes={20 * web.BLOCK + 5}-", f"bytes={23 * web.BLOCK + 5}-"]
 
 
 def test_a_download_cut_for_good_is_an_error_and_the_next_run_goes_on(server: Server) -> None:

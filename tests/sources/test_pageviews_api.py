@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from wikimedia_server import Fault, Wikimedia, busy
+from wikimedia_server import Wikimedia
 
 from pipelines.errors import LongtailError
 from pipelines.params import Popularity
@@ -71,13 +71,6 @@ def test_the_number_of_requests_is_said_before_the_first(wikimedia, ask, capsys)
     assert "popularity: 1 articles to ask for" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("fault", [busy(), Fault(body=b'{"items": [{"project"'), Fault(500, b"{}"), Fault(sent=10)])
-def test_a_passing_fault_is_asked_again(wikimedia, ask, fault):
-    wikimedia.pages[PATH], wikimedia.faults = GOOD, [fault]
-    assert ask(TITLE) == {TITLE: 42}
-    assert len(wikimedia.requests) == 2
-
-
 @pytest.mark.parametrize(
     "body",
     [
@@ -133,15 +126,6 @@ def test_all_titles_that_redirect_to_an_article_are_asked_for(wikimedia, client)
     title = "X (social network)"
     assert redirects(client, wikimedia, title, "Nobody") == [(title, "Twitter"), (title, "Twttr")]
     assert redirects(client, wikimedia, "Nobody") == []
-
-
-@pytest.mark.parametrize(
-    "body", [b'{"error": {"code": "maxlag", "info": "x"}}', b'{"query": {"pa', b"<html>busy</html>"]
-)
-def test_an_api_of_redirects_that_is_busy_is_asked_again(wikimedia, client, body):
-    wikimedia.pages["/w/api.php"] = b'{"query": {"pages": [{"title": "A", "redirects": [{"ns": 0, "title": "B"}]}]}}'
-    wikimedia.faults = [Fault(body=body)]
-    assert redirects(client, wikimedia, "A") == [("A", "B")]
 
 
 @pytest.mark.parametrize(

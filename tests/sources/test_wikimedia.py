@@ -55,30 +55,6 @@ def test_the_server_learns_who_asks(client: Client, wikimedia: Wikimedia) -> Non
     assert wikimedia.requests == [("/page", {"q": "ä b"})]
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        busy(),
-        Fault(503, b"overloaded"),
-        Fault(500, b"{"),
-        Fault(sent=7),
-        Fault(sent=0),
-        Fault(length=len(PAGE) + 9),
-        Fault(length=5),
-        Fault(body=b'{"rows": ['),
-        Fault(headers={"Content-Encoding": "gzip"}),
-        moved("/page"),
-    ],
-    ids=str,
-)
-def test_after_a_fault_the_right_answer_comes(client: Client, wikimedia: Wikimedia, fault: Fault) -> None:
-    wikimedia.faults = [fault]
-    assert client.ask(f"{wikimedia.address}/page", check=whole) == PAGE
-    assert len(wikimedia.requests) == 2
-    assert client.ask(f"{wikimedia.address}/page", check=whole) == PAGE
-    assert len(wikimedia.requests) == 2  # kept
-
-
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
 def test_a_redirect_is_followed_to_the_host_that_was_asked_or_to_one_that_is_named(
     client: Client, wikimedia: Wikimedia, host: str
@@ -126,10 +102,14 @@ def test_no_server_is_an_error(client: Client) -> None:
         client.ask("http://127.0.0.1:9/")
 
 
-def test_what_is_not_there_is_none_and_kept(client: Client, wikimedia: Wikimedia) -> None:
+def test_what_is_not_there_is_none_and_kept_only_by_who_knows_that_it_is_not(
+    client: Client, wikimedia: Wikimedia
+) -> None:
     assert client.ask(f"{wikimedia.address}/none") is None
     assert client.ask(f"{wikimedia.address}/none") is None
-    assert len(wikimedia.requests) == 1
+    client.keep(f"{wikimedia.address}/none", None, None)
+    assert client.ask(f"{wikimedia.address}/none") is None
+    assert len(wikimedia.requests) == 2
 
 
 def test_the_time_a_server_names_is_waited_by_all_that_ask_it(

@@ -1,0 +1,106 @@
+"""`longtail cache` lists what is kept of servers' answers, and drops what was named, and nothing else."""
+
+from pathlib import Path
+
+import completions_server
+import pytest
+import yaml
+
+from flows import cache, cli
+from pipelines import params, params_file, web
+from pipelines.errors import LongtailError
+from pipelines.lm.http_ledger import Ledger
+
+AFTER, BEFORE = "2026-01-03", "2026-01-02"
+
+
+@pytest.fixture
+def longtail(tmp_path, monkeypatch, capsys, root):
+    """The command in a folder with the answers of two servers and of Wikimedia. Gives the lines it prints."""
+    monkeypatch.chdir(tmp_path)
+    values = yaml.safe_load((root / "params.yaml").read_text())
+    lm = completions_server.settings("http://one:1/v1").model_dump()
+    values["lm"] |= {"far": lm | {"path": "gpt"}}
+    Path("params.yaml").write_text(yaml.safe_dump(values))
+    shown = {"params.yaml": {"lm.far.http": {"url": "http://one:1/v1"}}}
+    local = {"params.yaml": {"lm.tiny.http": None}}
+    Path("dvc.lock").write_text(yaml.safe_dump({"stages": {"answer@x": {"params": shown}, "b": {"params": local}}}))
+    clock = [1767300000.0]  # 2026-01-01
+    monkeypatch.setattr(web.time, "time", lambda: clock[0])
+    for server, texts in (("http://one:1/v1/", ("Who was Ada?", "Where is Velm?")), ("http://two:2/v1", ("Who?",))):
+        ledger = Ledger(cache.COMPLETIONS, "far", "gpt", params.LMServer(**lm["http"] | {"url": server}))
+        for text in texts:
+            ledger.note({server + text: text})
+            ledger.put({server + text: b"answer"})
+            clock[0] += 86_400
+        ledger.close()
+    kept = web.Kept(cache.WIKIMEDIA / "fetch", 1e9)
+    kept.put({"https://en.wikipedia.org/w/api.php?titles=Ada+L%C3%B6w": b"page"})
+    kept.close()
+
+    def call(*words):
+        capsys.readouterr()
+        cli.app(["cache", *words], standalone_mode=False)
+        return capsys.readouterr().out.splitlines()
+
+    return call
+
+
+def test_answers_are_listed_by_server_and_model(longtail):
+    lines = [line.split() for line in longtail()]
+    assert [(line[0], line[1], line[2]) for line in lines] == [
+        ("en.wikipedia.org", "fetch", "1"),
+        ("http://one:1/v1", "gpt", "2"),
+        ("http://two:2/v1", "gpt", "1"),
+    ]
+    assert lines[1][-5] < lines[1][-2], "first and last"
+
+
+@pytest.mark.parametrize(
+    ("words", "left"),
+    [
+        (("--server", "http://one:1/v1/"), ["en.wikipedia.org", "http://two:2/v1"]),
+        (("--prompt", "Who"), ["en.wikipedia.org", "http://one:1/v1"]),
+        (("--prompt", "Ada L"), ["http://one:1/v1", "http://two:2/v1"]),
+        (("--since", AFTER), ["http://one:1/v1"]),
+        (("--before", BEFORE), ["en.wikipedia.org", "http://one:1/v1", "http://two:2/v1"]),
+        (
+            ("--server", "http://one:1/v1", "--prompt", "Velm"),
+            ["en.wikipedia.org", "http://one:1/v1", "http://two:2/v1"],
+        ),
+    ],
+)
+def test_what_was_named_is_dropped_and_nothing_else(longtail, words, left):
+    before = longtail()
+    assert longtail("drop", *words)[-1].endswith("would be dropped; --yes drops them")
+    assert longtail() == before
+    longtail("drop", *words, "--yes")
+    assert [line.split()[0] for line in longtail()] == left
+    assert longtail("drop", *words)[0] == "no such answer is kept"
+
+
+def test_the_stages_to_run_again_are_named_and_unfinished_work_is_gone(longtail):
+    scored, other = (Path(".longtail/lm_scores") / name for name in ("far-12", "tiny-12"))
+    for folder in (scored, other):
+        folder.mkdir(parents=True)
+    said = longtail("drop", "--server", "http://one:1/v1", "--yes")
+    assert said == [
+        "2 answers dropped",
+        "1 stages keep what they made of them, since DVC sees no change; to make them anew:",
+        "  .venv/bin/dvc repro --force --single-item answer@x",
+        "  .venv/bin/longtail run",
+    ]
+    assert (scored.exists(), other.exists()) == (False, True)
+    assert params_file.load("lm").lm["far"].path == "gpt"
+
+
+def test_all_is_not_dropped_by_chance(longtail):
+    with pytest.raises(LongtailError, match="expected --server, --prompt, --before or --since"):
+        longtail("drop", "--yes")
+    assert len(longtail()) == 3
+
+
+def test_a_damaged_file_is_named(longtail):
+    (cache.COMPLETIONS / "answers.sqlite").write_bytes(b"x" * 5000)
+    with pytest.raises(LongtailError, match=r"completions/answers\.sqlite: damaged .*remove the file"):
+        longtail()

@@ -1,0 +1,529 @@
+"""Every HTTP client before every fault of a server: the right rows at last, or one line that names the address.
+
+Nothing that was answered is asked for again, nor paid for, in a later run either; nothing wrong is kept.
+`PYTHONPATH=. python tests/test_http_faults.py` prints the table.
+"""
+
+import ast
+import bz2
+import gzip
+import hashlib
+import json
+import re
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from functools import partial
+from io import StringIO
+from pathlib import Path
+from types import SimpleNamespace
+
+import completions_server
+import numpy as np
+import pyarrow as pa
+import pytest
+import tiny_models
+import urllib3.util.connection
+import wikimedia_server
+from requests.adapters import HTTPAdapter
+from wikimedia_server import Fault, Wikidata, Wikipedia, moved
+
+from pipelines import params, web
+from pipelines.errors import LongtailError
+from pipelines.lm import http_client
+from pipelines.lm.http_model import HttpModel
+from pipelines.lm.language_model import Prompt
+from pipelines.sources import download, entity_api, pages_api, pageviews_api, query_service, wikimedia
+from pipelines.sources.rejects import Rejects
+
+ATTEMPTS = 2
+FILE = "enwiki-20181220-pages-articles.xml.bz2"
+DATA = bz2.compress(b"<mediawiki>" + np.random.default_rng(0).bytes(100_000))
+TITLES = [f"Page {n}" for n in range(5)]
+VIEWS = "/metrics/pageviews/per-article/en.wikipedia/all-access/user/{}/monthly/2021100100/2021103100"
+PROMPTS = [Prompt(text) for text in dict.fromkeys(tiny_models.words(6, 5, at_most=12))]
+CONTINUATIONS = [f" {text}" for text in tiny_models.words(len(PROMPTS), 6, at_most=10)]
+
+
+@dataclass
+class Laboratory:
+    """The played servers, and what a fault does besides answering."""
+
+    wikimedia: wikimedia_server.Wikimedia
+    completions: completions_server.Completions
+    tiny: Path
+    scheme: str = "http"
+    now: float = 0.0  # of the client's clock, which no test waits for
+    refusing: int = 0  # so many connections are refused
+    looked: threading.Event = field(default_factory=threading.Event)  # a client has looked at its clock
+
+    def address(self, server: str = "wikimedia") -> str:
+        url = self.wikimedia.address if server == "wikimedia" else self.completions.url
+        return url.replace("http", self.scheme, 1)
+
+    def clock(self) -> float:
+        self.looked.set()
+        return self.now
+
+    def drip(self) -> None:
+        self.looked.wait(1)
+        self.looked.clear()
+        self.now += web.DEADLINE / 4
+
+
+# The clients: each asks for its rows, and keeps its answers in a folder
+
+
+def opened(folder: Path):
+    return wikimedia.open_client("someone@example.org", folder / "kept")
+
+
+def statements(lab: Laboratory, folder: Path) -> object:
+    settings = params.Wikidata(
+        source="query_service", query_service=f"{lab.address()}/sparql", api=f"{lab.address()}/w/api.php", page=3
+    )
+    with opened(folder) as client, tempfile.TemporaryDirectory() as pages:
+        query_service.write_pages(client, Path(pages), settings, ["P106"])
+        tables = query_service.read_pages(sorted(Path(pages).iterdir()), rejects := Rejects(0.0))
+        rows = [sorted(map(str, table.to_pylist())) for pair in tables for table in pair]
+        rejects.check()
+        return rows
+
+
+def names(lab: Laboratory, folder: Path) -> object:
+    with opened(folder) as client:
+        rejects = Rejects(0.0)
+        table = entity_api.fetch_names(client, f"{lab.address()}/w/api.php", range(1, 8), rejects)
+        rejects.check()
+        return table.to_pylist(), rejects.skipped
+
+
+def views(lab: Laboratory, folder: Path) -> object:
+    settings = params.Popularity(source="api", api=lab.address(), redirects_api="", month="2021-10", agents="user")
+    with opened(folder) as client:
+        batches = pageviews_api.ask_views(client, pa.chunked_array([["A", "B", "C"]]), settings)
+        return [row for batch in batches for row in batch.to_pylist()]
+
+
+def redirects(lab: Laboratory, folder: Path) -> object:
+    with opened(folder) as client:
+        asked = pa.chunked_array([TITLES])
+        return [
+            row
+            for table in pageviews_api.ask_redirects(client, asked, f"{lab.address()}/redirects")
+            for row in table.to_pylist()
+        ]
+
+
+def pages(lab: Laboratory, folder: Path, **more) -> object:
+    published, *written = (folder / name for name in ("popQA.tsv", "pages.xml.bz2", "asked.tsv", "rejects.parquet"))
+    rows = (f"http://www.wikidata.org/entity/Q{n}\t{title}\n" for n, title in enumerate(TITLES, start=1))
+    published.write_text("s_uri\ts_wiki_title\n" + "".join(rows), encoding="utf-8")
+    settings = params.Pages(api=f"{lab.address()}/api", max_subjects=None, **{"namesakes": False, "others": 0} | more)
+    with opened(folder) as client:
+        pages_api.write_pages(client, settings, 0, published, *written)
+    return [path.read_bytes() for path in written]
+
+
+def files(lab: Laboratory, folder: Path) -> object:
+    with opened(folder) as client:
+        (path,) = download.download([f"{lab.address()}/{FILE}"], folder / "downloads", client)
+        return path.read_bytes()
+
+
+def model(lab: Laboratory, folder: Path, tokenizer: bool = True, chat: bool = False) -> HttpModel:
+    tokenizer_folder = lab.tiny if tokenizer else None
+    served = completions_server.settings(
+        lab.address("completions"), tokenizer_folder, chat=chat, batch_size=2, concurrency=1
+    )
+    return HttpModel(lab.tiny, served, None, folder / "completions")
+
+
+def scores(lab: Laboratory, folder: Path) -> object:
+    return [row.tolist() for row in model(lab, folder).score(PROMPTS, CONTINUATIONS).log_probs]
+
+
+def answers(lab: Laboratory, folder: Path) -> object:
+    return model(lab, folder).generate(PROMPTS, 3)
+
+
+def choices(lab: Laboratory, folder: Path) -> object:
+    return np.round(model(lab, folder).next_token(PROMPTS), 4).tolist()
+
+
+def chat(lab: Laboratory, folder: Path) -> object:
+    return [(made.text, made.mean_log_prob) for made in model(lab, folder, False, True).generate(PROMPTS, 3)]
+
+
+@dataclass(frozen=True)
+class Client:
+    ask: Callable[[Laboratory, Path], object]
+    at: str = ""  # part of the path of the requests that the fault hits
+    skipped: int = 1  # requests that are answered before the first fault
+    opened_with: Callable[[Laboratory, Path], object] | None = None  # what comes before, without a fault
+    server: str = "wikimedia"
+
+
+CLIENTS = {
+    "query service": Client(statements, "/sparql"),
+    "entity API": Client(names, "/w/api.php"),
+    "page views": Client(views),
+    "redirects": Client(redirects, "/redirects"),
+    "pages": Client(pages),
+    "listings": Client(partial(pages, namesakes=True, others=2)),
+    "sizes": Client(files, FILE, 0),
+    "download": Client(files, FILE),
+    "checksums": Client(files, "sha1sums", 0),
+    "scores": Client(scores, opened_with=model, server="completions"),
+    "answers": Client(answers, opened_with=model, server="completions"),
+    "choices": Client(choices, opened_with=model, server="completions"),
+    "chat": Client(chat, opened_with=lambda lab, folder: model(lab, folder, False, True), server="completions"),
+}
+
+
+# The faults: after one the right rows come ("again"), or one line says what is wrong ("refused")
+
+
+def edited(edit: Callable[[dict], object]) -> Callable[[bytes], bytes]:
+    """A change of a body that is JSON by `edit`, which changes the parsed one in place."""
+
+    def change(body: bytes) -> bytes:
+        parsed = json.loads(body)
+        edit(parsed)
+        return json.dumps(parsed).encode()
+
+    return change
+
+
+def items(parsed: dict) -> list:
+    """The list of an answer's items."""
+    query = parsed.get("query", {})
+    found = parsed.get("items") or parsed.get("choices") or query.get("pages") or query.get("allpages")
+    return found or parsed["results"]["bindings"]
+
+
+def entities_or(edit: Callable[[list], object], of_entities: Callable[[dict], object]) -> Callable[[bytes], bytes]:
+    return edited(lambda parsed: of_entities(parsed["entities"]) if "entities" in parsed else edit(items(parsed)))
+
+
+def raised(parsed: dict) -> None:
+    shown = parsed["choices"][-1]["logprobs"]
+    if "content" in shown:
+        shown["content"][-1]["logprob"] = 0.7
+    else:
+        shown["token_logprobs"][-1] = 0.7
+
+
+def exchanged(entities: dict) -> dict:
+    return dict(zip(entities, [*entities.values()][::-1], strict=True))
+
+
+def renumbered(parsed: dict) -> None:
+    for choice in parsed["choices"]:
+        choice["index"] += 1
+
+
+JSON = [name for name in CLIENTS if name not in ("download", "checksums", "sizes")]
+COMPLETIONS = ["scores", "answers", "choices"]
+LISTS = ["entity API", "page views", "redirects", "pages", *COMPLETIONS, "chat"]
+ESCAPES = b"\x1b]0;owned\x07\x1b[31mgo away\x9b2J\r\n\x00\x08"
+NEST = b"[" * 200_000 + b"]" * 200_000
+
+
+@dataclass(frozen=True)
+class Row:
+    """A fault, which clients it hits, and what becomes of their rows; `but` are other outcomes by client."""
+
+    fault: Fault
+    outcome: str
+    clients: list[str] = field(default_factory=lambda: list(CLIENTS))
+    but: dict[str, str] = field(default_factory=dict)
+    scheme: str = "http"
+    refusing: bool = False
+
+
+def in_json(text: bytes) -> Fault:
+    return Fault(change=lambda body: body.replace(b"{", b'{"x": ' + text + b", ", 1))
+
+
+PAID = dict.fromkeys([*COMPLETIONS, "chat"], "refused")  # what would be paid again is not asked again
+UNLISTED = {"checksums": "right"}  # then there is no list
+ANY_FILE = UNLISTED | {"sizes": "refused"}
+UNASKED = dict.fromkeys(["query service", "page views"], "again")  # an error is no answer in their layout
+ERROR = {"code": ESCAPES.decode("latin-1"), "info": ESCAPES.decode("latin-1")}
+FAULTS = {
+    "connection refused": Row(Fault(), "again", refusing=True),
+    "closed without an answer": Row(Fault(sent=wikimedia_server.NOTHING), "again"),
+    "reset mid-body": Row(Fault(sent=25, reset=True), "again"),
+    "cut body": Row(Fault(sent=25), "again"),
+    "slow drip": Row(Fault(), "again"),  # its drip is the laboratory's
+    "429 with Retry-After": Row(Fault(429, b"slow down", {"Retry-After": "40"}), "again"),
+    "500": Row(Fault(500, b"oops"), "again"),
+    "503": Row(Fault(503, b"<html>", {"Content-Type": "text/html"}), "again"),
+    "404": Row(Fault(404, b"nothing here"), "refused", [n for n in CLIENTS if n != "page views"], UNLISTED),
+    "304": Row(Fault(304), "refused", but=UNLISTED),
+    "206 unasked": Row(Fault(206), "refused", but=UNLISTED | {"sizes": "again"}),
+    "HTML in place of JSON": Row(Fault(body=b"<!DOCTYPE html><h1>Hello</h1>"), "again", but=PAID | ANY_FILE),
+    "HTML without a length": Row(
+        Fault(body=b"<!DOCTYPE html><h1>Hello</h1>", headers={"Content-Length": "many"}, sent=1 << 30),
+        "again",
+        but=PAID | ANY_FILE,
+    ),
+    "empty body": Row(Fault(body=b""), "again", but=PAID | ANY_FILE),
+    "invalid JSON": Row(Fault(change=lambda body: body.replace(b":", b";", 1) + b" "), "again", but=PAID | ANY_FILE),
+    "NaN": Row(in_json(b"NaN"), "again", JSON, PAID),
+    "Infinity": Row(in_json(b"-Infinity"), "again", JSON, PAID),
+    "number of 5,000 digits": Row(in_json(b"9" * 5000), "right", JSON),
+    "deeply nested JSON": Row(in_json(NEST), "again", JSON, PAID),
+    "JSON of another kind": Row(Fault(body=b"[1, 2]"), "again", JSON, PAID),
+    "not UTF-8": Row(Fault(change=lambda body: b"\xff" + body), "again", JSON, PAID),
+    "Content-Length too long": Row(Fault(length=1 << 20), "again", but={"sizes": "refused"}),
+    "Content-Length too short": Row(Fault(length=30), "again", but=ANY_FILE),
+    "Content-Length no number": Row(
+        Fault(headers={"Content-Length": "many"}, sent=1 << 30), "right", but={"sizes": "refused"}
+    ),
+    "gzip that is none": Row(
+        Fault(headers={"Content-Encoding": "gzip"}), "again", but=dict.fromkeys(["sizes", "download"], "right")
+    ),
+    "gzip bomb": Row(
+        Fault(change=lambda body: gzip.compress(body + b" " * (1 << 22)), headers={"Content-Encoding": "gzip"}),
+        "refused",
+        but={"download": "again"},
+    ),
+    "body without an end": Row(
+        Fault(change=lambda body: body + b" " * (1 << 20), headers={"Content-Length": "many"}, sent=1 << 30), "refused"
+    ),
+    "redirect to another host": Row(moved("http://localhost:1/x"), "refused"),
+    "redirect loop": Row(moved("#"), "again", but=PAID),
+    "redirect https to http": Row(moved("http://127.0.0.1:1/x"), "refused", scheme="https"),
+    "redirect to no address": Row(moved("http://[x"), "refused"),
+    "items in another order": Row(
+        Fault(change=entities_or(list.reverse, lambda entities: None)), "right", [*LISTS, "query service"]
+    ),
+    "first item twice": Row(
+        Fault(
+            change=entities_or(
+                lambda rows: rows.append(rows[0]), lambda rows: rows.update(Q99=next(iter(rows.values())))
+            )
+        ),
+        "again",
+        LISTS,
+        PAID | {"page views": "refused", "pages": "right"},
+    ),
+    "last item missing": Row(
+        Fault(change=entities_or(list.pop, dict.popitem)), "again", LISTS, PAID | {"page views": "refused"}
+    ),
+    "items exchanged": Row(
+        Fault(change=edited(lambda parsed: parsed.update(entities=exchanged(parsed["entities"])))),
+        "again",
+        ["entity API"],
+    ),
+    "log-probability above 0": Row(Fault(change=edited(raised)), "refused", [*COMPLETIONS, "chat"]),
+    "indices from 1": Row(Fault(change=edited(renumbered)), "refused", COMPLETIONS),
+    "negative usage": Row(
+        Fault(change=edited(lambda parsed: parsed["usage"].update(prompt_tokens=-5000))),
+        "right",
+        [*COMPLETIONS, "chat"],
+    ),
+    "200 with an error": Row(
+        Fault(body=b'{"error": {"code": "badvalue", "message": "no", "info": "no"}}'), "refused", JSON, UNASKED
+    ),
+    "200 with a wrong error": Row(Fault(body=b'{"error": {"code": 5, "info": [1]}}'), "again", JSON, PAID),
+    "200 with escapes in an error": Row(Fault(body=json.dumps({"error": ERROR}).encode()), "refused", JSON, UNASKED),
+    "escapes in an error": Row(Fault(403, ESCAPES, reason="No\x1b[2J\x9b"), "refused", but=UNLISTED),
+    "error that is not UTF-8": Row(Fault(400, b"caf\xe9 \xff\xfe"), "refused", but=UNLISTED),
+}
+CELLS = [(fault, client) for fault, row in FAULTS.items() for client in row.clients]
+
+
+class Unencrypted(HTTPAdapter):
+    """Sends what goes to https:// without encryption, so that a played server can answer it."""
+
+    def send(self, request, **options):
+        asked = request.url
+        request.url = asked.replace("https:", "http:", 1)
+        answer = super().send(request, **options)
+        answer.url = request.url = asked
+        return answer
+
+
+@contextmanager
+def laboratory(folder: Path) -> Iterator[Laboratory]:
+    """The servers, and clients that don't wait, try twice, and give up soon."""
+    connect = urllib3.util.connection.create_connection
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        wikimedia_server.running() as wiki,
+        completions_server.running(tiny_models.language_model(folder / "tiny")) as lms,
+    ):
+        lab = Laboratory(wiki, lms, folder / "tiny")
+
+        def pause(self: web.Client, seconds: float) -> None:
+            lab.now += seconds
+
+        def refusing(address: tuple[str, int], *rest, **options):
+            lab.refusing -= (refused := lab.refusing > 0)
+            return connect(("127.0.0.1", 1) if refused else address, *rest, **options)
+
+        patch.setattr(urllib3.util.connection, "create_connection", refusing)
+        patch.setattr(web, "time", SimpleNamespace(monotonic=lab.clock, time=lambda: 1e9))
+        patch.setattr(web.Client, "pause", pause)
+        patch.setattr(web, "HTTPAdapter", Unencrypted)
+        patch.setenv("LONGTAIL_RECORD_MB", "0.25")
+        for module in (web, download, http_client):
+            patch.setattr(module, "ATTEMPTS", ATTEMPTS)
+        patch.setattr(wikimedia, "AT_ONCE", 1)
+        patch.setattr(entity_api, "AT_MOST", 3)
+        patch.setattr(pages_api, "AT_MOST", 3)
+        yield lab
+
+
+def prepare(lab: Laboratory) -> None:
+    """Both servers as they are without a fault."""
+    lab.wikimedia.reset()
+    lab.completions.reset()
+    lab.refusing, lab.scheme = 0, "http"
+    articles = {f"Q{n}": f"Title {n}" for n in range(1, 8)}
+    wikidata = Wikidata({"P106": [(f"Q{n}", "Q1") for n in range(1, 8)]}, articles, redirects={"Q6": "Q7"})
+    wikipedia = Wikipedia(dict.fromkeys([*TITLES, "Page 1 (film)", "Page 6", "Page 7"], "text"), {"Old 1": "Page 1"})
+    lab.wikimedia.pages |= {"/sparql": wikidata.sparql, "/w/api.php": wikidata.api, "/api": wikipedia.api}
+    for number, title in enumerate("ABC"):
+        item = {"project": "en.wikipedia", "article": title, "granularity": "monthly", "timestamp": "2021100100"}
+        body = json.dumps({"items": [item | {"agent": "user", "views": number}]}).encode()
+        lab.wikimedia.pages[VIEWS.format(title)] = body
+    lab.wikimedia.pages["/redirects"] = lambda asked: json.dumps(
+        {"query": {"pages": [{"title": asked["titles"], "redirects": [{"title": f"Old {asked['titles']}"}]}]}}
+    ).encode()
+    lab.wikimedia.pages[f"/{FILE}"] = DATA
+    lab.wikimedia.pages["/enwiki-20181220-sha1sums.txt"] = f"{hashlib.sha1(DATA).hexdigest()}  {FILE}\n".encode()
+    lab.wikimedia.version = '"one"'
+
+
+def refusal_or_rows(client: Client, lab: Laboratory, folder: Path, right: object) -> str:
+    """ "right" or "refused"; anything else fails."""
+    try:
+        rows = client.ask(lab, folder)
+    except LongtailError as error:
+        message = str(error)
+        right = rows = None
+    else:
+        message = "127.0.0.1"
+    assert message.isprintable(), f"control characters: {message!r}"
+    assert "127.0.0.1" in message, f"no address: {message}"
+    assert len(message) < 1000
+    assert rows == right, "other rows"
+    return "refused" if rows is None else "right"
+
+
+def outcome(lab: Laboratory, client: Client, row: Row, folder: Path) -> str:
+    """What becomes of a client's rows where a fault stays, and then where it comes once."""
+    prepare(lab)
+    lab.scheme, fault = row.scheme, row.fault
+    server = lab.wikimedia if client.server == "wikimedia" else lab.completions
+    if row is FAULTS["slow drip"]:
+        fault = Fault(drip=lab.drip)
+    with tempfile.TemporaryDirectory() as reference:
+        right = client.ask(lab, Path(reference))
+    if client.opened_with:
+        client.opened_with(lab, folder)
+    server.answered.clear()
+    server.at = client.at
+
+    def asked(faults: list[Fault | None], refusing: int = 0) -> tuple[str, int]:
+        """The outcome, and how many requests came."""
+        server.requests.clear()
+        server.faults, lab.refusing = faults, refusing if row.refusing else 0
+        return refusal_or_rows(client, lab, folder, right), len([r for r in server.requests if client.at in str(r)])
+
+    stays, requests = asked([None] * client.skipped + [fault] * 1000, 1000)
+    once, _ = asked([None] * (client.ask is files) * client.skipped + [fault], 1)
+    assert asked([])[0] == "right", "something wrong was kept"
+    word = {("refused", "right"): "again", ("refused", "refused"): "refused", ("right", "right"): "right"}[stays, once]
+    if client.ask is not files and word == "refused":
+        assert requests == client.skipped + 1, "asked again for what is refused"
+    if client.ask is not files:
+        assert asked([])[1] == 0, "kept answers are asked for again"
+        assert max(server.answered.values()) == 1, "asked again for what was answered"
+    return word
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laboratory]:
+    with laboratory(tmp_path_factory.mktemp("laboratory")) as built:
+        yield built
+
+
+@pytest.mark.parametrize(("fault", "client"), CELLS)
+def test_the_right_rows_come_or_a_refusal(lab: Laboratory, fault: str, client: str, tmp_path: Path) -> None:
+    row = FAULTS[fault]
+    assert outcome(lab, CLIENTS[client], row, tmp_path) == row.but.get(client, row.outcome)
+
+
+@pytest.mark.parametrize("client", ["redirects", "listings"])
+def test_a_list_that_goes_on_with_itself_ends(lab: Laboratory, client: str, tmp_path: Path) -> None:
+    prepare(lab)
+    more = {"continue": {"apcontinue": "A", "rdcontinue": "1"}}
+    lab.wikimedia.faults = [Fault(change=edited(lambda parsed: parsed.update(more)))] * 100
+    with pytest.raises(LongtailError, match=r"127\.0\.0\.1.* goes on with itself, expected an end"):
+        CLIENTS[client].ask(lab, tmp_path)
+
+
+def calls(tree: ast.AST) -> Iterator[str]:
+    """The functions of a module that ask an HTTP client, or Requests itself, by name."""
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef):
+            text = ast.unparse(function)
+            if re.search(
+                r"client\.(ask|send)\(|(self|super\(\))\.(session\.request|send|_once)\(|requests\.(get|post)", text
+            ):
+                yield function.name
+
+
+def test_every_function_that_asks_a_server_is_in_the_table(lab: Laboratory, tmp_path: Path, root: Path) -> None:
+    asking = {
+        (str(file), name)
+        for file in (root / "pipelines").rglob("*.py")
+        for name in calls(ast.parse(file.read_text(encoding="utf-8")))
+    }
+    asked: set[tuple[str, str]] = set()
+    prepare(lab)
+
+    def note(frame, event: str, _) -> None:
+        asked.add((frame.f_code.co_filename, frame.f_code.co_name))
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        for name, client in CLIENTS.items():
+            (tmp_path / name).mkdir()
+            client.ask(lab, tmp_path / name)
+        model(lab, tmp_path / "scores", False).score(PROMPTS, CONTINUATIONS)
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    assert asking - asked == set()
+    assert len(asking) > 10
+
+
+def table() -> Iterator[str]:
+    """The outcomes as a table in Markdown."""
+    yield f"| fault | {' | '.join(CLIENTS)} |"
+    yield f"|---|{'---|' * len(CLIENTS)}"
+    with tempfile.TemporaryDirectory() as folder, laboratory(Path(folder)) as lab:
+        for fault, row in FAULTS.items():
+            cells = []
+            for name, client in CLIENTS.items():
+                with tempfile.TemporaryDirectory() as kept, redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+                    try:
+                        cells.append(outcome(lab, client, row, Path(kept)) if name in row.clients else "")
+                    except Exception as error:  # every cell of the table is shown
+                        cells.append(f"**{type(error).__name__}**: {str(error).splitlines()[0][:60]}")
+            yield f"| {fault} | {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    for line in table():
+        print(line, flush=True)
