@@ -24,7 +24,7 @@ from prefect.runtime import flow_run
 from prefect.states import Failed, State
 
 from flows import dvc_files, graph, workspace
-from pipelines import tracking
+from pipelines import neutral, tracking
 
 UNCHANGED, RESTORED, RAN = "unchanged", "restored from the cache", "ran"
 UNREACHABLE = "Unreachable"  # state of a task whose server gave no answer: the one failure that a retry can help
@@ -156,12 +156,12 @@ def _lines(stream) -> Iterator[str]:
     while block := os.read(stream.fileno(), 1 << 16):
         *parts, rest = re.split(rb"(?<=[\r\n])", rest + block)
         for part in parts:
-            text = part.decode(errors="replace").strip()
+            text = neutral.line(part.decode(errors="replace").strip())
             bar = part.endswith(b"\r")
             if text and not (bar and time.monotonic() - shown < PROGRESS_SECONDS):
                 shown = time.monotonic() if bar else shown
                 yield text
-    if text := rest.decode(errors="replace").strip():
+    if text := neutral.line(rest.decode(errors="replace").strip()):
         yield text
 
 
@@ -173,7 +173,7 @@ def _publish(stage: graph.Stage) -> None:
             rows.append({"metric": name, **(value if isinstance(value, dict) else {"value": value})})
     if rows:
         key = re.sub("[^a-z0-9]+", "-", stage.name.lower())
-        create_table_artifact(key=key, table=rows, description=stage.description)
+        create_table_artifact(key=key, table=neutral.values(rows), description=stage.description)
 
 
 @contextmanager

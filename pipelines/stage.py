@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 from threadpoolctl import threadpool_limits
 
-from pipelines import params_file, shards, tracking
+from pipelines import neutral, params_file, shards, tracking
 from pipelines.errors import LongtailError, Unreachable
 
 Metrics = Mapping[str, float | list[float]]
@@ -68,7 +68,7 @@ def run(
         print(f"{name}: interrupted; run again to go on", file=sys.stderr)
         raise SystemExit(130) from None
     except Exception as error:
-        tracking.log_stage(used, {}, started, f"{type(error).__name__}: {error}")
+        tracking.log_stage(used, {}, started, neutral.message(f"{type(error).__name__}: {error}"))
         raise
     tracking.log_stage(used, found, started)
     print(f"{name}: done, see {out}")

@@ -34,7 +34,8 @@ class HttpModel:
         if lm.http.tokenizer:
             from transformers import AutoTokenizer
 
-            self._tokenizer = PromptTokenizer(AutoTokenizer.from_pretrained(folder), folder, self.name, self.max_tokens)
+            tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+            self._tokenizer = PromptTokenizer(tokenizer, folder, self.name, self.max_tokens)
         self.abilities = Abilities(self.name, lm.http, self._client, self._tokenizer)
         self.scores, self.mixes, self.votes = "score" in self.abilities, False, "vote" in self.abilities
         self.begins = "" if lm.chat else " "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 import duckdb
 import jinja2
 
-from pipelines import database
+from pipelines import database, neutral
 from pipelines.catalogue import DATASETS
 from pipelines.relations import RELATIONS
 from pipelines.release import contents
@@ -108,8 +109,14 @@ def write_texts(
         keep_trailing_newline=True,
         autoescape=False,  # Markdown
     )
+    environment.filters["plain"] = _plain
     for template, name in (("card.md.j2", "README.md"), ("licence.md.j2", "LICENSE.md")):
         (folder / name).write_text(environment.get_template(template).render(facts), encoding="utf-8")
+
+
+def _plain(text: str) -> str:
+    """A text as Markdown that shows it and does nothing else, in a table's cell too."""
+    return re.sub(r"[\\`*\[\]<>|!&]", r"\\\g<0>", neutral.line(text))
 
 
 def _published(db: duckdb.DuckDBPyConnection) -> bool:
