@@ -173,7 +173,7 @@ def _publish(stage: graph.Stage) -> None:
             rows.append({"metric": name, **(value if isinstance(value, dict) else {"value": value})})
     if rows:
         key = re.sub("[^a-z0-9]+", "-", stage.name.lower())
-        create_table_artifact(key=key, table=neutral.values(rows), description=stage.description)
+        create_table_artifact(key=key, table=neutral.values(rows, neutral.markdown), description=stage.description)
 
 
 @contextmanager

@@ -67,6 +67,7 @@ def start(home: Path, port: int = 0) -> Iterator[str]:
     url = f"http://127.0.0.1:{port}/api"
     log = home / "server.log"
     environment = {k: v for k, v in os.environ.items() if k != "PREFECT_API_URL"}
+    environment["PREFECT_SERVER_UI_API_URL"] = url  # otherwise the pages ask port 4200, whatever port they come from
     with log.open("wb") as stream:
         process = subprocess.Popen(
             [sys.executable, "-m", "flows.server", str(port)],

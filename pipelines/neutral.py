@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 MOST = 2000  # characters of a message
@@ -16,7 +17,8 @@ _MARKS = "\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"  # 
 _STEERING = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff"  # controls, such as those that begin a terminal's escapes
     "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # change the direction of writing
-    "\u00ad\u180e\u200b\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff\ufdd0-\ufdef\ufffe\uffff"  # are not seen
+    "\u00ad\u180e\u200b\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff"  # are not seen
+    "\ufdd0-\ufdef\ufffe\uffff"  # are no characters, and not allowed in XML
     "\u2028\u2029]"  # end lines
     f"|(?<=[{_MARKS}]{{8}})[{_MARKS}]+"  # would cover the lines above
 )
@@ -38,13 +40,20 @@ def message(value: str) -> str:
     return shown if len(shown) <= MOST else f"{shown[: MOST - END - 3]} … {shown[-END:]}"
 
 
-def values(value: Any) -> Any:
-    """`text` of every text in lists and dicts, however deep."""
+def markdown(value: str) -> str:
+    """A text as Markdown that shows it in one line and does nothing else, in a table's cell too."""
+    return re.sub(r"[\\`*\[\]<>|!&]", r"\\\g<0>", line(value))
+
+
+def values(value: Any, form: Callable[[str], str] = text) -> Any:
+    """`form` of every text in lists and dicts, however deep."""
     if isinstance(value, str):
-        return text(value)
+        return form(value)
     if isinstance(value, list | tuple):
-        return [values(entry) for entry in value]
-    return {values(key): values(entry) for key, entry in value.items()} if isinstance(value, dict) else value
+        return [values(entry, form) for entry in value]
+    if isinstance(value, dict):
+        return {values(key, form): values(entry, form) for key, entry in value.items()}
+    return value
 
 
 def dumps(value: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -109,14 +108,9 @@ def write_texts(
         keep_trailing_newline=True,
         autoescape=False,  # Markdown
     )
-    environment.filters["plain"] = _plain
+    environment.filters["plain"] = neutral.markdown
     for template, name in (("card.md.j2", "README.md"), ("licence.md.j2", "LICENSE.md")):
         (folder / name).write_text(environment.get_template(template).render(facts), encoding="utf-8")
-
-
-def _plain(text: str) -> str:
-    """A text as Markdown that shows it and does nothing else, in a table's cell too."""
-    return re.sub(r"[\\`*\[\]<>|!&]", r"\\\g<0>", neutral.line(text))
 
 
 def _published(db: duckdb.DuckDBPyConnection) -> bool:

@@ -74,7 +74,9 @@ def test_prefects_logs_states_and_artifacts(project, said):
     assert not [text for text in texts if re.search(hostile.STEERING, text)]
     rows = json.loads(artifacts[0]) if isinstance(artifacts[0], str) else artifacts[0]
     assert len(rows) == len(hostile.LABELS)
-    assert not [row for row in rows if re.search(hostile.STEERING, "".join(map(str, [*row, *row.values()])))]
+    cells = [str(cell) for row in rows for cell in (*row, *row.values())]
+    assert not [cell for cell in cells if re.search(r"(?<!\\)[<!\[]", cell)], "the page shows cells as Markdown"
+    assert not [cell for cell in cells if re.search(hostile.STEERING, cell)]
 
 
 def test_mlflows_tags_params_and_metrics(project, said):
