@@ -51,11 +51,9 @@ def prepare(home: Path) -> None:
     """Set Prefect's settings for this process and its children, the same as in pyproject.toml's [tool.prefect]."""
     home.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("PREFECT_HOME", str(home.resolve()))
-    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
     os.environ.setdefault("PREFECT_RESULTS_PERSIST_BY_DEFAULT", "false")
     os.environ.setdefault("PREFECT_TASKS_DEFAULT_RETRY_DELAY_SECONDS", "[60, 300]")
     os.environ.setdefault("PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW", "ignore")
-    os.environ.setdefault("DO_NOT_TRACK", "1")
 
 
 @contextmanager
@@ -104,7 +102,6 @@ def mlflow_pages(home: Path, port: int) -> Iterator[str]:
             [*command, "--port", str(port), "--workers", "1"],
             stdout=log,
             stderr=log,
-            env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"},
             start_new_session=True,
         )
     try:

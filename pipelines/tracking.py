@@ -150,8 +150,6 @@ def _committed(record: dict) -> bool:
 
 def _client():
     """MLflow's client, with the experiment in place."""
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    os.environ.setdefault("DO_NOT_TRACK", "true")
     from mlflow import MlflowClient
 
     for name in ("mlflow", "mlflow.store.db.utils", "alembic"):

@@ -1,6 +1,9 @@
-"""SECURITY.md's promises on what files can't do: no code from pickles, from models' folders or from YAML is run."""
+"""SECURITY.md's promises: no code from pickles, models' folders or YAML is run, and no library reports on a run."""
 
 import ast
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,3 +51,23 @@ def test_pickles_are_read_nowhere_but_between_processes():
         if "import pickle" in file.read_text(encoding="utf-8")
     }
     assert reading == {"pool.py": {"dumps", "Unpickler"}, "model_files.py": {"UnpicklingError"}}
+
+
+OFF = """
+import pipelines
+import dvc.analytics, huggingface_hub.constants, mlflow.telemetry.utils, prefect.settings
+from prefect._internal.analytics.enabled import is_telemetry_enabled
+assert not dvc.analytics.is_enabled()
+assert huggingface_hub.constants.HF_HUB_DISABLE_TELEMETRY
+assert mlflow.telemetry.utils.is_telemetry_disabled()
+assert not is_telemetry_enabled()
+assert not prefect.settings.get_current_settings().server.analytics_enabled
+"""
+
+
+def test_no_library_tells_its_makers_of_a_run(tmp_path):
+    names = ("DVC_", "PREFECT_", "MLFLOW_", "HF_", "DO_NOT", "CI", "GITHUB", "PYTEST")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(names)}
+    environment |= {"PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", OFF], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-500:]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines import tracking
+from pipelines import QUIET, tracking
 
 STAGE = """
 import sys
@@ -39,7 +39,7 @@ def project(root, tmp_path_factory) -> Path:
 
 def repro(project: Path, root: Path, **extra: str) -> subprocess.CompletedProcess:
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_", "DVC_"))}
-    environment |= {"PYTHONPATH": str(root)} | extra
+    environment |= QUIET | {"PYTHONPATH": str(root)} | extra
     command = [sys.executable, "-m", "dvc", "repro", "-f"]
     done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True)
     deadline = time.monotonic() + 60  # the recorder ends a moment after dvc
