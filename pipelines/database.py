@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -25,7 +27,8 @@ def connect(memory_gb: float, threads: int) -> Iterator[duckdb.DuckDBPyConnectio
     """
     holder = shards.SCRATCH / "tmp"
     holder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=holder) as spill, duckdb.connect() as db:
+    of_process = f"{platform.node()}.{os.getpid()}-"  # what a killed process leaves is known by it
+    with tempfile.TemporaryDirectory(prefix=of_process, dir=holder) as spill, duckdb.connect() as db:
         db.execute(f"SET memory_limit = '{memory_gb} GB'")
         db.execute(f"SET threads = {threads}")
         db.execute("SET temp_directory = '{}'".format(spill.replace("'", "''")))

@@ -8,6 +8,7 @@ its temporary files lie in data/.longtail/tmp: only a file of the same file syst
 from __future__ import annotations
 
 import errno
+import glob
 import hashlib
 import json
 import os
@@ -18,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager, suppress
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -28,6 +29,7 @@ from tqdm import tqdm
 from pipelines.errors import LongtailError, WorkerLost
 
 SCRATCH = Path(".longtail")
+OUTSIDE = ".longtail."  # with it begin the names of temporary files outside of the project
 PIECE = 1 << 20  # bytes that a worker reads at once of a shard of a stream
 AT_ONCE = 4096  # shards that an executor is given at once: more than it has workers, but no million futures
 
@@ -40,7 +42,8 @@ def atomic(path: str | Path, keep: bool = False) -> Iterator[Path]:
     meanwhile stays.
     """
     path = Path(path)
-    holder = Path(tempfile.mkdtemp(prefix=f"{platform.node()}.{os.getpid()}-", dir=_temporary(path)))
+    folder, begin = _temporary(path)
+    holder = Path(tempfile.mkdtemp(prefix=f"{begin}{platform.node()}.{os.getpid()}-", dir=folder))
     if holder.is_relative_to(Path.cwd()):  # DuckDB gets such names, and the project's may have a quote
         holder = holder.relative_to(Path.cwd())
     try:
@@ -59,19 +62,20 @@ def atomic(path: str | Path, keep: bool = False) -> Iterator[Path]:
         shutil.rmtree(holder, ignore_errors=True)
 
 
-def _temporary(path: Path) -> Path:
-    """The folder for temporary files that can take `path`'s place."""
+def _temporary(path: Path) -> tuple[Path, str]:
+    """The folder for temporary files that can take `path`'s place, and what their names begin with there."""
     home = SCRATCH / "tmp"
     near = next(folder for folder in Path(os.path.abspath(path)).parents if folder.is_dir())
     home.mkdir(parents=True, exist_ok=True)
     if _together(home, near):
-        return home
+        return home, ""
     if Path.cwd() not in near.parents:
-        return near
+        _sweep(near, OUTSIDE)  # nobody else looks there for what killed processes left
+        return near, OUTSIDE
     while near.parent != Path.cwd() and _together(near, near.parent):  # to the file system's top: outside of outputs
         near = near.parent
     (near / SCRATCH.name / "tmp").mkdir(parents=True, exist_ok=True)
-    return near / SCRATCH.name / "tmp"
+    return near / SCRATCH.name / "tmp", ""
 
 
 def _together(one: Path, other: Path) -> bool:
@@ -94,11 +98,16 @@ def sync(path: Path) -> None:
 
 def sweep() -> None:
     """Remove the temporary files of processes that are gone: a killed one can't do it itself."""
+    for place in (Path(), Path("data"), *Path("data").glob("*/")):
+        _sweep(place / SCRATCH / "tmp")
+
+
+def _sweep(folder: Path, begin: str = "") -> None:
     import psutil
 
-    near = (folder / SCRATCH.name / "tmp" for folder in (Path("data"), *Path("data").glob("*/")))
-    for holder in chain.from_iterable(folder.glob(f"{platform.node()}.*-*") for folder in (SCRATCH / "tmp", *near)):
-        if not psutil.pid_exists(int(holder.name.removeprefix(f"{platform.node()}.").split("-")[0])):
+    for holder in folder.glob(f"{begin}{glob.escape(platform.node())}.*-*"):
+        pid = holder.name.removeprefix(f"{begin}{platform.node()}.").split("-")[0]
+        if pid.isdecimal() and not psutil.pid_exists(int(pid)):
             shutil.rmtree(holder, ignore_errors=True)
 
 
