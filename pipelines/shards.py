@@ -38,8 +38,8 @@ AT_ONCE = 4096  # shards that an executor is given at once: more than it has wor
 def atomic(path: str | Path, keep: bool = False) -> Iterator[Path]:
     """Yield a temporary path; when the block ends well, the file or folder written there takes `path`'s place.
 
-    What was written is on disk by then: a power cut leaves the old or the new. With `keep`, what came to be at `path`
-    meanwhile stays.
+    What was written is on disk by then: a power cut leaves the old or the new, or of a folder, in the moment between
+    them, none. With `keep`, what came to be at `path` meanwhile stays.
     """
     path = Path(path)
     folder, begin = _temporary(path)

@@ -126,9 +126,8 @@ def test_json_is_stable():
 
 
 def kill_while_writing(path: str | Path) -> None:
-    kill(
-        f"from pipelines import shards\nwith shards.atomic({str(path)!r}) as t: t.write_text('half'); os.kill(os.getpid(), 9)"
-    )
+    begun = f"with shards.atomic({str(path)!r}) as t: t.write_text('half'); os.kill(os.getpid(), 9)"
+    kill(f"from pipelines import shards\n{begun}")
 
 
 def kill(code: str) -> None:
