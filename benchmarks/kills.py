@@ -61,10 +61,10 @@ def dag(copy: Copy, log: Log, kills: int) -> None:
             log.add(kill=number, kind=kind, seconds=round(seconds, 1), stages=names, victim=words)
             number += 1
             if process.wait(PATIENCE) != -signal.SIGKILL:
-                log.add(ended=process.returncode, said=copy.said())
+                log.add(ended=process.returncode, said=copy.said(), traceback=copy.broke())
         elif process.returncode:
             errors += 1
-            log.add(error=process.returncode, said=copy.said(), tries=errors)
+            log.add(error=process.returncode, said=copy.said(), tries=errors, traceback=copy.broke())
             if errors == TRIES:
                 kill(copy.living())
                 copy.wipe()

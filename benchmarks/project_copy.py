@@ -68,6 +68,10 @@ class Copy:
         lines = (self.home / "said.log").read_text(encoding="utf-8", errors="replace").splitlines()
         return next((line for line in reversed(lines) if line.strip()), "")
 
+    def broke(self) -> bool:
+        """Whether the last process showed a traceback."""
+        return "Traceback (most" in (self.home / "said.log").read_text(encoding="utf-8", errors="replace")
+
     def living(self) -> list[psutil.Process]:
         """All processes that this measurement started, and that still run."""
         found = []

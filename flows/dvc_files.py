@@ -102,7 +102,8 @@ def _names_a_living_process(rwlock: Path) -> bool:
     written = rwlock.stat().st_mtime
     for pid in pids:
         try:
-            if psutil.Process(pid).create_time() <= written:
+            process = psutil.Process(pid)  # a zombie has ended, but nobody took note, as in a container without an init
+            if process.create_time() <= written and process.status() != psutil.STATUS_ZOMBIE:
                 return True
         except psutil.NoSuchProcess:
             continue

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -35,6 +36,7 @@ HOPELESS = re.compile(  # what a remote says that it will say again
     "|unauthorized|permission|not a director|read-only|no space",
     re.IGNORECASE,
 )
+KILLED = re.compile("exited with (-9|137)$")
 HINT = re.compile(  # what DVC says after each stage to who runs it by hand
     "To track the changes with git, run:|git add .*|To enable auto staging, run:|dvc config core.autostage true"
     "|Use `dvc push` to send your updates to remote storage."
@@ -109,6 +111,8 @@ class Done:
 
     def cause(self) -> str:
         """Why a stage failed that did not say it: DVC's error, unless that only repeats that the stage failed."""
+        if self.code == -signal.SIGKILL or any(map(KILLED.search, self.errors)):
+            return "killed by signal 9, as a system without memory does; run again to go on"
         of_dvc = (error for error in self.errors if "failed to run: " not in error)
         return next(of_dvc, self.last or f"DVC ended with exit code {self.code}")
 

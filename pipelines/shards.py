@@ -103,12 +103,20 @@ def sweep() -> None:
 
 
 def _sweep(folder: Path, begin: str = "") -> None:
-    import psutil
-
     for holder in folder.glob(f"{begin}{glob.escape(platform.node())}.*-*"):
         pid = holder.name.removeprefix(f"{begin}{platform.node()}.").split("-")[0]
-        if pid.isdecimal() and not psutil.pid_exists(int(pid)):
+        if pid.isdecimal() and not lives(int(pid)):
             shutil.rmtree(holder, ignore_errors=True)
+
+
+def lives(pid: int) -> bool:
+    """Whether a process runs. A zombie, of whose end nobody took note, does not."""
+    import psutil
+
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def write_json(path: str | Path, value: Any) -> None:

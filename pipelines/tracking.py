@@ -97,7 +97,7 @@ def record_until(watched: int | None) -> None:
     client = _client()
     over = False
     while True:
-        over = over or (not psutil.pid_exists(watched) if watched else bool(select.select([sys.stdin], [], [], 0)[0]))
+        over = over or (not shards.lives(watched) if watched else bool(select.select([sys.stdin], [], [], 0)[0]))
         for path in sorted(RECORDS.glob("*.json")):
             record = json.loads(path.read_text(encoding="utf-8"))
             if not (over or record["error"] or _committed(record)):

@@ -88,6 +88,17 @@ def test_what_a_killed_process_left_on_another_file_system_is_swept_away(disk):
     assert not list(disk.glob(".longtail/tmp/*"))
 
 
+def test_a_zombie_does_not_live():
+    """As in a container whose first process takes no note of the ends of others."""
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    (Path(".longtail/tmp") / f"{platform.node()}.{child.pid}-left").mkdir(parents=True)
+    assert not shards.lives(child.pid)
+    shards.sweep()
+    assert not list(Path(".longtail/tmp").iterdir())
+    child.wait()
+
+
 def test_what_a_killed_process_left_outside_of_the_project_is_swept_away_by_the_next_that_writes_there(disk):
     kill_while_writing(disk / "x")
     (disk / f"{platform.node()}.1-mine").mkdir()

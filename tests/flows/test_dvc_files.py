@@ -166,6 +166,15 @@ def test_a_rwlock_that_dvc_can_not_read_goes(project, text):
     assert not dvc_files.RWLOCK.exists()
 
 
+def test_a_rwlock_of_a_zombie_goes(project):
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    dvc_files.RWLOCK.write_text(json.dumps({"write": {"/out": {"pid": child.pid, "cmd": "dvc repro"}}, "read": {}}))
+    dvc_files.mend(project)
+    assert not dvc_files.RWLOCK.exists()
+    child.wait()
+
+
 def test_nothing_is_mended_while_dvc_holds_its_lock(project, monkeypatch):
     from dvc.repo import Repo
 
