@@ -11,12 +11,15 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import psutil
 
 from flows import workspace
 from pipelines import tracking
@@ -75,7 +78,7 @@ def start(home: Path, port: int = 0) -> Iterator[str]:
             env=environment,
             start_new_session=True,  # Ctrl-C must not reach the server: it has to hear how the flow ended
         )
-    note = home / "server.json"
+    note, closing = home / "server.json", threading.Event()
     try:
         deadline = time.monotonic() + START_TIMEOUT
         while not _healthy(url):
@@ -83,11 +86,27 @@ def start(home: Path, port: int = 0) -> Iterator[str]:
                 raise LongtailError(f"the Prefect server did not start, see {log}")
             time.sleep(0.1)
         note.write_text(json.dumps({"url": url, "pid": process.pid}))
+        threading.Thread(target=_end_with_server, args=(process, log, closing), daemon=True).start()
         yield url
     finally:
+        closing.set()
         if _noted(note) == url:  # another server may have written it meanwhile
             note.unlink()
         workspace.close(process, patience=15)
+
+
+def _end_with_server(process: subprocess.Popen, log: Path, closing: threading.Event) -> None:
+    """Where the server ends before it is `closing`, as when it is killed, end this process and all that it started.
+
+    Otherwise Prefect would try each of its requests again for minutes, and end with tracebacks.
+    """
+    code = process.wait()
+    if closing.is_set():
+        return
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    print(f"error: the Prefect server {how}, see {log}; run again to go on", file=sys.stderr, flush=True)
+    workspace.stop([child.pid for child in psutil.Process().children()], patience=10)
+    os._exit(1)
 
 
 @contextmanager
