@@ -3,6 +3,9 @@
     .venv/bin/python -m benchmarks.kills --folder /tmp/kills dag --kills 100
     .venv/bin/python -m benchmarks.kills --folder /tmp/kills stages --kills 300
     .venv/bin/python -m benchmarks.kills --folder /tmp/kills report
+    sudo .venv/bin/python -m benchmarks.kills --folder /tmp/cuts dag --power
+
+With --power, a whole run works on a disk of its own, and the power is cut (benchmarks/power_loss.py).
 
 Each takes a clean copy of the committed project with the profile tiny, and first runs it undisturbed. After each kill
 the same command is started again and goes on from what is there, until it ends by itself; then all files are compared
@@ -25,6 +28,7 @@ from pathlib import Path
 import psutil
 import yaml
 
+from benchmarks.power_loss import Disk
 from benchmarks.project_copy import RUN, Copy, Log, at_work, compare, kill
 from pipelines import draws
 
@@ -57,7 +61,13 @@ def dag(copy: Copy, log: Log, kills: int) -> None:
             one = below[int(drawn("dag", number, "which") * len(below)) :][:1] or living
             victims = {"all": living, "first": [process], "below": one}[kind]
             words = " ".join(victims[0].cmdline()[1:4]) if kind == "below" else ""
+            if copy.disk:
+                copy.disk.cut()
+                kind, victims, words = "power", living, ""
             kill(victims)
+            if copy.disk:
+                process.wait()
+                copy.disk.again()
             log.add(kill=number, kind=kind, seconds=round(seconds, 1), stages=names, victim=words)
             number += 1
             if process.wait(PATIENCE) != -signal.SIGKILL:
@@ -154,6 +164,7 @@ def main() -> None:
     parser.add_argument("part", choices=["dag", "stages", "report"])
     parser.add_argument("--folder", type=Path, required=True, help="where the copies and the log lie; kept")
     parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--power", action="store_true", help="cut the power in place of killing processes; as root")
     parser.add_argument("--core", type=int, help="the one core that everything runs on")
     words = parser.parse_args()
     if words.part == "report":
@@ -161,12 +172,15 @@ def main() -> None:
         return
     folder = words.folder.resolve() / words.part
     folder.mkdir(parents=True, exist_ok=True)
-    copy, log = Copy(folder, words.core), Log(folder, words.part)
+    disk = Disk(folder, "ext4") if words.power else None
+    copy, log = Copy(folder, words.core, disk), Log(folder, words.part)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
         {"dag": dag, "stages": stages}[words.part](copy, log, words.kills)
     finally:
         kill(copy.living())
+        if disk:
+            disk.unmount()
 
 
 if __name__ == "__main__":

@@ -181,6 +181,14 @@ class Disk:
             time.sleep(0.1)
         raise OSError(f"{self.place} stays mounted")
 
+    def again(self) -> None:
+        """As after a start of the machine; the file is made where there is none."""
+        if not self.image.exists():
+            self.make()
+        if os.path.ismount(self.place):
+            self.unmount()
+        self.mount(OPTIONS[self.kind][0])
+
     def cut(self) -> None:
         """Throw away what is not written, and refuse all further writing."""
         handle = os.open(self.place, os.O_RDONLY)

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.power_loss import Disk
+
 ROOT = Path(__file__).resolve().parents[1]
 MARK = "LONGTAIL_KILLS"  # in the environment of all processes that a measurement starts
 RUN = (".venv/bin/python", "-m", "flows.cli", "run")
@@ -21,17 +23,21 @@ UNCOMPARED = ("data/latency", "data/reproduction")  # times, and what no stage w
 
 
 class Copy:
-    """A copy of the project at `folder`, or `home`/project, with a home and a folder for temporary files in `home`."""
+    """A copy of the project in `home`, or on a disk, with a home and a folder for temporary files in `home`."""
 
-    def __init__(self, home: Path, core: int | None, folder: Path | None = None) -> None:
-        self.home, self.folder, self.core, self.temporary = home, folder or home / "project", core, home / "tmp"
+    def __init__(self, home: Path, core: int | None, disk: Disk | None = None) -> None:
+        self.home, self.core, self.temporary, self.disk = home, core, home / "tmp", disk
+        self.folder = (disk.place if disk else home) / "project"
         dirty = ("PREFECT_", "MLFLOW_", "DVC_", "OMP_", "PYTHONPATH", "LONGTAIL_")
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith(dirty)}
         self.environment |= {MARK: str(home), "HOME": str(home / "home"), "TMPDIR": str(self.temporary)}
 
     def make(self) -> None:
         """The copy with the profile tiny, after an undisturbed run whose files `reference` tells."""
+        if self.disk:
+            self.disk.again()
         self.clone()
+        self.sync()
         if not (self.home / "reference.json").is_file():
             print("an undisturbed run", flush=True)
             started = time.monotonic()
@@ -119,11 +125,17 @@ class Copy:
             path = self.folder / name
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
+    def sync(self) -> None:
+        """Have all on the disk that is there now."""
+        if self.disk:
+            subprocess.run(["sync", "-f", str(self.folder)], check=True)
+
     def wipe(self) -> None:
         """Remove all that a run makes, but not what is committed."""
         subprocess.run(["git", "clean", "-fdxq", "-e", ".venv", "-e", "params.yaml"], cwd=self.folder, check=True)
         (self.folder / "dvc.lock").unlink(missing_ok=True)
         subprocess.run(["git", "checkout", "-q", "--", "data", ".dvc"], cwd=self.folder, check=True)
+        self.sync()
 
 
 class Log:

@@ -104,8 +104,8 @@ def _end_with_server(process: subprocess.Popen, log: Path, closing: threading.Ev
     if closing.is_set():
         return
     how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-    print(f"error: the Prefect server {how}, see {log}; run again to go on", file=sys.stderr, flush=True)
     workspace.stop([child.pid for child in psutil.Process().children()], patience=10)
+    print(f"error: the Prefect server {how}, see {log}; run again to go on", file=sys.stderr, flush=True)
     os._exit(1)
 
 

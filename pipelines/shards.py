@@ -7,6 +7,7 @@ its temporary files lie in data/.longtail/tmp: only a file of the same file syst
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import glob
 import hashlib
@@ -94,6 +95,20 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def flush(*folders: Path) -> None:
+    """Have the system write all that lies on the file systems of these folders to disk, whoever wrote it."""
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "syncfs"):
+        os.sync()
+        return
+    for folder in {folder.stat().st_dev: folder for folder in folders if folder.exists()}.values():
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            libc.syncfs(handle)
+        finally:
+            os.close(handle)
 
 
 def sweep() -> None:
