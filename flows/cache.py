@@ -21,8 +21,8 @@ import typer
 import yaml
 
 from flows import dvc_files, workspace
-from pipelines import params_file, shards
-from pipelines.errors import LongtailError, printable
+from pipelines import neutral, params_file, shards
+from pipelines.errors import LongtailError
 
 COMPLETIONS = shards.SCRATCH / "completions"
 WIKIMEDIA = shards.SCRATCH / "wikimedia"
@@ -111,7 +111,7 @@ def _table(answers: list[Answer]) -> Iterator[str]:
     """The answers by server and model: their number, size, and the times of the first and the last."""
     groups: dict[tuple[str, str], list[Answer]] = defaultdict(list)
     for answer in answers:
-        groups[printable(answer.server), printable(answer.model)].append(answer)
+        groups[neutral.line(answer.server), neutral.line(answer.model)].append(answer)
     width = max((len(" ".join(names)) for names in groups), default=0)
     for names, group in sorted(groups.items()):
         times = (f"{datetime.fromtimestamp(at(a.at for a in group)):%Y-%m-%d %H:%M}" for at in (min, max))

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from flows import cache
-from pipelines import catalogue, disks, methods, params_file
+from pipelines import catalogue, disks, methods, neutral, params_file
 from pipelines.errors import LongtailError
 
 app = typer.Typer(
@@ -64,11 +64,11 @@ def run(
         stages = graph.part(stages, graph.PARTS[part])
         changed = [stage.name for stage in stages if stage.name in changed]
         if not changed and not push:
-            print(f"all {len(stages)} stages are up to date; the report: {REPORT}")
+            _show(f"all {len(stages)} stages are up to date; the report: {REPORT}")
             return
         from flows import server
 
-        print(f"{len(changed)} of {len(stages)} stages changed; starting Prefect's server")
+        _show(f"{len(changed)} of {len(stages)} stages changed; starting Prefect's server")
         with server.running(HOME) as url:
             from flows import runs
 
@@ -79,8 +79,8 @@ def run(
         if not state.is_completed():
             raise LongtailError(state.message)
         closed = f"{url.removesuffix('/api')} is closed; `longtail ui` opens it again"
-        print(f"{state.message} ({_as_called(closed)})")
-        print(f"the report: {REPORT.resolve()}")
+        _show(f"{state.message} ({_as_called(closed)})")
+        _show(f"the report: {REPORT.resolve()}")
 
 
 @app.command()
@@ -117,7 +117,7 @@ def status() -> None:
         else:
             word, detail = "up to date", ""
         _show(f"{stage.name:32} {word:12} {detail}".rstrip())
-    print(
+    _show(
         f"{len(stages) - len(touched)} of {len(stages)} stages are up to date"
         + _as_called("; `longtail run` does the rest" * bool(touched))
     )
@@ -132,10 +132,10 @@ def verify() -> None:
     dvc_files.mend(Path.cwd())
     count, lines = faults(Path.cwd(), params_file.load("compute").compute.threads)
     for line in lines:
-        print(line)
+        _show(line)
     if lines:
         raise LongtailError(f"{len(lines)} are not as in dvc.lock; remove them, and `longtail run` restores them")
-    print(f"{count:,} files are those of dvc.lock")
+    _show(f"{count:,} files are those of dvc.lock")
 
 
 @app.command()
@@ -144,7 +144,7 @@ def profile(
 ) -> None:
     """Compose params.yaml from a profile. That is conf/config.yaml with what conf/profile/NAME.yaml changes."""
     _compose(name)
-    print(_as_called(f"wrote params.yaml, profile {name}; `longtail run` works with it"))
+    _show(_as_called(f"wrote params.yaml, profile {name}; `longtail run` works with it"))
 
 
 @app.command()
@@ -173,7 +173,7 @@ def plan(
 
     values = yaml.safe_load(profiles.compose(profile)) if profile else params_file.read()
     for line in plan.forecast(plan.read(values)):
-        print(line)
+        _show(line)
 
 
 RETRIEVERS = (
@@ -192,7 +192,6 @@ def search(
     as_json: Annotated[bool, typer.Option("--json", help="Print all of each document, as a JSON list.")] = False,
 ) -> None:
     """Search a corpus. Shows score, title, id and the beginning of the best documents."""
-    import json
     from dataclasses import asdict
     from shutil import get_terminal_size
 
@@ -202,7 +201,7 @@ def search(
     corpus = corpus or params.parts.datastore or next(iter(params.parts.corpora), "")
     hits = explore.search(text, corpus, retriever or _best(params), k)
     if as_json:
-        print(json.dumps([asdict(hit) for hit in hits], ensure_ascii=False, indent=1))
+        print(neutral.dumps([asdict(hit) for hit in hits]))
         return
     for line in explore.lines(hits, max(30, min(get_terminal_size().columns, 100))):
         _show(line)
@@ -218,7 +217,6 @@ def ask(
     as_json: Annotated[bool, typer.Option("--json", help="Print all that was found, as a JSON object.")] = False,
 ) -> None:
     """Answer a question, and say why. Retrieves only where the subject is below its relation's popularity threshold."""
-    import json
     from dataclasses import asdict
 
     from flows import explore
@@ -231,7 +229,7 @@ def ask(
     by = pair or methods.short(*explore.index_of(retriever or _best(params), params), params.retrievers)
     asked = ask.ask(question, lm or params.lms[0], by, params, subject=subject, data=Path("data"))
     if as_json:
-        print(json.dumps(asdict(asked), ensure_ascii=False, indent=1))
+        print(neutral.dumps(asdict(asked)))
         return
     for line in ask.lines(asked):
         _show(line)
@@ -281,7 +279,8 @@ def reproduce(
     path, prefix = (PUBLISHED_REPRODUCTION, "") if docs else (REPRODUCTION, "../../docs/")
     with shards.atomic(path) as file:
         file.write_text(comparison_page.page(groups, published, chosen.profile, prefix), encoding="utf-8")
-    print(f"\nall numbers, and what each of them needs: {path}")
+    print()
+    _show(f"all numbers, and what each of them needs: {path}")
 
 
 @app.command()
@@ -297,8 +296,8 @@ def diff(
     old, new, out = ((CALLED_FROM / path).resolve() for path in (old, new, out or DIFFERENCE.resolve()))
     _check_folder(out)
     for line in write_difference(old, new, out, ingest=params.ingest, threads=params.compute.threads):
-        print(line)
-    print(f"the page: {out / 'index.html'}; the table: difference.parquet beside it")
+        _show(line)
+    _show(f"the page: {out / 'index.html'}; the table: difference.parquet beside it")
 
 
 @app.command()
@@ -313,12 +312,12 @@ def release(
     from flows import landing, workspace
 
     if check:
-        print(landing.check((CALLED_FROM / check).resolve()))
+        _show(landing.check((CALLED_FROM / check).resolve()))
         return
     out = (CALLED_FROM / out).resolve() if out else landing.OUT
     _check_folder(out)
     with workspace.alone():
-        print(landing.land(version, out))
+        _show(landing.land(version, out))
 
 
 QuestionSet = StrEnum("QuestionSet", catalogue.names("answered"))
@@ -345,7 +344,7 @@ def import_answers(
     if not path.is_file():
         raise LongtailError(f"{path}: no such file, expected a table of answers")
     for line in import_answers.import_answers(path, dataset, lm, method, local_lms, Path("data"), partial=partial):
-        print(line)
+        _show(line)
 
 
 app.command()(cache.cache)
@@ -382,8 +381,8 @@ def _best(params: SimpleNamespace) -> str:
 
 
 def _show(line: str) -> None:
-    """Print a line with text from elsewhere, without control characters, which would steer the terminal."""
-    print(re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "\ufffd", line))
+    """Print a line that may hold text from elsewhere."""
+    print(neutral.line(line))
 
 
 def _as_called(text: str) -> str:
@@ -418,6 +417,7 @@ def _go_to_root() -> None:
 
 def main() -> None:
     """Run the command; a user's error is one line and exit code 1."""
+    sys.stdout.reconfigure(errors="backslashreplace")  # as standard error: no label breaks a terminal that isn't UTF-8
     try:
         if not {"-h", "--help"} & set(sys.argv[1:]) and sys.argv[1:]:
             _go_to_root()

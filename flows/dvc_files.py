@@ -45,7 +45,12 @@ def mend(root: Path) -> None:
 
 
 def keep(root: Path) -> dict[str, Any]:
-    """Copy dvc.lock after a DVC process has ended well; returns the stages that it holds, by name."""
+    """Copy dvc.lock after a DVC process has ended well; returns the stages that it holds, by name.
+
+    All that DVC wrote is on disk before: of itself it has nothing written, so that after a power cut there would be
+    empty files in data/ and in its cache that it takes for whole.
+    """
+    shards.flush(root, root / "data", root / ".dvc/cache")
     with _no_dvc_writing(root):
         text = (root / LOCK).read_text(encoding="utf-8")
         if _is_readable(text):
@@ -102,7 +107,8 @@ def _names_a_living_process(rwlock: Path) -> bool:
     written = rwlock.stat().st_mtime
     for pid in pids:
         try:
-            if psutil.Process(pid).create_time() <= written:
+            process = psutil.Process(pid)  # a zombie has ended, but nobody took note, as in a container without an init
+            if process.create_time() <= written and process.status() != psutil.STATUS_ZOMBIE:
                 return True
         except psutil.NoSuchProcess:
             continue

@@ -74,7 +74,9 @@ def lines(hits: list[Hit], width: int) -> Iterator[str]:
     for rank, hit in enumerate(hits, 1):
         head = f"{rank:3}  {hit.score:8.4f}  "
         title = hit.title or "(no title)"
-        yield from textwrap.wrap(f"{title}  [{hit.id}]", width, initial_indent=head, subsequent_indent=" " * len(head))
+        yield from textwrap.wrap(
+            f"{title}  [{hit.id}]", width, initial_indent=head, subsequent_indent=" " * len(head), max_lines=LINES
+        )
         yield from textwrap.wrap(
             hit.text, width, initial_indent=" " * 5, subsequent_indent=" " * 5, max_lines=LINES, placeholder=" …"
         )

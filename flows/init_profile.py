@@ -16,7 +16,7 @@ from flows import data_files, model_folders, profiles
 from flows.init_choices import Choices, choose
 from flows.machine import this_machine
 from flows.model_folders import Encoder, LanguageModel
-from pipelines import catalogue, shards
+from pipelines import catalogue, neutral, shards
 from pipelines.errors import LongtailError
 
 LOOKED_FOR = (
@@ -120,9 +120,9 @@ def text(folder: Path, name: str, contents: Contents, choices: Choices) -> str:
     fetch = {"fetch": {"source": "files", "root": str(root), "files": globs}}
     notes = {"fetch": ["The globs are relative to root." + _linked(folder, root)]} | choices.notes
     for section, values in (fetch | choices.sections).items():
-        lines += [f"# {_one_line(note)}" for note in notes.get(section, [])]
+        lines += [f"# {note}" for note in notes.get(section, [])]
         lines += _yaml({section: values})
-    return "\n".join(lines) + "\n"
+    return "\n".join(neutral.line(line) if line.startswith("#") else line for line in lines) + "\n"
 
 
 def _profile_name(folder: Path, name: str | None) -> str:
@@ -207,11 +207,7 @@ def _grouped(unused: Sequence[tuple[Path, str]]) -> list[tuple[Path, str]]:
 
 
 def _shown(path: Path, folder: Path) -> str:
-    return _one_line(path.relative_to(folder).as_posix() if path != folder else path.name)
-
-
-def _one_line(words: str) -> str:
-    return "".join(character if character.isprintable() else "?" for character in words)
+    return neutral.line(path.relative_to(folder).as_posix() if path != folder else path.name)
 
 
 def _yaml(values: dict, indent: str = "") -> list[str]:

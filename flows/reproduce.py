@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -24,7 +25,7 @@ from prefect.runtime import flow_run
 from prefect.states import Failed, State
 
 from flows import dvc_files, graph, verify, workspace
-from pipelines import disks, tracking
+from pipelines import disks, neutral, tracking
 
 UNCHANGED, RESTORED, RAN = "unchanged", "restored from the cache", "ran"
 UNREACHABLE = "Unreachable"  # state of a task whose server gave no answer: the one failure that a retry can help
@@ -35,6 +36,7 @@ HOPELESS = re.compile(  # what a remote says that it will say again
     "|unauthorized|permission|not a director|read-only|no space",
     re.IGNORECASE,
 )
+KILLED = re.compile("exited with (-9|137)$")
 HINT = re.compile(  # what DVC says after each stage to who runs it by hand
     "To track the changes with git, run:|git add .*|To enable auto staging, run:|dvc config core.autostage true"
     "|Use `dvc push` to send your updates to remote storage."
@@ -112,6 +114,8 @@ class Done:
 
     def cause(self) -> str:
         """Why a stage failed that did not say it: DVC's error, unless that only repeats that the stage failed."""
+        if self.code == -signal.SIGKILL or any(map(KILLED.search, self.errors)):
+            return "killed by signal 9, as a system without memory does; run again to go on"
         of_dvc = [error for error in self.errors if "failed to run: " not in error]
         of_disk = filter(None, map(disks.meaning_of, of_dvc or [self.last]))
         return next(of_disk, next(iter(of_dvc), self.last or f"DVC ended with exit code {self.code}"))
@@ -160,12 +164,12 @@ def _lines(stream) -> Iterator[str]:
     while block := os.read(stream.fileno(), 1 << 16):
         *parts, rest = re.split(rb"(?<=[\r\n])", rest + block)
         for part in parts:
-            text = part.decode(errors="replace").strip()
+            text = neutral.line(part.decode(errors="replace").strip())
             bar = part.endswith(b"\r")
             if text and not (bar and time.monotonic() - shown < PROGRESS_SECONDS):
                 shown = time.monotonic() if bar else shown
                 yield text
-    if text := rest.decode(errors="replace").strip():
+    if text := neutral.line(rest.decode(errors="replace").strip()):
         yield text
 
 
@@ -177,7 +181,7 @@ def _publish(stage: graph.Stage) -> None:
             rows.append({"metric": name, **(value if isinstance(value, dict) else {"value": value})})
     if rows:
         key = re.sub("[^a-z0-9]+", "-", stage.name.lower())
-        create_table_artifact(key=key, table=rows, description=stage.description)
+        create_table_artifact(key=key, table=neutral.values(rows, neutral.markdown), description=stage.description)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from prefect.states import Completed, Failed, State
 
 from flows import dvc_files, graph, landing, profiles, regressions, workspace
 from flows.reproduce import RAN, RESTORED, UNCHANGED, push_outputs, reproduce, stopping_children
-from pipelines import params, params_file, tracking
+from pipelines import neutral, params, params_file, tracking
 from pipelines.errors import LongtailError
 
 TOLERANCE = 0.05
@@ -156,7 +156,7 @@ def _compare(root: Path, profile: str, stages: list[graph.Stage], tolerance: flo
         log.warning(f"and {len(worse) - SHOWN} more, see the artifact `regressions`")
     rows = [{**asdict(regression), "change": f"{regression.change:+.1%}"} for regression in worse]
     description = f"Figures worse than the last landed run's by more than {tolerance:.0%}, and than their own interval"
-    create_table_artifact(key="regressions", table=rows, description=description)
+    create_table_artifact(key="regressions", table=neutral.values(rows, neutral.markdown), description=description)
     return [f"{len(worse)} figures worse than the last landed run's, the worst {worse[0]}"]
 
 

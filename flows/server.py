@@ -11,12 +11,15 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import psutil
 
 from flows import workspace
 from pipelines import tracking
@@ -51,11 +54,9 @@ def prepare(home: Path) -> None:
     """Set Prefect's settings for this process and its children, the same as in pyproject.toml's [tool.prefect]."""
     home.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("PREFECT_HOME", str(home.resolve()))
-    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
     os.environ.setdefault("PREFECT_RESULTS_PERSIST_BY_DEFAULT", "false")
     os.environ.setdefault("PREFECT_TASKS_DEFAULT_RETRY_DELAY_SECONDS", "[60, 300]")
     os.environ.setdefault("PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW", "ignore")
-    os.environ.setdefault("DO_NOT_TRACK", "1")
 
 
 @contextmanager
@@ -67,6 +68,7 @@ def start(home: Path, port: int = 0) -> Iterator[str]:
     url = f"http://127.0.0.1:{port}/api"
     log = home / "server.log"
     environment = {k: v for k, v in os.environ.items() if k != "PREFECT_API_URL"}
+    environment["PREFECT_SERVER_UI_API_URL"] = url  # otherwise the pages ask port 4200, whatever port they come from
     with log.open("wb") as stream:
         process = subprocess.Popen(
             [sys.executable, "-m", "flows.server", str(port)],
@@ -76,7 +78,7 @@ def start(home: Path, port: int = 0) -> Iterator[str]:
             env=environment,
             start_new_session=True,  # Ctrl-C must not reach the server: it has to hear how the flow ended
         )
-    note = home / "server.json"
+    note, closing = home / "server.json", threading.Event()
     try:
         deadline = time.monotonic() + START_TIMEOUT
         while not _healthy(url):
@@ -84,11 +86,27 @@ def start(home: Path, port: int = 0) -> Iterator[str]:
                 raise LongtailError(f"the Prefect server did not start, see {log}")
             time.sleep(0.1)
         note.write_text(json.dumps({"url": url, "pid": process.pid}))
+        threading.Thread(target=_end_with_server, args=(process, log, closing), daemon=True).start()
         yield url
     finally:
+        closing.set()
         if _noted(note) == url:  # another server may have written it meanwhile
             note.unlink()
         workspace.close(process, patience=15)
+
+
+def _end_with_server(process: subprocess.Popen, log: Path, closing: threading.Event) -> None:
+    """Where the server ends before it is `closing`, as when it is killed, end this process and all that it started.
+
+    Otherwise Prefect would try each of its requests again for minutes, and end with tracebacks.
+    """
+    code = process.wait()
+    if closing.is_set():
+        return
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    workspace.stop([child.pid for child in psutil.Process().children()], patience=10)
+    print(f"error: the Prefect server {how}, see {log}; run again to go on", file=sys.stderr, flush=True)
+    os._exit(1)
 
 
 @contextmanager
@@ -103,7 +121,6 @@ def mlflow_pages(home: Path, port: int) -> Iterator[str]:
             [*command, "--port", str(port), "--workers", "1"],
             stdout=log,
             stderr=log,
-            env={**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"},
             start_new_session=True,
         )
     try:

@@ -5,6 +5,8 @@ SQL has no path in it: `view` and `ask` give files a name, and values come as pa
 
 from __future__ import annotations
 
+import os
+import platform
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,8 +32,9 @@ def connect(memory_gb: float, threads: int) -> Iterator[duckdb.DuckDBPyConnectio
     """
     holder = shards.SCRATCH / "tmp"
     holder.mkdir(parents=True, exist_ok=True)
+    of_process = f"{platform.node()}.{os.getpid()}-"  # what a killed process leaves is known by it
     with (
-        tempfile.TemporaryDirectory(dir=holder) as spill,
+        tempfile.TemporaryDirectory(prefix=of_process, dir=holder) as spill,
         duckdb.connect(config={"memory_limit": f"{memory_gb} GB", "threads": threads, "temp_directory": spill}) as db,
     ):
         db.execute("SET enable_progress_bar = false")

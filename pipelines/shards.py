@@ -7,7 +7,9 @@ its temporary files lie in data/.longtail/tmp: only a file of the same file syst
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import glob
 import hashlib
 import json
 import os
@@ -18,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager, suppress
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -28,6 +30,7 @@ from tqdm import tqdm
 from pipelines.errors import LongtailError, WorkerLost
 
 SCRATCH = Path(".longtail")
+OUTSIDE = ".longtail."  # with it begin the names of temporary files outside of the project
 PIECE = 1 << 20  # bytes that a worker reads at once of a shard of a stream
 AT_ONCE = 4096  # shards that an executor is given at once: more than it has workers, but no million futures
 
@@ -36,11 +39,12 @@ AT_ONCE = 4096  # shards that an executor is given at once: more than it has wor
 def atomic(path: str | Path, keep: bool = False) -> Iterator[Path]:
     """Yield a temporary path; when the block ends well, the file or folder written there takes `path`'s place.
 
-    What was written is on disk by then: a power cut leaves the old or the new. With `keep`, what came to be at `path`
-    meanwhile stays.
+    What was written is on disk by then: a power cut leaves the old or the new, or of a folder, in the moment between
+    them, none. With `keep`, what came to be at `path` meanwhile stays.
     """
     path = Path(path)
-    holder = Path(tempfile.mkdtemp(prefix=f"{platform.node()}.{os.getpid()}-", dir=_temporary(path)))
+    folder, begin = _temporary(path)
+    holder = Path(tempfile.mkdtemp(prefix=f"{begin}{platform.node()}.{os.getpid()}-", dir=folder))
     if holder.is_relative_to(Path.cwd()):  # DuckDB gets such names, and the project's may have a quote
         holder = holder.relative_to(Path.cwd())
     try:
@@ -59,19 +63,20 @@ def atomic(path: str | Path, keep: bool = False) -> Iterator[Path]:
         shutil.rmtree(holder, ignore_errors=True)
 
 
-def _temporary(path: Path) -> Path:
-    """The folder for temporary files that can take `path`'s place."""
+def _temporary(path: Path) -> tuple[Path, str]:
+    """The folder for temporary files that can take `path`'s place, and what their names begin with there."""
     home = SCRATCH / "tmp"
     near = next(folder for folder in Path(os.path.abspath(path)).parents if folder.is_dir())
     home.mkdir(parents=True, exist_ok=True)
     if _together(home, near):
-        return home
+        return home, ""
     if Path.cwd() not in near.parents:
-        return near
+        _sweep(near, OUTSIDE)  # nobody else looks there for what killed processes left
+        return near, OUTSIDE
     while near.parent != Path.cwd() and _together(near, near.parent):  # to the file system's top: outside of outputs
         near = near.parent
     (near / SCRATCH.name / "tmp").mkdir(parents=True, exist_ok=True)
-    return near / SCRATCH.name / "tmp"
+    return near / SCRATCH.name / "tmp", ""
 
 
 def _together(one: Path, other: Path) -> bool:
@@ -92,14 +97,41 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
+def flush(*folders: Path) -> None:
+    """Have the system write all that lies on the file systems of these folders to disk, whoever wrote it."""
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "syncfs"):
+        os.sync()
+        return
+    for folder in {folder.stat().st_dev: folder for folder in folders if folder.exists()}.values():
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            libc.syncfs(handle)
+        finally:
+            os.close(handle)
+
+
 def sweep() -> None:
     """Remove the temporary files of processes that are gone: a killed one can't do it itself."""
+    for place in (Path(), Path("data"), *Path("data").glob("*/")):
+        _sweep(place / SCRATCH / "tmp")
+
+
+def _sweep(folder: Path, begin: str = "") -> None:
+    for holder in folder.glob(f"{begin}{glob.escape(platform.node())}.*-*"):
+        pid = holder.name.removeprefix(f"{begin}{platform.node()}.").split("-")[0]
+        if pid.isdecimal() and not lives(int(pid)):
+            shutil.rmtree(holder, ignore_errors=True)
+
+
+def lives(pid: int) -> bool:
+    """Whether a process runs. A zombie, of whose end nobody took note, does not."""
     import psutil
 
-    near = (folder / SCRATCH.name / "tmp" for folder in (Path("data"), *Path("data").glob("*/")))
-    for holder in chain.from_iterable(folder.glob(f"{platform.node()}.*-*") for folder in (SCRATCH / "tmp", *near)):
-        if not psutil.pid_exists(int(holder.name.removeprefix(f"{platform.node()}.").split("-")[0])):
-            shutil.rmtree(holder, ignore_errors=True)
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def write_json(path: str | Path, value: Any) -> None:

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from threadpoolctl import threadpool_limits
 
-from pipelines import bounds, disks, params_file, shards, tracking
+from pipelines import bounds, disks, neutral, params_file, shards, tracking
 from pipelines.errors import LongtailError, Unreachable
 
 Metrics = Mapping[str, float | list[float]]
@@ -73,7 +73,7 @@ def run(
     except Exception as error:
         if said := disks.meaning(error):
             _fail(name, used, started, said)
-        tracking.log_stage(used, {}, started, f"{type(error).__name__}: {error}")
+        tracking.log_stage(used, {}, started, neutral.message(f"{type(error).__name__}: {error}"))
         raise
     tracking.log_stage(used, found, started)
     print(f"{name}: done, see {out}")

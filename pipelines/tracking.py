@@ -14,6 +14,7 @@ import hashlib
 import json
 import logging
 import os
+import posixpath
 import re
 import select
 import subprocess
@@ -37,6 +38,7 @@ RAN = shards.SCRATCH / "ran"  # a file for each stage: the run in which it last 
 REFUSED = shards.SCRATCH / "tracking.refused"
 LOG = shards.SCRATCH / "tracking.log"
 LOCK = shards.SCRATCH / "tracking.lock"  # held by the recorder
+NAME = 250  # characters of a name in MLflow
 WRITE_SECONDS = 2  # DVC never pauses so long while it writes dvc.lock
 
 
@@ -95,7 +97,7 @@ def record_until(watched: int | None) -> None:
     client = _client()
     over = False
     while True:
-        over = over or (not psutil.pid_exists(watched) if watched else bool(select.select([sys.stdin], [], [], 0)[0]))
+        over = over or (not shards.lives(watched) if watched else bool(select.select([sys.stdin], [], [], 0)[0]))
         for path in sorted(RECORDS.glob("*.json")):
             record = json.loads(path.read_text(encoding="utf-8"))
             if not (over or record["error"] or _committed(record)):
@@ -148,8 +150,6 @@ def _committed(record: dict) -> bool:
 
 def _client():
     """MLflow's client, with the experiment in place."""
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    os.environ.setdefault("DO_NOT_TRACK", "true")
     from mlflow import MlflowClient
 
     for name in ("mlflow", "mlflow.store.db.utils", "alembic"):
@@ -183,11 +183,13 @@ def _log(client, record: dict, locked: dict) -> None:
         curve = value if isinstance(value, list) else [value]
         metrics += [Metric(_name(key), float(v), ended, step) for step, v in enumerate(curve) if v is not None]
     params = [Param(_name(key), str(value)) for key, value in record["params"].items()]
-    for first in range(0, len(params), 100):  # MLflow's limits of one batch
-        client.log_batch(child, params=params[first : first + 100])
-    for first in range(0, len(metrics), 1000):
-        client.log_batch(child, metrics=metrics[first : first + 1000])
-    client.set_terminated(child, "FAILED" if record["error"] else "FINISHED", ended)
+    try:
+        for first in range(0, len(params), 100):  # MLflow's limits of one batch
+            client.log_batch(child, params=params[first : first + 100])
+        for first in range(0, len(metrics), 1000):
+            client.log_batch(child, metrics=metrics[first : first + 1000])
+    finally:  # where MLflow refuses one of them, the run has ended all the same
+        client.set_terminated(child, "FAILED" if record["error"] else "FINISHED", ended)
 
 
 def _hash_tags(locked: dict) -> dict[str, str]:
@@ -208,8 +210,8 @@ def _lock_file(by_flow: bool) -> dict:
 
 
 def _name(key: str) -> str:
-    """A key with _ for each character that MLflow does not allow."""
-    return re.sub(r"[^\w\-. :/]", "_", key)
+    """A key as MLflow takes it: _ for each character that it does not allow, and no path that means another one."""
+    return posixpath.normpath(re.sub(r"[^\w\-. :/]", "_", key)).lstrip("/.")[:NAME] or "_"
 
 
 def _flat(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

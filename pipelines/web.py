@@ -1,7 +1,7 @@
 """The one HTTP client: what may pass is tried again, Retry-After is honoured, many at once, answers kept on disk.
 
-Kept answers lie in an SQLite file, in which a killed process can't leave half an answer: whoever asks again asks only
-for what is not there.
+Kept answers lie in an SQLite file, in which a killed process or a power cut can't leave half an answer, and loses none
+that is kept: whoever asks again asks only for what is not there.
 """
 
 from __future__ import annotations
@@ -264,7 +264,6 @@ class Kept:
         try:
             self._db = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
             self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = NORMAL")
             self._db.execute("CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, at REAL, body BLOB)")
             if math.isfinite(days):
                 self._db.execute("DELETE FROM answers WHERE at < ?", (time.time() - days * 86400,))

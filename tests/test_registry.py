@@ -14,7 +14,7 @@ import yaml
 from mlflow import MlflowClient
 from transformers import AutoModel, AutoTokenizer
 
-from pipelines import registry, shards, tracking
+from pipelines import QUIET, registry, shards, tracking
 from pipelines.retrieval.encoder import Encoder
 
 STAGE = """
@@ -54,7 +54,7 @@ def project(root, tmp_path_factory):
     }
     (folder / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"train_lsr": train_lsr}}))
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_", "DVC_"))}
-    environment["PYTHONPATH"] = str(root)
+    environment |= QUIET | {"PYTHONPATH": str(root)}
     for words in (["init", "-q", "--no-scm"], ["repro", "-q"]):
         subprocess.run([sys.executable, "-m", "dvc", *words], cwd=folder, env=environment, check=True)
     deadline = time.monotonic() + 60

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -87,6 +88,32 @@ def test_what_a_killed_process_left_on_another_file_system_is_swept_away(disk):
     assert not list(disk.glob(".longtail/tmp/*"))
 
 
+def test_a_zombie_does_not_live():
+    """As in a container whose first process takes no note of the ends of others."""
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    (Path(".longtail/tmp") / f"{platform.node()}.{child.pid}-left").mkdir(parents=True)
+    assert not shards.lives(child.pid)
+    shards.sweep()
+    assert not list(Path(".longtail/tmp").iterdir())
+    child.wait()
+
+
+def test_what_a_killed_process_left_outside_of_the_project_is_swept_away_by_the_next_that_writes_there(disk):
+    kill_while_writing(disk / "x")
+    (disk / f"{platform.node()}.1-mine").mkdir()
+    assert len(list(disk.glob(".longtail.*/x"))) == 1
+    shards.write_json(disk / "y.json", 1)
+    assert sorted(p.name for p in disk.iterdir()) == [f"{platform.node()}.1-mine", "y.json"]
+
+
+def test_what_a_killed_join_spilled_is_swept_away():
+    kill("from pipelines import database\nwith database.connect(1.0, 1): os.kill(os.getpid(), 9)")
+    assert len(list(Path(".longtail/tmp").iterdir())) == 1
+    shards.sweep()
+    assert not list(Path(".longtail/tmp").iterdir())
+
+
 def test_a_result_outside_of_the_project_takes_its_place_on_any_file_system(disk):
     shards.write_json(disk / "release/a.json", 1)
     assert [p.name for p in disk.rglob("*")] == ["release", "a.json"]
@@ -109,13 +136,15 @@ def test_json_is_stable():
     assert Path("a.json").read_text(encoding="utf-8") == '{\n "a": "ä",\n "b": 1\n}\n'
 
 
-def kill_while_writing(path: str) -> None:
-    code = (
-        "import os, signal\nfrom pipelines import shards\n"
-        f"with shards.atomic({path!r}) as t:\n    t.write_text('half')\n    os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
+def kill_while_writing(path: str | Path) -> None:
+    begun = f"with shards.atomic({str(path)!r}) as t: t.write_text('half'); os.kill(os.getpid(), 9)"
+    kill(f"from pipelines import shards\n{begun}")
+
+
+def kill(code: str) -> None:
+    """Run Python code that ends by killing its own process."""
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}
-    killed = subprocess.run([sys.executable, "-c", code], env=environment)
+    killed = subprocess.run([sys.executable, "-c", f"import os\n{code}"], env=environment)
     assert killed.returncode == -signal.SIGKILL
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines import tracking
+from pipelines import QUIET, tracking
 
 STAGE = """
 import sys
@@ -39,7 +39,7 @@ def project(root, tmp_path_factory) -> Path:
 
 def repro(project: Path, root: Path, **extra: str) -> subprocess.CompletedProcess:
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_", "DVC_"))}
-    environment |= {"PYTHONPATH": str(root)} | extra
+    environment |= QUIET | {"PYTHONPATH": str(root)} | extra
     command = [sys.executable, "-m", "dvc", "repro", "-f"]
     done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True)
     deadline = time.monotonic() + 60  # the recorder ends a moment after dvc
@@ -102,7 +102,7 @@ def test_a_stage_that_fails_on_its_params_is_logged_and_a_refused_record_stands_
     client, _ = logged
     before = (project / "params.yaml").read_text()
     records = project / tracking.RECORDS
-    refused = {"stage": "one", "run": "x", "tags": {}, "params": {"": "no name"}, "metrics": {}, "error": "x"}
+    refused = {"stage": "one", "run": "x", "tags": {}, "params": {"a!": 1, "a?": 2}, "metrics": {}, "error": "x"}
     (records / "0-one.json").write_text(json.dumps(refused | {"started": 0, "ended": 0, "by_flow": False}))
     (project / "params.yaml").write_text("seed: x\n")
     done = repro(project, root)
@@ -113,3 +113,5 @@ def test_a_stage_that_fails_on_its_params_is_logged_and_a_refused_record_stands_
     )
     assert [run.info.status for run in runs] == ["FAILED"]
     assert [path.name for path in (project / tracking.REFUSED).iterdir()] == ["0-one.json"]
+    (refused,) = client.search_runs(runs[0].info.experiment_id, "tags.error = 'x'")
+    assert refused.info.status == "FAILED"

@@ -34,8 +34,9 @@ class HttpModel:
         if lm.http.tokenizer:
             from transformers import AutoTokenizer
 
-            self._tokenizer = PromptTokenizer(AutoTokenizer.from_pretrained(folder), folder, self.name, self.max_tokens)
-            decode = self._tokenizer.tokenizer.decode
+            tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+            self._tokenizer = PromptTokenizer(tokenizer, folder, self.name, self.max_tokens)
+            decode = tokenizer.decode
         self._client = CompletionsClient(self.name, lm.path, lm.http, key, cache, chat=lm.chat, decode=decode)
         self.abilities = Abilities(self.name, lm.http, self._client, self._tokenizer)
         self.scores, self.mixes, self.votes = "score" in self.abilities, False, "vote" in self.abilities

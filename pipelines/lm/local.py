@@ -45,7 +45,7 @@ class LocalModel:
             raise LongtailError(f"{folder}: no config.json, expected a causal language model in Hugging Face's layout")
         torch.set_num_threads(threads)
         try:
-            self.tokenizer = AutoTokenizer.from_pretrained(folder)
+            self.tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         except (OSError, ValueError) as error:
             raise LongtailError(f"{folder}: no tokenizer: {' '.join(str(error).split())}") from None
         self.model = load(folder, self.tokenizer, dtype, device)

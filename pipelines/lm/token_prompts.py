@@ -182,7 +182,8 @@ def open_tokenizer(folder: Path) -> PromptTokenizer | None:
         return None
     from transformers import AutoTokenizer
 
-    return PromptTokenizer(AutoTokenizer.from_pretrained(folder), folder, folder.name, sys.maxsize)
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    return PromptTokenizer(tokenizer, folder, folder.name, sys.maxsize)
 
 
 def byte_counts(texts: Sequence[str], ends: Ragged) -> np.ndarray:

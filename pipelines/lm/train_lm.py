@@ -49,11 +49,12 @@ def train(
     give the same bytes, also where a killed training of `stage` continues from its checkpoint. Raises LongtailError
     where a phase asks for a kind of text that no document has, or the loss is not finite.
     """
-    model = make_model(AutoTokenizer.from_pretrained(tokenizer), seed, settings)
+    model = make_model(AutoTokenizer.from_pretrained(tokenizer, trust_remote_code=False), seed, settings)
     batches = make_batches(documents, tokenizer, seed, settings)
     losses = optimise(model, batches, seed, settings, stage)
     model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(tokenizer, model_max_length=settings.positions).save_pretrained(folder)
+    whole = AutoTokenizer.from_pretrained(tokenizer, model_max_length=settings.positions, trust_remote_code=False)
+    whole.save_pretrained(folder)
     means = [float(part.mean()) for part in np.array_split(losses, min(CURVE, len(losses)))]
     return {
         "loss": means[-1],

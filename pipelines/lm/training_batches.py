@@ -38,7 +38,8 @@ def make_batches(
     that begin a document, which nothing before them predicts. Raises LongtailError where there is no text, or a phase
     asks for a kind of text that no document has.
     """
-    special, opened = AutoTokenizer.from_pretrained(tokenizer), open_tokenizer(tokenizer)
+    special = AutoTokenizer.from_pretrained(tokenizer, trust_remote_code=False)
+    opened = open_tokenizer(tokenizer)
     first, _ = first_tokens(special, tokenizer)
     texts: dict[str, list[str]] = {}
     for kind, text in documents:

@@ -68,7 +68,12 @@ def _open(folder: Path, dtype: str, device: str) -> PreTrainedModel:
     torch_dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float16}[dtype]
     try:
         model, loading_info = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch_dtype, use_safetensors=True, output_loading_info=True, **options
+            folder,
+            dtype=torch_dtype,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            **options,
         )
     except (OSError, ValueError) as error:
         raise LongtailError(

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 
@@ -41,7 +42,7 @@ def read_published(path: Path, rejects: Rejects) -> pa.Table:
     them. Bad rows go to `rejects` (unreadable_row, columns, number, list, no_answer, unknown_relation, uri,
     duplicate_id). Raises LongtailError on another header or on a file that ends within a row.
     """
-    reader = table_rows(path, "\t")
+    reader = table_rows(path, "\t", len(COLUMNS))
     _, header, _ = next(reader)
     if header != COLUMNS:
         raise LongtailError(f"{path}: its columns are {', '.join(header or ())}, expected {', '.join(COLUMNS)}")
@@ -69,7 +70,8 @@ def read_published(path: Path, rejects: Rejects) -> pa.Table:
 def write_tsv(batches: Iterable[pa.RecordBatch], path: Path) -> None:
     """Write rows with the columns of SCHEMA, and maybe others, in the published order and quoting."""
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, delimiter="\t", lineterminator="\n")
+        lines = SimpleNamespace(write=lambda row: file.write(row.removesuffix("\r\n") + "\n"))
+        writer = csv.writer(lines, delimiter="\t", lineterminator="\r\n")  # it quotes cells with one of both
         writer.writerow(COLUMNS)
         for batch in batches:
             columns = {name: batch[name].to_pylist() for name in COLUMNS}

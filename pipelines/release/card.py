@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import jinja2
 
-from pipelines import database
+from pipelines import database, neutral
 from pipelines.catalogue import DATASETS
 from pipelines.relations import RELATIONS
 from pipelines.release import contents
@@ -108,6 +108,7 @@ def write_texts(
         keep_trailing_newline=True,
         autoescape=False,  # Markdown
     )
+    environment.filters["plain"] = neutral.markdown
     for template, name in (("card.md.j2", "README.md"), ("licence.md.j2", "LICENSE.md")):
         (folder / name).write_text(environment.get_template(template).render(facts), encoding="utf-8")
 

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from pipelines import neutral
+
 WIDE, NARROW = 760, 350  # pixels; the page shows one of the two, at its own size
 SIZE = {WIDE: 13.0, NARROW: 12.0}  # of the letters, pixels
 HEIGHT = {WIDE: 280, NARROW: 220}  # of a plot without legend and axes, pixels
@@ -121,14 +123,18 @@ class Canvas:
         """About how many pixels wide a text is; fonts differ, so this is an upper estimate."""
         return self.size * sum(0.38 if c in NARROWEST else 0.98 if c in WIDEST else 0.66 for c in text)
 
+    def fitted(self, text: str, room: float) -> str:
+        """The text in one line, cut where it would take much more than `room` pixels."""
+        shown, most = neutral.line(text), max(12, int(room / (0.5 * self.size)))
+        return shown if len(shown) <= most or self.length(shown) <= room else f"{shown[: most - 1]}…"
+
     def lines(self, text: str, width: float) -> list[str]:
         return textwrap.wrap(text, max(12, int(width / (0.54 * self.size)))) or [""]
 
     def text(self, x: float, y: float, text: str, anchor: str = "start", fill: str = INK, weight: str = "") -> None:
         more = f' font-weight="{weight}"' if weight else ""
-        self.parts.append(
-            f'<text x="{_n(x)}" y="{_n(y)}" text-anchor="{anchor}" fill="{fill}"{more}>{escape(text)}</text>'
-        )
+        shown = escape(self.fitted(text, {"start": self.width - x, "end": x}.get(anchor, self.width)))
+        self.parts.append(f'<text x="{_n(x)}" y="{_n(y)}" text-anchor="{anchor}" fill="{fill}"{more}>{shown}</text>')
 
     def tick(self, x: float, y: float, text: str) -> None:
         """The text of a tick below a plot, moved inwards if it would leave the drawing."""
@@ -160,7 +166,7 @@ class Canvas:
 
     def _mark(self, d: str, fill: str, tip: Sequence[str]) -> None:
         if tip:
-            title = escape("\n".join(tip))
+            title = escape("\n".join(self.fitted(words, 2 * WIDE) for words in tip))
             self.parts.append(f'<path class="mark" d="{d}" fill="{fill}"><title>{title}</title></path>')
         else:
             self.parts.append(f'<path d="{d}" fill="{fill}"/>')
@@ -186,7 +192,7 @@ class Canvas:
         box = f'viewBox="0 0 {self.width} {math.ceil(height)}" width="{self.width}" height="{math.ceil(height)}"'
         kind = "wide" if self.width == WIDE else "narrow"
         head = f'<svg xmlns="http://www.w3.org/2000/svg" class="{kind}" {box} font-size="{self.size:g}" role="img"'
-        labels = f'aria-label="{escape(alt)}" data-x="{escape(x)}"'
+        labels = f'aria-label="{escape(neutral.text(alt))}" data-x="{escape(x)}"'
         return f"{head} {labels}>{''.join(self.parts)}</svg>"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 import re
 from collections import Counter
@@ -13,14 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import numpy as np
+from markupsafe import Markup
 
-from pipelines import catalogue, methods
+from pipelines import catalogue, methods, neutral
 from pipelines.adaptive.pairs import BELOW
 from pipelines.intervals import Interval
 from pipelines.relations import RELATIONS
 
 NONE = "\N{EN DASH}"
 TEMPLATES = Path(__file__).parent / "templates"
+CELL = 2000  # characters that the page shows of a text in a table; its CSV file has all
 LABELS = {
     "closed_book": "closed-book",
     "bm25": "BM25",
@@ -54,6 +58,13 @@ class Marked:
 
     def __str__(self) -> str:
         return "".join(self.parts)
+
+    @property
+    def shown(self) -> list[str]:
+        """The parts of the first CELL characters."""
+        ends = np.cumsum([len(part) for part in self.parts])
+        parts = [part[: max(0, CELL - end + len(part))] for part, end in zip(self.parts, ends.tolist(), strict=True)]
+        return [*parts, "", "…"] if ends[-1] > CELL else parts
 
 
 @dataclass(frozen=True)
@@ -178,7 +189,8 @@ def show(value: Any, signed: bool = False, digits: int | None = None) -> str:
         if math.isnan(value):
             return NONE
         return "∞" if math.isinf(value) else _minus(f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}")
-    return NONE if value is None or value == "" else str(value)
+    text = "" if value is None else str(value)
+    return (text if len(text) <= CELL else f"{text[:CELL]}…") or NONE
 
 
 def marked(text: str, words: str) -> Marked:
@@ -226,11 +238,13 @@ def as_json(finding: Finding) -> dict[str, Any]:
 
 
 def environment() -> jinja2.Environment:
-    """The templates, with the tests and filters that all pages use."""
+    """The templates, with the tests and filters that all pages use. What they show is neutral, and escaped."""
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, keep_trailing_newline=True,
+        finalize=lambda value: value if isinstance(value, Markup) else neutral.values(value),
     )  # fmt: skip
+    made.policies["json.dumps_function"] = lambda value, **options: json.dumps(neutral.values(value), **options)
     made.tests |= {
         kind.__name__.lower(): lambda x, kind=kind: isinstance(x, kind) for kind in (Table, Figure, Link, Marked)
     }

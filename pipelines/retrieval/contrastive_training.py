@@ -32,7 +32,7 @@ def train(
     checkpoints of `stage`. Raises LongtailError for fewer than two documents.
     """
     settings, max_tokens = retriever.training, retriever.max_tokens
-    hf_tokenizer = AutoTokenizer.from_pretrained(tokenizer, model_max_length=max_tokens)
+    hf_tokenizer = AutoTokenizer.from_pretrained(tokenizer, model_max_length=max_tokens, trust_remote_code=False)
     tokens = Ragged.of([ids[:max_tokens] for ids, _ in encode(open_tokenizer(tokenizer), texts) if len(ids)])
     count = len(tokens.lengths)
     if count < 2:

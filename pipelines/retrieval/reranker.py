@@ -118,7 +118,7 @@ def work(chosen: SimpleNamespace) -> stage.Metrics:
 
     settings, out = chosen.reranker, Path("data") / methods.RERANKER
     figures = save_pretrained(AutoModelForSequenceClassification, "reranker", settings.path, settings.revision, out)
-    if (labels := AutoConfig.from_pretrained(out).num_labels) > 2:
+    if (labels := AutoConfig.from_pretrained(out, trust_remote_code=False).num_labels) > 2:
         raise LongtailError(f"{settings.path}: gives {labels} logits, expected a cross-encoder with one or two")
     return figures
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from pipelines import QUIET
+
 DVC_YAML = """
 stages:
   a:
@@ -72,7 +74,7 @@ class Project:
     def __init__(self, folder: Path, root: Path):
         self.folder, self.root = folder, root
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "MLFLOW_", "DVC_"))}
-        self.environment |= {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "2"}
+        self.environment |= QUIET | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "2"}
         self.environment |= {"PREFECT_TASKS_DEFAULT_RETRY_DELAY_SECONDS": "0"}
 
     def start(self, *words: str) -> subprocess.Popen:

@@ -166,6 +166,28 @@ def test_a_rwlock_that_dvc_can_not_read_goes(project, text):
     assert not dvc_files.RWLOCK.exists()
 
 
+def test_what_dvc_wrote_is_on_disk_before_a_stage_counts_as_done(project, monkeypatch):
+    """benchmarks/kills.py --power found empty files in data/ and in the cache, which DVC took for whole."""
+    copies = []
+
+    def flush(*folders: Path) -> None:
+        copies.append((folders, (project / dvc_files.COPY).exists()))
+
+    monkeypatch.setattr(shards, "flush", flush)
+    dvc_files.keep(project)
+    assert copies == [((project, project / "data", project / ".dvc/cache"), False)]
+    assert (project / dvc_files.COPY).exists()
+
+
+def test_a_rwlock_of_a_zombie_goes(project):
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    dvc_files.RWLOCK.write_text(json.dumps({"write": {"/out": {"pid": child.pid, "cmd": "dvc repro"}}, "read": {}}))
+    dvc_files.mend(project)
+    assert not dvc_files.RWLOCK.exists()
+    child.wait()
+
+
 def test_nothing_is_mended_while_dvc_holds_its_lock(project, monkeypatch):
     from dvc.repo import Repo
 

@@ -110,3 +110,15 @@ def test_every_part_names_stages_that_there_are(every, part):
 def test_a_part_without_its_stage_is_named():
     with pytest.raises(LongtailError, match=r"this run has no stage chunk; name its data under parts"):
         graph.part(stages(None), ("chunk",))
+
+
+@pytest.mark.parametrize(
+    ("code", "errors"),
+    [
+        (255, ["failed to reproduce 'a': failed to run: .venv/bin/python work.py a, exited with -9"]),
+        (255, ["failed to reproduce 'a': failed to run: bash work.sh, exited with 137"]),
+        (-9, []),
+    ],
+)
+def test_a_stage_or_a_dvc_that_was_killed_is_called_so(code, errors):
+    assert reproduce.Done(code, "> .venv/bin/python work.py a", None, errors).cause().startswith("killed by signal 9")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
 import shutil
 import struct
 from pathlib import Path
 
+import hostile
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -487,3 +489,20 @@ def test_real_files_and_models_give_a_profile_whose_first_stages_run(checkout, r
     tokenizer.copy_pretrained("tokenizer", params.tokenizer.path, params.tokenizer.revision, Path("tokenizer"))
     assert tokenizer.open_tokenizer(Path("tokenizer")).get_vocab_size() == 49152
     assert base_retriever.copy_pretrained(made, Path("retriever"))["parameters"] > 2e7
+
+
+def test_hostile_names_of_files_and_folders_write_nothing_but_comments_and_globs(checkout):
+    names = [label for label in hostile.LABELS if "/" not in label and "\0" not in label and len(label.encode()) < 200]
+    names += ["x\nfetch:\n  root: elsewhere\n#", "\nlms: [evil]"]
+    folder = checkout / "user's\nprofile: evil"
+    for name in names:
+        write(folder / name, FILES["popqa"] | {f"{name}.txt": "nothing known"})
+        write(folder / name, {f"again{name}.tsv": FILES["popqa"]["popQA.tsv"]})
+    (folder / os.fsdecode(b"\xff\xfe")).mkdir(parents=True)
+    write(folder / os.fsdecode(b"\xff\xfe"), {"a.txt": "nothing known"})
+    said = init_profile.init(folder, "hostile", lsr=False, force=False)
+    text = Path("conf/profile/hostile.yaml").read_text(encoding="utf-8")
+    written = yaml.safe_load(text)
+    assert (written["profile"], written["lms"], written["fetch"]["root"]) == ("hostile", [], str(folder))
+    assert not re.search(hostile.STEERING, text)
+    assert any("used in its place" in line for line in said)

@@ -233,6 +233,27 @@ def test_a_stopped_run_leaves_no_process_and_goes_on_the_next_time(project, firs
     assert (project.folder / "data/a").read_text() == "one"
 
 
+def test_a_run_whose_prefect_server_is_killed_says_so_and_leaves_no_process(project, first):
+    (project.folder / "asleep").unlink(missing_ok=True)
+    (project.folder / "input.txt").write_text("sleep a")
+    child = project.start("run")
+    while not (project.folder / "asleep").exists():
+        assert child.poll() is None
+        time.sleep(0.05)
+    family = psutil.Process(child.pid).children(recursive=True)
+    (server,) = [process for process in family if "flows.server" in process.cmdline()]
+    server.kill()
+    _, said = child.communicate(timeout=60)
+    assert child.returncode == 1
+    assert said.count("error: ") == 1
+    assert "error: the Prefect server was killed by signal 9, see " in said
+    assert "Traceback" not in said
+    _, alive = psutil.wait_procs(family, timeout=20)
+    assert alive == []
+    (project.folder / "input.txt").write_text("one")
+    assert project.longtail("run").returncode == 0
+
+
 def test_two_runs_at_once_are_refused(project, first):
     (project.folder / "asleep").unlink(missing_ok=True)
     (project.folder / "input.txt").write_text("sleep a")

@@ -1,9 +1,13 @@
 """`longtail search`, called as people and scripts call it."""
 
 import json
+import os
+import re
 import shutil
+import subprocess
 import sys
 
+import hostile
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,21 +19,33 @@ from pipelines.retrieval import bm25_build
 TEXTS = ["Velm is the capital of Norland. " * 20, "Mira Tosh was born in Velm.", "A harbour in the north, 港, \x1b[2J."]
 
 
-@pytest.fixture
-def longtail(tmp_path, monkeypatch, capsys, root):
-    """The command in a project that has one index: BM25 over Wikipedia. Gives exit code, output and errors."""
-    (tmp_path / "conf").mkdir()
+def indexed(folder, monkeypatch, root, titles, texts):
+    """Make `folder` a project that has one index: BM25 over Wikipedia."""
+    (folder / "conf").mkdir()
     for name in ("params.yaml", "dvc.yaml", "conf/config.yaml"):
-        shutil.copy(root / name, tmp_path / name)
-    monkeypatch.chdir(tmp_path)
-    docs = tmp_path / "data/corpus/wikipedia/docs.parquet"
+        shutil.copy(root / name, folder / name)
+    monkeypatch.chdir(folder)
+    docs = folder / "data/corpus/wikipedia/docs.parquet"
     docs.parent.mkdir(parents=True)
-    titles = ["Velm", "Mira Tosh, an author whose name is so long that it does not fit into one line", None]
-    table = {"id": ["wikipedia:1:0", "wikipedia:2:0", "wikipedia:3:0"], "title": titles, "text": TEXTS}
-    pq.write_table(pa.table(table), docs)
+    ids = [f"wikipedia:{number}:0" for number in range(1, len(texts) + 1)]
+    pq.write_table(pa.table({"id": ids, "title": titles, "text": texts}), docs)
     compute = params.Compute(threads=1, workers=1, executor="local", dask=None, device="cpu")
     settings = params_file.load("index").index
-    bm25_build.build(docs, tmp_path / "data/index/bm25/wikipedia", settings, compute, "test")
+    bm25_build.build(docs, folder / "data/index/bm25/wikipedia", settings, compute, "test")
+
+
+@pytest.fixture
+def hostile_index(tmp_path, monkeypatch, root):
+    texts = [f"{label} harbour {label}" for label in hostile.LABELS]
+    indexed(tmp_path, monkeypatch, root, hostile.LABELS, texts)
+    return tmp_path
+
+
+@pytest.fixture
+def longtail(tmp_path, monkeypatch, capsys, root):
+    """The command in such a project. Gives exit code, output and errors."""
+    titles = ["Velm", "Mira Tosh, an author whose name is so long that it does not fit into one line", None]
+    indexed(tmp_path, monkeypatch, root, titles, TEXTS)
     monkeypatch.setenv("COLUMNS", "80")
 
     def call(*words):
@@ -106,3 +122,17 @@ def test_documents_that_are_gone_are_named(longtail, tmp_path):
     code, _, err = longtail("search", "Velm", "--retriever", "bm25")
     assert code == 1
     assert "docs.parquet: no such file" in err
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_hostile_titles_and_texts_are_harmless_on_any_terminal(hostile_index, words, encoding, root):
+    """In a process of its own, whose output is bytes."""
+    command = [sys.executable, "-m", "flows.cli", "search", "harbour", "--retriever", "bm25", "-k", "99", *words]
+    environment = os.environ | {"PYTHONIOENCODING": encoding, "PYTHONPATH": str(root)}
+    done = subprocess.run(command, cwd=hostile_index, env=environment, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+    said = done.stdout.decode(encoding)
+    assert not re.search(hostile.STEERING, said)
+    if words and encoding == "utf-8":
+        assert {hit["title"] for hit in json.loads(said)} == set(hostile.LABELS)

@@ -58,6 +58,9 @@ def clean(tmp_path, monkeypatch):
 def test_a_flow_runs_a_schedule_inserts_runs_and_the_server_ends(clean):
     with server.running(clean) as url:
         assert url.startswith("http://127.0.0.1:")
+        assert requests.get(f"{url.removesuffix('/api')}/ui-settings").json()["api_url"] == url, (
+            "its pages would be empty"
+        )
         (process,) = [
             child
             for child in psutil.Process().children()

@@ -45,18 +45,6 @@ CONTRAST = """() => {
 
 
 @pytest.fixture(scope="module")
-def browser():
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if path is None:
-        pytest.skip("no chromium, chromium-browser or google-chrome on the PATH")
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture(scope="module")
 def files(root, tmp_path_factory):
     """The pages, by name, made by the code that makes them from small tables."""
     home = tmp_path_factory.mktemp("pages")

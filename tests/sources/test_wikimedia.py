@@ -218,3 +218,10 @@ def test_a_killed_run_asks_for_nothing_it_has(tmp_path: Path, wikimedia: Wikimed
     assert before < 60
     assert len(numbers) <= 60 + 3  # those under way when it was killed
     assert set(numbers) == {str(n) for n in range(60)}
+
+
+def test_what_is_kept_outlives_a_power_cut(tmp_path):
+    """benchmarks/power_loss.py cuts the power; here only the setting that it depends on."""
+    kept = web.Kept(tmp_path, 7.0)
+    assert kept._db.execute("PRAGMA synchronous").fetchone() == (2,), "SQLite's FULL: a commit is on disk"
+    kept.close()

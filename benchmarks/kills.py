@@ -1,0 +1,187 @@
+"""SIGKILL at seeded random moments of a whole run and of single stages: every output must end byte for byte the same.
+
+    .venv/bin/python -m benchmarks.kills --folder /tmp/kills dag --kills 100
+    .venv/bin/python -m benchmarks.kills --folder /tmp/kills stages --kills 300
+    .venv/bin/python -m benchmarks.kills --folder /tmp/kills report
+    sudo .venv/bin/python -m benchmarks.kills --folder /tmp/cuts dag --power
+
+With --power, a whole run works on a disk of its own, and the power is cut (benchmarks/power_loss.py).
+
+Each takes a clean copy of the committed project with the profile tiny, and first runs it undisturbed. After each kill
+the same command is started again and goes on from what is there, until it ends by itself; then all files are compared
+with the undisturbed run's, the outputs are removed, and it begins anew. A kill of a whole run hits all its processes at
+once, its first process alone, or one below it. Home and the folder for temporary files are folders of their own, so
+that what is left outside of the project is seen. FOLDER/dag/kills.jsonl and FOLDER/stages/kills.jsonl have a line for
+each kill and comparison; a measurement that is stopped goes on from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from collections import Counter, defaultdict
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import yaml
+
+from benchmarks.power_loss import Disk
+from benchmarks.project_copy import RUN, Copy, Log, at_work, compare, kill
+from pipelines import draws
+
+KINDS = ("all", "all", "all", "first", "below")  # which processes of a run are killed; one is drawn
+PACE = 9.0  # seconds of a run's work between kills, on average
+STARTING = 0.15  # share of the kills before the first stage begins
+PATIENCE = 1800.0  # seconds after which a run hangs
+TRIES = 4  # runs that may end with an error after a kill, as while a process that outlived it is at work
+
+
+def drawn(part: str, number: int, what: str) -> float:
+    return draws.uniform(0, f"kills/{part}/{what}", str(number))
+
+
+def dag(copy: Copy, log: Log, kills: int) -> None:
+    """Kill whole runs, until there have been so many kills; the last run is finished and compared."""
+    copy.make()
+    number, errors = sum("kill" in row for row in log.rows()), 0
+    if number == 0:
+        copy.wipe()
+    while True:
+        kind, starting = KINDS[int(drawn("dag", number, "kind") * len(KINDS))], drawn("dag", number, "starting")
+        process, seconds = run_for(copy, starting < STARTING, drawn("dag", number, "moment"), number >= kills)
+        if process.poll() is None and seconds > PATIENCE:
+            log.add(hang=number, stages=at_work(copy))
+            kill(copy.living())
+        elif process.poll() is None:
+            living, names = copy.living(), at_work(copy)
+            below = [one for one in living if one.pid != process.pid]
+            one = below[int(drawn("dag", number, "which") * len(below)) :][:1] or living
+            victims = {"all": living, "first": [process], "below": one}[kind]
+            words = " ".join(victims[0].cmdline()[1:4]) if kind == "below" else ""
+            if copy.disk:
+                copy.disk.cut()
+                kind, victims, words = "power", living, ""
+            kill(victims)
+            if copy.disk:
+                process.wait()
+                copy.disk.again()
+            log.add(kill=number, kind=kind, seconds=round(seconds, 1), stages=names, victim=words)
+            number += 1
+            if process.wait(PATIENCE) != -signal.SIGKILL:
+                log.add(ended=process.returncode, said=copy.said(), traceback=copy.broke())
+        elif process.returncode:
+            errors += 1
+            log.add(error=process.returncode, said=copy.said(), tries=errors, traceback=copy.broke())
+            if errors == TRIES:
+                kill(copy.living())
+                copy.wipe()
+                errors = 0
+            time.sleep(5)
+        else:
+            errors = 0
+            compare(copy, log, kills=number)
+            if number >= kills:
+                return
+            copy.wipe()
+
+
+def run_for(copy: Copy, starting: bool, moment: float, whole: bool) -> tuple[psutil.Popen, float]:
+    """A run until the moment of its kill, or its end: the process, and its seconds.
+
+    The moment is one of its start, or of its work after the first stage began.
+    """
+    process, began = copy.start(RUN), time.monotonic()
+    since = began if starting else None
+    while process.poll() is None and time.monotonic() - began <= PATIENCE:
+        since = since or (time.monotonic() if at_work(copy) else None)
+        if not whole and since and time.monotonic() - since > moment * (8 if starting else 2 * PACE):
+            break
+        time.sleep(0.2)
+    return process, time.monotonic() - began
+
+
+def stages(copy: Copy, log: Log, kills: int) -> None:
+    """Kill each stage alone, time and again, and compare its outputs; the others' lie there."""
+    copy.make()
+    lock = yaml.safe_load((copy.home / "dvc.lock").read_text())["stages"]
+    each = -(-kills // len(lock))
+    done = {row["stage"] for row in log.rows() if "compared" in row}
+    for place, (name, stage) in enumerate(lock.items()):
+        if name in done:
+            continue
+        outs, command = {out["path"] for out in stage["outs"]}, tuple(stage["cmd"].split())
+        copy.forget()
+        started = time.monotonic()
+        code = copy.start(command).wait(PATIENCE)
+        seconds = time.monotonic() - started
+        copy.restore(outs, there=False)
+        for number in range(place * each, (place + 1) * each if code == 0 else 0):
+            process, wait = copy.start(command), drawn("stages", number, "moment") * seconds
+            with suppress(psutil.TimeoutExpired):
+                process.wait(wait)
+            ended = process.poll()
+            kill(copy.living())
+            process.wait()
+            whole = sorted(out for out in outs if (copy.folder / out).exists())
+            log.add(stage=name, kill=number, seconds=round(wait, 2), of=round(seconds, 2), ended=ended, there=whole)
+            if ended:
+                log.add(stage=name, error=ended, said=copy.said())
+            if len(whole) == len(outs):  # killed when its outputs were there: begin anew
+                copy.restore(outs, there=False)
+        code = copy.start(command).wait(PATIENCE)
+        if code:
+            log.add(stage=name, error=code, said=copy.said())
+        compare(copy, log, outs, stage=name)
+        copy.restore(outs, there=True)
+
+
+def report(folder: Path) -> str:
+    """Both measurements as Markdown tables."""
+    lines = ["| | kills | errors after a kill | hangs | comparisons | files compared | differ | left over |"]
+    lines.append("|---|---|---|---|---|---|---|---|")
+    by_stage: dict[str, Counter] = defaultdict(Counter)
+    for part in ("dag", "stages"):
+        rows = Log(folder / part, part).rows()
+        compared = [row for row in rows if "compared" in row]
+        left = {name for row in compared for name in (*row["unfinished"], *row["outside"])}
+        counts = [sum("kill" in row for row in rows), sum("error" in row for row in rows)]
+        counts += [sum("hang" in row for row in rows), len(compared), sum(row["compared"] for row in compared)]
+        counts += [sum(len(row["different"]) for row in compared), len(left)]
+        lines.append(f"| {part} | {' | '.join(f'{count:,}' for count in counts)} |")
+        for row in rows:
+            for name in [row["stage"]] if "stage" in row else row.get("stages") or ["none, a run that starts"]:
+                by_stage[name.partition("@")[0]][part] += "kill" in row
+    lines += ["", "| stage | killed in a whole run | killed alone |", "|---|---|---|"]
+    lines += [f"| {name} | {count['dag']} | {count['stages']} |" for name, count in sorted(by_stage.items())]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=["dag", "stages", "report"])
+    parser.add_argument("--folder", type=Path, required=True, help="where the copies and the log lie; kept")
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--power", action="store_true", help="cut the power in place of killing processes; as root")
+    parser.add_argument("--core", type=int, help="the one core that everything runs on")
+    words = parser.parse_args()
+    if words.part == "report":
+        print(report(words.folder.resolve()))
+        return
+    folder = words.folder.resolve() / words.part
+    folder.mkdir(parents=True, exist_ok=True)
+    disk = Disk(folder, "ext4") if words.power else None
+    copy, log = Copy(folder, words.core, disk), Log(folder, words.part)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    try:
+        {"dag": dag, "stages": stages}[words.part](copy, log, words.kills)
+    finally:
+        kill(copy.living())
+        if disk:
+            disk.unmount()
+
+
+if __name__ == "__main__":
+    main()

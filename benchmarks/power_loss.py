@@ -1,0 +1,285 @@
+"""Power cuts at seeded random moments: what was not synced is lost, and all that was reported as done must be there.
+
+    sudo .venv/bin/python -m benchmarks.power_loss --cuts 40
+
+A file becomes a disk with ext4 or XFS (Linux, root). A process writes on it as Longtail does, and reports what is done.
+Then the file system is shut down as by a power cut: an ioctl that throws away all that was not written, journal
+included. It is mounted again and looked at. ext4 is mounted without the help that it has for programs that do not sync
+(noauto_da_alloc), which other file systems lack, and with a journal that is written each second or each minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import json
+import math
+import os
+import select
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+
+import yaml
+
+from pipelines import draws, shards, web
+
+SHUTDOWN, WITHOUT_LOG = 0x8004587D, 2  # EXT4_IOC_SHUTDOWN, which XFS has as well; EXT4_GOING_FLAGS_NOLOGFLUSH
+MAKE = {"ext4": ["mkfs.ext4", "-q", "-F"], "xfs": ["mkfs.xfs", "-q", "-f"]}
+OPTIONS = {
+    "ext4": ["noauto_da_alloc,commit=1", "noauto_da_alloc,commit=60", "noauto_da_alloc,commit=1,data=writeback"],
+    "xfs": ["rw"],
+}
+LONGEST = 3.0  # seconds of writing before a cut
+
+
+def say(number: int) -> None:
+    print(number, flush=True)
+
+
+def sealed(number: int, size: int) -> str:
+    """A text that tells its number, and whether it is whole."""
+    body = f"{number} " + hashlib.blake2b(str(number).encode()).hexdigest() * (size // 128)
+    return f"{body} {hashlib.blake2b(body.encode()).hexdigest()}"
+
+
+def unsealed(path: Path) -> int:
+    """The number of a `sealed` text. Raises ValueError if it is not whole."""
+    body, _, digest = path.read_text(encoding="utf-8", errors="replace").rpartition(" ")
+    if not body or hashlib.blake2b(body.encode()).hexdigest() != digest:
+        raise ValueError(f"{path} is cut: {path.stat().st_size} bytes")
+    return int(body.split()[0])
+
+
+def write_file(begin: int) -> None:
+    for number in count(begin):
+        with shards.atomic("data/one/file") as temporary:
+            temporary.write_text(sealed(number, 200_000))
+        say(number)
+
+
+def write_without_sync(begin: int) -> None:
+    """A control, which must be found damaged."""
+    Path("data/one").mkdir(exist_ok=True)
+    for number in count(begin):
+        Path("data/one/new").write_text(sealed(number, 200_000))
+        os.replace("data/one/new", "data/one/file")
+        say(number)
+
+
+def file_there() -> int:
+    return unsealed(Path("data/one/file"))
+
+
+def write_folder(begin: int) -> None:
+    for number in count(begin):
+        with shards.atomic("data/folder") as temporary:
+            (temporary / "below").mkdir(parents=True)
+            for name in ("a", "b", "below/c"):
+                (temporary / name).write_text(sealed(number, 50_000))
+        say(number)
+
+
+def folder_there() -> int:
+    (number,) = {unsealed(Path("data/folder") / name) for name in ("a", "b", "below/c")}
+    return number
+
+
+def write_shards(begin: int) -> None:
+    """Before a shard is begun, all before it are reported."""
+
+    def work(shard: int, path: Path) -> None:
+        if shard:
+            say(shard - 1)
+        path.write_text(sealed(shard, 50_000))
+
+    shards.map_shards("mapped", "key", work, range(100_000))
+
+
+def shards_there() -> int:
+    found = sorted(Path(".longtail/shards/mapped-key").glob("*"))
+    numbers = [unsealed(path) for path in found]
+    assert numbers == [int(path.name) for path in found] == list(range(len(found)))
+    return len(found) - 1
+
+
+def write_lock(begin: int) -> None:
+    """dvc.lock as DVC writes it, without a sync, and the flow's copy after each stage."""
+    from flows import dvc_files
+
+    for number in count(begin):
+        stages = {f"stage{i}": {"cmd": f"run {i}", "outs": [{"path": f"out{i}", "md5": "0" * 32}]} for i in range(40)}
+        with Path("dvc.lock").open("w", encoding="utf-8") as file:
+            yaml.safe_dump({"schema": "2.0", "stages": stages | {"last": {"cmd": str(number)}}}, file)
+        dvc_files.keep(Path.cwd())
+        say(number)
+
+
+def lock_there() -> int:
+    from flows import dvc_files
+
+    dvc_files.mend(Path.cwd())
+    return int(yaml.safe_load(Path("dvc.lock").read_text(encoding="utf-8"))["stages"]["last"]["cmd"])
+
+
+def write_answers(begin: int) -> None:
+    kept = web.Kept(Path(".longtail/answers"), math.inf)
+    for number in count(begin):
+        kept.put({f"{number}": sealed(number, 3000).encode()})
+        say(number)
+
+
+def answers_there() -> int:
+    kept = web.Kept(Path(".longtail/answers"), math.inf)
+    assert kept._db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    number = -1
+    while (found := kept.get(str(number + 1)))[0]:
+        number += 1
+        assert found[1] == sealed(number, 3000).encode()
+    assert kept._db.execute("SELECT count(*) FROM answers").fetchone() == (number + 1,)
+    return number
+
+
+PARTS: dict[str, tuple[Callable[[int], None], Callable[[], int]]] = {
+    "control: a file renamed without a sync": (write_without_sync, file_there),
+    "shards.atomic, a file": (write_file, file_there),
+    "shards.atomic, a folder": (write_folder, folder_there),
+    "shards.map_shards": (write_shards, shards_there),
+    "dvc.lock and its copy": (write_lock, lock_there),
+    "kept answers (web.Kept)": (write_answers, answers_there),
+}
+
+
+class Disk:
+    """A file that is a disk with a file system, mounted at `folder`/disk."""
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        self.image, self.place, self.kind = folder / f"{kind}.img", folder / "disk", kind
+        self.place.mkdir(exist_ok=True)
+
+    def make(self) -> None:
+        self.image.unlink(missing_ok=True)
+        with self.image.open("wb") as file:
+            file.truncate(4 << 30)
+        subprocess.run([*MAKE[self.kind], str(self.image)], check=True)
+
+    def mount(self, options: str) -> None:
+        subprocess.run(["mount", "-o", f"loop,{options}", str(self.image), str(self.place)], check=True)
+
+    def unmount(self) -> None:
+        for _ in range(100):
+            if subprocess.run(["umount", str(self.place)], capture_output=True).returncode == 0:
+                return
+            time.sleep(0.1)
+        raise OSError(f"{self.place} stays mounted")
+
+    def again(self) -> None:
+        """As after a start of the machine; the file is made where there is none."""
+        if not self.image.exists():
+            self.make()
+        if os.path.ismount(self.place):
+            self.unmount()
+        self.mount(OPTIONS[self.kind][0])
+
+    def cut(self) -> None:
+        """Throw away what is not written, and refuse all further writing."""
+        handle = os.open(self.place, os.O_RDONLY)
+        fcntl.ioctl(handle, SHUTDOWN, struct.pack("I", WITHOUT_LOG))
+        os.close(handle)
+
+
+def here(part: str, what: str, *words: str) -> list[str]:
+    return [sys.executable, "-m", "benchmarks.power_loss", what, "--part", part, *words]
+
+
+def one_cut(disk: Disk, part: str, options: str, seconds: float, begin: int) -> tuple[str, int, int]:
+    """What is found after a cut ("whole", "lost", or what is wrong), the last number reported, the number found."""
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    disk.mount(options)
+    command = here(part, "write", "--begin", str(begin))
+    with subprocess.Popen(
+        command, cwd=disk.place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as writer:
+        reported, until = b"", math.inf
+        while time.monotonic() < until:
+            if select.select([writer.stdout], [], [], 0.01)[0]:
+                if not (block := os.read(writer.stdout.fileno(), 1 << 16)):
+                    break
+                until = min(until, time.monotonic() + seconds)
+                reported += block
+        disk.cut()
+        writer.kill()
+        reported += writer.stdout.read()
+    last = int(reported.rpartition(b"\n")[0].split()[-1])
+    disk.unmount()
+    disk.mount(options)
+    try:
+        done = subprocess.run(here(part, "look"), cwd=disk.place, env=environment, capture_output=True, text=True)
+    finally:
+        disk.unmount()
+    if done.returncode:
+        return done.stderr.strip().splitlines()[-1], last, -1
+    found = int(done.stdout.split()[-1])
+    return ("lost" if found < last else "whole"), last, found
+
+
+def prepare(disk: Disk) -> None:
+    disk.make()
+    disk.mount("rw")
+    for command in (["git", "init", "-q"], [sys.executable, "-m", "dvc", "init", "-q"]):
+        subprocess.run(command, cwd=disk.place, check=True)
+    (disk.place / "data").mkdir()
+    subprocess.run(["sync", "-f", str(disk.place)], check=True)
+    disk.unmount()
+
+
+def measure(cuts: int, folder: Path) -> list[str]:
+    """The rows of a Markdown table."""
+    rows = ["| what is written | file system | cuts | whole | done, but lost | damaged |", "|---|---|---|---|---|---|"]
+    for part in PARTS:
+        for kind in [kind for kind in MAKE if shutil.which(MAKE[kind][0])]:
+            disk, outcomes, begin, lost = Disk(folder, kind), Counter(), 0, 0
+            prepare(disk)
+            for number in range(cuts):
+                moment, chosen = (draws.uniform(0, f"power/{part}/{kind}/{what}", str(number)) for what in ("s", "o"))
+                options = OPTIONS[kind][int(chosen * len(OPTIONS[kind]))]
+                outcome, last, found = one_cut(disk, part, options, LONGEST * moment, begin)
+                outcomes["damaged" if outcome not in ("whole", "lost") else outcome] += 1
+                lost = max(lost, last - found if outcome == "lost" else 0)
+                if outcome != "whole":
+                    print(json.dumps([part, kind, options, outcome, last, found]), flush=True)
+                begin = 0 if outcome not in ("whole", "lost") else found + 1
+                if outcome not in ("whole", "lost"):
+                    prepare(disk)
+            most = f" (at most {lost} reports)" * bool(lost)
+            cells = [part, kind, cuts, outcomes["whole"], f"{outcomes['lost']}{most}", outcomes["damaged"]]
+            rows.append(f"| {' | '.join(map(str, cells))} |")
+            print(rows[-1], flush=True)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["measure", "write", "look"], nargs="?", default="measure")
+    parser.add_argument("--cuts", type=int, default=40, help="of each part and file system")
+    parser.add_argument("--part", choices=PARTS, help="for the processes that write and look")
+    parser.add_argument("--begin", type=int, default=0)
+    words = parser.parse_args()
+    if words.what == "measure":
+        with tempfile.TemporaryDirectory() as folder:
+            print("\n".join(measure(words.cuts, Path(folder))))
+        return
+    write, look = PARTS[words.part]
+    write(words.begin) if words.what == "write" else say(look())
+
+
+if __name__ == "__main__":
+    main()

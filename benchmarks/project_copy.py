@@ -1,0 +1,183 @@
+"""A copy of the committed project to kill and to compare: what runs in it, its files, and what is left behind."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from benchmarks.power_loss import Disk
+
+ROOT = Path(__file__).resolve().parents[1]
+MARK = "LONGTAIL_KILLS"  # in the environment of all processes that a measurement starts
+RUN = (".venv/bin/python", "-m", "flows.cli", "run")
+UNCOMPARED = ("data/latency", "data/reproduction")  # times, and what no stage writes
+
+
+class Copy:
+    """A copy of the project in `home`, or on a disk, with a home and a folder for temporary files in `home`."""
+
+    def __init__(self, home: Path, core: int | None, disk: Disk | None = None) -> None:
+        self.home, self.core, self.temporary, self.disk = home, core, home / "tmp", disk
+        self.folder = (disk.place if disk else home) / "project"
+        dirty = ("PREFECT_", "MLFLOW_", "DVC_", "OMP_", "PYTHONPATH", "LONGTAIL_")
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith(dirty)}
+        self.environment |= {MARK: str(home), "HOME": str(home / "home"), "TMPDIR": str(self.temporary)}
+
+    def make(self) -> None:
+        """The copy with the profile tiny, after an undisturbed run whose files `reference` tells."""
+        if self.disk:
+            self.disk.again()
+        self.clone()
+        self.sync()
+        if not (self.home / "reference.json").is_file():
+            print("an undisturbed run", flush=True)
+            started = time.monotonic()
+            done = self.start(RUN)
+            assert done.wait() == 0, (self.home / "said.log").read_text()[-2000:]
+            found = {"seconds": time.monotonic() - started, "files": self.files()}
+            found |= {"outside": self.outside(), "unfinished": self.unfinished()}
+            shutil.copy(self.folder / "dvc.lock", self.home / "dvc.lock")
+            shutil.copytree(self.folder / "data", self.home / "data")
+            (self.home / "reference.json").write_text(json.dumps(found))
+
+    def clone(self) -> None:
+        """The committed project, with the profile tiny."""
+        for path in (self.home / "home", self.temporary):
+            path.mkdir(parents=True, exist_ok=True)
+        if not self.folder.is_dir():
+            subprocess.run(["git", "clone", "-q", str(ROOT), str(self.folder)], check=True)
+            (self.folder / ".venv").symlink_to((ROOT / ".venv").resolve())
+            (self.folder / "dvc.lock").unlink()
+            subprocess.run([*RUN[:-1], "profile", "tiny"], cwd=self.folder, check=True, stdout=subprocess.DEVNULL)
+
+    def start(self, command: tuple[str, ...]) -> psutil.Popen:
+        with (self.home / "said.log").open("wb") as said:
+            process = psutil.Popen(
+                command, cwd=self.folder, env=self.environment, stdout=said, stderr=said, stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )  # fmt: skip
+        if self.core is not None:
+            process.cpu_affinity([self.core])
+        return process
+
+    def said(self) -> str:
+        """The last line of what the last process said."""
+        lines = (self.home / "said.log").read_text(encoding="utf-8", errors="replace").splitlines()
+        return next((line for line in reversed(lines) if line.strip()), "")
+
+    def broke(self) -> bool:
+        """Whether the last process showed a traceback."""
+        return "Traceback (most" in (self.home / "said.log").read_text(encoding="utf-8", errors="replace")
+
+    def living(self) -> list[psutil.Process]:
+        """All processes that this measurement started, and that still run."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if process.environ().get(MARK) == str(self.home) and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
+
+    def files(self) -> dict[str, str]:
+        """The hash of each file below data/ and of dvc.lock, by path."""
+        paths = [path for path in (self.folder / "data").rglob("*") if path.is_file()] + [self.folder / "dvc.lock"]
+        names = {path.relative_to(self.folder).as_posix(): path for path in paths if path.is_file()}
+        kept = {name: path for name, path in names.items() if not name.startswith(UNCOMPARED)}
+        return {name: hashlib.blake2b(path.read_bytes()).hexdigest() for name, path in sorted(kept.items())}
+
+    def outside(self) -> list[str]:
+        """What lies in the home and in the folder for temporary files."""
+        return sorted(
+            path.relative_to(top.parent).as_posix()
+            for top in (self.home / "home", self.temporary)
+            for path in top.rglob("*")
+        )
+
+    def unfinished(self) -> list[str]:
+        """Temporary files and unfinished work below the project."""
+        tops = [self.folder / ".longtail" / name for name in ("tmp", "shards", "checkpoints")]
+        found = [path for top in tops for path in top.glob("*")] + list((self.folder / "data").rglob(".longtail"))
+        return sorted(path.relative_to(self.folder).as_posix() for path in found)
+
+    def reference(self) -> dict:
+        return json.loads((self.home / "reference.json").read_text())
+
+    def restore(self, outs: set[str], there: bool) -> None:
+        """Make outputs those of the undisturbed run, or remove them."""
+        for out in outs:
+            path, whole = self.folder / out, self.home / out
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+            if there:
+                (shutil.copytree if whole.is_dir() else shutil.copy)(whole, path)
+
+    def forget(self) -> None:
+        """Remove unfinished work."""
+        for name in self.unfinished():
+            path = self.folder / name
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def sync(self) -> None:
+        """Have all on the disk that is there now."""
+        if self.disk:
+            subprocess.run(["sync", "-f", str(self.folder)], check=True)
+
+    def wipe(self) -> None:
+        """Remove all that a run makes, but not what is committed."""
+        subprocess.run(["git", "clean", "-fdxq", "-e", ".venv", "-e", "params.yaml"], cwd=self.folder, check=True)
+        (self.folder / "dvc.lock").unlink(missing_ok=True)
+        subprocess.run(["git", "checkout", "-q", "--", "data", ".dvc"], cwd=self.folder, check=True)
+        self.sync()
+
+
+class Log:
+    """FOLDER/kills.jsonl, a JSON object a line; of a measurement, `part`."""
+
+    def __init__(self, folder: Path, part: str) -> None:
+        self.path, self.part = folder / "kills.jsonl", part
+
+    def rows(self) -> list[dict]:
+        lines = self.path.read_text().splitlines() if self.path.is_file() else []
+        return [row for row in map(json.loads, lines) if row["part"] == self.part]
+
+    def add(self, **row: object) -> None:
+        with self.path.open("a") as file:
+            file.write(json.dumps({"part": self.part, **row}) + "\n")
+        print({key: value for key, value in row.items() if value not in ([], {}, None)}, flush=True)
+
+
+def kill(processes: list[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.Error):
+            process.send_signal(signal.SIGSTOP)  # so that none notices that another is gone
+    for process in processes:
+        with suppress(psutil.Error):
+            process.kill()
+
+
+def at_work(copy: Copy) -> list[str]:
+    """The stages whose processes run."""
+    names = set()
+    for process in copy.living():
+        with suppress(psutil.Error):
+            names.add(process.environ().get("DVC_STAGE"))
+    return sorted(filter(None, names))
+
+
+def compare(copy: Copy, log: Log, only: set[str] | None = None, **about: object) -> None:
+    """Log which files differ from the undisturbed run's, and what is left of killed processes and was not there."""
+    expected, files = copy.reference()["files"], copy.files()
+    names = {name for name in expected.keys() | files.keys() if only is None or name.startswith(tuple(only))}
+    different = sorted(name for name in names if expected.get(name) != files.get(name))
+    left = {
+        name: sorted(set(getattr(copy, name)()) - set(copy.reference()[name])) for name in ("unfinished", "outside")
+    }
+    log.add(compared=len(names), different=different, **left, **about)

@@ -1,0 +1,65 @@
+"""Text from elsewhere made harmless to whoever looks at it: labels, titles, answers, file names, what servers say.
+
+Files of data keep every character. On terminals, in logs, in messages and on pages, U+FFFD stands for each character
+that steers a screen, hides, or puts others into another order.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+MOST = 2000  # characters of a message
+END = 400  # of them, those of the end, which says what to do
+_MARKS = "\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"  # stand above and below a letter
+_STEERING = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff"  # controls, such as those that begin a terminal's escapes
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # change the direction of writing
+    "\u00ad\u180e\u200b\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff"  # are not seen
+    "\ufdd0-\ufdef\ufffe\uffff"  # are no characters, and not allowed in XML
+    "\u2028\u2029]"  # end lines
+    f"|(?<=[{_MARKS}]{{8}})[{_MARKS}]+"  # would cover the lines above
+)
+
+
+def text(value: str) -> str:
+    """`value` with U+FFFD for what steers or deceives; tabs and line ends stay."""
+    return _STEERING.sub("\ufffd", re.sub("\r\n?", "\n", value))
+
+
+def line(value: str) -> str:
+    """The same in one line."""
+    return text(re.sub(r"[\t\r\n]+", " ", value))
+
+
+def message(value: str) -> str:
+    """The same in one line of at most MOST characters; a longer one loses its middle."""
+    shown = line(value)
+    return shown if len(shown) <= MOST else f"{shown[: MOST - END - 3]} … {shown[-END:]}"
+
+
+def markdown(value: str) -> str:
+    """A text as Markdown that shows it in one line and does nothing else, in a table's cell too."""
+    return re.sub(r"[\\`*\[\]<>|!&]", r"\\\g<0>", line(value))
+
+
+def values(value: Any, form: Callable[[str], str] = text) -> Any:
+    """`form` of every text in lists and dicts, however deep."""
+    if isinstance(value, str):
+        return form(value)
+    if isinstance(value, list | tuple):
+        return [values(entry, form) for entry in value]
+    if isinstance(value, dict):
+        return {values(key, form): values(entry, form) for key, entry in value.items()}
+    return value
+
+
+def dumps(value: Any) -> str:
+    """`value` as JSON for a terminal. It is exact: what `text` replaces is written in JSON's escapes."""
+    return _STEERING.sub(_escaped, json.dumps(value, ensure_ascii=False, indent=1))
+
+
+def _escaped(match: re.Match) -> str:
+    return re.sub("(....)", r"\\u\1", match[0].encode("utf-16-be", "surrogatepass").hex())

@@ -1,0 +1,90 @@
+"""A run whose stages print, measure and fail with hostile labels: terminal, logs, Prefect and MLflow stay harmless."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+
+import hostile
+import pytest
+
+STAGE = """
+import json, sys
+from pathlib import Path
+from pipelines import shards, stage
+from pipelines.errors import LongtailError
+labels = json.loads(Path("labels.json").read_text(encoding="utf-8"))
+def work(params):
+    for label in labels:
+        print(label)
+        print(label, file=sys.stderr)
+    with shards.atomic("data/a") as temporary:
+        temporary.write_text("a")
+    shards.write_json("data/metrics/a.json", {label: {"value": 1.0, label: label} for label in labels})
+    if "fails" in sys.argv:
+        raise LongtailError(f"input.txt: {' '.join(labels)}, expected a name; edit it")
+    if "breaks" in sys.argv:
+        raise ValueError("".join(labels))
+    return {label: 1.0 for label in labels}
+stage.run("a", ("seed",), work, out="data/a")
+"""
+DVC = """
+stages:
+  a:
+    desc: "{desc}"
+    cmd: {python} work.py {how}
+    outs: [data/a]
+    metrics: [data/metrics/a.json]
+"""
+
+
+@pytest.fixture(scope="module")
+def said(project) -> dict[str, str]:
+    """What `longtail run` says where the stage is done, fails, and breaks."""
+    import sys
+
+    (project.folder / "work.py").write_text(STAGE)
+    (project.folder / "labels.json").write_text(json.dumps(hostile.LABELS), encoding="utf-8")
+    found = {}
+    for how in ("", "fails", "breaks"):
+        text = DVC.format(python=sys.executable, how=how, desc="<img src=x onerror=alert(1)> [a](javascript:alert(1))")
+        (project.folder / "dvc.yaml").write_text(text)
+        done = project.longtail("run")
+        assert done.returncode == (1 if how else 0), done.stderr
+        found[how] = done.stdout + done.stderr
+    return found
+
+
+def test_the_terminal_and_the_log_files(project, said):
+    logs = [file.read_text(encoding="utf-8") for file in (project.folder / ".longtail/logs").iterdir()]
+    for text in (*said.values(), *logs):
+        assert not re.search(hostile.STEERING, text)
+    (error,) = [line for line in said["fails"].splitlines() if line.startswith("error: a: input.txt: ")]
+    assert "expected a name; edit it (all it said: .longtail/logs/a.log)" in error
+
+
+def test_prefects_logs_states_and_artifacts(project, said):
+    with sqlite3.connect(project.folder / ".longtail/prefect/prefect.db") as database:
+        texts = [row[0] for row in database.execute("SELECT message FROM log")]
+        texts += [row[0] or "" for row in database.execute("SELECT message FROM flow_run_state")]
+        texts += [row[0] or "" for row in database.execute("SELECT message FROM task_run_state")]
+        artifacts = [json.loads(row[0]) for row in database.execute("SELECT data FROM artifact")]
+    assert any("over written" in text for text in texts)
+    assert not [text for text in texts if re.search(hostile.STEERING, text)]
+    rows = json.loads(artifacts[0]) if isinstance(artifacts[0], str) else artifacts[0]
+    assert len(rows) == len(hostile.LABELS)
+    cells = [str(cell) for row in rows for cell in (*row, *row.values())]
+    assert not [cell for cell in cells if re.search(r"(?<!\\)[<!\[]", cell)], "the page shows cells as Markdown"
+    assert not [cell for cell in cells if re.search(hostile.STEERING, cell)]
+
+
+def test_mlflows_tags_params_and_metrics(project, said):
+    _, parents, children = project.runs()
+    by_state = [children[parent.info.run_id]["a"] for parent in parents]
+    assert [run.info.status for run in by_state] == ["FINISHED", "FAILED", "FAILED"]
+    for run in by_state:
+        texts = [*run.data.tags.values(), *run.data.params.values(), *run.data.metrics, *run.data.params]
+        assert not [text for text in texts if re.search(hostile.STEERING, text)]
+    assert by_state[1].data.tags["error"].endswith("expected a name; edit it")
+    assert by_state[2].data.tags["error"].startswith("ValueError: ")
