@@ -242,9 +242,17 @@ def expected(number: int) -> bytes:
     return b"%d:" % number + b"%d," % number * (number % 5 + 1) + b"x" * 100_000 * (number % 2)
 
 
-@pytest.mark.parametrize("workers", [None, 2])
-def test_a_streams_shards_come_whole_in_their_own_order_and_no_more_than_asked_at_once(workers):
-    executor, taken = ProcessPoolExecutor(workers) if workers else None, []
+@pytest.fixture(params=[None, 2])
+def executor(request):
+    if request.param is None:
+        yield None
+    else:
+        with ProcessPoolExecutor(request.param) as pool:
+            yield pool
+
+
+def test_a_streams_shards_come_whole_in_their_own_order_and_no_more_than_asked_at_once(executor):
+    taken = []
     paths = shards.map_stream("stage", "key", join, stream(range(12), taken), executor, at_once=3)
     for number, path in enumerate(paths):
         assert path.read_bytes() == expected(number)
@@ -254,9 +262,7 @@ def test_a_streams_shards_come_whole_in_their_own_order_and_no_more_than_asked_a
     assert list(shards.SCRATCH.glob("tmp/*")) == []
 
 
-@pytest.mark.parametrize("workers", [None, 2])
-def test_finished_shards_of_a_stream_are_not_done_again(workers):
-    executor = ProcessPoolExecutor(workers) if workers else None
+def test_finished_shards_of_a_stream_are_not_done_again(executor):
     with pytest.raises(ValueError, match="bad shard"):
         list(shards.map_stream("stage", "key", join, stream([1, 2, 3, -1], []), executor, at_once=3))
     folder = shards.SCRATCH / "shards/stage-key"
