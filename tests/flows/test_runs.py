@@ -212,14 +212,20 @@ def test_a_server_that_is_away_is_asked_again_and_what_got_worse_is_reported(pro
     assert "accuracy" in data
 
 
-@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
-def test_a_stopped_run_leaves_no_process_and_goes_on_the_next_time(project, first, stop):
+def asleep(project):
+    """A run whose stage a sleeps."""
     (project.folder / "asleep").unlink(missing_ok=True)
     (project.folder / "input.txt").write_text("sleep a")
     child = project.start("run")
     while not (project.folder / "asleep").exists():
         assert child.poll() is None
         time.sleep(0.05)
+    return child
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_run_leaves_no_process_and_goes_on_the_next_time(project, first, stop):
+    child = asleep(project)
     time.sleep(0.2)
     family = psutil.Process(child.pid).children(recursive=True)
     os.kill(child.pid, stop)
@@ -234,12 +240,7 @@ def test_a_stopped_run_leaves_no_process_and_goes_on_the_next_time(project, firs
 
 
 def test_a_run_whose_prefect_server_is_killed_says_so_and_leaves_no_process(project, first):
-    (project.folder / "asleep").unlink(missing_ok=True)
-    (project.folder / "input.txt").write_text("sleep a")
-    child = project.start("run")
-    while not (project.folder / "asleep").exists():
-        assert child.poll() is None
-        time.sleep(0.05)
+    child = asleep(project)
     family = psutil.Process(child.pid).children(recursive=True)
     (server,) = [process for process in family if "flows.server" in process.cmdline()]
     server.kill()
@@ -255,12 +256,7 @@ def test_a_run_whose_prefect_server_is_killed_says_so_and_leaves_no_process(proj
 
 
 def test_two_runs_at_once_are_refused(project, first):
-    (project.folder / "asleep").unlink(missing_ok=True)
-    (project.folder / "input.txt").write_text("sleep a")
-    child = project.start("run")
-    while not (project.folder / "asleep").exists():
-        assert child.poll() is None
-        time.sleep(0.05)
+    child = asleep(project)
     second = project.longtail("run")
     assert second.returncode == 1
     assert f"another run is at work in this folder (process {child.pid}); wait for it or stop it" in second.stderr
