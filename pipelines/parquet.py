@@ -7,6 +7,7 @@ pyarrow compares checksums while it reads. DuckDB does not know them: `check` co
 from __future__ import annotations
 
 import mmap
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import product
@@ -86,6 +87,8 @@ def foreign(path: Path, columns: Callable[[pa.Schema], Sequence[str]], size: int
     """
     try:
         with pq.ParquetFile(path, buffer_size=1 << 20, page_checksum_verification=True) as file:
+            if twice := [name for name, count in Counter(file.schema_arrow.names).items() if count > 1]:
+                raise LongtailError(f"{path}: two columns {twice[0]!r}, expected one of each name")
             names = list(columns(file.schema_arrow))
             rows = _rows_that_fit(path, file.metadata, {name.partition(".")[0] for name in names}, size)
             yield from file.iter_batches(rows, columns=names)

@@ -180,13 +180,14 @@ def read_wikitext(path: Path, rejects: Rejects) -> Iterator[Article]:
 
     So all articles together are the whole file. A title is a line ` = Title = ` between blank lines. Bad articles go to
     `rejects` (not_utf8, too_long, and no_title for text before the first title). Raises LongtailError naming the file
-    if it is damaged (see `open_lines`).
+    if it is damaged (see `open_lines`) or has no article.
     """
     if path.suffix == ".parquet":  # a line in each row; an empty one stands for " ", WikiText's blank line
         texts = ((row or b"").removesuffix(b"\n") or b" " for row, *_ in read_parquet(path))
         lines = (text if len(text) <= bounds.record() else None for text in texts)
     else:
         lines = bounded_lines(path)
+    before = rejects.read
     for row, title, article in _articles(lines):
         if title is None and article is not None and not any(map(bytes.strip, article)):
             continue  # blank lines before the first title
@@ -200,6 +201,8 @@ def read_wikitext(path: Path, rejects: Rejects) -> Iterator[Article]:
                 yield Article("", title.decode("utf-8"), b"\n".join([*article, b""]).decode("utf-8"), row)
             except UnicodeDecodeError as error:
                 rejects.add(path, row, "not_utf8", str(error))
+    if rejects.read == before:
+        raise LongtailError(f"{path}: no article, expected lines ' = Title = ' between blank lines; fetch it again")
 
 
 def _articles(lines: Iterable[bytes | None]) -> Iterator[tuple[int, bytes | None, list[bytes] | None]]:

@@ -5,6 +5,7 @@ A dump is cut into parts that can be read independently: by its index if there i
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -23,6 +24,7 @@ STREAMS = 20  # in a part, of 100 pages each: about 2 MB, a second to decompress
 BYTES = 1 << 24  # in a part of a dump without an index: about 70 MB of XML, a few seconds
 
 PAGE = ("mediawiki", "page")
+NUMBER = re.compile("[0-9]{1,18}")  # of 64 bits
 USED = {(*PAGE, *path): path[-1] for path in (("title",), ("ns",), ("id",), ("redirect",), ("revision", "text"))}
 DEEPEST = 20  # nesting; a page's elements are five deep
 
@@ -182,6 +184,8 @@ class _Dump:
         if not self._open and name != "mediawiki":
             raise ValueError(f"it begins with <{name}>, not with <mediawiki>")
         self._open = (*self._open, name)
+        if len(self._open) == 2 and name not in ("siteinfo", "page"):
+            raise ValueError(f"<{name[:40]}> where a <page> is expected")
         if len(self._open) > DEEPEST:
             raise ValueError(f"elements nested more than {DEEPEST} deep")
         self._parts, self._size = [], 0
@@ -199,7 +203,7 @@ class _Dump:
             for key in ("title", "ns", "id"):
                 if page.get(key) is None:
                     raise ValueError(f"a page without <{key}>")
-            if not (page["id"].isdecimal() and page["ns"].removeprefix("-").isdecimal()):
+            if not (NUMBER.fullmatch(page["id"]) and NUMBER.fullmatch(page["ns"].removeprefix("-"))):
                 raise ValueError(f"a page with id {page['id'][:40]!r}, namespace {page['ns'][:40]!r}")
             self._last = f"{page['id']} ({page['title']})"
             self._pages.append(page)

@@ -102,6 +102,9 @@ def test_bad_parquet_is_named(tmp_path: Path) -> None:
         path.write_bytes(data)
         with pytest.raises(LongtailError, match=rf"a\.parquet: {problem}"):
             list(read_documents(path, Rejects(1.0)))
+    pq.write_table(pa.table([["x"], ["y"]], names=["text", "text"]), path)
+    with pytest.raises(LongtailError, match=r"a\.parquet: two columns 'text', expected one of each name"):
+        list(read_documents(path, Rejects(1.0)))
     pq.write_table(pa.table({"text": [1], "content": ["x"]}), path)
     with pytest.raises(LongtailError, match=r"a\.parquet: columns text, content, expected a column `text`"):
         list(read_documents(path, Rejects(1.0)))

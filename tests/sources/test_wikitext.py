@@ -77,6 +77,9 @@ def test_a_file_that_is_something_else_is_named(tmp_path: Path) -> None:
     pq.write_table(pa.table({"page": ["x"]}), tmp_path / "train.parquet")
     with pytest.raises(LongtailError, match=r"train\.parquet: columns page, expected a column `text`"):
         list(read_wikitext(tmp_path / "train.parquet", Rejects(1.0)))
+    pq.write_table(pa.table({"text": pa.array([None, None], pa.string())}), tmp_path / "train.parquet")
+    with pytest.raises(LongtailError, match=r"train\.parquet: no article, expected lines ' = Title = '"):
+        list(read_wikitext(tmp_path / "train.parquet", Rejects(1.0)))
 
 
 @pytest.mark.parametrize(("split", "words"), [("valid", 217_646), ("test", 245_569)])
