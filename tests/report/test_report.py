@@ -185,6 +185,37 @@ def test_demonstrations_are_named_for_each_language_model_that_has_its_own_numbe
     assert settings["demonstrations in a question's prompt"] == "tiny 0, big 15"
 
 
+def test_the_encoders_and_language_models_are_named_without_their_folders(made, data):
+    settings = {row["setting"]: row["value"] for row in table_of(made[0], "settings")}
+    page = (made[0] / "index.html").read_text()
+    assert settings["retrievers' encoders"] == "dense: all-MiniLM-L6-v2; LSR: dense tuned to big"
+    assert settings["their weights"] == "a small one, trained in this run"
+    assert settings["passages in a question's prompt (answer.passages)"] == "1"
+    assert settings["questions asked of each set, at most (answer.max_questions)"] == "9"
+    assert "In the figures, dense is all-MiniLM-L6-v2." in page.split("<main")[0] + page.split("findings")[0]
+    assert "/home/someone" not in page
+    chosen = copy.copy(SETTINGS)
+    chosen.retrievers = ["dense", "e5-base"]
+    on_a_server = {"source": "http", "path": "davinci-002"}
+    chosen.lm = SETTINGS.lm | {"tiny": SETTINGS.lm["tiny"].model_copy(update=on_a_server)}
+    write_report.write_report(data, Path("report"), chosen)
+    settings = {row["setting"]: row["value"] for row in table_of(Path("report"), "settings")}
+    assert settings["retrievers' encoders"].startswith("dense: all-MiniLM-L6-v2; dense (e5-base): intfloat/e5-base; ")
+    assert settings["pooling of the encoder"] == "dense mean, e5-base cls"
+    assert settings["their weights"] == "tiny davinci-002, on a server, big a small one, trained in this run"
+
+
+def test_settings_are_only_those_of_what_was_run(kind):
+    name, _, _, folder = kind
+    settings = {row["setting"] for row in table_of(folder, "settings")}
+    said = {key: any(key in setting for setting in settings) for key in ("ensemble", "encoder", "passages", "search")}
+    assert said == {
+        "WIKIPEDIA_AND_POPQA": {"ensemble": False, "encoder": True, "passages": True, "search": True},
+        "PILE": {"ensemble": True, "encoder": True, "passages": False, "search": False},
+        "IMPORTED": {"ensemble": False, "encoder": False, "passages": False, "search": True},
+    }[name]
+
+
 def test_what_answers_cost_and_thresholds_save(made):
     folder, _ = made
     dense = {row["answered"]: row for row in table_of(folder, "cost-of-answers-popqa")}["dense"]
