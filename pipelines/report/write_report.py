@@ -128,11 +128,12 @@ def _intro(inputs: Inputs, params: SimpleNamespace) -> str:
             did.append(f"scored {queries:,} texts of {label(corpus)}")
     rejected = sum(row["rows"] for row in inputs.rejects)
     did.append(f"rejected {rejected:,} input row{'' if rejected == 1 else 's'}")
+    named = [f"{name} is {encoder}" for name, encoder in encoders(params)]
     main = f" Figures are of {inputs.main}, the main language model, unless they name another."
     return (
         "When does retrieved text help a language model, and when does it mislead the model? "
         f"This run {_and(did)}.{main if len(inputs.sizes) > 1 else ''}"
-        f"{''.join(f' In the figures, {name} is {encoder}.' for name, encoder in encoders(params))}"
+        f"{named and f' Here, {_and(named)}.'}"
     )
 
 

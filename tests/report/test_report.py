@@ -187,12 +187,12 @@ def test_demonstrations_are_named_for_each_language_model_that_has_its_own_numbe
 
 def test_the_encoders_and_language_models_are_named_without_their_folders(made, data):
     settings = {row["setting"]: row["value"] for row in table_of(made[0], "settings")}
-    page = (made[0] / "index.html").read_text()
+    page = " ".join((made[0] / "index.html").read_text().split())
     assert settings["retrievers' encoders"] == "dense: all-MiniLM-L6-v2; LSR: dense tuned to big"
     assert settings["their weights"] == "a small one, trained in this run"
     assert settings["passages in a question's prompt (answer.passages)"] == "1"
     assert settings["questions asked of each set, at most (answer.max_questions)"] == "9"
-    assert "In the figures, dense is all-MiniLM-L6-v2." in page.split("<main")[0] + page.split("findings")[0]
+    assert "Here, dense is all-MiniLM-L6-v2 and LSR is dense tuned to big." in page
     assert "/home/someone" not in page
     chosen = copy.copy(SETTINGS)
     chosen.retrievers = ["dense", "e5-base"]
@@ -209,11 +209,14 @@ def test_settings_are_only_those_of_what_was_run(kind):
     name, _, _, folder = kind
     settings = {row["setting"] for row in table_of(folder, "settings")}
     said = {key: any(key in setting for setting in settings) for key in ("ensemble", "encoder", "passages", "search")}
-    assert said == {
-        "WIKIPEDIA_AND_POPQA": {"ensemble": False, "encoder": True, "passages": True, "search": True},
-        "PILE": {"ensemble": True, "encoder": True, "passages": False, "search": False},
-        "IMPORTED": {"ensemble": False, "encoder": False, "passages": False, "search": True},
-    }[name]
+    assert (
+        said
+        == {
+            "WIKIPEDIA_AND_POPQA": {"ensemble": False, "encoder": True, "passages": True, "search": True},
+            "PILE": {"ensemble": True, "encoder": True, "passages": False, "search": False},
+            "IMPORTED": {"ensemble": False, "encoder": False, "passages": False, "search": True},
+        }[name]
+    )
 
 
 def test_what_answers_cost_and_thresholds_save(made):
@@ -298,6 +301,27 @@ def test_no_point_of_a_figure_by_popularity_has_fewer_than_forty_questions(made)
         assert sum(int(row["questions"]) for row in rows) == 800, name
         assert min(int(row["questions"]) for row in rows) >= 40, name
     assert min(int(row["questions"]) for row in table_of(folder, "accuracy-by-relation-and-popularity")) >= 40
+
+
+def test_captions_say_how_few_questions_made_the_bins_and_that_only_a_part_was_asked(data):
+    """60 questions of 800 make three groups in place of ten, and two bins of page views."""
+    analyses = data / "analyses"
+    kept = {"accuracy_by_popularity": ("decile", {1: 20, 4: 20, 7: 20}), "accuracy_by_log_popularity": ("bin", {})}
+    for name, (key, sizes) in kept.items():
+        rows = tables.read(analyses, name)
+        sizes = sizes or dict.fromkeys(sorted({row[key] for row in rows})[:2], 30)
+        tables.write(analyses, name, [row | {"questions": sizes[row[key]]} for row in rows if row[key] in sizes])
+    tables.write(analyses, "accuracy", [row | {"questions": 60} for row in tables.read(analyses, "accuracy")])
+    write_report.write_report(data, Path("report"), SETTINGS)
+    page = " ".join(Path("report/index.html").read_text().split())
+    assert "median monthly page views, in 3 groups by popularity (log scale)" in page
+    assert "by decile" not in page
+    assert "There are 3 groups, because some deciles would have fewer than 20 questions." in page
+    assert (
+        "half power of ten of popularity. Bins with fewer than 20 questions are merged with their neighbours." in page
+    )
+    assert "such questions of PopQA are shown; tiny was asked 60." in page
+    assert "Least popular: the 28 % of the questions of known popularity that are the least popular" in page
 
 
 def test_the_least_popular_questions_are_shown_beside_all(made):
@@ -402,6 +426,7 @@ def test_missing_parts_are_named(tmp_path, monkeypatch):
     write_report.write_report(tmp_path / "data", tmp_path / "report", SETTINGS)
     page = (tmp_path / "report/index.html").read_text()
     assert 'id="popularity"' not in page
+    assert "threshold search in use" not in page
     assert "popularity is known for 0 of 800 questions of PopQA. To show accuracy by popularity, 30 are" in page
     assert "There were no questions of MMLU or TriviaQA." in page
     assert findings_of(tmp_path / "report")["memory"]["verdict"] == "not measured"
