@@ -128,8 +128,8 @@ def thresholds(params: SimpleNamespace) -> list[str]:
     if not (params.lms and params.parts.rules and "popqa" in params.parts.answered) or questions >= least / LARGEST:
         return []
     return [
-        f"thresholds: probably none. One needs a relation with {least} answered questions (thresholds.min_questions); of "
-        f"{questions} (answer.max_questions), PopQA's largest relation has about {questions * LARGEST:.0f}"
+        f"thresholds: probably none. One needs a relation with {least} answered questions (thresholds.min_questions); "
+        f"of {questions} (answer.max_questions), PopQA's largest relation has about {questions * LARGEST:.0f}"
     ]
 
 
