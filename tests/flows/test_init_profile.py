@@ -217,7 +217,7 @@ def test_the_profile_says_which_methods_answer_how_a_run_gets_short_and_what_has
     for method in ("closed_book", "bm25, dense", "genread", "replug"):
         assert f"#   {method}: " in parts
     assert "by the encoder encoder (dense)" in parts
-    assert "lsr" not in parts
+    assert "replug_lsr" not in parts
     assert "passages are question sets that come with passages" in parts
     assert "For a short run: answer.max_questions: 60" in parts
     assert "ensembles: [] (no replug)." in parts
