@@ -75,10 +75,9 @@ def lines(groups: Sequence[tuple[Group, list[Compared]]]) -> Iterator[str]:
     if lacking and (everywhere := set.intersection(*lacking)):
         yield from ("", *_wrapped(f"All that was {NOT_RUN} needs {'; '.join(sorted(everywhere))}.", ""))
     elif lacking:
-        times = Counter(need for needs in lacking for need in needs)
+        times = Counter(need for needs in lacking for need in {need.partition(" (here ")[0] for need in needs})
         most = sorted(times, key=lambda need: (-times[need], need))[:MOST]
-        said = "; ".join(f"{need}: {times[need]} numbers" for need in most)
-        yield from ("", *_wrapped(f"What was {NOT_RUN} needs other set-ups, most often {said}.", ""))
+        yield from _wrapped("Most often needed: " + "; ".join(f"{need} ({times[need]} numbers)" for need in most), "")
 
 
 def page(groups: Sequence[tuple[Group, list[Compared]]], published: Papers, profile: str, docs: str = "") -> str:
