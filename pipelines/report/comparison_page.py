@@ -77,7 +77,8 @@ def lines(groups: Sequence[tuple[Group, list[Compared]]]) -> Iterator[str]:
     elif lacking:
         times = Counter(need for needs in lacking for need in {need.partition(" (here ")[0] for need in needs})
         most = sorted(times, key=lambda need: (-times[need], need))[:MOST]
-        yield from _wrapped("Most often needed: " + "; ".join(f"{need} ({times[need]} numbers)" for need in most), "")
+        said = "; ".join(f"{need} ({times[need]})" for need in most)
+        yield from _wrapped(f"Needed most often, and by how many: {said}", "")
 
 
 def page(groups: Sequence[tuple[Group, list[Compared]]], published: Papers, profile: str, docs: str = "") -> str:
