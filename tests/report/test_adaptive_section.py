@@ -126,7 +126,11 @@ def test_a_set_without_thresholds_says_how_many_questions_there_are_and_how_many
 
 def test_a_finding_that_was_not_measured_says_how_many_questions_there_are_and_how_many_are_needed():
     for figures, said in (
-        ({"questions": 60}, "60 questions of PopQA have a known popularity, but no relation has 20 of them, which a"),
+        (
+            {"questions": 60},
+            "There are no thresholds: 60 questions of PopQA were answered and have a known popularity, but no relation "
+            "has 20 of them (thresholds.min_questions).",
+        ),
         ({}, "No two kinds of answers to the questions of PopQA are there to choose from."),
     ):
         inputs = SimpleNamespace(
