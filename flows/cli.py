@@ -99,11 +99,12 @@ def schedule(
 @app.command()
 def status() -> None:
     """Show which stages are up to date, and which run. Of the others, what changed, or what they wait for."""
-    from flows import graph
+    from flows import graph, workspace
 
     params_file.load()  # dvc.yaml takes names from it; DVC's own error would not help
     stages, changed = graph.read(Path.cwd(), beside_a_run=True)
     touched = graph.behind(stages, changed)
+    at_work = workspace.LOCK.exists() and not workspace.is_free()
     for stage in stages:
         reasons = changed.get(stage.name)
         if reasons == [graph.RUNNING] and touched.isdisjoint(stage.needs):
@@ -112,6 +113,8 @@ def status() -> None:
             missing = any(reason.startswith("deleted data/") for reason in reasons)
             word, detail = "missing" if missing else "changed", "; ".join(reasons[:3])
             detail += f"; and {len(reasons) - 3} more" if len(reasons) > 3 else ""
+            if at_work:
+                word, detail = "waiting", f"for the run at work: {detail}"
         elif touched.intersection(stage.needs):
             word, detail = "waiting", f"for {', '.join(name for name in stage.needs if name in touched)}"
         else:

@@ -9,6 +9,7 @@ from pathlib import Path
 from flows.machine import GIB, NEW_TOKENS, TOKENS, Machine, answer_hours, answers, embedding_hours, shown
 from flows.model_folders import Encoder, LanguageModel
 from pipelines.sources import pageviews
+from pipelines.sources.text_documents import is_psgs
 
 PASSAGE = 180  # tokens of a passage with its title: more than most have
 QUESTION = 30  # tokens of a question with its answer
@@ -20,6 +21,7 @@ HOURS = 2.0  # that all answers may take
 TRAINED = "dense"  # the name of the retriever that is trained where there is no encoder (conf/config.yaml)
 ENSEMBLE = 10  # documents of REPLUG's ensemble, as its authors take
 ENSEMBLE_ON_A_CPU = 5  # which it reads in bearable time
+PASSAGE_TOKENS = "passage_tokens: at most, of the passage that the language model writes itself (genread)."
 WRITTEN = 150  # tokens of the passage that the language model writes itself (GenRead)
 
 
@@ -67,6 +69,7 @@ def choose(
     choices.notes["parts"] = ["What the run is made of; an empty list leaves its stages out."]
     if parts["corpora"] and not parts["tuned"]:
         choices.notes["parts"].append(f"tuned: [{retriever}] would tune it to the language model (--lsr).")
+    choices.notes["parts"] += _explained(parts, retriever, uses_lms=uses_lms)
     choices.sections["retrievers"] = [retriever] if parts["corpora"] else []
     _questions(choices, files)
     if parts["corpora"]:
@@ -78,6 +81,28 @@ def choose(
         why = "Passages are missing, so no language model is asked here. Import answers made elsewhere."
         choices.notes["lms"] = [why if parts["answered"] else "Nothing here asks a language model."]
     return choices
+
+
+def _explained(parts: dict, retriever: str, *, uses_lms: bool) -> list[str]:
+    """Which methods answer, in plain words, how a run gets short, and what `passages` is not."""
+    notes = []
+    if uses_lms and parts["answered"]:
+        notes += [
+            "All of these methods answer every question:",
+            "  closed_book: the question alone",
+            f"  bm25, dense: with the best passage, found by words (BM25) or by the encoder {retriever} (dense)",
+            "  genread: the language model first writes a passage itself",
+        ]
+        notes += ["  replug: an ensemble of replug.top_k prompts, each with another passage"] * bool(parts["ensembles"])
+        notes += ["  lsr, replug_lsr: as dense and replug, by the tuned encoder"] * bool(parts["tuned"])
+    if parts["corpora"] and not parts["passages"]:
+        notes.append("passages are question sets that come with passages, to measure recall on; datastore is searched.")
+    if uses_lms:
+        short = ["answer.max_questions: 60 (too few for thresholds, which need about 200)"] * bool(parts["answered"])
+        short += ["ensembles: [] (no replug)"] * bool(parts["answered"] and parts["ensembles"])
+        short += ["logprobs.max_queries: 100 (fewer texts scored)"] * bool(parts["scored"])
+        notes.append(f"For a short run: {', '.join(short)}.")
+    return notes
 
 
 def _parts(files: dict[str, list[Path]], retriever: str, *, lsr: bool) -> tuple[dict, dict[str, str]]:
@@ -170,6 +195,10 @@ def _corpora(choices: Choices, files: dict, encoders: Sequence[Encoder], machine
     sections, notes = choices.sections, choices.notes
     sections["chunk"] = {"tokens": TOKENS, "min_tokens": SHORTEST}
     notes["chunk"] = ["Documents of about 100 words, as in the papers."]
+    if any(map(is_psgs, files.get("wikipedia", ()))):
+        notes["chunk"].append(
+            "DPR's passages stay as they are; this cuts other texts, and `longtail plan` counts with it."
+        )
     if choices.parts["scored"]:
         sections["queries"] = {"context_tokens": 128, "continuation_tokens": 128}
         sections["windows"] = {"context_tokens": 128, "stride_tokens": 128}
@@ -214,6 +243,7 @@ def _language_models(choices: Choices, lms: Sequence[LanguageModel], machine: Ma
         sections["tokenizer"] = {"vocab_size": 4096, "text": [n for n in choices.parts["corpora"] if n != "wikitext"]}
         notes["lm"] = ["No language model was there: this small one is trained on your texts, to try the stages."]
         sections["answer"] = {"passage_tokens": WRITTEN}  # the small model reads 384 at once
+        notes["answer"] = [PASSAGE_TOKENS]
         return
     main = lms[0]
     sections["tokenizer"] = {"source": "pretrained", "path": str(main.folder.absolute()), "vocab_size": None}
@@ -263,7 +293,11 @@ def _language_models(choices: Choices, lms: Sequence[LanguageModel], machine: Ma
             if machine.gpu
             else "keep a CPU's time short"
         )
-        notes["answer"] = [said, f"n_shots: so many demonstrations {why}; PopQA's authors show {SHOTS}."]
+        notes["answer"] = [
+            said,
+            f"n_shots: so many demonstrations {why}; PopQA's authors show {SHOTS}.",
+            PASSAGE_TOKENS,
+        ]
         choices.advice.append(said + " answer.max_questions changes that.")
     if choices.parts["benchmarks"]:
         sections["tasks"] = {"mmlu_shots": 5 if positions >= 4096 else 0}

@@ -93,7 +93,7 @@ class Thresholds(Section):
     train_share: Share  # share of the subjects, or questions, that thresholds are fitted on
     pseudo_questions: PositiveFloat | None  # shrunk: weight of the curve pooled over relations; null: estimated
     quantiles: PositiveInt  # shrunk: candidate cuts
-    min_questions: PositiveInt  # relations with fewer questions use the pooled threshold
+    min_questions: PositiveInt  # relations with fewer use the pooled threshold; if all have fewer, there is none
     cost: Literal["retrievals", "tokens", "money"]  # unit of cost: retrievals, thousands of tokens, or money
     cost_weight: Annotated[float, Field(ge=0)]  # accuracy that a unit of cost must earn
 

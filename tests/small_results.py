@@ -51,7 +51,12 @@ SETTINGS = SimpleNamespace(
     seed=0,
     fetch=SimpleNamespace(source="world"),
     lms=["tiny", "big"],
+    retriever={
+        "dense": tiny_models.retriever(path="/home/someone/all-MiniLM-L6-v2"),
+        "e5-base": tiny_models.retriever(path="intfloat/e5-base", revision="0" * 40, pooling="cls"),
+    },
     retrievers=["dense"],
+    reranker=None,
     lm_text="raw/c4",
     lsr=SimpleNamespace(lm="big"),
     popularity=SimpleNamespace(month="2021-10"),

@@ -164,13 +164,23 @@ def decide(reading: Reading | None, thresholds: Path, lm: str, retriever: str) -
     cuts = tuned.get(template.dataset, {}).get(lm, {}).get(retriever, {})
     views = f"{popularity:,} views a month"
     if template.relation not in cuts:
-        return Decision(True, None, f"{views}, but no threshold is tuned for {lm} with {retriever}: {plain}")
+        why = "" if cuts else _too_few(thresholds.parents[2] / "metrics/adaptive.json", template.dataset, lm)
+        return Decision(True, None, f"{views}, but no threshold is tuned for {lm} with {retriever}{why}: {plain}")
     cut = cuts[template.relation]
     if cut is None:
         return Decision(True, None, f"{views}; retrieving was worth it at any popularity: {below}")
     if popularity < cut:
         return Decision(True, cut, f"{views} are below the threshold of {cut:,.0f}: {below}")
     return Decision(False, cut, f"{views} reach the threshold of {cut:,.0f}: {above}")
+
+
+def _too_few(metrics: Path, dataset: str, lm: str) -> str:
+    """Why a language model has no threshold, if it answered questions of the set: no relation has enough of them."""
+    figures = json.loads(metrics.read_text(encoding="utf-8")) if metrics.is_file() else {}
+    questions = figures.get(dataset, {}).get(lm, {}).get("questions")
+    if questions is None:
+        return ""
+    return f", as no relation has thresholds.min_questions of the {questions:,} questions answered"
 
 
 def attribute(lm: LanguageModel, closed_book: Prompt, augmented: Prompt, answer: str) -> Attribution:

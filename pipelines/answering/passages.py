@@ -152,7 +152,8 @@ class Lookup:
 
         n = len(self._questions)
         parts = [self._questions[start : start + source.at_once] for start in range(0, n, source.at_once)]
-        files = shards.map_shards(name, key, work, parts, sizes=[len(part) for part in parts], unit="question")
+        sizes, unit = [len(part) for part in parts], "question or demonstration"
+        files = shards.map_shards(name, key, work, parts, sizes=sizes, unit=unit)
         self._table, self.batches = read_shards(files, SCHEMA)
 
     def rows(self, questions: Sequence[int]) -> list[dict]:

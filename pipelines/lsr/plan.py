@@ -22,7 +22,7 @@ from pipelines.retrieval.index_plan import GIB, choose
 
 SECTIONS = ("profile", "compute", "fetch", "world", "corpus", "chunk", "queries")
 SECTIONS += ("lm", "lms", "retriever", "retrievers", "parts", "index", "lsr", "logprobs", "replug", "answer")
-SECTIONS += ("tasks", "reranker")
+SECTIONS += ("tasks", "thresholds", "reranker")
 SHOWN = 10  # documents of a validation query
 WIKIPEDIA = 21_000_000  # passages of 100 words in December 2018
 SCORE = 5  # bytes on disk of a token's log-probability and length, compressed
@@ -132,7 +132,7 @@ def forecast(params: SimpleNamespace) -> list[str]:
             side_by_side += _side_by_side(*of_rows, refreshes) if name in params.parts.tuned else sum(of_rows)
         totals.append(("together, side by side", side_by_side, note))
     lines += [f"{label:26} {'':9} {'':9} {_hours(took):>10}  {note}" for label, took, note in totals]
-    return [*lines, "", *_weights(params, sizes), *resources]
+    return [*lines, "", *_weights(params, sizes), *resources, *workload.thresholds(params)]
 
 
 def _title(params: SimpleNamespace, counts: dict[str, int]) -> str:

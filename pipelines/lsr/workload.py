@@ -23,6 +23,7 @@ COUNTED = 1 << 26  # bytes of a file of passages that is short enough to count t
 QUESTION = 24  # tokens of a question and its answer
 OPTIONS = 120  # tokens of an MMLU question with its options
 MMLU = 14_042  # questions
+LARGEST = 0.14  # share of the published PopQA that its largest relation has: 2,000 of 14,267 questions, nearly
 UNREACHABLE = "of unknown size: the Hub can't be reached"
 
 
@@ -119,6 +120,17 @@ def documents_in(files: Iterable[Path]) -> tuple[int, bool]:
         else:
             number, counted = number + size / (PASSAGE if is_psgs(file) else DOCUMENT), False
     return int(number), counted
+
+
+def thresholds(params: SimpleNamespace) -> list[str]:
+    """A warning where so few questions of PopQA are asked that hardly any relation can have a threshold."""
+    questions, least = params.answer.max_questions, params.thresholds.min_questions
+    if not (params.lms and params.parts.rules and "popqa" in params.parts.answered) or questions >= least / LARGEST:
+        return []
+    return [
+        f"thresholds: probably none. One needs a relation with {least} answered questions (thresholds.min_questions); "
+        f"of {questions} (answer.max_questions), PopQA's largest relation has about {questions * LARGEST:.0f}"
+    ]
 
 
 def sizes(params: SimpleNamespace) -> dict[str, Size]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
+from pipelines.evaluation.accuracy import LEAST_POPULAR, OF_PUBLISHED
 from pipelines.evaluation.popularity_bins import FEWEST
 from pipelines.report import by_popularity
 from pipelines.report.by_popularity import RULES
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Percent, Section, Table, label, named
+from pipelines.report.page import Percent, Section, Table, label, named, percent
 
 ENOUGH = 3 * FEWEST  # questions with a known popularity; with fewer, nothing is shown by popularity
 RULES_EXPLAINED = (
@@ -43,7 +44,9 @@ def accuracy(inputs: Inputs) -> Section:
             "accuracy-by-group",
             "Accuracy in per cent on parts of the questions. Each subject and relation once: several questions of one "
             "subject and relation count as one, with the mean over them; their intervals are bootstraps over subjects. "
-            "Ambiguous: the question set asks the same text about another subject as well.",
+            "Ambiguous: the question set asks the same text about another subject as well. Least popular: the "
+            f"{percent(LEAST_POPULAR / OF_PUBLISHED)} of the questions of known popularity that are the least popular, "
+            f"the share of the paper's {LEAST_POPULAR:,} of {OF_PUBLISHED:,}; at most so many.",
             ["questions of", "answered", "which", "questions", *RULES],
             [
                 [label(row["dataset"]), label(row["method"]), row["group"], row["questions"], *_by_rules(row)]

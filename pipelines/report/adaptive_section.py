@@ -76,8 +76,9 @@ def too_few(dataset: str, figures: dict, least: int) -> str:
     if "questions" not in figures:
         return f"No two kinds of answers to the questions of {label(dataset)} are there to choose from."
     return (
-        f"{figures['questions']:,} questions of {label(dataset)} have a known popularity, but no relation has {least:,}"
-        " of them, which a threshold needs (thresholds.min_questions)."
+        f"There are no thresholds: {figures['questions']:,} questions of {label(dataset)} were answered and have a "
+        f"known popularity, but no relation has {least:,} of them (thresholds.min_questions). If one relation has, "
+        "those with fewer use the pooled threshold. Set answer.max_questions higher."
     )
 
 

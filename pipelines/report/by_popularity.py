@@ -17,10 +17,6 @@ from pipelines.report.page import Figure, Percent, Table, label, named
 RULES = ("substring", "word")
 BOUNDS = ("page views from", "below")
 MEDIAN = "median monthly page views"
-MERGED = (
-    f"Each bin has {popularity_bins.LEAST} questions or more, or a third of all where they are fewer than "
-    f"{3 * popularity_bins.LEAST}."
-)
 SHOWN_RELATIONS = 2  # drawn are those with the strongest and as many with the weakest correlation
 
 
@@ -33,8 +29,12 @@ def popularity(dataset: str, inputs: Inputs) -> list[Figure | Table]:
     deciles = {row["decile"]: row for row in rows if row["method"] == methods[0]}
     places = {decile: max(row["popularity"], 1) for decile, row in deciles.items()}
     drawn = drawn_methods(methods)
-    x = f"{MEDIAN}, by decile"
-    whole = _charts(f"popularity-{dataset}", label(dataset), cells, places, drawn, x)
+    bins, parts, why = "by decile", "by decile of popularity", ""
+    if len(deciles) < popularity_bins.DECILES:
+        bins = parts = f"in {len(deciles)} groups by popularity"
+        least = popularity_bins.least_of(sum(row["questions"] for row in deciles.values()))
+        why = f" There are {len(deciles)} groups, because some deciles would have fewer than {least} questions."
+    whole = _charts(f"popularity-{dataset}", label(dataset), cells, places, drawn, f"{MEDIAN}, {bins}", why)
     by_relation = inputs.rows("accuracy_by_relation_and_popularity", dataset=dataset)
     choices = _of_relations(dataset, by_relation, drawn)
     return [
@@ -44,7 +44,7 @@ def popularity(dataset: str, inputs: Inputs) -> list[Figure | Table]:
         ),
         Table(
             f"accuracy-by-popularity-{dataset}",
-            f"{label(dataset)}: accuracy in per cent by decile of popularity, by both rules. {MERGED}",
+            f"{label(dataset)}: accuracy in per cent {parts}, by both rules.{why}",
             ["from decile", "questions", "median page views", "match", *map(label, methods)],
             [
                 [decile, row["questions"], row["popularity"], rule, *(Percent(cells[m, decile][rule]) for m in methods)]
@@ -72,13 +72,13 @@ def log_popularity(dataset: str, inputs: Inputs) -> list[Figure | Table]:
             x=f"{MEDIAN} (log scale)",
             y="accuracy, %",
             log_x=True,
-            caption=f"{label(dataset)}: accuracy by half power of ten of popularity. {MERGED} Bands are Wilson's 95 % "
-            "intervals.",
+            caption=f"{label(dataset)}: accuracy by half power of ten of popularity. {merged(by_method[methods[0]])} "
+            "Bands are Wilson's 95 % intervals.",
         ),
         Table(
             f"accuracy-by-log-popularity-{dataset}",
             f"{label(dataset)}: accuracy in per cent by half power of ten of monthly page views, by both rules. "
-            f"{MERGED}",
+            f"{merged(by_method[methods[0]])}",
             [*BOUNDS, "questions", "match", *map(label, methods)],
             [
                 [*bounds(row), row["questions"], rule, *(Percent(cells[m, row["bin"]][rule]) for m in methods)]
@@ -122,15 +122,24 @@ def _of_relations(dataset: str, rows: list[dict], methods: list[str]) -> dict[st
         places = {row["bin"]: max(row["popularity"], 1) for row in bins if row["method"] == methods[0]}
         if len(places) > 1:
             title = f"{label(dataset)}, {named(relation)}"
-            x = f"{MEDIAN}, by half power of ten"
-            choices[named(relation)] = _charts(f"popularity-{dataset}-{relation}", title, cells, places, methods, x)
+            x, name = f"{MEDIAN}, by half power of ten", f"popularity-{dataset}-{relation}"
+            choices[named(relation)] = _charts(name, title, cells, places, methods, x, f" {MERGED}")
     return choices
 
 
 def _charts(
-    name: str, title: str, cells: dict[tuple[str, int], dict], places: dict[int, float], methods: list[str], x: str
+    name: str,
+    title: str,
+    cells: dict[tuple[str, int], dict],
+    places: dict[int, float],
+    methods: list[str],
+    x: str,
+    bins: str,
 ) -> list[Figure]:
-    """Accuracy by popularity, and what reading a passage changes; `cells` are by (method, bin), `places` by bin."""
+    """Accuracy by popularity, and what reading a passage changes; `cells` are by (method, bin), `places` by bin.
+
+    `bins` says in the captions how the bins came about.
+    """
     at = list(places.values())
     charts = [
         figures.lines(
@@ -139,7 +148,7 @@ def _charts(
             x=f"{x} (log scale)",
             y="accuracy, %",
             log_x=True,
-            caption=f"{title}: accuracy by the subject's popularity. Bands are Wilson's 95 % intervals.",
+            caption=f"{title}: accuracy by the subject's popularity.{bins} Bands are Wilson's 95 % intervals.",
         )
     ]
     augmented = [m for m in methods if m != "closed_book"]
@@ -154,8 +163,8 @@ def _charts(
             y="augmented minus closed-book, points",
             log_x=True,
             zero=True,
-            caption=f"{title}: what reading a passage changes, by popularity. Above zero it helps. Bands are 95 % "
-            "bootstrap intervals over subjects.",
+            caption=f"{title}: what reading a passage changes, by popularity. Above zero it helps.{bins} Bands are "
+            "95 % bootstrap intervals over subjects.",
         ),
     ]
 
@@ -238,6 +247,18 @@ def relation_and_popularity(relations: list[dict], inputs: Inputs) -> list[Figur
         "are Wilson's 95 % intervals.",
     )
     return [figure, table]
+
+
+def merged(bins: list[dict]) -> str:
+    """How bins of this size came about, for a caption; `bins` are all rows of a method."""
+    return _merged(popularity_bins.least_of(sum(row["questions"] for row in bins)))
+
+
+def _merged(least: int) -> str:
+    return f"Bins with fewer than {least} questions are merged with their neighbours."
+
+
+MERGED = _merged(popularity_bins.LEAST)  # of a relation's bins, which never have fewer
 
 
 def drawn_methods(methods: list[str]) -> list[str]:

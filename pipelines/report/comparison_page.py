@@ -14,6 +14,7 @@ from pipelines.report.page import NONE, show
 from pipelines.report.papers import Group, Number, Papers
 
 WIDTH = 100
+MOST = 3  # needs of what was not run that a terminal shows
 NOT_RUN = "not run here"
 VERDICTS = ("ok", "differs", NOT_RUN)
 _BULLET = "\n".join(textwrap.wrap(f"- {RULE}", 120, subsequent_indent="  "))
@@ -58,7 +59,7 @@ def count(groups: Sequence[tuple[Group, list[Compared]]]) -> str:
 def lines(groups: Sequence[tuple[Group, list[Compared]]]) -> Iterator[str]:
     """Yield lines of at most WIDTH characters: how many numbers have each verdict, then those that are not NOT_RUN.
 
-    What all numbers that were not run lack is said once; what each lacks is on the page alone.
+    What all numbers that were not run lack is said once, else what most of them lack; what each lacks is on the page.
     """
     yield count(groups)
     for group, of_group in groups:
@@ -73,6 +74,11 @@ def lines(groups: Sequence[tuple[Group, list[Compared]]]) -> Iterator[str]:
     lacking = [set(compared.needs) for compared in others if not compared.number.missing]
     if lacking and (everywhere := set.intersection(*lacking)):
         yield from ("", *_wrapped(f"All that was {NOT_RUN} needs {'; '.join(sorted(everywhere))}.", ""))
+    elif lacking:
+        times = Counter(need for needs in lacking for need in {need.partition(" (here ")[0] for need in needs})
+        most = sorted(times, key=lambda need: (-times[need], need))[:MOST]
+        said = "; ".join(f"{need} ({times[need]})" for need in most)
+        yield from _wrapped(f"Needed most often, and by how many: {said}", "")
 
 
 def page(groups: Sequence[tuple[Group, list[Compared]]], published: Papers, profile: str, docs: str = "") -> str:

@@ -110,10 +110,10 @@ def _examples(dataset: str, inputs: Inputs) -> list:
         return []
     columns = {
         "question": "question",
-        "passage": "passage",
         "answer": "a gold answer",
         "closed_book": "closed-book answer",
         "augmented": "answer with the passage",
+        "passage": "passage",
         "doc_title": "passage from",
         "doc_has_answer": "passage has the answer",
         "popularity": "page views",

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pipelines.evaluation.popularity_bins import LEAST
 from pipelines.intervals import NOTHING
 from pipelines.report import figures
-from pipelines.report.by_popularity import BOUNDS, MEDIAN, MERGED, bounds, places
+from pipelines.report.by_popularity import BOUNDS, MEDIAN, MERGED, bounds, merged, places
 from pipelines.report.effect_section import COMPARED, compared
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Figure, Percent, Section, Table, label, named
@@ -138,13 +138,15 @@ def _by_popularity(dataset: str, rows: list[dict], by_relation: list[dict], of_c
     for relation in dict.fromkeys(row["relation"] for row in by_relation):
         of_relation = _closed_book([row for row in by_relation if row["relation"] == relation])
         if max(map(len, of_relation.values()), default=0) > 1:
-            choices[named(relation)] = _drawn(f"{dataset}-{relation}", of_relation, f"{named(relation)}, {of_common}")
+            of = f"{named(relation)}, {of_common}"
+            choices[named(relation)] = _drawn(f"{dataset}-{relation}", of_relation, of, MERGED)
+    bins = merged(next(iter(by_lm.values())))
     return [
-        replace(_drawn(dataset, by_lm, of_common), by="relation", choices=choices),
+        replace(_drawn(dataset, by_lm, of_common, bins), by="relation", choices=choices),
         Table(
             f"models-by-popularity-{dataset}",
             "Closed-book accuracy in per cent by half power of ten of monthly page views and language model, on "
-            f"{of_common}, by both rules. {MERGED}",
+            f"{of_common}, by both rules. {bins}",
             ["language model", *BOUNDS, "questions", "substring", "word"],
             [
                 [lm, *bounds(row), row["questions"], Percent(row["substring"]), Percent(row["word"])]
@@ -161,14 +163,14 @@ def _closed_book(rows: list[dict]) -> dict[str, list[dict]]:
     return {lm: [row for row in rows if row["lm"] == lm] for lm in dict.fromkeys(row["lm"] for row in rows)}
 
 
-def _drawn(name: str, by_lm: dict[str, list[dict]], of_common: str) -> Figure:
+def _drawn(name: str, by_lm: dict[str, list[dict]], of_common: str, bins: str) -> Figure:
     return figures.lines(
         f"models-by-popularity-{name}",
         {lm: (places(rows), [row["substring"].times(100) for row in rows]) for lm, rows in by_lm.items()},
         x=f"{MEDIAN} (log scale)",
         y="closed-book accuracy, %",
         log_x=True,
-        caption=f"Closed-book accuracy by half power of ten of popularity and language model, on {of_common}. {MERGED} "
+        caption=f"Closed-book accuracy by half power of ten of popularity and language model, on {of_common}. {bins} "
         "Bands are Wilson's 95 % intervals.",
     )
 

@@ -37,13 +37,19 @@ def _distribution(inputs: Inputs) -> list:
     medians = "; ".join(f"{label(name)}: median {show(float(median))}" for name, (_, median, _) in quantiles.items())
     without_subject = [label(name) for name in inputs.popularity if not catalogue.DATASETS[name].answered]
     least_viewed = f" A question of {' or '.join(without_subject)} counts as its least viewed entity."
+    asked = {name: rows[0]["questions"] for name in inputs.asked if (rows := inputs.rows("accuracy", dataset=name))}
+    fewer = [
+        f" All {len(views):,} such questions of {label(name)} are shown; {inputs.main} was asked {asked[name]:,}."
+        for name, views in inputs.popularity.items()
+        if asked.get(name, len(views)) < len(views)
+    ]
     blocks = [
         figures.histogram(
             "popularity",
             inputs.popularity,
             x="monthly page views of the entity's article",
             caption="Popularity of the questions' subjects, all splits, where it is known."
-            f"{least_viewed if without_subject else ''}",
+            f"{''.join(fewer)}{least_viewed if without_subject else ''}",
             alt=f"Histograms of popularity on a log scale. Monthly page views: {medians}.",
         ),
         "A popularity is not known if the month's data have no view of the article, or if the question's subject has "

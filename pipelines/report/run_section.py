@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from types import SimpleNamespace
 
-from pipelines import database
+from pipelines import database, methods, params
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Section, Table, label
 
@@ -35,14 +37,14 @@ QUERIES = {
 }
 
 
-def what_was_run(inputs: Inputs, settings: list[tuple[str, object]]) -> Section:
+def what_was_run(inputs: Inputs, chosen: SimpleNamespace) -> Section:
     """Settings, source files, corpora, question sets and rejected rows."""
     blocks: list = [
         Table(
             "settings",
             "Settings that the figures depend on. All of them are in params.yaml.",
             ["setting", "value"],
-            settings,
+            _settings(inputs, chosen),
         ),
         _sources(inputs),
         *(_corpora(inputs) if inputs.documents else []),
@@ -61,6 +63,71 @@ def what_was_run(inputs: Inputs, settings: list[tuple[str, object]]) -> Section:
             )
         )
     return Section("run", "What was run", blocks + _rejected(inputs.rejects))
+
+
+def encoders(chosen: SimpleNamespace) -> list[tuple[str, str]]:
+    """(what the report calls a retriever, such as dense; its encoder) of this run's retrievers, tuned ones last."""
+    names = {name: methods.short("dense", name, chosen.retrievers) for name in chosen.retrievers}
+    untuned = [(label(method), _weights(chosen.retriever[name])) for name, method in names.items()]
+    tuned = [
+        (label(methods.short("lsr", name, chosen.retrievers)), f"{label(names[name])} tuned to {chosen.lsr.lm}")
+        for name in chosen.parts.tuned
+    ]
+    return untuned + tuned
+
+
+def _weights(model: params.LM | params.Retriever | params.Reranker) -> str:
+    """A model's name on the Hub or on its server, or that of its folder; no other part of the folder's path."""
+    source = getattr(model, "source", "pretrained")  # a reranker is always pretrained
+    if source == "train":
+        return "a small one, trained in this run"
+    if source == "http":
+        return f"{model.path}, on a server"
+    return model.path if model.revision else model.path.rstrip("/").rsplit("/", 1)[-1]
+
+
+def _settings(inputs: Inputs, chosen: SimpleNamespace) -> list[tuple[str, object]]:
+    """(setting, value) of those that this run's figures depend on."""
+    parts, answer, replug, thresholds = inputs.parts, chosen.answer, chosen.replug, chosen.thresholds
+    lms = {name: chosen.lm[name] for name in chosen.lms}
+    retrievers = {name: chosen.retriever[name] for name in chosen.retrievers}
+    answers = bool(lms and parts.answered)
+    prompts = bool(lms and (parts.answered or parts.benchmarks))
+    ensembles = bool(lms and (parts.scored or parts.benchmarks or (parts.answered and (parts.ensembles + parts.tuned))))
+    fitted = bool(inputs.thresholds)
+    settings = [
+        (True, "profile", chosen.profile),
+        (True, "seed", str(chosen.seed)),
+        (lms, "language models, the main one first", ", ".join(lms)),
+        (lms, "their weights", _each({name: _weights(lm) for name, lm in lms.items()})),
+        (lms, "their number format (dtype)", _each({name: lm.dtype for name, lm in lms.items()})),
+        (prompts, "prompts are chat messages (chat)", _each({n: "yes" if lm.chat else "no" for n, lm in lms.items()})),
+        (True, "retrievers' encoders", "; ".join(f"{name}: {encoder}" for name, encoder in encoders(chosen))),
+        (retrievers, "pooling of the encoder", _each({name: r.pooling for name, r in retrievers.items()})),
+        (retrievers, "similarity of embeddings", _each({name: r.similarity for name, r in retrievers.items()})),
+        (parts.rerankers, "reranker", parts.rerankers and _weights(chosen.reranker)),
+        (bool(parts.tuned), "language model that the retriever is tuned to", chosen.lsr.lm),
+        (bool(parts.knowledge), "month of the page views", chosen.popularity.month),
+        (answers, "questions asked of each set, at most (answer.max_questions)", answer.max_questions),
+        (answers, "demonstrations in a question's prompt", _each({n: answer.of(lm).n_shots for n, lm in lms.items()})),
+        (answers and parts.corpora, "passages in a question's prompt (answer.passages)", answer.passages),
+        (answers, "tokens of the passage that GenRead writes, at most", answer.passage_tokens),
+        (ensembles, "documents in the ensemble (k)", replug.top_k),
+        (ensembles, "temperature of lambda", replug.temperature),
+        (ensembles, "mixture", replug.mixture),
+        (fitted, "threshold search in use", thresholds.search),
+        (fitted, "splits of the thresholds' evaluation", thresholds.splits),
+        (fitted, "questions of a relation that a threshold of its own needs", thresholds.min_questions),
+        (True, "bootstrap resamples", chosen.report.bootstrap),
+    ]
+    return [(name, value) for applies, name, value in settings if applies and value != ""]
+
+
+def _each(values: Mapping[str, object]) -> object:
+    """The value that all have, else each name with its value."""
+    if len({*values.values()}) > 1:
+        return ", ".join(f"{name} {value}" for name, value in values.items())
+    return next(iter(values.values()), None)
 
 
 def _sources(inputs: Inputs) -> Table:

@@ -24,7 +24,9 @@ SECTIONS = (
     "seed",
     "lm",
     "lms",
+    "retriever",
     "retrievers",
+    "reranker",
     "lsr",
     "popularity",
     "answer",
@@ -61,7 +63,7 @@ def write_report(data: Path, out: Path, params: SimpleNamespace, workers: int = 
         if any(section.id == "attribution" for section in sections):
             attribution_page.write(data, inputs.main_corpus, inputs.main, folder / attribution_page.NAME)
         shards.write_json(folder / "findings.json", [page.as_json(finding) for finding in found])
-        html = page.render(f"Longtail report: {params.profile}", _intro(inputs), found, sections, FOOTER)
+        html = page.render(f"Longtail report: {params.profile}", _intro(inputs, params), found, sections, FOOTER)
         (folder / "index.html").write_text(html, encoding="utf-8")
     latency_page.write(inputs, params.lms, params.retrievers, workers)
     return {finding.id: finding.figure.value for finding in found if finding.verdict != "not measured"}
@@ -87,7 +89,7 @@ def _sections(inputs: Inputs, params: SimpleNamespace) -> list[Section]:
 
     top_k = params.replug.top_k
     sections = [
-        run_section.what_was_run(inputs, _settings(inputs, params)),
+        run_section.what_was_run(inputs, params),
         popularity_section.popularity(inputs),
         accuracy_section.accuracy(inputs),
         accuracy_section.halves(inputs),
@@ -107,33 +109,10 @@ def _sections(inputs: Inputs, params: SimpleNamespace) -> list[Section]:
     return [section for section in with_blocks if any(not isinstance(block, str) for block in section.blocks)]
 
 
-def _settings(inputs: Inputs, params: SimpleNamespace) -> list[tuple[str, object]]:
-    """(setting, value) of those that this run's figures depend on."""
-    parts, own_models = inputs.parts, bool(params.lms)
-    shots = {name: params.answer.of(params.lm[name]).n_shots for name in params.lms}
-    several = ", ".join(f"{name} {count}" for name, count in shots.items())
-    demonstrations = several if len({*shots.values()}) > 1 else next(iter(shots.values()), None)
-    answers, ensembles = own_models and bool(parts.answered), own_models and bool(parts.corpora)
-    settings = [
-        (True, "profile", params.profile),
-        (True, "seed", str(params.seed)),
-        (own_models, "language models, the main one first", ", ".join(params.lms)),
-        (bool(parts.tuned), "language model that the retriever is tuned to", params.lsr.lm),
-        (bool(parts.knowledge), "month of the page views", params.popularity.month),
-        (answers, "demonstrations in a question's prompt", demonstrations),
-        (ensembles, "documents in the ensemble (k)", params.replug.top_k),
-        (ensembles, "temperature of lambda", params.replug.temperature),
-        (ensembles, "mixture", params.replug.mixture),
-        (bool(parts.rules), "threshold search in use", params.thresholds.search),
-        (bool(parts.rules), "splits of the thresholds' evaluation", params.thresholds.splits),
-        (True, "bootstrap resamples", params.report.bootstrap),
-    ]
-    return [(name, value) for applies, name, value in settings if applies]
-
-
-def _intro(inputs: Inputs) -> str:
-    """What this run did, in a sentence, and whose figures the page shows."""
+def _intro(inputs: Inputs, params: SimpleNamespace) -> str:
+    """What this run did, in a sentence, whose figures the page shows, and which encoder each retriever is."""
     from pipelines.report.page import label
+    from pipelines.report.run_section import encoders
 
     did = []
     if inputs.documents:
@@ -149,10 +128,12 @@ def _intro(inputs: Inputs) -> str:
             did.append(f"scored {queries:,} texts of {label(corpus)}")
     rejected = sum(row["rows"] for row in inputs.rejects)
     did.append(f"rejected {rejected:,} input row{'' if rejected == 1 else 's'}")
+    named = [f"{name} is {encoder}" for name, encoder in encoders(params)]
     main = f" Figures are of {inputs.main}, the main language model, unless they name another."
     return (
         "When does retrieved text help a language model, and when does it mislead the model? "
         f"This run {_and(did)}.{main if len(inputs.sizes) > 1 else ''}"
+        f"{named and f' Here, {_and(named)}.'}"
     )
 
 

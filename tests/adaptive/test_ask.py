@@ -225,6 +225,19 @@ def test_a_language_model_without_thresholds_retrieves(project):
     assert "no threshold is tuned for other with bm25" in found.why
 
 
+def test_without_thresholds_for_want_of_questions_that_is_said(project, tmp_path):
+    (tmp_path / "adaptive/popularity").mkdir(parents=True)
+    (tmp_path / "metrics").mkdir()
+    thresholds = tmp_path / "adaptive/popularity/thresholds.json"
+    thresholds.write_text(json.dumps({"search": "shrunk", "thresholds": {}}))
+    (tmp_path / "metrics/adaptive.json").write_text(json.dumps({"popqa": {"tiny": {"questions": 60}}}))
+    found = ask.decide(read(project, QUESTIONS[0][4]), thresholds, "tiny", "bm25")
+    assert found.retrieve
+    assert (
+        "tiny with bm25, as no relation has thresholds.min_questions of the 60 questions answered: plain" in found.why
+    )
+
+
 @pytest.mark.parametrize(
     ("method", "n_passages", "n_shots"),
     [("bm25", 1, None), ("bm25", 2, None), ("closed_book", 1, None), ("closed_book", 1, 1)],

@@ -1,5 +1,6 @@
 """The longtail command, used wrongly: one line that says what to do, and an exit code that is not 0."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -13,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 import yaml
 
-from flows import cli, server
+from flows import cli, server, workspace
 from pipelines.lsr import plan, speed
 
 
@@ -195,6 +196,9 @@ def test_status_beside_a_run_says_what_runs_and_what_waits_for_it(project):
         by_hand = project.longtail("status").stdout.splitlines()[1].split(maxsplit=2)
         log.write_text("Running stage 'b@1':\nread 3 of 10\n")
         done = project.longtail("status")
+        with (project.folder / workspace.LOCK).open("a") as lock:  # as `longtail run` holds it
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            beside = project.longtail("status").stdout.splitlines()
     finally:
         os.killpg(child.pid, signal.SIGKILL)
         child.wait()
@@ -206,5 +210,7 @@ def test_status_beside_a_run_says_what_runs_and_what_waits_for_it(project):
     assert -60 < (project.folder / "asleep").stat().st_mtime - since < 120, "when its command began, not an old log"
     assert b1.split(maxsplit=2) == ["b@1", "running", f"{by_hand[2]}; read 3 of 10"]
     assert b2.split()[:2] == ["b@2", "missing"]
+    assert beside[2].split(maxsplit=2)[:2] == ["b@2", "waiting"]
+    assert [line.split()[1] for line in beside[:2]] == ["up", "running"]
     assert c.split(maxsplit=2)[:2] == ["c", "waiting"]
     assert "b@1" in c

@@ -208,6 +208,35 @@ def test_questions_passages_and_models_are_enough_for_accuracy_by_popularity(che
     assert (params.popqa.source, params.popqa.train_share) == ("published", 0.0)
 
 
+def test_the_profile_says_which_methods_answer_how_a_run_gets_short_and_what_has_no_effect(checkout):
+    write(checkout, FILES["popqa"] | {"psgs_w100.tsv": "id\ttext\ttitle\n1\tA text.\tA title\n"})
+    gpt(checkout / "gpt2"), bert(checkout / "encoder")
+    init_profile.init(checkout, None)
+    sections = Path("conf/profile/data.yaml").read_text().split("\n")
+    parts, chunk, answer = (_comments_above(sections, f"{name}:") for name in ("parts", "chunk", "answer"))
+    for method in ("closed_book", "bm25, dense", "genread", "replug"):
+        assert f"#   {method}: " in parts
+    assert "by the encoder encoder (dense)" in parts
+    assert "replug_lsr" not in parts
+    assert "passages are question sets that come with passages" in parts
+    assert "For a short run: answer.max_questions: 60" in parts
+    assert "ensembles: [] (no replug)." in parts
+    assert "DPR's passages stay as they are" in chunk
+    assert "passage_tokens: at most, of the passage that the language model writes itself (genread)." in answer
+    write(checkout, FILES["pile"])
+    init_profile.init(checkout, None, lsr=True, force=True)
+    parts = _comments_above(Path("conf/profile/data.yaml").read_text().split("\n"), "parts:")
+    assert "#   lsr, replug_lsr: " in parts
+    assert "logprobs.max_queries: 100" in parts
+
+
+def _comments_above(lines: list[str], section: str) -> str:
+    end = start = lines.index(section)
+    while lines[start - 1].startswith("#"):
+        start -= 1
+    return "\n".join(lines[start:end])
+
+
 def test_parts_whose_data_are_missing_are_left_out_and_named(checkout):
     names = ("popqa", "wikipedia", "wikidata", "pageviews", "entityquestions", "nq")
     for name in names:

@@ -91,6 +91,17 @@ def test_without_lsr_the_plan_is_of_answers_indexes_and_weights(root, tmp_path, 
     assert plan.forecast(chosen(values))[1] == "documents: none"
 
 
+def test_too_few_questions_for_thresholds_are_said(root, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    values = yaml.safe_load(profiles.compose("paper-popqa", root))
+    values["answer"]["max_questions"] = 60
+    (warning,) = [line for line in plan.forecast(chosen(values)) if line.startswith("thresholds: ")]
+    assert "a relation with 20 answered questions" in warning
+    assert warning.endswith("of 60 (answer.max_questions), PopQA's largest relation has about 8")
+    values["answer"]["max_questions"] = 200
+    assert not any(line.startswith("thresholds: ") for line in plan.forecast(chosen(values)))
+
+
 def test_a_local_model_that_is_not_taken_over_yet_gives_its_own_shape(paper, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "small").mkdir()

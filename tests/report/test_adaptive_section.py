@@ -118,14 +118,19 @@ def test_pooled_thresholds_are_said_to_be_pooled_and_from_how_many_questions(fou
 def test_a_set_without_thresholds_says_how_many_questions_there_are_and_how_many_are_needed(found, tmp_path):
     made, _, _ = section(found, tmp_path, also={"entityquestions": {"small": {"questions": 1060}}})
     assert made.missing == (
-        "1,060 questions of EntityQuestions have a known popularity, but no relation has 20 of them, which a threshold "
-        "needs (thresholds.min_questions)."
+        "There are no thresholds: 1,060 questions of EntityQuestions were answered and have a known popularity, but no "
+        "relation has 20 of them (thresholds.min_questions). If one relation has, those with fewer use the pooled "
+        "threshold. Set answer.max_questions higher."
     )
 
 
 def test_a_finding_that_was_not_measured_says_how_many_questions_there_are_and_how_many_are_needed():
     for figures, said in (
-        ({"questions": 60}, "60 questions of PopQA have a known popularity, but no relation has 20 of them, which a"),
+        (
+            {"questions": 60},
+            "There are no thresholds: 60 questions of PopQA were answered and have a known popularity, but no relation "
+            "has 20 of them (thresholds.min_questions).",
+        ),
         ({}, "No two kinds of answers to the questions of PopQA are there to choose from."),
     ):
         inputs = SimpleNamespace(

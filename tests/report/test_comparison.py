@@ -227,7 +227,11 @@ def test_the_page_has_every_number(run):
     assert len(rows) == sum(len(group.numbers) for group in published.groups)
     assert "(tiny) |" in page, "a figure of the small model stands beside"
     assert comparison_page.count(groups) == f"0 ok, 0 differs, {len(rows)} not run here"
-    assert list(comparison_page.lines(groups)) == [comparison_page.count(groups)], "a terminal shows verdicts alone"
+    count, *needed = comparison_page.lines(groups)
+    assert count == comparison_page.count(groups)
+    said = " ".join(line.strip() for line in needed)
+    assert said.startswith("Needed most often, and by how many: ")
+    assert len(re.findall(r"\(\d+\)", said)) == comparison_page.MOST
 
 
 def test_a_terminal_shows_the_totals_and_what_has_a_verdict_with_both_figures(run):

@@ -185,6 +185,40 @@ def test_demonstrations_are_named_for_each_language_model_that_has_its_own_numbe
     assert settings["demonstrations in a question's prompt"] == "tiny 0, big 15"
 
 
+def test_the_encoders_and_language_models_are_named_without_their_folders(made, data):
+    settings = {row["setting"]: row["value"] for row in table_of(made[0], "settings")}
+    page = " ".join((made[0] / "index.html").read_text().split())
+    assert settings["retrievers' encoders"] == "dense: all-MiniLM-L6-v2; LSR: dense tuned to big"
+    assert settings["their weights"] == "a small one, trained in this run"
+    assert settings["passages in a question's prompt (answer.passages)"] == "1"
+    assert settings["questions asked of each set, at most (answer.max_questions)"] == "9"
+    assert "Here, dense is all-MiniLM-L6-v2 and LSR is dense tuned to big." in page
+    assert "/home/someone" not in page
+    chosen = copy.copy(SETTINGS)
+    chosen.retrievers = ["dense", "e5-base"]
+    on_a_server = {"source": "http", "path": "davinci-002"}
+    chosen.lm = SETTINGS.lm | {"tiny": SETTINGS.lm["tiny"].model_copy(update=on_a_server)}
+    write_report.write_report(data, Path("report"), chosen)
+    settings = {row["setting"]: row["value"] for row in table_of(Path("report"), "settings")}
+    assert settings["retrievers' encoders"].startswith("dense: all-MiniLM-L6-v2; dense (e5-base): intfloat/e5-base; ")
+    assert settings["pooling of the encoder"] == "dense mean, e5-base cls"
+    assert settings["their weights"] == "tiny davinci-002, on a server, big a small one, trained in this run"
+
+
+def test_settings_are_only_those_of_what_was_run(kind):
+    name, _, _, folder = kind
+    settings = {row["setting"] for row in table_of(folder, "settings")}
+    said = {key: any(key in setting for setting in settings) for key in ("ensemble", "encoder", "passages", "search")}
+    assert (
+        said
+        == {
+            "WIKIPEDIA_AND_POPQA": {"ensemble": False, "encoder": True, "passages": True, "search": True},
+            "PILE": {"ensemble": True, "encoder": True, "passages": False, "search": False},
+            "IMPORTED": {"ensemble": False, "encoder": False, "passages": False, "search": True},
+        }[name]
+    )
+
+
 def test_what_answers_cost_and_thresholds_save(made):
     folder, _ = made
     dense = {row["answered"]: row for row in table_of(folder, "cost-of-answers-popqa")}["dense"]
@@ -267,6 +301,27 @@ def test_no_point_of_a_figure_by_popularity_has_fewer_than_forty_questions(made)
         assert sum(int(row["questions"]) for row in rows) == 800, name
         assert min(int(row["questions"]) for row in rows) >= 40, name
     assert min(int(row["questions"]) for row in table_of(folder, "accuracy-by-relation-and-popularity")) >= 40
+
+
+def test_captions_say_how_few_questions_made_the_bins_and_that_only_a_part_was_asked(data):
+    """60 questions of 800 make three groups in place of ten, and two bins of page views."""
+    analyses = data / "analyses"
+    kept = {"accuracy_by_popularity": ("decile", {1: 20, 4: 20, 7: 20}), "accuracy_by_log_popularity": ("bin", {})}
+    for name, (key, sizes) in kept.items():
+        rows = tables.read(analyses, name)
+        sizes = sizes or dict.fromkeys(sorted({row[key] for row in rows})[:2], 30)
+        tables.write(analyses, name, [row | {"questions": sizes[row[key]]} for row in rows if row[key] in sizes])
+    tables.write(analyses, "accuracy", [row | {"questions": 60} for row in tables.read(analyses, "accuracy")])
+    write_report.write_report(data, Path("report"), SETTINGS)
+    page = " ".join(Path("report/index.html").read_text().split())
+    assert "median monthly page views, in 3 groups by popularity (log scale)" in page
+    assert "by decile" not in page
+    assert "There are 3 groups, because some deciles would have fewer than 20 questions." in page
+    assert (
+        "half power of ten of popularity. Bins with fewer than 20 questions are merged with their neighbours." in page
+    )
+    assert "such questions of PopQA are shown; tiny was asked 60." in page
+    assert "Least popular: the 28 % of the questions of known popularity that are the least popular" in page
 
 
 def test_the_least_popular_questions_are_shown_beside_all(made):
@@ -371,6 +426,7 @@ def test_missing_parts_are_named(tmp_path, monkeypatch):
     write_report.write_report(tmp_path / "data", tmp_path / "report", SETTINGS)
     page = (tmp_path / "report/index.html").read_text()
     assert 'id="popularity"' not in page
+    assert "threshold search in use" not in page
     assert "popularity is known for 0 of 800 questions of PopQA. To show accuracy by popularity, 30 are" in page
     assert "There were no questions of MMLU or TriviaQA." in page
     assert findings_of(tmp_path / "report")["memory"]["verdict"] == "not measured"
