@@ -1,0 +1,186 @@
+"""A small project with all outputs, to be damaged: the tiny profile, and a file in every layout of a raw source."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import importlib
+import io
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from benchmarks import mutations
+from pipelines import catalogue
+
+ROOT = Path(__file__).resolve().parents[1]
+OVER = {
+    "compute": {"workers": 1, "threads": 1, "executor": "local"},
+    "ingest": {"max_reject_share": 1.0, "memory_gb": 1.0},  # so that a bad row is a reject, and never the end
+    "popqa": {"source": "both"},
+}
+
+
+class Stage(NamedTuple):
+    name: str  # of dvc.yaml, with the matrix item: chunk@pile
+    module: str
+    words: tuple[str, ...]
+    deps: tuple[Path, ...]
+    outs: tuple[Path, ...]
+
+    @property
+    def kind(self) -> str:
+        return self.name.partition("@")[0]
+
+    def run(self) -> None:
+        """The stage's work, as `python -m` does it, in this process and folder."""
+        sys.argv = [self.module, *self.words]
+        importlib.import_module(self.module).main()
+
+
+def stages(folder: Path) -> list[Stage]:
+    """The stages of dvc.yaml in the order data flows, as DVC expands them by params.yaml."""
+    from dvc.repo import Repo
+
+    here = Path.cwd()
+    os.chdir(folder)  # DVC looks up params.yaml and data there
+    try:
+        with Repo.init(".", no_scm=True, force=True) as repo:
+            stages_of_dvc = sorted(repo.index.stages, key=lambda stage: _place(stage.addressing))
+    finally:
+        os.chdir(here)
+    found = []
+    for stage in stages_of_dvc:
+        words = stage.cmd.split()
+        if stage.addressing == "code":
+            continue
+        deps = [Path(dep.def_path) for dep in stage.deps if not dep.def_path.endswith((".yaml", ".json"))]
+        deps += [Path(dep.def_path) for dep in stage.deps if dep.def_path.startswith("data/raw/manifest")]
+        found.append(
+            Stage(
+                stage.addressing, words[2], tuple(words[3:]), tuple(deps), tuple(Path(o.def_path) for o in stage.outs)
+            )
+        )
+    return found
+
+
+def _place(name: str) -> int:
+    order = list(yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"])
+    return order.index(name.partition("@")[0])
+
+
+def write_params(folder: Path, **changes: dict) -> None:
+    from flows import profiles
+
+    values = yaml.safe_load(profiles.compose("tiny", ROOT))
+    for section, change in (OVER | changes).items():
+        values[section] |= change
+    (folder / "params.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
+
+
+def prepare(folder: Path) -> None:
+    """What a project has before its first stage."""
+    (folder / "data").mkdir(parents=True)
+    shutil.copy(ROOT / "dvc.yaml", folder)
+    write_params(folder, popqa={"source": "wikidata"})
+    (folder / "data/code.json").write_text(json.dumps({"stage": {}, "dataset": {}}), encoding="utf-8")
+
+
+def complete_sources(folder: Path) -> None:
+    """The raw files that the sample world lacks, from what was made of it: so every data set has one."""
+    raw, knowledge = folder / "data/raw", folder / "data/knowledge"
+    shutil.copy(folder / "data/questions/popqa/popqa.tsv", raw / "popqa/popQA.tsv")
+    asked = pq.read_table(folder / "data/questions/popqa/popqa.parquet").to_pylist()[:30]
+    passages = [{"id": "1", "title": "A title", "text": f"{row['obj']} is it."} for row in asked]
+    lines = (
+        {
+            "question": row["question"],
+            "answers": row["possible_answers"],
+            "ctxs": passages[i : i + 3],
+            "data_source": "x",
+        }
+        for i, row in enumerate(asked)
+    )
+    (raw / "retrieval/contexts.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    entities = pq.read_table(knowledge / "wikidata/entities.parquet").to_pylist()
+    titles = [row["wiki_title"].replace(" ", "_").replace("'", "\\'") for row in entities if row["wiki_title"]]
+    pages = ",".join(f"({i},0,'{title}',0,0,0.5,'2021',NULL,1,1,'wikitext',NULL)" for i, title in enumerate(titles, 1))
+    redirects = ",".join(f"({i},0,'{title}','','')" for i, title in enumerate(titles[1:], 1))
+    for name, rows in (("page", pages), ("redirect", redirects)):
+        text = f"-- MySQL dump\n\nDROP TABLE IF EXISTS `{name}`;\nINSERT INTO `{name}` VALUES {rows};\n/*!40000 x */;\n"
+        (raw / f"redirects/enwiki-{name}.sql.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+    for name in catalogue.DATASETS:
+        assert any(file.name != ".about.md" for file in (raw / name).iterdir()), f"{name}: no file to damage"
+
+
+def layouts(name: str, stored: bytes) -> Iterator[tuple[str, bytes]]:
+    """(file name, bytes) of the same content in other layouts; a reader may not know some of them."""
+    end = mutations.suffix(name)
+    content, bare = mutations.plain(name, stored), name.removesuffix(end) if end else name
+    kind = mutations.kind(content)
+    if kind != "parquet":
+        for other in ("", *mutations.COMPRESSIONS):
+            if other != end:
+                yield bare + other, mutations.stored(other, content)
+    rows = []
+    if kind == "records":
+        rows = [json.loads(line.rstrip(b",")) for line in content.split(b"\n") if line.startswith(b"{")]
+        yield bare.split(".")[0] + ".json", json.dumps(rows).encode()
+    if kind == "xml":
+        yield from _multistream(content)
+    if rows and len(rows[0]) < 10:
+        try:
+            pq.write_table(pa.Table.from_pylist(rows), out := io.BytesIO())
+            yield bare.split(".")[0] + ".parquet", out.getvalue()
+        except (pa.ArrowException, TypeError):
+            pass
+
+
+def texts(documents: list[tuple[str, str]]) -> Iterator[tuple[str, bytes]]:
+    """(file name, bytes) of documents (title, text) in the layouts that corpora come in."""
+    rows = [{"text": text, "title": title, "meta": {"pile_set_name": "A"}} for title, text in documents]
+    lines = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode()
+    yield "rows.jsonl", lines
+    yield "rows.jsonl.gz", gzip.compress(lines)
+    pq.write_table(pa.Table.from_pylist(rows), out := io.BytesIO(), compression="zstd")
+    yield "rows.parquet", out.getvalue()
+    cells = (
+        f'{i}\t"{" ".join(text.split()).replace(chr(34), chr(34) * 2)}"\t{title}\n'
+        for i, (title, text) in enumerate(documents, 1)
+    )
+    table = f"id\ttext\ttitle\n{''.join(cells)}".encode()
+    yield "psgs_w100.tsv", table
+    yield "psgs_w100.tsv.gz", gzip.compress(table)
+    articles = [line for title, text in documents for line in ("", f" = {title} = ", "", f" {' '.join(text.split())} ")]
+    yield "wiki.test.tokens", "\n".join([*articles, ""]).encode()
+    pq.write_table(pa.table({"text": [f"{line}\n" if line else "" for line in articles]}), out := io.BytesIO())
+    yield "wiki.parquet", out.getvalue()
+
+
+def _multistream(content: bytes) -> Iterator[tuple[str, bytes]]:
+    """A multistream dump; its index follows under the name that ends in .txt.bz2."""
+    head, *pages = content.split(b"<page>")
+    last, foot = pages[-1].split(b"</mediawiki>")
+    streams, index, place = [bz2.compress(head)], [], 0
+    for start in range(0, len(pages), 10):
+        place = sum(map(len, streams))
+        some = pages[start : start + 10] if start + 10 < len(pages) else [*pages[start:-1], last]
+        streams.append(bz2.compress(b"".join(b"<page>" + page for page in some)))
+        index += [b"%d:%d:Title\n" % (place, start + i) for i in range(len(some))]
+    streams.append(bz2.compress(b"</mediawiki>" + foot))
+    yield "world-pages-articles-multistream.xml.bz2", b"".join(streams)
+    yield "world-pages-articles-multistream-index.txt.bz2", bz2.compress(b"".join(index))
+
+
+def quiet(work) -> None:
+    with redirect_stdout(io.StringIO()):
+        work()
