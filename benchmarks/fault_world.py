@@ -9,7 +9,9 @@ import io
 import json
 import os
 import shutil
+import subprocess
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -20,8 +22,9 @@ import pyarrow.parquet as pq
 import yaml
 
 from benchmarks import mutations
-from pipelines import catalogue
+from pipelines import catalogue, code
 
+CODE = "data/code.json"
 ROOT = Path(__file__).resolve().parents[1]
 OVER = {
     "compute": {"workers": 1, "threads": 1, "executor": "local"},
@@ -44,7 +47,58 @@ class Stage(NamedTuple):
     def run(self) -> None:
         """The stage's work, as `python -m` does it, in this process and folder."""
         sys.argv = [self.module, *self.words]
-        importlib.import_module(self.module).main()
+        sys.modules["__main__"] = importlib.import_module(self.module)
+        sys.modules["__main__"].main()
+
+
+def make(folder: Path) -> list[Stage]:
+    """The project in `folder` with the outputs of all its stages, unless it is there; returns the stages in order."""
+    if not (folder / "dvc.lock").is_file():
+        shutil.rmtree(folder, ignore_errors=True)
+        prepare(folder)
+        run_all(folder, stages(folder))
+        complete_sources(folder)
+        write_params(folder)
+        run_all(folder, [stage for stage in stages(folder) if stage.kind != "fetch"])
+        commit(folder)
+    return [stage for stage in stages(folder) if stage.kind != "fetch"]
+
+
+def run_all(folder: Path, stages: list[Stage]) -> None:
+    """Run each stage in a process of its own."""
+    for stage in stages:
+        process = os.fork()
+        if not process:
+            os.chdir(folder)
+            try:
+                quiet(stage.run)
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
+            os._exit(0)
+        if os.waitpid(process, 0)[1]:
+            raise SystemExit(f"{stage.name} failed")
+        print(stage.name, flush=True)
+
+
+def commit(folder: Path) -> None:
+    """Have DVC write dvc.lock; the raw sources are not in it, as when they came damaged."""
+    for dep in {dep for stage in stages(folder) for dep in stage.deps}:
+        if not (folder / dep).exists():
+            (folder / dep).mkdir(parents=True)
+    os.symlink(ROOT / "pipelines", folder / "pipelines")
+    subprocess.run([sys.executable, "-m", "dvc", "commit", "-f", "-q"], cwd=folder, check=True)
+    (folder / "pipelines").unlink()
+    lock = yaml.safe_load((folder / "dvc.lock").read_text())
+    del lock["stages"]["fetch"]
+    shutil.rmtree(folder / ".dvc/cache")
+    shutil.rmtree(folder / ".longtail", ignore_errors=True)
+    (folder / "dvc.lock").write_text(yaml.safe_dump(lock))
+
+
+def files(path: Path) -> list[Path]:
+    """The files of a dependency or output, sorted."""
+    return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path] * path.is_file()
 
 
 def stages(folder: Path) -> list[Stage]:
@@ -54,23 +108,18 @@ def stages(folder: Path) -> list[Stage]:
     here = Path.cwd()
     os.chdir(folder)  # DVC looks up params.yaml and data there
     try:
-        with Repo.init(".", no_scm=True, force=True) as repo:
-            stages_of_dvc = sorted(repo.index.stages, key=lambda stage: _place(stage.addressing))
+        with Repo(".") if (folder / ".dvc").is_dir() else Repo.init(".", no_scm=True) as repo:
+            of_dvc = sorted(repo.index.stages, key=lambda stage: _place(stage.addressing))
     finally:
         os.chdir(here)
-    found = []
-    for stage in stages_of_dvc:
+    listed = []
+    for stage in of_dvc:
         words = stage.cmd.split()
-        if stage.addressing == "code":
-            continue
-        deps = [Path(dep.def_path) for dep in stage.deps if not dep.def_path.endswith((".yaml", ".json"))]
-        deps += [Path(dep.def_path) for dep in stage.deps if dep.def_path.startswith("data/raw/manifest")]
-        found.append(
-            Stage(
-                stage.addressing, words[2], tuple(words[3:]), tuple(deps), tuple(Path(o.def_path) for o in stage.outs)
-            )
-        )
-    return found
+        if stage.addressing != "code":
+            deps = tuple(Path(dep.def_path) for dep in stage.deps if dep.def_path not in ("params.yaml", CODE))
+            outs = tuple(Path(out.def_path) for out in stage.outs)
+            listed.append(Stage(stage.addressing, words[2], tuple(words[3:]), deps, outs))
+    return listed
 
 
 def _place(name: str) -> int:
@@ -92,7 +141,9 @@ def prepare(folder: Path) -> None:
     (folder / "data").mkdir(parents=True)
     shutil.copy(ROOT / "dvc.yaml", folder)
     write_params(folder, popqa={"source": "wikidata"})
-    (folder / "data/code.json").write_text(json.dumps({"stage": {}, "dataset": {}}), encoding="utf-8")
+    (folder / "data/code.json").write_text(
+        json.dumps({"stage": code.of_stages(), "dataset": code.of_datasets()}), encoding="utf-8"
+    )
 
 
 def complete_sources(folder: Path) -> None:

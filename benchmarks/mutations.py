@@ -92,6 +92,14 @@ def kind(content: bytes) -> str:
     return "table" if lines and all("\t" in line or line.count(",") > 2 for line in lines[:3]) else "text"
 
 
+def records_of(name: str, file: bytes) -> int | None:
+    """How many records a stored file has; None where that can't be told."""
+    try:
+        return records(plain(name, file))
+    except (OSError, EOFError, ValueError, zstandard.ZstdError):
+        return None
+
+
 def records(content: bytes) -> int | None:
     """How many records a file has; None where that can't be told."""
     match kind(content):
