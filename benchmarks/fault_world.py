@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import hashlib
 import importlib
 import io
 import json
 import os
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import redirect_stdout
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +28,8 @@ from benchmarks import mutations
 from pipelines import catalogue, code
 
 CODE = "data/code.json"
+LOADED = ("torch", "transformers", "faiss", "duckdb", "matplotlib.pyplot", "pandas")
+MEMORY = 14 << 30  # bytes of address space: a run without bounds does not take the machine's memory
 ROOT = Path(__file__).resolve().parents[1]
 OVER = {
     "compute": {"workers": 1, "threads": 1, "executor": "local"},
@@ -44,11 +49,50 @@ class Stage(NamedTuple):
     def kind(self) -> str:
         return self.name.partition("@")[0]
 
-    def run(self) -> None:
-        """The stage's work, as `python -m` does it, in this process and folder."""
-        sys.argv = [self.module, *self.words]
-        sys.modules["__main__"] = importlib.import_module(self.module)
-        sys.modules["__main__"].main()
+    def files(self) -> list[Path]:
+        """The files that it may read."""
+        return [file for dep in self.deps for file in files(dep)]
+
+    def start(self, limit: float = 600) -> int:
+        """Run the stage in this folder as `python -m` does, in a forked process, whose id is returned.
+
+        It heads a group of processes, says all in said.log, and gets SIGALRM after `limit` seconds.
+        """
+        if process := os.fork():
+            return process
+        code = 0
+        try:
+            os.setsid()
+            said = os.open("said.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(said, 1)
+            os.dup2(said, 2)
+            sys.stdout, sys.stderr = os.fdopen(1, "w", buffering=1), os.fdopen(2, "w", buffering=1)
+            resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(int(limit) + 1)
+            sys.argv = [self.module, *self.words]
+            sys.modules["__main__"] = importlib.import_module(self.module)
+            sys.modules["__main__"].main()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        except BaseException:
+            traceback.print_exc()
+            code = 70
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+
+    def hashes(self) -> dict[str, str]:
+        """The hash of each file of its outputs, by path."""
+        return {str(file): _hash(file) for out in self.outs for file in files(out)}
+
+    def bring_back(self, whole: Path) -> None:
+        """Make its outputs those of the project `whole`, and forget unfinished work."""
+        for out in self.outs:
+            if {file: _hash(file) for file in files(out)} != _hashes(whole, out):
+                remove(out)
+                (shutil.copytree if (whole / out).is_dir() else shutil.copyfile)(whole / out, out)
+        remove(Path(".longtail"))
 
 
 def make(folder: Path) -> list[Stage]:
@@ -66,19 +110,34 @@ def make(folder: Path) -> list[Stage]:
 
 def run_all(folder: Path, stages: list[Stage]) -> None:
     """Run each stage in a process of its own."""
+    load(stages)
+    here = Path.cwd()
+    os.chdir(folder)
     for stage in stages:
-        process = os.fork()
-        if not process:
-            os.chdir(folder)
-            try:
-                quiet(stage.run)
-            except BaseException:
-                traceback.print_exc()
-                os._exit(1)
-            os._exit(0)
-        if os.waitpid(process, 0)[1]:
-            raise SystemExit(f"{stage.name} failed")
+        if os.waitpid(stage.start(), 0)[1]:
+            raise SystemExit(f"{stage.name} failed: {Path('said.log').read_text()[-2000:]}")
         print(stage.name, flush=True)
+    os.chdir(here)
+
+
+def load(stages: list[Stage]) -> None:
+    """Load what the stages need, so that a forked process begins with its work."""
+    os.environ["OMP_NUM_THREADS"] = "1"  # torch reads it when it is loaded
+    for module in sorted({stage.module for stage in stages} | set(LOADED)):
+        importlib.import_module(module)
+
+
+def remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def _hash(file: Path) -> str:
+    return hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()
+
+
+@cache
+def _hashes(whole: Path, out: Path) -> dict[Path, str]:
+    return {file.relative_to(whole): _hash(file) for file in files(whole / out)}
 
 
 def commit(folder: Path) -> None:
@@ -230,8 +289,3 @@ def _multistream(content: bytes) -> Iterator[tuple[str, bytes]]:
     streams.append(bz2.compress(b"</mediawiki>" + foot))
     yield "world-pages-articles-multistream.xml.bz2", b"".join(streams)
     yield "world-pages-articles-multistream-index.txt.bz2", bz2.compress(b"".join(index))
-
-
-def quiet(work) -> None:
-    with redirect_stdout(io.StringIO()):
-        work()

@@ -19,20 +19,15 @@ and badly as a traceback, an unclear refusal, a silent loss, a hang, or more mem
 from __future__ import annotations
 
 import argparse
-import hashlib
-import importlib
 import json
 import os
 import re
-import resource
 import shutil
 import signal
 import sys
 import time
-import traceback
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,14 +41,12 @@ from pipelines import draws
 GOOD, BAD = ("same", "rejected", "refused", "other"), ("traceback", "unclear", "silent", "hang", "memory", "died")
 PATIENCE = 30  # seconds of a stage's run, beyond ten times the undamaged one's
 BOUND = 2 << 30  # bytes of memory beyond the undamaged run's
-LIMIT = 14 << 30  # bytes of address space, so that a run beyond the bound does not take the machine's memory
 READ = {"entities": "dump_lines", "popularity": "lines", "chunk": "rows"}  # the metric that counts an input's rows
 ALIKE = 3  # files with the same ending in one folder that are tried
 COUNTED = re.compile(
     "reject|skip|duplicate|without|missing|unknown"
 )  # in the names of metrics that count rows left out
-READERS = 3  # kinds of stages that an intermediate file is tried with
-LOADED = ("torch", "transformers", "faiss", "duckdb", "matplotlib.pyplot", "pandas")  # before processes are forked
+READERS = 2  # kinds of stages that an intermediate file is tried with
 SLOW = 1.0  # seconds of a stage's run; of a slower one, every third input of a round is tried
 
 
@@ -94,28 +87,27 @@ class Bench:
         self.undamaged: dict[str, Ended] = {}
 
     def targets(self, stages: list[Stage], number: int, workers: int, only: str) -> Iterator[Target]:
-        """One process's share of the files that stages read, each with READERS kinds of stages.
+        """One process's share of the files that stages read, each with READERS kinds of stages, the fastest.
 
         A file without which a stage's outputs are the same is none that the stage reads.
         """
+        stages = [stage for stage in stages if only in stage.name]
+        whole = {stage: (self.run(Target(stage, stage.files()[0])), self.counts) for stage in stages if stage.files()}
+        if broken := [(stage.name, ended.said[-2000:]) for stage, (ended, _) in whole.items() if ended.code]:
+            raise SystemExit(f"does not run undamaged: {broken[0]}")
         readers = defaultdict(set)
-        for stage in stages:
+        for stage in sorted(whole, key=lambda stage: whole[stage][0].seconds):
             alike = Counter()
-            for path in [file for dep in stage.deps for file in fault_world.files(dep)]:
-                target = Target(stage, path)
+            for path in stage.files():
                 alike[path.parent, path.suffix] += 1
-                if alike[path.parent, path.suffix] > ALIKE:
+                mine = int(draws.uniform(0, "faults/share", str(path)) * workers) == number
+                new = stage.kind not in readers[path] and len(readers[path]) < READERS
+                if not (mine and new and alike[path.parent, path.suffix] <= ALIKE):
                     continue
-                mine = int(draws.uniform(0, "faults/share", str(path)) * workers) == number and only in target.key
-                if not mine or stage.kind in readers[path] or len(readers[path]) == READERS:
-                    continue
-                whole = self.run(target, path.name, (self.whole / path).read_bytes())
-                counts = self.counts
-                if whole.code:
-                    raise SystemExit(f"{target.key}: does not run undamaged: {whole.said[-2000:]}")
-                if self.run(target, path.name, None).files != whole.files:
+                target = Target(stage, path)
+                if self.run(target, data=None).files != whole[stage][0].files:
                     readers[path].add(stage.kind)
-                    self.undamaged[target.key] = whole, counts
+                    self.undamaged[target.key] = whole[stage]
                     yield target
 
     def seeds(self, target: Target) -> Iterator[tuple[Target, str, bytes]]:
@@ -130,24 +122,26 @@ class Bench:
                 self.undamaged[other.key] = ended, self.counts
                 yield other, name, data
 
-    def run(self, target: Target, name: str, data: bytes | None, limit: float = 300) -> Ended:
-        """The stage's run with `data` in place of the target's file; all files are brought back afterwards."""
-        place = target.path.with_name(name)
-        target.path.unlink()
-        if data is not None:
+    def run(self, target: Target, name: str = "", data: bytes | None = b"", limit: float = 300) -> Ended:
+        """The stage's run with `data` in a file `name` in place of the target's; all is brought back afterwards.
+
+        Without a name the file stays as it is; without data it is missing.
+        """
+        place = target.path.with_name(name or target.path.name)
+        if name or data is None:
+            target.path.unlink()
+        if name:
             place.write_bytes(data)
         started = time.monotonic()
-        process = os.fork()
-        if not process:
-            _child(target.stage, limit)
-        _, status, used = os.wait4(process, 0)
-        seconds = time.monotonic() - started
-        code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        _, status, used = os.wait4(target.stage.start(limit), 0)
+        seconds, code = time.monotonic() - started, os.waitstatus_to_exitcode(status)
         said = Path("said.log").read_text(encoding="utf-8", errors="replace")
-        files = {str(file): _hash(file) for out in target.stage.outs for file in fault_world.files(out)}
+        files = target.stage.hashes()
         ended = Ended(code, said, seconds, used.ru_maxrss << 10, files)
         self.counts = self._counts(target.stage) if code == 0 else (Counter(), None)
-        self._bring_back(target, place, files)
+        place.unlink(missing_ok=True)
+        shutil.copyfile(self.whole / target.path, target.path)
+        target.stage.bring_back(self.whole)
         return ended
 
     def _counts(self, stage: Stage) -> tuple[Counter, int | None]:
@@ -161,16 +155,6 @@ class Bench:
                 named.update({key: int(value) for key, value in metrics.items() if COUNTED.search(key)})
                 read = metrics.get(READ.get(stage.kind))
         return named, read
-
-    def _bring_back(self, target: Target, place: Path, files: dict[str, str]) -> None:
-        place.unlink(missing_ok=True)
-        shutil.copyfile(self.whole / target.path, target.path)
-        for out in target.stage.outs:
-            there = {name: digest for name, digest in files.items() if Path(name) == out or out in Path(name).parents}
-            if there != {str(file): digest for file, digest in _reference(self.whole, out).items()}:
-                shutil.rmtree(out) if out.is_dir() else out.unlink(missing_ok=True)
-                (shutil.copytree if (self.whole / out).is_dir() else shutil.copyfile)(self.whole / out, out)
-        shutil.rmtree(".longtail", ignore_errors=True)
 
     def judged(self, target: Target, name: str, data: bytes, entry: mutations.Mutation, damaged: bytes) -> dict:
         """Run the stage on a damaged file; how it ended, by the rules above."""
@@ -209,37 +193,6 @@ def _outcome(ended: Ended, base: Ended, entry: mutations.Mutation, target: Targe
     if named > 0:
         return "rejected"
     return "other" if entry.expect == mutations.OTHER else "silent"
-
-
-def _child(stage: Stage, limit: float) -> None:
-    """Run a stage as `python -m` does, and end the process."""
-    code = 0
-    try:
-        said = os.open("said.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(said, 1)
-        os.dup2(said, 2)
-        sys.stdout, sys.stderr = os.fdopen(1, "w", buffering=1), os.fdopen(2, "w", buffering=1)
-        resource.setrlimit(resource.RLIMIT_AS, (LIMIT, LIMIT))
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(int(limit) + 1)
-        stage.run()
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
-    except BaseException:
-        traceback.print_exc()
-        code = 70
-    finally:
-        sys.stderr.flush()
-        os._exit(code)
-
-
-def _hash(file: Path) -> str:
-    return hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()
-
-
-@cache
-def _reference(whole: Path, out: Path) -> dict[Path, str]:
-    return {file.relative_to(whole): _hash(file) for file in fault_world.files(whole / out)}
 
 
 def _flat(value: dict, prefix: str = "") -> Iterator[tuple[str, float]]:
@@ -327,8 +280,7 @@ def main() -> None:
         return
     assert record_mutations  # they are known once the module is loaded
     stages = fault_world.make(folder / "whole")
-    for module in sorted({stage.module for stage in stages} | set(LOADED)):
-        importlib.import_module(module)
+    fault_world.load(stages)
     children = []
     for number in range(words.workers):
         if not (child := os.fork()):
