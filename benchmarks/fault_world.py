@@ -28,6 +28,7 @@ from benchmarks import mutations
 from pipelines import catalogue, code
 
 CODE = "data/code.json"
+MADE = "made"  # a file that tells that the project is whole
 LOADED = ("torch", "transformers", "faiss", "duckdb", "matplotlib.pyplot", "pandas")
 MEMORY = 14 << 30  # bytes of address space: a run without bounds does not take the machine's memory
 ROOT = Path(__file__).resolve().parents[1]
@@ -95,17 +96,28 @@ class Stage(NamedTuple):
         remove(Path(".longtail"))
 
 
-def make(folder: Path) -> list[Stage]:
-    """The project in `folder` with the outputs of all its stages, unless it is there; returns the stages in order."""
-    if not (folder / "dvc.lock").is_file():
-        shutil.rmtree(folder, ignore_errors=True)
+def make(folder: Path, ingest: bool = False) -> list[Stage]:
+    """The project in `folder` with the outputs of all its stages, unless it is there; returns the stages in order.
+
+    With `ingest` only the stages before the models, without dvc.lock.
+    """
+
+    def planned() -> list[Stage]:
+        listed = stages(folder)
+        first = next(i for i, stage in enumerate(listed) if stage.kind == "base_lm")
+        return listed[: first if ingest else None]
+
+    if not (folder / MADE).is_file():
+        remove(folder)
         prepare(folder)
-        run_all(folder, stages(folder))
-        complete_sources(folder)
-        write_params(folder)
-        run_all(folder, [stage for stage in stages(folder) if stage.kind != "fetch"])
-        commit(folder)
-    return [stage for stage in stages(folder) if stage.kind != "fetch"]
+        run_all(folder, planned())
+        if not ingest:
+            complete_sources(folder)
+            write_params(folder)
+            run_all(folder, planned()[1:])
+            commit(folder)
+        (folder / MADE).touch()
+    return planned()[1:]
 
 
 def run_all(folder: Path, stages: list[Stage]) -> None:
@@ -128,7 +140,7 @@ def load(stages: list[Stage]) -> None:
 
 
 def remove(path: Path) -> None:
-    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
 
 
 def _hash(file: Path) -> str:
@@ -141,7 +153,7 @@ def _hashes(whole: Path, out: Path) -> dict[Path, str]:
 
 
 def commit(folder: Path) -> None:
-    """Have DVC write dvc.lock; the raw sources are not in it, as when they came damaged."""
+    """Have DVC write dvc.lock; no_fetch.lock is the same without the raw sources, as for those that came damaged."""
     for dep in {dep for stage in stages(folder) for dep in stage.deps}:
         if not (folder / dep).exists():
             (folder / dep).mkdir(parents=True)
@@ -150,9 +162,9 @@ def commit(folder: Path) -> None:
     (folder / "pipelines").unlink()
     lock = yaml.safe_load((folder / "dvc.lock").read_text())
     del lock["stages"]["fetch"]
-    shutil.rmtree(folder / ".dvc/cache")
-    shutil.rmtree(folder / ".longtail", ignore_errors=True)
-    (folder / "dvc.lock").write_text(yaml.safe_dump(lock))
+    (folder / "no_fetch.lock").write_text(yaml.safe_dump(lock))
+    remove(folder / ".dvc/cache")
+    remove(folder / ".longtail")
 
 
 def files(path: Path) -> list[Path]:
