@@ -48,6 +48,7 @@ COUNTED = re.compile(
     "reject|skip|duplicate|without|missing|unknown"
 )  # in the names of metrics that count rows left out
 READERS = 2  # kinds of stages that a file which is no source is tried with
+PROSE = ("chunk",)  # stages to which every line of a text is one
 UNNAMED = (
     "tokenizer",
     "base_lm",
@@ -176,10 +177,12 @@ class Bench:
         named = (self.counts[0] - base_counts[0]).total()  # those that there are more of
         read = self.counts[1] and self.counts[1] - (base_counts[1] or 0)
         changed = None
-        if target.is_source and target.stage.kind in READ and entry.of not in ("stored", "packed"):
+        prose = target.stage.kind in PROSE and mutations.kind(mutations.plain(name, data)) == "text"
+        if target.is_source and target.stage.kind in READ and entry.of not in ("stored", "packed") and not prose:
             before, after = (mutations.records_of(name, content) for content in (data, damaged))
             changed = None if before is None or after is None else after - before
-        outcome = _outcome(ended, base, entry, target, named)
+        unnoticed = entry.expect == mutations.OTHER or target.stage.kind in UNNAMED or (prose and entry.of == "lines")
+        outcome = _outcome(ended, base, target, named, "other" if unnoticed else "silent")
         if outcome == "other" and read is not None and changed is not None and changed != read:
             outcome = "silent"
         lines = [line for line in ended.said.splitlines() if line.strip()]
@@ -188,7 +191,7 @@ class Bench:
         return about | {"named": named, "read": read, "changed": changed}
 
 
-def _outcome(ended: Ended, base: Ended, entry: mutations.Mutation, target: Target, named: int) -> str:
+def _outcome(ended: Ended, base: Ended, target: Target, named: int, otherwise: str) -> str:
     errors = [line for line in ended.said.splitlines() if line.startswith("error: ")]
     if ended.code == -signal.SIGALRM:
         return "hang"
@@ -205,7 +208,7 @@ def _outcome(ended: Ended, base: Ended, entry: mutations.Mutation, target: Targe
         return "same"
     if named > 0:
         return "rejected"
-    return "other" if entry.expect == mutations.OTHER or target.stage.kind in UNNAMED else "silent"
+    return otherwise
 
 
 def _flat(value: dict, prefix: str = "") -> Iterator[tuple[str, float]]:
