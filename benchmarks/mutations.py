@@ -33,7 +33,7 @@ COMPRESSIONS: dict[str, tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]
     ".gz": (lambda data: gzip.compress(data, 1, mtime=0), gzip.decompress),
     ".bz2": (lambda data: bz2.compress(data, 1), bz2.decompress),
     ".zst": (
-        lambda data: zstandard.compress(data, 1),
+        lambda data: zstandard.ZstdCompressor(1, write_checksum=True).compress(data),  # as zstd's command does
         lambda data: zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data), read_across_frames=True).read(),
     ),
 }
