@@ -48,6 +48,7 @@ COUNTED = re.compile(
     "reject|skip|duplicate|without|missing|unknown"
 )  # in the names of metrics that count rows left out
 READERS = 2  # kinds of stages that a file which is no source is tried with
+INPUT_NAMED = "/meta.json"  # of an index: it has its corpus's hash, of whatever in it the index does not use
 PROSE = ("chunk",)  # stages to which every line of a text is one
 UNNAMED = (
     "tokenizer",
@@ -210,7 +211,7 @@ def _outcome(ended: Ended, base: Ended, target: Target, named: int, otherwise: s
     if ended.code:
         parts = [target.path.name.partition(".")[0], *map(str, target.path.parents[:-2])]
         return "refused" if len(errors) == 1 and any(part in errors[0] for part in parts) else "unclear"
-    if ended.files == base.files:
+    if all(name.endswith(INPUT_NAMED) for name, _ in ended.files.items() ^ base.files.items()):
         return "same"
     if named > 0:
         return "rejected"
