@@ -42,7 +42,11 @@ from pipelines import draws
 GOOD, BAD = ("same", "rejected", "refused", "other"), ("traceback", "unclear", "silent", "hang", "memory", "died")
 PATIENCE = 30  # seconds of a stage's run, beyond ten times the undamaged one's
 BOUND = 2 << 30  # bytes of memory beyond the undamaged run's
-READ = {"entities": "dump_lines", "popularity": "lines", "chunk": "rows"}  # the metric that counts an input's rows
+READ = {  # the metrics that count an input's rows
+    "entities": ("dump_lines",),
+    "popularity": ("lines", "skipped.other_project_views"),
+    "chunk": ("rows",),
+}
 ALIKE = 3  # files with the same ending in one folder that are tried
 COUNTED = re.compile(
     "reject|skip|duplicate|without|missing|unknown"
@@ -170,7 +174,8 @@ class Bench:
             elif file.parent == Path("data/metrics"):
                 metrics = dict(_flat(json.loads(file.read_text())))
                 named.update({key: int(value) for key, value in metrics.items() if COUNTED.search(key)})
-                read = metrics.get(READ.get(stage.kind))
+                if stage.kind in READ:
+                    read = sum(metrics.get(name, 0) for name in READ[stage.kind])
         return named, read
 
     def judged(self, target: Target, name: str, data: bytes, entry: mutations.Mutation, damaged: bytes) -> dict:
