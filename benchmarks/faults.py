@@ -52,7 +52,7 @@ COUNTED = re.compile(
     "reject|skip|duplicate|without|missing|unknown"
 )  # in the names of metrics that count rows left out
 READERS = 2  # kinds of stages that a file which is no source is tried with
-INPUT_NAMED = ("/meta.json", "/sums.json")  # of an index: they have its corpus's hash, of whatever in it the index does not use
+INPUT_NAMED = ("/meta.json", "/sums.json")  # of an index: they have the hash of its whole corpus
 PROSE = ("chunk",)  # stages to which every line of a text is one
 UNNAMED = (
     "tokenizer",
