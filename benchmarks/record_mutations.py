@@ -242,10 +242,10 @@ def _huge_dictionary(table, i, rng):
 
 
 _of_table("a column of another type", OTHER, _retyped)
-_of_table("a lost column of Parquet", NOTICE, lambda table, i, rng: table.remove_column(i))
+_of_table("a lost column of Parquet", OTHER, lambda table, i, rng: table.remove_column(i))
 _of_table(
     "a renamed column of Parquet",
-    NOTICE,
+    OTHER,
     lambda table, i, rng: table.rename_columns(
         [f"{name}_" if c == i else name for c, name in enumerate(table.column_names)]
     ),
