@@ -7,30 +7,32 @@
 
 With --power, a whole run works on a disk of its own, and the power is cut (benchmarks/power_loss.py).
 
-Each takes a clean copy of the committed project with the profile tiny, and first runs it undisturbed. After each kill
-the same command is started again and goes on from what is there, until it ends by itself; then all files are compared
-with the undisturbed run's, the outputs are removed, and it begins anew. A kill of a whole run hits all its processes at
-once, its first process alone, or one below it. Home and the folder for temporary files are folders of their own, so
-that what is left outside of the project is seen. FOLDER/dag/kills.jsonl and FOLDER/stages/kills.jsonl have a line for
-each kill and comparison; a measurement that is stopped goes on from there.
+Whole runs take a clean copy of the committed project with the profile tiny; stages alone take the project that
+benchmarks/fault_world.py makes. Each first runs undisturbed. After each kill the same command is started again and goes
+on from what is there, until it ends by itself; then all files are compared with the undisturbed run's, the outputs are
+removed, and it begins anew. A kill of a whole run hits all its processes at once, its first process alone, or one below
+it. Home and the folder for temporary files are folders of their own, so that what is left outside of the project is
+seen. FOLDER/dag/kills.jsonl and FOLDER/stages/kills.jsonl have a line for each kill and comparison; a measurement that
+is stopped goes on from there.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
 import signal
 import sys
 import time
 from collections import Counter, defaultdict
-from contextlib import suppress
 from pathlib import Path
 
 import psutil
-import yaml
 
+from benchmarks import fault_world
 from benchmarks.power_loss import Disk
 from benchmarks.project_copy import RUN, Copy, Log, at_work, compare, kill
-from pipelines import draws
+from pipelines import draws, shards
 
 KINDS = ("all", "all", "all", "first", "below")  # which processes of a run are killed; one is drawn
 PACE = 9.0  # seconds of a run's work between kills, on average
@@ -103,39 +105,45 @@ def run_for(copy: Copy, starting: bool, moment: float, whole: bool) -> tuple[psu
     return process, time.monotonic() - began
 
 
-def stages(copy: Copy, log: Log, kills: int) -> None:
-    """Kill each stage alone, time and again, and compare its outputs; the others' lie there."""
-    copy.make()
-    lock = yaml.safe_load((copy.home / "dvc.lock").read_text())["stages"]
-    each = -(-kills // len(lock))
-    done = {row["stage"] for row in log.rows() if "compared" in row}
-    for place, (name, stage) in enumerate(lock.items()):
-        if name in done:
+def stages(folder: Path, log: Log, kills: int) -> None:
+    """Kill each stage alone, time and again, and compare its outputs; the others' lie there.
+
+    Each runs in a forked process that has all modules loaded: so a kill hits its work, not its start.
+    """
+    made, whole = fault_world.make(folder / "whole"), folder / "whole"
+    fault_world.load(made)
+    if not (folder / "copy").is_dir():
+        shutil.copytree(whole, folder / "copy")
+    os.chdir(folder / "copy")
+    each, done = -(-kills // len(made)), {row["stage"] for row in log.rows() if "compared" in row}
+    for place, stage in enumerate(made):
+        if stage.name in done:
             continue
-        outs, command = {out["path"] for out in stage["outs"]}, tuple(stage["cmd"].split())
-        copy.forget()
         started = time.monotonic()
-        code = copy.start(command).wait(PATIENCE)
-        seconds = time.monotonic() - started
-        copy.restore(outs, there=False)
+        code = _ended(stage.start())
+        seconds, expected = time.monotonic() - started, stage.hashes()
         for number in range(place * each, (place + 1) * each if code == 0 else 0):
-            process, wait = copy.start(command), drawn("stages", number, "moment") * seconds
-            with suppress(psutil.TimeoutExpired):
-                process.wait(wait)
-            ended = process.poll()
-            kill(copy.living())
-            process.wait()
-            whole = sorted(out for out in outs if (copy.folder / out).exists())
-            log.add(stage=name, kill=number, seconds=round(wait, 2), of=round(seconds, 2), ended=ended, there=whole)
-            if ended:
-                log.add(stage=name, error=ended, said=copy.said())
-            if len(whole) == len(outs):  # killed when its outputs were there: begin anew
-                copy.restore(outs, there=False)
-        code = copy.start(command).wait(PATIENCE)
-        if code:
-            log.add(stage=name, error=code, said=copy.said())
-        compare(copy, log, outs, stage=name)
-        copy.restore(outs, there=True)
+            if all(out.exists() for out in stage.outs):  # killed when its outputs were there: begin anew
+                for out in stage.outs:
+                    fault_world.remove(out)
+            process = stage.start()
+            time.sleep(drawn("stages", number, "moment") * seconds)
+            os.killpg(process, signal.SIGKILL)
+            there = sorted(str(out) for out in stage.outs if out.exists())
+            log.add(stage=stage.name, kill=number, of=round(seconds, 2), ended=_ended(process), there=there)
+        if code := code or _ended(stage.start()):
+            log.add(stage=stage.name, error=code, said=Path("said.log").read_text().splitlines()[-1:])
+        files = stage.hashes()
+        different = sorted(name for name in files.keys() | expected if files.get(name) != expected.get(name))
+        unfinished = [
+            str(path) for name in ("tmp", "shards", "checkpoints") for path in shards.SCRATCH.glob(f"{name}/*")
+        ]
+        log.add(stage=stage.name, compared=len(files), different=different, unfinished=unfinished, outside=[])
+        stage.bring_back(whole)
+
+
+def _ended(process: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
 
 def report(folder: Path) -> str:
@@ -172,11 +180,15 @@ def main() -> None:
         return
     folder = words.folder.resolve() / words.part
     folder.mkdir(parents=True, exist_ok=True)
+    log = Log(folder, words.part)
+    if words.part == "stages":
+        stages(folder, log, words.kills)
+        return
     disk = Disk(folder, "ext4") if words.power else None
-    copy, log = Copy(folder, words.core, disk), Log(folder, words.part)
+    copy = Copy(folder, words.core, disk)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
-        {"dag": dag, "stages": stages}[words.part](copy, log, words.kills)
+        dag(copy, log, words.kills)
     finally:
         kill(copy.living())
         if disk:

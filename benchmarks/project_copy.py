@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -45,8 +44,6 @@ class Copy:
             assert done.wait() == 0, (self.home / "said.log").read_text()[-2000:]
             found = {"seconds": time.monotonic() - started, "files": self.files()}
             found |= {"outside": self.outside(), "unfinished": self.unfinished()}
-            shutil.copy(self.folder / "dvc.lock", self.home / "dvc.lock")
-            shutil.copytree(self.folder / "data", self.home / "data")
             (self.home / "reference.json").write_text(json.dumps(found))
 
     def clone(self) -> None:
@@ -111,20 +108,6 @@ class Copy:
     def reference(self) -> dict:
         return json.loads((self.home / "reference.json").read_text())
 
-    def restore(self, outs: set[str], there: bool) -> None:
-        """Make outputs those of the undisturbed run, or remove them."""
-        for out in outs:
-            path, whole = self.folder / out, self.home / out
-            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-            if there:
-                (shutil.copytree if whole.is_dir() else shutil.copy)(whole, path)
-
-    def forget(self) -> None:
-        """Remove unfinished work."""
-        for name in self.unfinished():
-            path = self.folder / name
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-
     def sync(self) -> None:
         """Have all on the disk that is there now."""
         if self.disk:
@@ -172,10 +155,10 @@ def at_work(copy: Copy) -> list[str]:
     return sorted(filter(None, names))
 
 
-def compare(copy: Copy, log: Log, only: set[str] | None = None, **about: object) -> None:
+def compare(copy: Copy, log: Log, **about: object) -> None:
     """Log which files differ from the undisturbed run's, and what is left of killed processes and was not there."""
     expected, files = copy.reference()["files"], copy.files()
-    names = {name for name in expected.keys() | files.keys() if only is None or name.startswith(tuple(only))}
+    names = expected.keys() | files.keys()
     different = sorted(name for name in names if expected.get(name) != files.get(name))
     left = {
         name: sorted(set(getattr(copy, name)()) - set(copy.reference()[name])) for name in ("unfinished", "outside")

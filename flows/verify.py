@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections.abc import Collection, Iterator
@@ -15,6 +14,7 @@ import yaml
 from tqdm import tqdm
 
 from flows import dvc_files
+from pipelines import outputs
 from pipelines.errors import LongtailError
 
 CACHE = Path(".dvc/cache/files/md5")
@@ -35,7 +35,7 @@ def faults(root: Path, threads: int, paths: Collection[Path] | None = None) -> t
 
         def digest(file: Path) -> str:
             bar.update(file.stat().st_size)
-            return _md5(file)
+            return outputs.md5(file)
 
         digests = dict(zip(every, pool.map(digest, every), strict=True))
     lines = [
@@ -55,7 +55,7 @@ def drop_damaged(root: Path, paths: Collection[Path]) -> list[str]:
         with suppress(OSError, ValueError):  # a damaged list of files is found below
             names |= {f"{out['path']}/{entry['relpath']}": entry["md5"] for entry in _listing(root, out["md5"])}
         files = {name: _cached(root, md5) for name, md5 in names.items()}
-        bad = [name for name, file in files.items() if file.is_file() and _md5(file) != names[name][:32]]
+        bad = [name for name, file in files.items() if file.is_file() and outputs.md5(file) != names[name][:32]]
         for name in bad:
             files[name].unlink()
         if bad:
@@ -83,11 +83,6 @@ def _listing(root: Path, md5: str) -> list[dict[str, str]]:
     return json.loads(_cached(root, md5).read_text(encoding="utf-8")) if md5.endswith(".dir") else []
 
 
-def _md5(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "md5").hexdigest()
-
-
 def _files(path: Path) -> Iterator[Path]:
     """The files of an output that is a file or a folder; those that DVC ignores are none."""
     if path.is_file():
@@ -105,8 +100,7 @@ def _of_output(root: Path, out: dict[str, Any], digests: dict[Path, str]) -> Ite
             yield f"{out['path']}: changed"
     else:
         here = {file.relative_to(path).as_posix(): found for file, found in digests.items()}
-        entries = [{"md5": here[name], "relpath": name} for name in sorted(here)]
-        if hashlib.md5(json.dumps(entries, sort_keys=True).encode()).hexdigest() == expected.removesuffix(".dir"):
+        if outputs.of_listing(here) == expected:
             return
         try:
             listing = _listing(root, expected)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,7 +29,8 @@ Values = Mapping[str, Any] | Sequence[Any] | None  # of a query's parameters
 def connect(memory_gb: float, threads: int) -> Iterator[duckdb.DuckDBPyConnection]:
     """A DuckDB in memory that spills to disk beyond `memory_gb`; what it spilled is removed at the end.
 
-    Raises LongtailError where it can't do with `memory_gb`, that is `ingest.memory_gb`, or the disk is full.
+    Raises LongtailError where it can't do with `memory_gb`, that is `ingest.memory_gb`, the disk is full, or a stream
+    of rows that it reads raised one.
     """
     holder = shards.SCRATCH / "tmp"
     holder.mkdir(parents=True, exist_ok=True)
@@ -40,6 +42,10 @@ def connect(memory_gb: float, threads: int) -> Iterator[duckdb.DuckDBPyConnectio
         db.execute("SET enable_progress_bar = false")
         try:
             yield db
+        except duckdb.InvalidInputException as error:  # what a stream raised, with a traceback as its text
+            if said := re.search(r"^pipelines\.errors\.\w+: (.*)", str(error), re.MULTILINE):
+                raise LongtailError(said[1]) from None
+            raise
         except duckdb.OutOfMemoryException as error:
             said = str(error).partition("\n")[0]
             if "failed to offload" in said:

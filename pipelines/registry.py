@@ -12,6 +12,8 @@ import hashlib
 import json
 from pathlib import Path
 
+from pipelines import outputs
+
 STAGE = "train_lsr@"  # DVC's name of the stage begins with it; the retriever's name follows
 NAME = "longtail-retriever"
 ALIAS = "champion"
@@ -28,7 +30,7 @@ def register(client, experiment: str, name: str, locked: dict) -> str | None:
     """
     folder, metrics = FOLDER / name, METRICS / f"lsr_{name}.json"
     outs = {entry["path"]: entry["md5"] for entry in locked.get("outs", [])}
-    if not outs or any(not path.exists() or _md5(path) != outs.get(str(path)) for path in (folder, metrics)):
+    if not outs or any(not path.exists() or outputs.md5(path) != outs.get(str(path)) for path in (folder, metrics)):
         return None
     md5, figures = outs[str(folder)], json.loads(metrics.read_text(encoding="utf-8"))
     runs = client.search_runs([experiment], f"tags.`dvc.output.{folder}` = '{md5}'", max_results=1)
@@ -82,13 +84,3 @@ def _judged_on(locked: dict) -> str:
     server = [http[name] for name in ("url", "max_tokens", "tokenizer")] if http else None
     parts = [deps, params["seed"], lsr["validation_queries"], params[f"{lm}.dtype"], server]
     return hashlib.md5(json.dumps(parts).encode()).hexdigest()
-
-
-def _md5(path: Path) -> str:
-    """DVC's hash of a file or a folder."""
-    if path.is_file():
-        with path.open("rb") as stream:
-            return hashlib.file_digest(stream, "md5").hexdigest()
-    files = {file.relative_to(path).as_posix(): file for file in path.rglob("*") if file.is_file()}
-    listed = [{"md5": _md5(file), "relpath": name} for name, file in sorted(files.items())]
-    return hashlib.md5(json.dumps(listed, sort_keys=True).encode()).hexdigest() + ".dir"

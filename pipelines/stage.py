@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from threadpoolctl import threadpool_limits
 
-from pipelines import bounds, disks, neutral, params_file, shards, tracking
+from pipelines import bounds, disks, neutral, outputs, params_file, shards, tracking
 from pipelines.errors import LongtailError, Unreachable
 
 Metrics = Mapping[str, float | list[float]]
@@ -73,6 +73,9 @@ def run(
     except Exception as error:
         if said := disks.meaning(error):
             _fail(name, used, started, said)
+        if changed := outputs.changed_input():
+            said = neutral.message(f"{changed}: not what its stage left ({type(error).__name__}: {error})")
+            _fail(name, used, started, f"{said}; `longtail verify` names the file, `longtail run` brings it back")
         tracking.log_stage(used, {}, started, neutral.message(f"{type(error).__name__}: {error}"))
         raise
     tracking.log_stage(used, found, started)

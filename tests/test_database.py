@@ -60,3 +60,19 @@ def test_a_table_is_written_in_row_groups_while_its_parts_are_made(here, monkeyp
     written = pq.ParquetFile(here / "table.parquet")
     assert [written.metadata.row_group(i).num_rows for i in range(written.num_row_groups)] == groups
     assert written.read()["row"].to_pylist() == [row for part in parts for row in part["row"].to_pylist()]
+
+
+def test_the_error_of_a_stream_that_is_read_stays_one_line(here):
+    schema = pa.schema([("n", pa.int64())])
+
+    def batches():
+        yield pa.record_batch([[1]], schema=schema)
+        raise LongtailError("data/raw/c4/a.json: empty, expected data; fetch it again")
+
+    def read():
+        with database.connect(1, 1) as db:
+            db.register("numbers", pa.RecordBatchReader.from_batches(schema, batches()))
+            db.sql("SELECT sum(n) FROM numbers").fetchall()
+
+    with pytest.raises(LongtailError, match=r"^data/raw/c4/a.json: empty, expected data; fetch it again$"):
+        read()

@@ -14,7 +14,7 @@ import yaml
 from mlflow import MlflowClient
 from transformers import AutoModel, AutoTokenizer
 
-from pipelines import QUIET, registry, shards, tracking
+from pipelines import QUIET, outputs, registry, shards, tracking
 from pipelines.retrieval.encoder import Encoder
 
 STAGE = """
@@ -80,8 +80,8 @@ def retrained(client, experiment: str, locked: dict, tuned: float, untuned: floa
     shards.write_json(METRICS, {registry.TUNED: tuned, registry.UNTUNED: untuned})
     changed = copy.deepcopy(locked)
     for out in changed["outs"]:
-        out["md5"] = registry._md5(Path(out["path"]))
-    tag = {f"dvc.output.{FOLDER}": registry._md5(FOLDER)}
+        out["md5"] = outputs.md5(Path(out["path"]))
+    tag = {f"dvc.output.{FOLDER}": outputs.md5(FOLDER)}
     client.create_run(experiment, tags=tag)
     return changed
 

@@ -7,10 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.machinery import ModuleSpec
+from pathlib import Path
 
 import pytest
+import yaml
 
-from pipelines import stage
+from pipelines import outputs, stage
 from pipelines.errors import LongtailError
 
 
@@ -40,6 +43,31 @@ def test_a_users_error_is_one_line_and_exit_code_1(capsys):
         stage.run("chunk", ("seed",), work, out="data/corpus")
     assert end.value.code == 1
     assert capsys.readouterr().err == "error: chunk: data/raw/x.bz2: cut in the middle; fetch it again\n"
+
+
+@pytest.mark.parametrize(("text", "names"), [("{}", True), ('{"a": 1}', False)])
+def test_an_input_that_is_not_what_its_stage_left_is_named(here, capsys, monkeypatch, text, names):
+    (here / "data/made").mkdir(parents=True)
+    (here / "data/made/figures.json").write_text('{"a": 1}')
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec("pipelines.use", None))
+    monkeypatch.setattr(sys, "argv", ["use.py", "pile"])
+    lock = {
+        "make": {
+            "cmd": "python -m pipelines.make",
+            "outs": [{"path": "data/made", "md5": outputs.md5(Path("data/made"))}],
+        },
+        "use@pile": {"cmd": "python -m pipelines.use pile", "deps": [{"path": "data/made/figures.json"}]},
+    }
+    (here / "dvc.lock").write_text(yaml.safe_dump({"stages": lock}))
+    (here / "data/made/figures.json").write_text(text)
+
+    def work(params):
+        json.loads((here / "data/made/figures.json").read_text())["b"]
+
+    with pytest.raises(SystemExit if names else KeyError):
+        stage.run("use@pile", ("seed",), work, out="data/used")
+    said = capsys.readouterr().err
+    assert said.startswith("error: use@pile: data/made: not what its stage left (KeyError: 'b')") == names, said
 
 
 def test_params_are_checked_before_any_work(here, capsys):

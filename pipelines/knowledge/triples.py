@@ -34,7 +34,7 @@ def build_triples(
             database.view(db, Path(file).name, knowledge / f"{file}.parquet")
         db.execute(
             """CREATE TEMP TABLE described AS
-            SELECT qid, label, aliases, wiki_title, views AS popularity, term_frequency
+            SELECT qid, label, aliases, wiki_title, views.views AS popularity, term_frequency.term_frequency
             FROM entities LEFT JOIN views ON wiki_title = title LEFT JOIN term_frequency USING (qid)"""
         )
         counts = _choose(db, relations)

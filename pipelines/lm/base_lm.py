@@ -34,7 +34,7 @@ def read_c4(folder: Path) -> Iterator[tuple[str, str]]:
         for row, line in enumerate(open_lines(file), start=1):
             try:
                 document = decoder.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise LongtailError(
                     f"{file}: line {row}: {error}, expected a JSON object with text and url; fetch it again"
                 ) from None

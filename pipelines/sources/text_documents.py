@@ -186,7 +186,7 @@ def read_wikitext(path: Path, rejects: Rejects) -> Iterator[Article]:
         texts = ((row or b"").removesuffix(b"\n") or b" " for row, *_ in read_parquet(path))
         lines = (text if len(text) <= bounds.record() else None for text in texts)
     else:
-        lines = bounded_lines(path)
+        lines = (line and line.removesuffix(b"\r") for line in bounded_lines(path))  # of a file that Windows wrote
     before = rejects.read
     for row, title, article in _articles(lines):
         if title is None and article is not None and not any(map(bytes.strip, article)):

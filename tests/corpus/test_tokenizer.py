@@ -69,6 +69,19 @@ def test_a_long_text_is_tokenised_in_stretches_with_the_same_tokens(
     assert (offsets[1:, 0] == offsets[:-1, 1]).all()
 
 
+@given(st.lists(st.sampled_from(["a word ", "é" * 900, "x" * 2000, "\n", "y" * 1001]), max_size=6).map("".join))
+def test_training_reads_all_of_a_text_in_runs_that_are_not_too_long(text: str) -> None:
+    parts = list(module.without_long_runs(text))
+    assert "".join(parts) == text
+    assert max(len(run) for part in parts for run in [*part.split(), ""]) <= module.LONGEST
+
+
+def test_a_run_without_a_space_is_cut_before_training(tmp_path: Path) -> None:
+    train(["ab " * 9 + "z" * 5000], 280, tmp_path / "cut")
+    train(["ab " * 9 + "z" * 1000, *["z" * 1000] * 4], 280, tmp_path / "apart")
+    assert (tmp_path / "cut/tokenizer.json").read_bytes() == (tmp_path / "apart/tokenizer.json").read_bytes()
+
+
 def test_only_the_first_megabytes_of_each_data_set_are_read(tmp_path: Path) -> None:
     for name in ("c4", "pile"):
         (tmp_path / name).mkdir()

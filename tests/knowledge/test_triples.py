@@ -3,6 +3,7 @@
 from pathlib import Path
 from types import SimpleNamespace
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -28,7 +29,9 @@ CLAIMS = [(10, 19, 30), (10, 22, 40), (10, 22, 41), (10, 106, 20), (10, 106, 21)
 CLAIMS += [(10, 1000, 20)]  # of a relation that is not asked about
 
 
-def build(folder: Path, entities: list[tuple], claims: list[tuple], threads: int = 1, memory_gb: float = 1.0):
+def build(
+    folder: Path, entities: list[tuple], claims: list[tuple], threads: int = 1, memory_gb: float = 1.0, views="views"
+):
     """The stage from tables of the given rows; views and frequencies are made up."""
     for name in ("wikidata", "popularity", "term_frequency"):
         (folder / name).mkdir(exist_ok=True)
@@ -38,8 +41,8 @@ def build(folder: Path, entities: list[tuple], claims: list[tuple], threads: int
     columns = list(zip(*claims, strict=True)) or [()] * 3
     columns = dict(zip("spo", (pa.array(c, pa.int64()) for c in columns), strict=True))
     pq.write_table(pa.table(columns), folder / "wikidata/claims.parquet")
-    views = {"title": ["Ada (poet)", "Gone", "Poet"], "views": pa.array([10, 5, 2], pa.int64())}
-    pq.write_table(pa.table(views), folder / "popularity/views.parquet")
+    seen = {"title": ["Ada (poet)", "Gone", "Poet"], views: pa.array([10, 5, 2], pa.int64())}
+    pq.write_table(pa.table(seen), folder / "popularity/views.parquet")
     subjects = pa.array(sorted({s for s, _, _ in claims}), pa.int64())
     frequencies = {"qid": subjects, "term_frequency": pa.array([qid % 10 for qid in subjects.to_pylist()], pa.int64())}
     pq.write_table(pa.table(frequencies), folder / "term_frequency/term_frequency.parquet")
@@ -119,3 +122,8 @@ def test_empty_tables_give_empty_tables(tmp_path):
 def test_the_folder_may_have_any_name(tmp_path):
     (folder := tmp_path / "o'br\"ien ü; --").mkdir()
     assert build(folder, WORLD, CLAIMS) == build(tmp_path, WORLD, CLAIMS)
+
+
+def test_a_table_of_views_without_that_column_is_not_taken_for_it(tmp_path):
+    with pytest.raises(duckdb.BinderException, match="views"):  # the table's name is the column's
+        build(tmp_path, WORLD, CLAIMS, views="seen")

@@ -51,8 +51,9 @@ def test_a_documents_kind_is_its_hosts_first_label(c4):
     assert len(kinds) == 40
 
 
-def test_a_line_that_is_no_document_is_named(c4):
-    (c4 / "d.json").write_text('{"text": "x", "url": "https://a.example"}\n{"text": 3}\n')
+@pytest.mark.parametrize("line", ['{"text": 3}', f'{{"url": "https://a.example", "text": {"[" * 100_000}'])
+def test_a_line_that_is_no_document_is_named(c4, line):
+    (c4 / "d.json").write_text(f'{{"text": "x", "url": "https://a.example"}}\n{line}\n')
     with pytest.raises(LongtailError, match=r"d\.json: line 2"):
         list(base_lm.read_c4(c4))
 

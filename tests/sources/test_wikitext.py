@@ -42,6 +42,11 @@ def test_both_layouts_give_the_same_articles(tmp_path: Path) -> None:
     assert list(read_wikitext(as_rows(path), Rejects(0.0))) == list(read_wikitext(path, Rejects(0.0)))
 
 
+def test_line_ends_of_windows_are_no_part_of_an_article(tmp_path: Path) -> None:
+    data = saved(tmp_path, (ONE + TWO).replace("\n", "\r\n"))
+    assert [article.text for article in read_wikitext(data, Rejects(0.0))] == [ONE, TWO]
+
+
 @settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lines=st.lists(st.sampled_from([" ", "", " = A = ", " = = B = = ", " text ", "= C =", " = = ", "\x85\u2028"])))
 def test_articles_and_what_is_before_them_are_the_file(tmp_path: Path, lines: list[str]) -> None:
