@@ -147,12 +147,16 @@ def count_parameters(folder: Path) -> int | None:
     """How many parameters the weights in `folder` have; None where it has no safetensors files.
 
     Only the files' headers are read. A tensor with two names is stored, and counted, once. The attention masks in
-    GPT-2's files are not parameters; they are called a bias, but have more than one dimension.
+    GPT-2's files are not parameters; they are called a bias, but have more than one dimension. Raises LongtailError for
+    a file without such a header.
     """
     shapes: dict[str, list[int]] = {}
     for file in folder.glob("*.safetensors"):
-        with file.open("rb") as stream:
-            header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
+        try:
+            with file.open("rb") as stream:
+                header = json.loads(stream.read(min(int.from_bytes(stream.read(8), "little"), file.stat().st_size)))
+        except ValueError:
+            raise LongtailError(f"{file}: damaged, expected weights in safetensors; fetch or make them again") from None
         shapes |= {name: tensor["shape"] for name, tensor in header.items() if name != "__metadata__"}
     counted = [shape for name, shape in shapes.items() if not (name.endswith(".bias") and len(shape) > 1)]
     return sum(map(math.prod, counted)) if counted else None

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pipelines import parquet
 from pipelines.errors import LongtailError
-from pipelines.sources.rejects import Rejects
+from pipelines.sources.rejects import DETAIL, Rejects
 from pipelines.sources.streams import (
     check_start,
     open_lines,
@@ -21,6 +21,7 @@ from pipelines.sources.streams import (
 )
 
 PARQUET_BATCH = 1 << 10  # rows
+LONGEST = 10_000  # characters of a question, all of which are held in memory
 SUFFIXES = (".jsonl", ".json", ".parquet")
 COLUMNS = ("question", "answer", "golden_answers")
 HIDDEN = "<unk>"  # stands for the answers in TriviaQA's test split on the Hub
@@ -44,8 +45,8 @@ def read_questions(folder: Path, rejects: Rejects) -> Iterator[Question]:
     """Yield the questions of every file below `folder`, except the training files in <folder>/train.
 
     A record has "question", and "golden_answers" or "answer": a text, a list of texts (NQ-open), or an object with
-    "value" and "aliases" (TriviaQA). Bad records go to `rejects` ("not JSON", "not an object", "no question", "no
-    answers"). Raises LongtailError if the questions of two files would have the same ids.
+    "value" and "aliases" (TriviaQA). Bad records go to `rejects` ("not JSON", "not an object", "no question", "too
+    long", "no answers"). Raises LongtailError if the questions of two files would have the same ids.
     """
     files: dict[str, Path] = {}
     for path in record_files(folder):
@@ -61,6 +62,8 @@ def read_questions(folder: Path, rejects: Rejects) -> Iterator[Question]:
             text, answers = record.get("question"), _answers(record.get("golden_answers") or record.get("answer"))
             if not isinstance(text, str) or not text.strip():
                 rejects.add(path, number, "no question", shown(record))
+            elif len(text) > LONGEST:
+                rejects.add(path, number, "too long", text[:DETAIL])
             elif not answers:
                 rejects.add(path, number, "no answers", shown(record))
             else:
@@ -72,7 +75,7 @@ def read_questions_with_passages(folder: Path, rejects: Rejects) -> Iterator[Que
 
     A line has "question", "answers" (or "ground_truth") and "ctxs" (or "context"), a list of passages: objects with
     "text" and perhaps "title", or plain texts. "data_source" names the question's data set. Bad lines go to `rejects`
-    ("not JSON", "no question", "no answers", "no passages").
+    ("not JSON", "no question", "too long", "no answers", "no passages").
     """
     for path in record_files(folder, (".jsonl",)):
         for number, line in enumerate(open_text(path), start=1):
@@ -88,6 +91,8 @@ def read_questions_with_passages(folder: Path, rejects: Rejects) -> Iterator[Que
             passages = list(_passages(row.get("ctxs", row.get("context"))))
             if not isinstance(text, str) or not text.strip():
                 rejects.add(path, number, "no question", line)
+            elif len(text) > LONGEST:
+                rejects.add(path, number, "too long", text[:DETAIL])
             elif not answers:
                 rejects.add(path, number, "no answers", line)
             elif not passages:

@@ -168,6 +168,13 @@ def test_shards_add_up_and_attention_masks_are_no_parameters(tmp_path):
     assert count_parameters(tmp_path) == 12 + 5 + 4
 
 
+@pytest.mark.parametrize("data", [b"", b'{"message": "API rate limit exceeded"}', b"\x05\0\0\0\0\0\0\0{'a':"])
+def test_a_file_that_is_no_safetensors_is_named(tmp_path, data):
+    (tmp_path / "model.safetensors").write_bytes(data)
+    with pytest.raises(LongtailError, match=r"model\.safetensors: damaged"):
+        count_parameters(tmp_path)
+
+
 def test_a_model_without_weights_here_has_no_known_size(tmp_path):
     (tmp_path / "served.json").write_text("{}")
     assert count_parameters(tmp_path) is None

@@ -52,19 +52,21 @@ def test_every_layout_gives_the_same_questions(tmp_path, name, lines, rows, answ
 
 def test_bad_records_are_kept_with_their_row_and_reason(tmp_path):
     text = '{"question": "why"}\n\nnot json\n{"answer": ["x"]}\n{"question": " ", "answer": ["x"]}\n["why", "x"]\n'
+    text += f'{{"question": "{"who " * 2501}", "answer": ["x"]}}\n'
     (tmp_path / "a.jsonl").write_bytes(text.encode() + b'{"question": "\xff", "answer": "x"}\n')
     hidden = {"question": "who", "answer": {"aliases": [], "value": "<unk>"}}  # TriviaQA's test split on the Hub
     write(tmp_path / "b.parquet", [hidden, TRIVIA[0]])
     rejects = Rejects(1.0)
     assert [question.id for question in read(tmp_path, rejects)] == ["b/2"]
-    assert rejects.read == 8  # an empty line is not a record
+    assert rejects.read == 9  # an empty line is not a record
     assert [(file, row, reason) for file, row, reason, _ in rejects.rows] == [
         ("a.jsonl", 1, "no answers"),
         ("a.jsonl", 3, "not JSON"),
         ("a.jsonl", 4, "no question"),
         ("a.jsonl", 5, "no question"),
         ("a.jsonl", 6, "not an object"),
-        ("a.jsonl", 7, "not JSON"),
+        ("a.jsonl", 7, "too long"),
+        ("a.jsonl", 8, "not JSON"),
         ("b.parquet", 1, "no answers"),
     ]
     assert json.loads(rejects.rows[-1][3])["question"] == "who"
@@ -117,10 +119,19 @@ def test_passages_are_read_from_both_layouts(tmp_path):
 
 def test_bad_lines_with_passages_are_kept_with_their_reason(tmp_path):
     good = {"question": "Who?", "answers": ["Mira"], "ctxs": ["Mira"]}
-    rows = ["{", "[]", good | {"question": 3}, good | {"answers": "Mira"}, good | {"ctxs": [{"title": "x"}]}, good]
+    long = good | {"question": "Who? " * 2001}
+    rows = [
+        "{",
+        "[]",
+        good | {"question": 3},
+        long,
+        good | {"answers": "Mira"},
+        good | {"ctxs": [{"title": "x"}]},
+        good,
+    ]
     questions, rejects = read_passages(tmp_path, rows)
-    assert [question.id for question in questions] == ["a/6"]
-    reasons = ["not JSON", "no question", "no question", "no answers", "no passages"]
+    assert [question.id for question in questions] == ["a/7"]
+    reasons = ["not JSON", "no question", "no question", "too long", "no answers", "no passages"]
     assert [row[:3] for row in rejects.rows] == [("a.jsonl", n, reason) for n, reason in enumerate(reasons, 1)]
 
 
