@@ -26,6 +26,7 @@ BYTES = 1 << 24  # in a part of a dump without an index: about 70 MB of XML, a f
 PAGE = ("mediawiki", "page")
 NUMBER = re.compile("[0-9]{1,18}")  # of 64 bits
 USED = {(*PAGE, *path): path[-1] for path in (("title",), ("ns",), ("id",), ("redirect",), ("revision", "text"))}
+TAG = 1 << 21  # bytes of a tag with its attributes; Wikipedia's have some hundred
 DEEPEST = 20  # nesting; a page's elements are five deep
 
 
@@ -163,11 +164,11 @@ class _Dump:
         parser.CharacterDataHandler = self._text
 
     def parse(self, block: bytes, last: bool = False) -> None:
-        """Go on with the next block. ValueError where a tag, which the parser holds as a whole, is too long."""
+        """Go on with the next block. ValueError where a tag, which the parser reads from its start again, is too long."""
         self._parser.Parse(block, last)
         self._fed += len(block)
-        if self._fed - self._parser.CurrentByteIndex > self._longest:
-            raise ValueError(f"a tag {bounds.too_long('elements with short attributes')}")
+        if self._fed - self._parser.CurrentByteIndex > TAG:
+            raise ValueError(f"a tag longer than {TAG >> 20} MB, expected elements with short attributes")
 
     def take(self) -> list[dict[str, str | None]]:
         """The pages that ended since the last call: ns, id, title, and redirect and text if there are any.

@@ -56,6 +56,7 @@ def _write(path: Path, pieces: Iterable[bytes]) -> None:
         elif path.suffix == ".bz2":
             out = stack.enter_context(bz2.BZ2File(out, "wb"))
         elif path.suffix == ".zst":
-            out = stack.enter_context(zstandard.ZstdCompressor(level=3).stream_writer(out, closefd=False))
+            compressor = zstandard.ZstdCompressor(level=3, write_checksum=True)  # as zstd's command does
+            out = stack.enter_context(compressor.stream_writer(out, closefd=False))
         for piece in pieces:
             out.write(piece)
