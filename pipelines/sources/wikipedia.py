@@ -164,7 +164,7 @@ class _Dump:
         parser.CharacterDataHandler = self._text
 
     def parse(self, block: bytes, last: bool = False) -> None:
-        """Go on with the next block. ValueError where a tag, which the parser reads from its start again, is too long."""
+        """Go on with the next block. ValueError where a tag is too long: the parser reads it from its start again."""
         self._parser.Parse(block, last)
         self._fed += len(block)
         if self._fed - self._parser.CurrentByteIndex > TAG:
