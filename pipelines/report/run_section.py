@@ -80,7 +80,7 @@ def _weights(model: params.LM | params.Retriever | params.Reranker) -> str:
     """A model's name on the Hub or on its server, or that of its folder; no other part of the folder's path."""
     source = getattr(model, "source", "pretrained")  # a reranker is always pretrained
     if source == "train":
-        return "a small one, trained in this run"
+        return "a small model trained in this run"
     if source == "http":
         return f"{model.path}, on a server"
     return model.path if model.revision else model.path.rstrip("/").rsplit("/", 1)[-1]

@@ -189,7 +189,7 @@ def test_the_encoders_and_language_models_are_named_without_their_folders(made, 
     settings = {row["setting"]: row["value"] for row in table_of(made[0], "settings")}
     page = " ".join((made[0] / "index.html").read_text().split())
     assert settings["retrievers' encoders"] == "dense: all-MiniLM-L6-v2; LSR: dense tuned to big"
-    assert settings["their weights"] == "a small one, trained in this run"
+    assert settings["their weights"] == "a small model trained in this run"
     assert settings["passages in a question's prompt (answer.passages)"] == "1"
     assert settings["questions asked of each set, at most (answer.max_questions)"] == "9"
     assert "Here, dense is all-MiniLM-L6-v2 and LSR is dense tuned to big." in page
@@ -202,7 +202,7 @@ def test_the_encoders_and_language_models_are_named_without_their_folders(made, 
     settings = {row["setting"]: row["value"] for row in table_of(Path("report"), "settings")}
     assert settings["retrievers' encoders"].startswith("dense: all-MiniLM-L6-v2; dense (e5-base): intfloat/e5-base; ")
     assert settings["pooling of the encoder"] == "dense mean, e5-base cls"
-    assert settings["their weights"] == "tiny davinci-002, on a server, big a small one, trained in this run"
+    assert settings["their weights"] == "tiny davinci-002, on a server, big a small model trained in this run"
 
 
 def test_settings_are_only_those_of_what_was_run(kind):
