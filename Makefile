@@ -6,6 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
+SLOW := tests/test_end_to_end.py tests/test_kinds_of_runs.py tests/flows
 
 .PHONY: run test schedule lint format lock install clean
 
@@ -15,8 +16,9 @@ run: install
 schedule: install
 	@$(BIN)/longtail schedule
 
+# The slow ones begin first, so that no core idles at the end.
 test: install
-	@$(BIN)/python -m pytest -n 2 --dist loadfile
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(SLOW) tests
 
 lint: install
 	@$(BIN)/ruff check .
