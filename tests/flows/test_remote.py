@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from conftest import Project
+from quick_project import Project
 
 GIT = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
 
