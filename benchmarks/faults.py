@@ -64,11 +64,11 @@ SLOW = 1.0  # seconds of a stage's run; of a slower one, every eighth input of a
 
 
 class Target(NamedTuple):
-    """A file that a stage reads; `name` and `data` where it stands for a raw source in another layout."""
+    """A file that a stage reads, or a raw source's content in another layout."""
 
     stage: Stage
     path: Path
-    layout: str = ""
+    layout: str = ""  # the other file's name
 
     @property
     def key(self) -> str:
@@ -97,7 +97,7 @@ class Bench:
         fault_world.remove(folder)  # in which a stopped measurement left a damaged file
         shutil.copytree(whole, folder, symlinks=True)
         os.chdir(folder)
-        self.undamaged: dict[str, Ended] = {}
+        self.undamaged: dict[str, tuple[Ended, tuple[Counter, int | None]]] = {}  # by target: its run and counts
 
     def targets(self, stages: list[Stage], number: int, workers: int, only: str) -> Iterator[Target]:
         """One process's share of the files that stages read: sources with all, others with READERS kinds, the fastest.
