@@ -48,17 +48,11 @@ READ = {  # the metrics that count an input's rows
     "chunk": ("rows",),
 }
 ALIKE = 3  # files with the same ending in one folder that are tried
-COUNTED = re.compile(
-    "reject|skip|duplicate|without|missing|unknown"
-)  # in the names of metrics that count rows left out
+COUNTED = re.compile("reject|skip|duplicate|without|missing|unknown")  # in names of metrics of rows left out
 READERS = 2  # kinds of stages that a file which is no source is tried with
 INPUT_NAMED = ("/meta.json", "/sums.json")  # of an index: they have the hash of its whole corpus
 PROSE = ("chunk",)  # stages to which every line of a text is one
-UNNAMED = (
-    "tokenizer",
-    "base_lm",
-    "attribute",
-)  # they leave it to the stages which keep or count the texts to name bad rows
+UNNAMED = ("tokenizer", "base_lm", "attribute")  # the stages that keep or count the same texts name bad rows
 SLOWEST = 5.0  # seconds of a stage's run; slower ones are left out, since faster ones read the same files
 SLOW = 1.0  # seconds of a stage's run; of a slower one, every eighth input of a round is tried
 
