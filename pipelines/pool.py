@@ -14,7 +14,7 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
 from contextlib import contextmanager
@@ -25,8 +25,8 @@ from pathlib import Path
 from queue import LifoQueue
 from typing import Any, NamedTuple
 
-from pipelines import bounds, params, shards
-from pipelines.errors import LongtailError, WorkerLost
+from pipelines import bounds, params, sending, shards
+from pipelines.errors import LongtailError, NotShared, WorkerLost
 
 ATTEMPTS = 3  # workers that one shard may cost; a Dask scheduler has its own number (allowed-failures)
 PATIENCE = 10  # seconds that a Dask scheduler has to answer in, and then its workers
@@ -36,11 +36,16 @@ ENVIRONMENT = ("OMP_NUM_THREADS", "GOMP_SPINCOUNT", "TOKENIZERS_PARALLELISM", *b
 class Pool(Executor):
     workers: int  # that work side by side
 
+    def bring(self, folder: Path, key: str, to: Sequence[str] | None = None) -> None:
+        """Have workers, all or those of the addresses `to`, see the folder's files, of which `key` is the hash."""
+
 
 @contextmanager
-def processes(compute: params.Compute, most: int | None = None) -> Iterator[Pool | None]:
+def processes(compute: params.Compute, most: int | None = None, *, project: bool = True) -> Iterator[Pool | None]:
     """Yield the executor that `compute` asks for, of at most `most` processes here; None: work in this process.
 
+    Without `project`, a cluster's workers need not see the project's folder: what they work on comes with the call,
+    and goes to workers with the resource GPU where compute.device is cuda and the cluster has such workers.
     An error stops what has not begun. The shard of a worker that dies is done again; WorkerLost where that fails.
     Raises LongtailError for a cluster that can't be used.
     """
@@ -48,7 +53,10 @@ def processes(compute: params.Compute, most: int | None = None) -> Iterator[Pool
     if compute.executor == "local" and workers == 1:
         yield None
         return
-    pool = _Cluster(compute.dask) if compute.executor == "dask" else _Processes(workers)
+    if compute.executor == "dask":
+        pool = _Cluster(compute, project=project)
+    else:
+        pool = _Processes(workers, visible_gpus() if compute.device == "cuda" else [])
     try:
         yield pool
     finally:
@@ -58,27 +66,29 @@ def processes(compute: params.Compute, most: int | None = None) -> Iterator[Pool
 class _Processes(Pool):
     """Executors of one process each, so that a process that dies takes nobody else's shard along."""
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, gpus: Sequence[str]) -> None:
+        """Each process sees one of `gpus`, in turn, if there are several."""
         self.workers = workers
         self._threads = ThreadPoolExecutor(workers)
-        self._idle: LifoQueue[ProcessPoolExecutor] = LifoQueue()  # the last first: fewer are ever started
-        for _ in range(workers):
-            self._idle.put(_process())
+        self._idle: LifoQueue[tuple[str | None, ProcessPoolExecutor]] = LifoQueue()  # the last first: few ever start
+        for number in reversed(range(workers)):
+            gpu = gpus[number % len(gpus)] if len(gpus) > 1 else None
+            self._idle.put((gpu, _process(gpu)))
 
     def submit(self, work: Callable, /, *args: Any, **kwargs: Any) -> Future:
         return self._threads.submit(self._run, work, *args, **kwargs)
 
     def _run(self, work: Callable, /, *args: Any, **kwargs: Any) -> Any:
-        process = self._idle.get()
+        gpu, process = self._idle.get()
         try:
             for _ in range(ATTEMPTS):
                 try:
                     return process.submit(work, *args, **kwargs).result()
                 except BrokenProcessPool:
                     process.shutdown()
-                    process = _process()
+                    process = _process(gpu)
         finally:
-            self._idle.put(process)
+            self._idle.put((gpu, process))
         raise WorkerLost(
             f"the worker process died, {ATTEMPTS} times (out of memory?); run again, with fewer compute.workers"
         )
@@ -86,15 +96,31 @@ class _Processes(Pool):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         self._threads.shutdown(wait, cancel_futures=cancel_futures)
         while not self._idle.empty():
-            self._idle.get().shutdown(wait)
+            self._idle.get()[1].shutdown(wait)
 
 
-def _process() -> ProcessPoolExecutor:
+def _process(gpu: str | None) -> ProcessPoolExecutor:
     # Spawned, not forked: this process may hold threads of DuckDB or a tokenizer, and their locks.
-    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_end_with_parent)
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_begin, initargs=(gpu,))
 
 
-def _end_with_parent() -> None:
+def visible_gpus() -> list[str]:
+    """The GPUs that torch may use in this process, as CUDA_VISIBLE_DEVICES names them."""
+    if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
+        return visible.split(",")
+    import torch
+
+    return [str(number) for number in range(torch.cuda.device_count())]
+
+
+def _begin(gpu: str | None) -> None:
+    """Let a process see its GPU alone, and end with its parent."""
+    if gpu is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu
+    end_with_parent()
+
+
+def end_with_parent() -> None:
     """A worker whose parent was killed would wait for work for ever."""
     parent = multiprocessing.parent_process()
     assert parent is not None
@@ -109,7 +135,7 @@ def _end_with_parent() -> None:
 class _Home(NamedTuple):
     """What makes a Dask worker work as a process of this one would."""
 
-    folder: str  # the project's
+    folder: str | None  # the project's; None: the worker need not see it
     probe: Path  # a file there
     code: str
     main: str | None  # the module that is `__main__` here
@@ -119,8 +145,9 @@ class _Home(NamedTuple):
 class _Cluster(Pool):
     """The workers of a Dask scheduler, which gives the shards of lost ones to others; one cluster, one project."""
 
-    def __init__(self, address: str) -> None:
-        self._address = address
+    def __init__(self, compute: params.Compute, *, project: bool) -> None:
+        self._address = address = compute.dask
+        self._store, gpu = compute.store, not project and compute.device == "cuda"
         self._client = _connect(address)
         (shards.SCRATCH / "tmp").mkdir(parents=True, exist_ok=True)
         holder = tempfile.mkdtemp(prefix=f"{platform.node()}.{os.getpid()}-", dir=shards.SCRATCH / "tmp")
@@ -128,8 +155,11 @@ class _Cluster(Pool):
         probe.touch()
         main = getattr(sys.modules["__main__"], "__spec__", None)
         environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-        self._home = _Home(os.getcwd(), probe, _code(), main and main.name, environment)
-        self._executor = self._client.get_executor(pure=False)  # pure: a shard done again would be taken as done
+        self._home = _Home(os.getcwd() if project else None, probe, _code(), main and main.name, environment)
+        declared = [worker.get("resources", {}) for worker in self._client.scheduler_info(-1)["workers"].values()]
+        needed = {"resources": {"GPU": 1}} if gpu and any("GPU" in names for names in declared) else {}
+        # pure: a shard done again would be taken as done
+        self._executor = self._client.get_executor(pure=False, **needed)
         try:
             self._client.run(_greet, self._home)
         except Exception as error:
@@ -139,7 +169,11 @@ class _Cluster(Pool):
             raise LongtailError(
                 f"compute.dask: the workers of {address} can't run Longtail ({_line(error)}); install it where they are"
             ) from None
-        self.workers = sum(self._client.nthreads().values())
+        able = [names for names in declared if "GPU" in names]
+        self.workers = len(able) if needed else sum(self._client.nthreads().values())
+
+    def bring(self, folder: Path, key: str, to: Sequence[str] | None = None) -> None:
+        sending.send(self._client, folder, key, to, self._store)
 
     def submit(self, work: Callable, /, *args: Any, **kwargs: Any) -> Future:
         call = pickle.dumps((work, args, kwargs))
@@ -178,7 +212,7 @@ def _connect(address: str):
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # tracebacks of what comes as one line
     try:
         client = Client(address, timeout=PATIENCE, set_as_default=False)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError) as error:  # TypeError: tls:// without Dask's settings of certificates
         raise LongtailError(
             f"compute.dask: no scheduler answers at {address} ({_line(error)}); start one there, or correct the address"
         ) from None
@@ -190,10 +224,23 @@ def _connect(address: str):
     return client
 
 
+def about(address: str) -> str:
+    """A line on the cluster of a Dask scheduler: its workers, and its dashboard; LongtailError where it has none."""
+    client = _connect(address)
+    try:
+        workers = client.scheduler_info(-1)["workers"].values()
+        gpus = sum("GPU" in worker.get("resources", {}) for worker in workers)
+        with_gpus = f", {gpus} of them with the resource GPU" if gpus else ""
+        return f"{address} has {len(workers)} workers{with_gpus}; its dashboard: {client.dashboard_link}"
+    finally:
+        client.close()
+
+
 def _greet(home: _Home) -> None:
     """Check a worker before any shard, and remove what workers that were lost left on its machine."""
     _enter(home)
-    shards.sweep()
+    if home.folder:
+        shards.sweep()
 
 
 def _at_home(home: _Home, call: bytes) -> Any:
@@ -212,10 +259,11 @@ def _at_home(home: _Home, call: bytes) -> Any:
 def _enter(home: _Home) -> None:
     """Be in the project's folder, with its environment; each time, as a worker can come late or serve others too."""
     try:
-        os.chdir(home.folder)
-        home.probe.stat()
+        if home.folder:
+            os.chdir(home.folder)
+            home.probe.stat()
     except OSError:
-        raise LongtailError(
+        raise NotShared(
             f"{home.folder}: not the same folder on {platform.node()}, where a Dask worker runs, expected a file "
             "system that all machines share; put the project on one, under the same path everywhere"
         ) from None

@@ -115,6 +115,20 @@ def test_a_shard_that_kills_every_worker_is_named(compute: Compute) -> None:
     assert runs(7) == allowed
 
 
+def test_each_process_here_sees_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    compute = Compute(threads=1, workers=3, executor="local", dask=None, device="cuda")
+    with processes(compute) as executor:
+        kept = list(executor.map(keep_gpu, range(3)))
+    assert sorted(kept) == ["4", "4", "7"]
+
+
+def keep_gpu(number: int) -> str:
+    Path(f"kept-{number}").touch()
+    assert until(lambda: all(Path(f"kept-{other}").exists() for other in range(3)))
+    return os.environ["CUDA_VISIBLE_DEVICES"]
+
+
 def test_an_error_stops_what_has_not_begun(compute: Compute) -> None:
     with pytest.raises(LongtailError, match=r"^0: no$"), processes(compute) as executor:
         shards.map_shards("stage", "key", write_square, [1, 0, *range(101, 151)], executor)

@@ -18,6 +18,7 @@ from pipelines.errors import LongtailError
 from pipelines.lm import prefixes
 from pipelines.lm.decode import Batch, Decoder
 from pipelines.lm.language_model import Generation, Prompt, Scores
+from pipelines.lm.model_files import max_tokens
 from pipelines.lm.ragged import Ragged, joined, padded, spans
 from pipelines.lm.shortcuts import ShortcutCheck
 from pipelines.lm.token_prompts import PromptTokenizer
@@ -27,8 +28,6 @@ logging.disable_progress_bar()  # loading weights takes no time
 
 MAX_LOGITS = 1 << 23  # logits in memory at once: 32 MiB
 CACHED_PER_NEW = 8  # so many cached tokens count as one new token when a batch is sized
-NO_LIMIT = 1 << 30  # tokenizers without a limit report this number, or a larger one
-WITHOUT_POSITIONS = 2048  # tokens read at once by a model without a limit (ALiBi): what BLOOM was trained on
 
 
 class LocalModel:
@@ -51,7 +50,7 @@ class LocalModel:
         self.model = load(folder, self.tokenizer, dtype, device)
         self.name, self.batch_tokens, self.device = name, batch_tokens, self.model.device
         config = self.model.config.get_text_config()
-        self.max_tokens, self._vocabulary = _max_tokens(config, self.tokenizer), config.vocab_size
+        self.max_tokens, self._vocabulary = max_tokens(config, self.tokenizer), config.vocab_size
         self._texts = PromptTokenizer(self.tokenizer, folder, name, self.max_tokens, chat=chat)
         self.scores = self.mixes = self.votes = True
         self.usage, self.begins = {}, "" if chat else " "
@@ -286,14 +285,3 @@ def _windows(shared: np.ndarray, group: np.ndarray, max_tokens: int) -> Iterator
         held |= prefixes_of_question
     if start < len(group):
         yield np.arange(start, len(group))
-
-
-def _max_tokens(config, tokenizer) -> int:
-    """How many tokens the model reads at once."""
-    limits = [getattr(config, key, None) for key in ("max_position_embeddings", "n_positions", "seq_length")]
-    rope = getattr(config, "rope_parameters", None) or {}
-    if rope.get("rope_type") == "longrope":  # a longer text changes the frequencies for its whole batch
-        limits.append(rope["original_max_position_embeddings"])
-    limits.append(getattr(config, "index_topk", None))  # with more tokens, padding may change which ones are looked at
-    limits = [int(limit) for limit in [*limits, tokenizer.model_max_length] if limit and limit < NO_LIMIT]
-    return min(limits, default=WITHOUT_POSITIONS)

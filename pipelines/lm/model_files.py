@@ -1,4 +1,4 @@
-"""Folders with a model's files: save a pretrained model to one, and tell a saved model's size and family."""
+"""Folders with a model's files: save a pretrained model to one, and tell a saved model's size, family and limits."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from pipelines import shards, sums
 from pipelines.errors import LongtailError
 
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+NO_LIMIT = 1 << 30  # tokenizers without a limit report this number, or a larger one
+WITHOUT_POSITIONS = 2048  # tokens read at once by a model without a limit (ALiBi): what BLOOM was trained on
 SOURCE = "source.json"  # in a pretrained model's folder: the SHA-256 of each file that its weights come from
 
 
@@ -166,3 +168,22 @@ def family(folder: Path) -> str | None:
     """The architecture that config.json in `folder` names, such as gpt2, opt or bloom; None where it names none."""
     file = folder / "config.json"
     return json.loads(file.read_text(encoding="utf-8")).get("model_type") if file.is_file() else None
+
+
+def max_tokens_in(folder: Path) -> int:
+    """How many tokens the model in a folder reads at once; its weights are not read."""
+    from transformers import AutoConfig, AutoTokenizer
+
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False).get_text_config()
+    return max_tokens(config, AutoTokenizer.from_pretrained(folder, trust_remote_code=False))
+
+
+def max_tokens(config, tokenizer) -> int:
+    """How many tokens the model reads at once."""
+    limits = [getattr(config, key, None) for key in ("max_position_embeddings", "n_positions", "seq_length")]
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") == "longrope":  # a longer text changes the frequencies for its whole batch
+        limits.append(rope["original_max_position_embeddings"])
+    limits.append(getattr(config, "index_topk", None))  # with more tokens, padding may change which ones are looked at
+    limits = [int(limit) for limit in [*limits, tokenizer.model_max_length] if limit and limit < NO_LIMIT]
+    return min(limits, default=WITHOUT_POSITIONS)

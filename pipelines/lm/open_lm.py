@@ -1,15 +1,27 @@
-"""Open the language model that the params name: a local folder of weights, or a server."""
+"""Open the language model that the params name: a local folder of weights, in one process or many, or a server."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
-from pipelines import params, shards
+from pipelines import params, shards, sums, workers
+from pipelines.errors import LongtailError
 from pipelines.lm.language_model import LanguageModel
+from pipelines.lm.model_files import count_parameters, max_tokens_in
+
+if TYPE_CHECKING:
+    from pipelines.lm.local import LocalModel
 
 MODELS = Path("data/models/lm")
+WIDTHS = {"fp32": 4, "bf16": 2, "int8": 1}  # bytes of a weight
+ROOM = 1.2  # memory of a working model, in its weights
+TORCH = 1 << 29  # bytes that a process takes with torch and no model
 
 
 def supervising_lm(chosen: SimpleNamespace) -> tuple[Path, params.LM]:
@@ -35,14 +47,65 @@ def open_lm(folder: Path, lm: params.LM, compute: params.Compute, *, scoring: bo
         if scoring:
             model.abilities.require("score")
         return model
+    return open_local(folder, *_settings(folder, lm, compute, scoring))
+
+
+def open_local(
+    folder: Path, name: str, dtype: str, batch_tokens: int, device: str, threads: int, chat: bool, deterministic: bool
+) -> LocalModel:
+    """Open a local model in whichever process; `deterministic` has torch sum in a fixed order on GPUs too."""
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it, cuBLAS sums in no fixed order
+    import torch
+
     from pipelines.lm.local import LocalModel
 
+    torch.use_deterministic_algorithms(deterministic)
     return LocalModel(
-        folder,
-        name=folder.name,
-        dtype=lm.dtype,
-        batch_tokens=lm.batch_tokens,
-        device=compute.device,
-        threads=compute.threads,
-        chat=lm.chat and not scoring,
+        folder, name=name, dtype=dtype, batch_tokens=batch_tokens, device=device, threads=threads, chat=chat
     )
+
+
+def _settings(folder: Path, lm: params.LM, compute: params.Compute, scoring: bool) -> tuple:
+    """What `open_local` needs besides the folder; the process that asks may have asked for fixed sums itself."""
+    import torch
+
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    chat = lm.chat and not scoring
+    return Path(folder).name, lm.dtype, lm.batch_tokens, compute.device, compute.threads, chat, deterministic
+
+
+@contextmanager
+def lm_at_work(
+    folder: Path, lm: params.LM, compute: params.Compute, *, scoring: bool = False
+) -> Iterator[LanguageModel | LMWorkers]:
+    """Yield the model for `workers.map_texts`: open in this process, as one that is served, or for many processes.
+
+    Raises LongtailError as `open_lm` does; what only the weights show is raised where they are opened.
+    """
+    if lm.source == "http" or (compute.executor, compute.workers) == ("local", 1):
+        yield open_lm(folder, lm, compute, scoring=scoring)
+        return
+    with LMWorkers(folder, lm, compute, scoring) as many:
+        yield many
+
+
+class LMWorkers(workers.Workers):
+    """A local model in many processes. It says what the model is and can do; the model itself is where its work is."""
+
+    def __init__(self, folder: Path, lm: params.LM, compute: params.Compute, scoring: bool) -> None:
+        if not (Path(folder) / "config.json").is_file():
+            raise LongtailError(f"{folder}: no config.json, expected a causal language model in Hugging Face's layout")
+        sums.check(folder)
+        parameters = count_parameters(folder) or 0
+        width = 4 if compute.device == "cpu" else WIDTHS[lm.dtype]  # on a CPU, each format is compared with fp32 first
+        memory = int(ROOM * width * parameters) + TORCH
+        settings = _settings(folder, lm, compute, scoring)
+        super().__init__(workers.Model(open_local, folder, settings, parameters, memory), compute)
+        self.name, self.usage = settings[0], {}
+        self.scores = self.mixes = self.votes = True
+        self.begins = "" if lm.chat and not scoring else " "
+
+    @cached_property
+    def max_tokens(self) -> int:
+        return max_tokens_in(self.model.folder)

@@ -1,21 +1,23 @@
 """LSR's objective (REPLUG §4): train the retriever to prefer the documents that help the language model.
 
 `likelihood` and `lsr_loss` are the formulas. `GradientCache` backpropagates a batch's loss through the encoder, in
-parts if the batch doesn't fit on the device, and on several GPUs (Gao et al., 2021, GradCache).
+parts if the batch doesn't fit on the device, and in several processes (Gao et al., 2021, GradCache).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import torch
 
-from pipelines.params import LSR
-from pipelines.retrieval.encoder import Encoder
+if TYPE_CHECKING:  # PyTorch takes seconds to import, and the formulas need only the tensors' own methods
+    import torch
+
+    from pipelines.lsr.ranks import Ranks
+    from pipelines.params import LSR
+    from pipelines.retrieval.encoder import Encoder
 
 
 def likelihood(sums: np.ndarray, tokens: np.ndarray, kind: str) -> np.ndarray:
@@ -36,8 +38,8 @@ def lsr_loss(
     P_R = softmax(similarities / gamma) is the retriever's distribution over a query's k documents, and
     Q = softmax(log_likelihoods / beta) the language model's. Only `similarities` should carry a gradient.
     """
-    log_p = torch.log_softmax(similarities / gamma, dim=1)
-    log_q = torch.log_softmax(log_likelihoods / beta, dim=1)
+    log_p = (similarities / gamma).log_softmax(dim=1)
+    log_q = (log_likelihoods / beta).log_softmax(dim=1)
     if kl == "q_p":
         return (log_q.exp() * (log_q - log_p)).sum(1).mean()
     return (log_p.exp() * (log_p - log_q)).sum(1).mean()
@@ -45,6 +47,8 @@ def lsr_loss(
 
 def entropy(logits: np.ndarray | torch.Tensor, temperature: float) -> float:
     """Mean entropy of softmax(logits / temperature) over the rows of (n, k), as a share of the uniform one's."""
+    import torch
+
     log_p = torch.log_softmax(torch.as_tensor(logits, dtype=torch.float64) / temperature, dim=1)
     nats = -(log_p.exp() * log_p).sum(1).mean()
     return float(nats) / math.log(log_p.shape[1]) if log_p.shape[1] > 1 else 0.0
@@ -60,89 +64,86 @@ class Part(NamedTuple):
 class GradientCache:
     """Adds the gradient of a loss over a batch's embeddings to the encoder's weights.
 
-    Several GPUs share the batch's texts, each with a copy of the encoder, in threads of one process. The loss sees all
-    vectors at once, so the gradient is that of one GPU except for the order of its sums, which is fixed for a number
-    of GPUs. Tests run the copies on one CPU; no run on several GPUs has been made yet.
+    Several processes share the batch's texts. The loss sees all vectors at once, so the gradient is that of one process
+    except for the order of its sums, which is fixed for a number of processes.
     """
 
-    def __init__(self, encoder: Encoder, copies: Sequence[Encoder], lsr: LSR) -> None:
-        self.encoder, self._encoders = encoder, [encoder, *copies]
+    def __init__(self, encoder: Encoder, lsr: LSR, ranks: Ranks | None = None) -> None:
+        from pipelines.lsr.ranks import Ranks
+
+        self.encoder, self._ranks = encoder, ranks or Ranks()
         self._micro_batch, self._bf16 = lsr.micro_batch, lsr.dtype == "bf16"
 
     def backward(self, documents: Sequence[str], queries: Sequence[str], loss: Callable[..., torch.Tensor]) -> None:
         """Add the gradient of `loss`, a function of the documents' and the queries' vectors, (n, dim) each.
 
-        More than `micro_batch` texts a device are first embedded without gradient. The loss's gradient at the vectors
+        More than `micro_batch` texts a process are first embedded without gradient. The loss's gradient at the vectors
         is then backpropagated through one part after the other, each embedded again.
         """
-        texts, size = (documents, queries), self._micro_batch
-        at_once = size is None or sum(-(-len(kind) // len(self._encoders)) for kind in texts) <= size
-        parts = [list(self._parts(texts, i, None if at_once else size)) for i in range(len(self._encoders))]
-        with torch.no_grad():
-            for weight, *copies in self._weights():
-                for copy in copies:
-                    copy.copy_(weight)
-        embedded = self._on_each_device(parts, lambda encoder, part: self._embed(encoder, texts, part, at_once))
-        vectors = [_joined(parts, embedded, is_query) for is_query in (False, True)]
-        if at_once:
-            loss(*vectors).backward()
-        else:
-            for leaf in vectors:
-                leaf.requires_grad_()
-            loss(*vectors).backward()
+        step = list(documents), list(queries), self._micro_batch, self._bf16
+        self._ranks.tell(step)
+        _share(self.encoder, self._ranks, *step, loss)
 
-            def backpropagate(encoder: Encoder, part: Part) -> None:
-                rows = torch.from_numpy(part.rows).to(vectors[0].device)
-                gradient = vectors[part.is_query].grad.index_select(0, rows)
-                again = self._embed(encoder, texts, part, gradient=True)
-                again.backward(gradient.to(again.device))
 
-            self._on_each_device(parts, backpropagate)
-        self._add_gradients()
+def follow(encoder: Encoder, ranks: Ranks) -> None:
+    """Do this process's share of each step that the first process begins."""
+    while step := ranks.hear():
+        for weight in encoder.parameters():
+            weight.grad = None
+        _share(encoder, ranks, *step)
 
-    def _parts(self, texts: Sequence[Sequence[str]], device: int, size: int | None) -> Iterator[Part]:
-        """A device's share of the documents and of the queries: whole, or in parts of `size` texts of like length."""
-        for is_query, kind in enumerate(texts):
-            order = np.argsort([len(text) for text in kind], kind="stable") if size else np.arange(len(kind))
-            share = order[device :: len(self._encoders)]
-            step = size or max(1, len(share))
-            for start in range(0, len(share), step):
-                yield Part(bool(is_query), share[start : start + step])
 
-    def _on_each_device(self, parts: list[list[Part]], work: Callable[[Encoder, Part], Any]) -> list[list[Any]]:
-        """`work` for each part of each device; devices work at the same time."""
+def _share(
+    encoder: Encoder,
+    ranks: Ranks,
+    documents: Sequence[str],
+    queries: Sequence[str],
+    micro_batch: int | None,
+    bf16: bool,
+    loss: Callable[..., torch.Tensor] | None = None,
+) -> None:
+    """A process's share of GradientCache.backward; the first process has the loss."""
+    import torch
 
-        def on_device(encoder: Encoder, parts_of_device: list[Part]) -> list[Any]:
-            return [work(encoder, part) for part in parts_of_device]
+    texts, weights = (documents, queries), encoder.parameters()
+    at_once = micro_batch is None or sum(-(-len(kind) // ranks.size) for kind in texts) <= micro_batch
+    parts = list(_parts(texts, ranks, None if at_once else micro_batch))
 
-        if len(self._encoders) == 1:
-            return [on_device(self.encoder, parts[0])]
-        with ThreadPoolExecutor(len(self._encoders)) as pool:
-            return list(pool.map(on_device, self._encoders, parts))
-
-    def _embed(self, encoder: Encoder, texts: Sequence[Sequence[str]], part: Part, gradient: bool) -> torch.Tensor:
+    def embed(part: Part, gradient: bool) -> torch.Tensor:
         # one autocast for each part: it caches the bf16 weights, and those cached without gradient would stay without
         device = torch.device(encoder.documents.device).type
-        with torch.set_grad_enabled(gradient), torch.autocast(device, torch.bfloat16, enabled=self._bf16):
+        with torch.set_grad_enabled(gradient), torch.autocast(device, torch.bfloat16, enabled=bf16):
             return encoder.embed_with_gradient([texts[part.is_query][i] for i in part.rows], part.is_query)
 
-    def _weights(self) -> Iterator[tuple[torch.nn.Parameter, ...]]:
-        """Each of the encoder's weights, with its copies."""
-        return zip(*(encoder.parameters() for encoder in self._encoders), strict=True)
+    ranks.copy(weights)
+    embedded = [embed(part, at_once) for part in parts]
+    vectors = [weights[0].new_zeros(len(kind), encoder.dim) for kind in texts]
+    for part, made in zip(parts, embedded, strict=True):
+        vectors[part.is_query][part.rows] = made.detach()
+    ranks.sum(vectors)  # a process has zeros where others have vectors
+    gradients = list(map(torch.zeros_like, vectors))
+    if loss:
+        leaves = [kind.requires_grad_() for kind in vectors]
+        loss(*leaves).backward()
+        gradients = [leaf.grad for leaf in leaves]
+    ranks.copy(gradients)
+    of_parts = [gradients[part.is_query][part.rows] for part in parts]
+    if at_once and parts:  # more processes than texts leave some without
+        torch.autograd.backward(embedded, of_parts)
+    elif not at_once:
+        for part, gradient in zip(parts, of_parts, strict=True):
+            embed(part, gradient=True).backward(gradient)
+    if ranks.size > 1:
+        for weight in weights:
+            weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
+        ranks.sum([weight.grad for weight in weights])
 
-    def _add_gradients(self) -> None:
-        """Add the copies' gradients to the encoder's, in the order of the devices."""
-        for weight, *copies in self._weights():
-            for copy in copies:
-                if copy.grad is not None:
-                    gradient = copy.grad.to(weight.device)
-                    weight.grad, copy.grad = gradient if weight.grad is None else weight.grad + gradient, None
 
-
-def _joined(parts: list[list[Part]], embedded: list[list[torch.Tensor]], is_query: bool) -> torch.Tensor:
-    """All vectors of the queries, or of the documents, on the first device and in the order of the texts."""
-    pairs = [pair for of_device in zip(parts, embedded, strict=True) for pair in zip(*of_device, strict=True)]
-    rows, vectors = zip(*((part.rows, made) for part, made in pairs if part.is_query == is_query), strict=True)
-    device = vectors[0].device
-    back = torch.from_numpy(np.argsort(np.concatenate(rows))).to(device)
-    return torch.cat([made.to(device) for made in vectors]).index_select(0, back)
+def _parts(texts: Sequence[Sequence[str]], ranks: Ranks, size: int | None) -> Iterator[Part]:
+    """A process's share of the documents and of the queries: whole, or in parts of `size` texts of like length."""
+    for is_query, kind in enumerate(texts):
+        order = np.argsort([len(text) for text in kind], kind="stable") if size else np.arange(len(kind))
+        share = order[ranks.rank :: ranks.size]
+        step = size or max(1, len(share))
+        for start in range(0, len(share), step):
+            yield Part(bool(is_query), share[start : start + step])

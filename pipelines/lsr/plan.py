@@ -38,6 +38,7 @@ class Row(NamedTuple):
     tokens: int
     rate: speed.Speed | None
     note: str
+    most: int | None = None  # workers that can share it; None: any number
 
 
 class Amounts(NamedTuple):
@@ -86,14 +87,16 @@ def amounts(params: SimpleNamespace, documents: dict[str, int], lm_queries: int)
 
 
 def read(values: dict, file: str = "params.yaml") -> SimpleNamespace:
-    """The params with SECTIONS, checked, and as `made` the stages that ran with them; `values` are all of them."""
+    """The params with SECTIONS, checked, and as `made` the stages that ran with them; `values` are all of them.
+
+    `gpu` may be set to a speed.Device: then speeds are those of this GPU in place of this machine's."""
     params = params_file.parse(values, file)
-    return SimpleNamespace(**{name: getattr(params, name) for name in SECTIONS}, made=speed.made_by(values))
+    return SimpleNamespace(**{name: getattr(params, name) for name in SECTIONS}, made=speed.made_by(values), gpu=None)
 
 
 def forecast(params: SimpleNamespace) -> list[str]:
     """The plan for params as from `read`, as lines; LongtailError if an index does not fit into `index.memory_gb`."""
-    counts, sources = _documents(params)
+    counts, sources = documents_by_corpus(params)
     where = speed.device(params.compute)
     lines = [
         _title(params, counts),
@@ -109,26 +112,26 @@ def forecast(params: SimpleNamespace) -> list[str]:
         resources.append(f"reranker: {_number(workload.reranked(params))} pairs of a question and a document, at most")
     for name in params.retrievers:
         of_retriever, tuned = methods.with_retriever(params, name), name in params.parts.tuned
-        rows, needed = (_tuning if tuned else _indexing)(of_retriever, counts)
+        rows, needed = (tuned_rows if tuned else untuned_rows)(of_retriever, counts)
         several = len(params.retrievers) > 1
         by_retriever[name] = [row._replace(label=f"{name}, {row.label}" if several else row.label) for row in rows]
         resources += [f"{name}, {line}" if several else line for line in needed]
-    tuning, reading = [row for rows in by_retriever.values() for row in rows], _reading(params, sizes)
-    for label, tokens, rate, note in tuning + reading:
+    tuning, reading = [row for rows in by_retriever.values() for row in rows], lm_rows(params, sizes)
+    for label, tokens, rate, note, _ in tuning + reading:
         took, per_second = (_hours(tokens / rate.tokens), _number(rate.tokens)) if rate else ("unknown", "unknown")
         basis = f"; {rate.basis}" if rate else ""
         lines.append(f"{label:26} {_number(tokens):>9} {per_second:>9} {took:>10}  {note}{basis}")
     of_tuning, of_reading = (
-        [tokens / rate.tokens for _, tokens, rate, _ in rows if rate] for rows in (tuning, reading)
+        [tokens / rate.tokens for _, tokens, rate, *_ in rows if rate] for rows in (tuning, reading)
     )
-    unknown = " and what is unknown" * any(rate is None for _, _, rate, _ in reading)
+    unknown = " and what is unknown" * any(rate is None for _, _, rate, *_ in reading)
     totals = [("together", sum(of_tuning + of_reading), f"without searching and building lists{unknown}")]
     if params.parts.tuned and params.lsr.refresh == "async":
         note = "lsr.refresh is async: embedding anew and reading, a round ahead, on a free core or GPU"
         refreshes = -(-params.lsr.steps // params.lsr.refresh_steps)
         side_by_side = sum(of_reading)
         for name, rows in by_retriever.items():
-            of_rows = [tokens / rate.tokens for _, tokens, rate, _ in rows if rate]
+            of_rows = [tokens / rate.tokens for _, tokens, rate, *_ in rows if rate]
             side_by_side += _side_by_side(*of_rows, refreshes) if name in params.parts.tuned else sum(of_rows)
         totals.append(("together, side by side", side_by_side, note))
     lines += [f"{label:26} {'':9} {'':9} {_hours(took):>10}  {note}" for label, took, note in totals]
@@ -138,7 +141,7 @@ def forecast(params: SimpleNamespace) -> list[str]:
 def _title(params: SimpleNamespace, counts: dict[str, int]) -> str:
     if not params.parts.tuned:
         return f"profile {params.profile}: no retriever is tuned"
-    lsr, queries = params.lsr, amounts(params, counts, _lm_queries(params)).queries
+    lsr, queries = params.lsr, amounts(params, counts, queries_to_learn_from(params)).queries
     passes = lsr.steps * lsr.batch_size / max(1, queries)
     return (
         f"profile {params.profile}: {lsr.steps:,} steps of {lsr.batch_size} queries x {lsr.top_k} documents, "
@@ -146,21 +149,27 @@ def _title(params: SimpleNamespace, counts: dict[str, int]) -> str:
     )
 
 
-def _tuning(params: SimpleNamespace, counts: dict[str, int]) -> tuple[list[Row], list[str]]:
+def tuned_rows(params: SimpleNamespace, counts: dict[str, int]) -> tuple[list[Row], list[str]]:
     """The rows of a retriever's indexes and of LSR's training, and lines on memory, disk and cost."""
     lsr, name = params.lsr, params.lsr.lm
-    needed = amounts(params, counts, _lm_queries(params))
+    needed = amounts(params, counts, queries_to_learn_from(params))
     lm, lm_taken_for = speed.shape_of(MODELS / "lm" / name, params.lm[name], speed.GPT2_XL, params.made)
     folder = MODELS / "retriever" / params.retrieves
     encoder, encoder_taken_for = speed.shape_of(folder, params.retriever, speed.CONTRIEVER, params.made)
-    embed, train = speed.of_encoder(params, encoder, encoder_taken_for)
+    embed, train = speed.of_encoder(params, encoder, encoder_taken_for, params.gpu)
     http = params.lm[name].http if params.lm[name].source == "http" else None
-    read = speed.of_server(http) if http else speed.of_language_model(params, lm, lm_taken_for)
+    read = speed.of_server(http) if http else speed.of_language_model(params, lm, lm_taken_for, params.gpu)
     rows = [
         Row("indexes, before and after", needed.indexed, embed, "both indexes of each corpus"),
         Row("embedding anew", needed.refreshes * needed.embedded, embed, f"{needed.refreshes} times"),
-        Row(f"{name} reads", needed.lm_tokens, read, f"{_number(needed.pairs)} pairs at most; kept ones cost nothing"),
-        Row("training", needed.trained, train, "forward and backward"),
+        Row(
+            f"{name} reads",
+            needed.lm_tokens,
+            read,
+            f"{_number(needed.pairs)} pairs at most; kept ones cost nothing",
+            1 if http else None,
+        ),
+        Row("training", needed.trained, train, "forward and backward", lsr.batch_size),
     ]
     lines = [f"memory: {line}" for line in _memory(params, needed, encoder, None if http else lm)]
     lines.append(f"disk: {_disk(params, needed, encoder)}")
@@ -171,17 +180,17 @@ def _tuning(params: SimpleNamespace, counts: dict[str, int]) -> tuple[list[Row],
     return rows, lines
 
 
-def _indexing(params: SimpleNamespace, counts: dict[str, int]) -> tuple[list[Row], list[str]]:
+def untuned_rows(params: SimpleNamespace, counts: dict[str, int]) -> tuple[list[Row], list[str]]:
     """The row of an untuned retriever's indexes, and lines on memory and disk."""
     folder = MODELS / "retriever" / params.retrieves
     encoder, taken_for = speed.shape_of(folder, params.retriever, speed.CONTRIEVER, params.made)
-    embed, _ = speed.of_encoder(params, encoder, taken_for)
+    embed, _ = speed.of_encoder(params, encoder, taken_for, params.gpu)
     rows = [Row("indexes", sum(counts.values()) * params.chunk.tokens, embed, "of each corpus")]
     disk = f"disk: {2 * encoder.hidden * sum(counts.values()) / 1e9:,.1f} GB of embeddings"
     return rows, [*(f"memory: {line}" for line in _index_memory(counts, encoder, params.index)), disk]
 
 
-def _reading(params: SimpleNamespace, sizes: dict[str, workload.Size]) -> list[Row]:
+def lm_rows(params: SimpleNamespace, sizes: dict[str, workload.Size]) -> list[Row]:
     """A row for everything that a language model is asked outside of LSR; the speed is None if its size is unknown.
 
     Local models of the same kind of work run side by side, so that their rows add up to the time on the clock.
@@ -189,7 +198,7 @@ def _reading(params: SimpleNamespace, sizes: dict[str, workload.Size]) -> list[R
     rows = []
     readings = workload.readings(params) if params.lms else []
     rates = {
-        name: speed.of_parameters(params.compute, size.parameters, params.lm[name].dtype)
+        name: speed.of_parameters(params.compute, size.parameters, params.lm[name].dtype, params.gpu)
         for name, size in sizes.items()
         if name in params.lms and size.parameters
     }
@@ -201,7 +210,7 @@ def _reading(params: SimpleNamespace, sizes: dict[str, workload.Size]) -> list[R
             note = f"{_number(prompts)} prompts at most"
             if http:
                 note += f", {tokens * http.prompt_price / 1000:,.2f} in money"
-                rows.append(Row(f"{name}, {what}", tokens, speed.of_server(http), note))
+                rows.append(Row(f"{name}, {what}", tokens, speed.of_server(http), note, 1))
                 continue
             alone = [read / rate.tokens for rate in rates.values() for read in stages]
             gain, rate = sum(alone) / speed.together(alone, processes) if alone else 1, rates.get(name)
@@ -241,7 +250,7 @@ def _refreshed(parts: Parts) -> set[str]:
     return {*parts.scored[:1], *([parts.datastore] if parts.answered else [])}
 
 
-def _documents(params: SimpleNamespace) -> tuple[dict[str, int], dict[str, str]]:
+def documents_by_corpus(params: SimpleNamespace) -> tuple[dict[str, int], dict[str, str]]:
     """Documents by corpus, and how each number was found: counted, set by the params, or guessed."""
     from pipelines.retrieval import documents
 
@@ -270,7 +279,7 @@ def _guess(params: SimpleNamespace, corpus: str) -> tuple[int, bool]:
     return workload.documents_in(files)
 
 
-def _lm_queries(params: SimpleNamespace) -> int:
+def queries_to_learn_from(params: SimpleNamespace) -> int:
     """Language-modelling queries to learn from: counted if they are there, otherwise as many as the params ask for."""
     if not params.parts.scored:
         return 0
@@ -281,13 +290,17 @@ def _lm_queries(params: SimpleNamespace) -> int:
     return pc.sum(pc.equal(parquet.read(path, columns=["split"])["split"], "train")).as_py() or 0
 
 
-def _memory(params: SimpleNamespace, needed: Amounts, encoder: speed.Shape, lm: speed.Shape | None) -> list[str]:
-    tokens = needed.at_once
-    fp32 = tokens * encoder.layers * (68 * encoder.hidden + 10 * 12 * params.chunk.tokens)  # after Korthikanti et al.
-    activations = fp32 if params.lsr.dtype == "fp32" else fp32 // 2
+def training_bytes(params: SimpleNamespace, at_once: int, encoder: speed.Shape) -> tuple[int, int]:
+    """Bytes for the encoder that is trained, and for the activations of so many tokens at once."""
+    fp32 = at_once * encoder.layers * (68 * encoder.hidden + 10 * 12 * params.chunk.tokens)  # after Korthikanti et al.
     # 20 bytes a weight: fp32 weight, gradient and Adam's two moments, and the weight of the encoder that searches
     weights = 20 * (encoder.weights + encoder.vocabulary * encoder.hidden)
-    at_once = f"{tokens // params.chunk.tokens:,} texts at once (lsr.micro_batch bounds them)"
+    return weights, fp32 // 2 if params.lsr.dtype == "bf16" else fp32
+
+
+def _memory(params: SimpleNamespace, needed: Amounts, encoder: speed.Shape, lm: speed.Shape | None) -> list[str]:
+    weights, activations = training_bytes(params, needed.at_once, encoder)
+    at_once = f"{needed.at_once // params.chunk.tokens:,} texts at once (lsr.micro_batch bounds them)"
     lines = [
         f"training {weights / GIB:.1f} GiB of weights, gradients and Adam, {activations / GIB:.1f} GiB for {at_once}"
     ]

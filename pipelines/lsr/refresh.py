@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,11 +23,11 @@ import torch
 
 from pipelines import methods, shards
 from pipelines.errors import LongtailError
-from pipelines.lm.open_lm import open_lm, supervising_lm
+from pipelines.lm.open_lm import lm_at_work, supervising_lm
 from pipelines.lsr.objective import likelihood
 from pipelines.lsr.rounds import ScoredCandidates, TrainingFiles
 from pipelines.lsr.training_queries import CorpusQueries, Schedule, read
-from pipelines.params import Compute
+from pipelines.params import LSR, Compute
 from pipelines.pool import processes
 from pipelines.replug import ensemble
 from pipelines.retrieval import dense, documents
@@ -54,8 +54,8 @@ def round_starter(
     error. It uses the last one of several GPUs.
     """
     if params.lsr.refresh == "sync":
-        refresher = Refresher(params, corpora, schedule, files)
-        yield lambda number: partial(refresher.make_round, number)
+        with closing(Refresher(params, corpora, schedule, files)) as refresher:
+            yield lambda number: partial(refresher.make_round, number)
         return
     compute = params.compute.model_copy(update={"executor": "local", "workers": 2})  # 1 would mean no other process
     with processes(compute) as pool:
@@ -67,6 +67,7 @@ def round_starter(
 
         try:
             yield start
+            pool.submit(_close_here).result()
         except BaseException:
             while not all(future.done() for future in started):  # the pool restarts a killed process some times
                 for process in multiprocessing.active_children():
@@ -88,6 +89,12 @@ def _make_round_here(
     return _opened[0].make_round(number)
 
 
+def _close_here() -> None:
+    """End what the second process works with: its connection to a cluster would otherwise end with the interpreter."""
+    while _opened:
+        _opened.pop().close()
+
+
 class Refresher:
     """Makes rounds, with the language model, an encoder, and the indexes of the corpora as that encoder embeds them."""
 
@@ -98,7 +105,8 @@ class Refresher:
         make_deterministic()
         self._params, self.corpora, self.schedule, self._files = params, corpora, schedule, files
         folder, self._lm_params = supervising_lm(params)
-        self.lm = open_lm(folder, self._lm_params, params.compute, scoring=True)
+        self._stack = ExitStack()
+        self.lm = self._stack.enter_context(lm_at_work(folder, self._lm_params, params.compute, scoring=True))
         untuned = methods.encoder("dense", params.retrieves)
         self.encoder = Encoder.open(untuned, params.retriever, params.compute)
         key = key_of_scores(params)
@@ -113,6 +121,10 @@ class Refresher:
             for name, corpus in self._by_corpus.items()
         }
         self.k = min(params.lsr.top_k, *(index.count for index in self.indexes.values()))
+
+    def close(self) -> None:
+        """End the processes that the language model works in."""
+        self._stack.close()
 
     def make_round(self, number: int) -> dict[str, float]:
         """Validate a round's encoder, find and score its candidates, and keep them, unless that was done before.
@@ -246,7 +258,7 @@ def key_of_scores(params: SimpleNamespace) -> str:
     if params.lsr.keep_scores:
         return key
     untuned = fingerprint(methods.encoder("dense", params.retrieves))
-    settings = params.lsr, params.retrieves, params.retriever, params.index
+    settings = without_processes(params.lsr), params.retrieves, params.retriever, params.index
     return shards.key_of(key, params.seed, *settings, untuned)
 
 
@@ -258,10 +270,27 @@ def forget(params: SimpleNamespace, corpora: Sequence[CorpusQueries]) -> None:
             score_cache.forget(params.lsr.lm, key_of_scores(params), corpus.docs)
 
 
-def training_gpus(params: SimpleNamespace) -> int:
-    """How many GPUs train: all, except the last if the second process has it."""
-    count = torch.cuda.device_count() if params.compute.device == "cuda" else 0
-    return count - 1 if count > 1 and params.lsr.refresh == "async" else count
+def training_processes(params: SimpleNamespace) -> int:
+    """How many processes train: lsr.processes, or one for each GPU. The last of several GPUs is the second process's.
+
+    Raises LongtailError for more processes than GPUs.
+    """
+    asked = params.lsr.processes
+    if params.compute.device == "cpu":
+        return asked or 1
+    gpus = torch.cuda.device_count()
+    gpus -= gpus > 1 and params.lsr.refresh == "async"
+    if (asked or 1) > max(gpus, 1):
+        raise LongtailError(
+            f"lsr.processes is {asked}, expected at most one for each GPU that trains, {gpus} with lsr.refresh: "
+            f"{params.lsr.refresh}; set it to null"
+        )
+    return asked or max(gpus, 1)
+
+
+def without_processes(lsr: LSR) -> LSR:
+    """The params of LSR that a checkpoint and kept scores depend on: any number of processes can go on with both."""
+    return lsr.model_copy(update={"processes": None})
 
 
 def _last_gpu(compute: Compute) -> dict[str, str]:

@@ -49,6 +49,15 @@ class Speed(NamedTuple):
     basis: str  # measured, or computed from what
 
 
+class Device(NamedTuple):
+    """A GPU as devices.yaml states it."""
+
+    name: str
+    memory: float  # bytes
+    fp32: float  # operations per second of matrix products
+    half: float  # the same in bf16, or in fp16
+
+
 def shape_of(
     folder: Path, section: LM | Retriever, otherwise: Shape, made: Collection[str]
 ) -> tuple[Shape, str | None]:
@@ -92,23 +101,28 @@ def embedding_processes(compute: Compute, gpu: bool, cores: int) -> int:
     return 1 if gpu else min(max(compute.workers, compute.threads), cores)
 
 
-def of_encoder(params: SimpleNamespace, shape: Shape, taken_for: str | None) -> tuple[Speed, Speed]:
+def of_encoder(
+    params: SimpleNamespace, shape: Shape, taken_for: str | None, gpu: Device | None = None
+) -> tuple[Speed, Speed]:
     """Speeds of embedding, on all cores that the stage uses, and of training; `taken_for` is as from `shape_of`.
 
-    `params` are those of one retriever (methods.with_retriever).
+    `params` are those of one retriever (methods.with_retriever). With a `gpu` they are that GPU's, computed.
     """
     from pipelines.retrieval.encoder import Encoder, has_bf16
 
     compute, where = params.compute, device(params.compute)
     cores = embedding_processes(compute, False, os.cpu_count() or 1)
-    processes = embedding_processes(compute, where == "cuda", cores)
-    if taken_for:
+    processes = embedding_processes(compute, gpu is not None or where == "cuda", cores)
+    if taken_for or gpu:
         # backward costs two forward passes, and with lsr.micro_batch a batch goes forward twice
         passes = 4 if params.lsr.micro_batch else 3
-        half = params.retriever.dtype == "bf16" or (params.retriever.dtype == "auto" and has_bf16(where))
-        embed = _computed(shape.operations(params.chunk.tokens), taken_for, 1, where, half)
+        has_half = gpu is not None or has_bf16(where)
+        half = params.retriever.dtype == "bf16" or (params.retriever.dtype == "auto" and has_half)
+        embed = _computed(shape.operations(params.chunk.tokens), taken_for, 1, where, half, gpu)
         threads = min(compute.threads, cores)
-        train = _computed(shape.operations(params.chunk.tokens), taken_for, threads, where, params.lsr.dtype == "bf16")
+        in_half = params.lsr.dtype == "bf16" or (params.lsr.dtype == "auto" and has_half)
+        operations = shape.operations(params.chunk.tokens)
+        train = _computed(operations, taken_for, threads, where, in_half, gpu)
         embed = Speed(processes * embed.tokens, f"{embed.basis}, {processes} side by side")
         return embed, Speed(train.tokens / passes, train.basis)
     import torch
@@ -123,15 +137,15 @@ def of_encoder(params: SimpleNamespace, shape: Shape, taken_for: str | None) -> 
     return Speed(embed, f"measured, {processes} side by side"), Speed(train, "measured")
 
 
-def of_language_model(params: SimpleNamespace, shape: Shape, taken_for: str | None) -> Speed:
-    """Speed at which the language model that LSR learns from scores; `taken_for` is as from `shape_of`."""
+def of_language_model(params: SimpleNamespace, shape: Shape, taken_for: str | None, gpu: Device | None = None) -> Speed:
+    """Speed at which the language model that LSR learns from scores; `taken_for` and `gpu` are as in `of_encoder`."""
     name = params.lsr.lm
     threads, where = min(params.compute.threads, os.cpu_count() or 1), device(params.compute)
-    if taken_for:
+    if taken_for or gpu:
         continuation = params.queries.continuation_tokens
         length = params.chunk.tokens + params.queries.context_tokens + continuation
         operations = shape.operations(length, continuation / length)
-        return _computed(operations, taken_for, threads, where, params.lm[name].dtype == "bf16")
+        return _computed(operations, taken_for, threads, where, params.lm[name].dtype == "bf16", gpu)
     from pipelines.lm.language_model import Prompt
     from pipelines.lm.open_lm import open_lm
 
@@ -146,10 +160,10 @@ def of_language_model(params: SimpleNamespace, shape: Shape, taken_for: str | No
     return Speed(_per_second(lambda: lm.score(prompts, continuations), tokens), "measured")
 
 
-def of_parameters(compute: Compute, parameters: int, dtype: str) -> Speed:
+def of_parameters(compute: Compute, parameters: int, dtype: str, gpu: Device | None = None) -> Speed:
     """Speed at which a language model of so many parameters reads, whatever its shape."""
     threads, where = min(compute.threads, os.cpu_count() or 1), device(compute)
-    return _computed(2.0 * parameters, f"{parameters / 1e9:.3g} G parameters", threads, where, dtype != "fp32")
+    return _computed(2.0 * parameters, f"{parameters / 1e9:.3g} G parameters", threads, where, dtype != "fp32", gpu)
 
 
 def of_server(http: LMServer) -> Speed:
@@ -210,10 +224,16 @@ def _texts(params: SimpleNamespace) -> list[str]:
     return [" ".join(f"word{(i * j) % 97}" for j in range(params.chunk.tokens // 3)) for i in range(64)]
 
 
-def _computed(operations: float, taken_for: str, threads: int, device: str, half: bool) -> Speed:
+def _computed(
+    operations: float, taken_for: str | None, threads: int, device: str, half: bool, gpu: Device | None
+) -> Speed:
     """The speed of a model with so many operations per token."""
-    products = matrix_products(threads, device, half)
-    return Speed(SHARE * products / operations, f"from {taken_for}, at half of {products / 1e9:.0f} G operations/s")
+    stated = gpu and (gpu.half if half else gpu.fp32)
+    products = stated or matrix_products(threads, device, half)
+    return Speed(
+        SHARE * products / operations,
+        f"from {taken_for or 'its shape'}, at half of {products / 1e9:.0f} G operations/s",
+    )
 
 
 @cache

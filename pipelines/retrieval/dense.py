@@ -23,7 +23,7 @@ BATCH = 1024  # queries that FAISS searches at once, at most
 CANDIDATES = 1 << 24  # that FAISS returns at once, at most
 CELLS = 1 << 22  # numbers of candidates' embeddings held at once: 16 MiB, nearly what a core's cache holds
 DECIMALS = 5  # of a score: finer than fp16 embeddings, so equal documents tie whatever the order of the sums
-FILES = ("faiss.index", "sq8.npy", "scale.npy")  # optional files beside the embeddings; a flat index has none of them
+FILES = ("faiss.index", "sq8", "scale.npy")  # optional files beside the embeddings; a flat index has none of them
 
 
 class Index:
@@ -41,7 +41,7 @@ class Index:
         self.lists = faiss.read_index(str(lists), faiss.IO_FLAG_MMAP_IFC) if lists else None
         self.embeddings = Embeddings(folder / "embeddings", scattered=self.lists is not None)
         self.count, self.dim = self.embeddings.count, self.embeddings.dim
-        self._sq8 = np.load(sq8, mmap_mode="r") if sq8 else None
+        self._sq8 = Embeddings(sq8, scattered=True) if sq8 else None
         self._step = np.load(scale)[1] if scale else None
 
     def search(self, queries: np.ndarray, k: int, hidden: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -119,7 +119,7 @@ class Index:
 
     def _approximate_scores(self, queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
         """Similarities by one byte per dimension, less a constant of the query, which changes no order."""
-        vectors = self._sq8[np.maximum(candidates, 0)].astype(np.float32)
+        vectors = self._sq8.take(np.maximum(candidates, 0).ravel()).reshape(*candidates.shape, self.dim)
         return np.einsum("qd,qcd->qc", queries * self._step, vectors)
 
 

@@ -7,10 +7,9 @@ import io
 import mmap
 import os
 import shutil
-from collections.abc import Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import cache, lru_cache, partial
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,19 +18,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from pipelines import params, shards
+from pipelines import shards
 from pipelines.errors import LongtailError
-from pipelines.pool import processes
+from pipelines.pool import visible_gpus
 from pipelines.retrieval import documents
+from pipelines.workers import Model, Steps, Workers, map_texts, metadata
 
 if TYPE_CHECKING:
-    from pipelines.retrieval.encoder import Encoder, Numerics
+    from pipelines.retrieval.encoder import Encoder
 
 SHARD = 10_000  # documents: a tenth of a row group of docs.parquet
 # Number of shards of a corpus: enough work for many processes, and fewer than the memory maps that a process may have
 FEWEST, MOST = 64, 4096
 LEAST = 100  # documents in a shard of a small corpus
-WORTH = 4e12  # floating-point operations, some 20 seconds of a core: less work is not worth a process
+PROCESS = 10**9  # bytes that a process takes besides the weights: torch, and the texts and states of a batch
 
 
 class Embeddings:
@@ -49,6 +49,7 @@ class Embeddings:
             )
         self._open = cache(lambda number: _mapped(self._files[number], scattered))
         self._shard_size, self.dim = self._open(0).shape
+        self.computed_on: dict[str, str] = {}  # as workers.metadata says, once they are made
         self.count = (len(self._files) - 1) * self._shard_size + len(self._open(len(self._files) - 1))
 
     def rows(self, start: int, stop: int) -> np.ndarray:
@@ -75,8 +76,8 @@ class Embeddings:
 def embed_corpus(docs: Path, model: Path, out: Path, params: SimpleNamespace, name: str) -> Embeddings:
     """Embed `docs` (docs.parquet), titles and texts, with the encoder in `model` into the folder `out`.
 
-    `params.compute`'s processes, one a core, or its GPU do the work. Shards are kept under `name` until `forget(name)`,
-    so that a killed run continues. Raises LongtailError for an empty corpus.
+    `params.compute`'s processes, one a core, or GPUs do the work; a cluster's workers need not see the files. Shards
+    are kept under `name` until `forget(name)`, so that a killed run continues. LongtailError for an empty corpus.
     """
     import torch
 
@@ -92,20 +93,25 @@ def embed_corpus(docs: Path, model: Path, out: Path, params: SimpleNamespace, na
     try:
         encoder = Encoder.open(model, params.retriever, compute)
         key = shards.key_of(docs, model, params.retriever, compute.device, encoder.numerics)
-        with _executor(compute, _useful_processes(encoder, count)) as executor:
-            if executor is None or isinstance(executor, ThreadPoolExecutor):
-                work = partial(_embed, encoder, docs)
-            else:
-                work = partial(_embed_in_worker, (key, model, params.retriever, compute, encoder.numerics), docs)
+        texts = partial(_texts, docs, params.retriever.document)
+        if compute.device == "cuda" and compute.executor == "local" and len(visible_gpus()) < 2:
+            files = _embed_with_a_gpu(encoder, texts, name, key, ranges)
+        else:
+            settings = (params.retriever, compute, encoder.numerics)
+            sizes = [stop - start for start, stop in ranges]
+            steps = Steps(texts, _embed, _write, _length)
+            with Workers(Model(Encoder.open, model, settings, *_size(encoder)), compute, encoder) as many:
                 del encoder
-            files = shards.map_shards(name, key, work, ranges, executor)
+                files = map_texts(many, name, key, ranges, steps, sizes=sizes, unit="document")
     finally:
         torch.set_num_threads(threads)
     with shards.atomic(out) as folder:
         folder.mkdir()
         for number, file in enumerate(files):
-            _link(file, folder / f"{number:06d}.npy")
-    return Embeddings(out)
+            link(file, folder / f"{number:06d}.npy")
+    made = Embeddings(out)
+    made.computed_on = metadata(name, key)
+    return made
 
 
 def forget(name: str) -> None:
@@ -114,44 +120,43 @@ def forget(name: str) -> None:
         shards.forget(*folder.name.rsplit("-", 1))
 
 
-def _useful_processes(encoder: Encoder, count: int) -> int:
-    """How many processes the work is worth, at a multiplication and an addition for each weight and token."""
-    named = encoder.documents.model.named_parameters()
-    weights = sum(weight.numel() for name, weight in named if not name.startswith("embeddings."))
-    return int(2.0 * weights * count * encoder.documents.max_tokens / WORTH)
+def _size(encoder: Encoder) -> tuple[int, int]:
+    """The weights that multiply for each token, and the bytes of memory of a process at work."""
+    of_documents = encoder.documents.model.named_parameters()
+    multiplying = sum(weight.numel() for name, weight in of_documents if not name.startswith("embeddings."))
+    return multiplying, PROCESS + 4 * sum(weight.numel() for weight in encoder.parameters())
 
 
-@contextmanager
-def _executor(compute: params.Compute, most: int) -> Iterator[Executor | None]:
-    if compute.device == "cpu" or compute.executor == "dask":
-        with processes(compute, most) as executor:
-            yield executor
-        return
-    threads = ThreadPoolExecutor(2)  # one reads and tokenises the next shard while the GPU works on the other's
+def _texts(docs: Path, template: str, positions: tuple[int, int]) -> list[str]:
+    return [text for batch in documents.filled(docs, *positions, template) for text in batch]
+
+
+def _length(texts: list[str]) -> int:
+    return sum(map(len, texts))
+
+
+def _embed(encoder: Encoder, texts: list[str]) -> np.ndarray:
+    return encoder.embed(texts).astype(np.float16)
+
+
+def _write(_: tuple[int, int], vectors: np.ndarray, path: Path) -> None:
+    with path.open("wb") as file:
+        np.save(file, vectors)
+
+
+def _embed_with_a_gpu(
+    encoder: Encoder, texts: Callable[[tuple[int, int]], list[str]], name: str, key: str, ranges: list[tuple[int, int]]
+) -> list[Path]:
+    """In two threads: one reads and tokenises the next shard while the GPU works on the other's."""
+
+    def work(positions: tuple[int, int], path: Path) -> None:
+        _write(positions, _embed(encoder, texts(positions)), path)
+
+    threads = ThreadPoolExecutor(2)
     try:
-        yield threads
+        return shards.map_shards(name, key, work, ranges, threads)
     finally:
         threads.shutdown(cancel_futures=True)
-
-
-def _embed(encoder: Encoder, docs: Path, positions: tuple[int, int], path: Path) -> None:
-    texts = [text for batch in documents.filled(docs, *positions, encoder.settings.document) for text in batch]
-    with path.open("wb") as file:
-        np.save(file, encoder.embed(texts).astype(np.float16))
-
-
-def _embed_in_worker(opening: tuple, docs: Path, positions: tuple[int, int], path: Path) -> None:
-    _embed(_open_once(*opening), docs, positions, path)
-
-
-@lru_cache(maxsize=1)
-def _open_once(
-    key: str, model: Path, retriever: params.Retriever, compute: params.Compute, numerics: Numerics
-) -> Encoder:
-    """The encoder in a worker, opened once for many shards; `key` stands for its bytes."""
-    from pipelines.retrieval.encoder import Encoder
-
-    return Encoder.open(model, retriever, compute, numerics)
 
 
 def _mapped(file: Path, scattered: bool) -> np.ndarray:
@@ -169,7 +174,7 @@ def _mapped(file: Path, scattered: bool) -> np.ndarray:
     return np.frombuffer(buffer, dtype, offset=header.tell()).reshape(shape)
 
 
-def _link(file: Path, target: Path) -> None:
+def link(file: Path, target: Path) -> None:
     """Give the file a second name, or copy it if the file system has no links."""
     try:
         os.link(file, target)

@@ -74,7 +74,8 @@ class Encoder:
         documents = Tower(folder, **options)
         queries = Tower(folder / QUERIES, **options) if (folder / QUERIES).is_dir() else documents
         encoder = cls(documents, queries, retriever)
-        encoder.numerics = encoder._fastest(retriever.dtype) if numerics is None else numerics
+        encoder.trust_attention()
+        encoder.numerics = encoder.fastest(retriever.dtype) if numerics is None else numerics
         return encoder
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
@@ -96,6 +97,10 @@ class Encoder:
     def parameters(self) -> list[torch.nn.Parameter]:
         """The weights of both sides; those of a shared tower once."""
         return [weight for tower in self._towers() for weight in tower.model.parameters()]
+
+    @property
+    def device(self) -> str:
+        return self.documents.device
 
     @property
     def facts(self) -> dict[str, str | int]:
@@ -136,7 +141,7 @@ class Encoder:
             yield rows, normalize(vectors, dim=-1) if self.similarity == "cosine" else vectors
             start += len(rows)
 
-    def _fastest(self, dtype: str) -> Numerics:
+    def fastest(self, dtype: str) -> Numerics:
         """The fastest numerics that `retriever.dtype` allows and that agree with exact fp32; says which do not."""
         limits = {}
         if dtype == "bf16" or (dtype == "auto" and has_bf16(self.documents.device)):
@@ -153,17 +158,36 @@ class Encoder:
             )
         return EXACT
 
+    def trust_attention(self) -> None:
+        """Go over to plain attention where torch's fused one (SDPA, flash) gives other vectors, and say so."""
+        fused = [tower.model for tower in self._towers() if tower.model.config._attn_implementation != "eager"]
+        if not fused:
+            return
+        kind, vectors = fused[0].config._attn_implementation, self._of_sample(EXACT)
+        for model in fused:
+            model.set_attn_implementation("eager")
+        if (error := _difference(vectors, self._of_sample(EXACT))) < CLOSE:
+            for model in fused:
+                model.set_attn_implementation(kind)
+        else:
+            print(f"retriever: {kind} attention is not used; its vectors are off by 1 - cosine {error:.1e}", flush=True)
+
     def _error(self, numerics: Numerics) -> float:
         """The largest 1 - cosine between vectors computed with `numerics` and with exact fp32, over sample texts."""
+        return _difference(self._of_sample(numerics), self._of_sample(EXACT))
+
+    def _of_sample(self, numerics: Numerics) -> list[np.ndarray]:
+        """The vectors of sample texts, by each tower."""
         words = np.array(sorted(self.documents.tokenizer.get_vocab()))
         draw = draws.generator(0, "encoder/sample")
         texts = [" ".join(draw.choice(words, n)) for n in SAMPLE]
-        error = 0.0
-        for queries in (False, True)[: len(self._towers())]:
-            vectors = (self._embed(texts, queries, how).astype(np.float64) for how in (numerics, EXACT))
-            cosines = cosine_similarity(*map(torch.from_numpy, vectors))
-            error = max(error, float(torch.nan_to_num(1 - cosines, nan=1.0).max()))
-        return error
+        return [self._embed(texts, queries, numerics) for queries in (False, True)[: len(self._towers())]]
+
+
+def _difference(vectors: list[np.ndarray], others: list[np.ndarray]) -> float:
+    """The largest 1 - cosine; 1 where one is no number."""
+    pairs = (map(torch.from_numpy, map(np.float64, pair)) for pair in zip(vectors, others, strict=True))
+    return max(float(torch.nan_to_num(1 - cosine_similarity(*pair), nan=1.0).max()) for pair in pairs)
 
 
 def has_bf16(device: str) -> bool:

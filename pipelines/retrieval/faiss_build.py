@@ -7,8 +7,10 @@ built in shards that processes make at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache, lru_cache, partial
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from contextlib import ExitStack, contextmanager
+from functools import lru_cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,16 +18,16 @@ import faiss
 import numpy as np
 from tqdm import tqdm
 
-from pipelines import disks, draws, params, parquet, shards
+from pipelines import draws, params, parquet, shards
+from pipelines.errors import NotShared
 from pipelines.pool import processes
-from pipelines.retrieval import dense, documents
-from pipelines.retrieval.embeddings import Embeddings
+from pipelines.retrieval import dense, documents, kmeans
+from pipelines.retrieval.embeddings import Embeddings, link
 from pipelines.retrieval.index_plan import BITS, BLOCK, NEIGHBOURS, Plan, choose, encoding_processes
 from pipelines.retrieval.retriever import fingerprint
 
 SHARD = 131_072  # documents encoded between two points that a killed run can continue from
 GROUP = 256 << 20  # bytes of codes put into their lists at once
-ITERATIONS = 10  # of k-means for the lists
 GRAPH_PARTS = 16  # a growing graph is saved this often: eight times its final size is written in all
 LEAST_PART = 8 * BLOCK  # documents between two such saves
 _read_once = lru_cache(maxsize=1)(faiss.read_index)  # by a worker that encodes many shards
@@ -60,23 +62,38 @@ def build_and_tune(
 
 
 def build_lists(plan: Plan, folder: Path, seed: int, compute: params.Compute, most: int, name: str) -> None:
-    """Write faiss.index with inverted lists over folder/embeddings, and with plan.sq8 sq8.npy and scale.npy."""
+    """Write faiss.index with inverted lists over folder/embeddings, and with plan.sq8 sq8/ and scale.npy.
+
+    `most` processes do the work, or a cluster whose workers see the project's folder.
+    """
     key = shards.key_of(plan, seed, compute.threads, fingerprint(folder / "embeddings"))
     faiss.omp_set_num_threads(compute.threads)
-    learnt = _learn(folder / "embeddings", plan, seed, f"{name}.learn", key)
     ranges = [(start, min(start + SHARD, plan.count)) for start in range(0, plan.count, SHARD)]
-    with processes(compute, min(most, len(ranges))) as executor:
+    with _executor(compute, min(most, max(len(ranges), plan.sample // kmeans.PART)), name) as executor:
+        learnt = _learn(folder / "embeddings", plan, seed, executor, name, key)
         encode = partial(_encode, folder / "embeddings", learnt, plan)
         encoded = shards.map_shards(f"{name}.encode", key, encode, ranges, executor)
     faiss.write_index(_assemble(plan, learnt, encoded), str(folder / "faiss.index"))
     if plan.sq8:
         np.save(folder / "scale.npy", np.load(learnt / "scale.npy"))
-        joined = disks.new_array(folder / "sq8.npy", np.uint8, (plan.count, plan.dim))
-        for (start, stop), shard in zip(ranges, encoded, strict=True):
-            joined[start:stop] = np.fromfile(shard / "sq8", np.uint8).reshape(-1, plan.dim)
-        joined.flush()
-    for part in ("learn", "encode"):
+        (folder / "sq8").mkdir()
+        for number, shard in enumerate(encoded):
+            link(shard / "sq8.npy", folder / f"sq8/{number:06d}.npy")
+    for part in ("sample", "learn", "codes", "encode"):
         shards.forget(f"{name}.{part}", key)
+
+
+@contextmanager
+def _executor(compute: params.Compute, most: int, name: str) -> Iterator[Executor | None]:
+    """Processes of one thread each; here, if those of a cluster don't see the embeddings."""
+    compute = compute.model_copy(update={"threads": 1, "workers": max(compute.workers, compute.threads)})
+    with ExitStack() as stack:
+        try:
+            executor = stack.enter_context(processes(compute, most))
+        except NotShared as error:
+            print(f"{name}: this machine alone builds the index; {error}", flush=True)
+            executor = stack.enter_context(processes(compute.model_copy(update={"executor": "local"}), most))
+        yield executor
 
 
 def build_graph(plan: Plan, folder: Path, seed: int, name: str) -> None:
@@ -107,33 +124,26 @@ def build_graph(plan: Plan, folder: Path, seed: int, name: str) -> None:
     shards.forget(f"{name}.graph", key)
 
 
-def _learn(embeddings: Path, plan: Plan, seed: int, name: str, key: str) -> Path:
-    """Learn centroids, codes and scales from a sample into a folder; an iteration of k-means is a shard of its own."""
-    folder = shards.SCRATCH / "shards" / f"{name}-{key}"
+def _learn(embeddings: Path, plan: Plan, seed: int, executor: Executor | None, name: str, key: str) -> Path:
+    """Learn centroids, codes and scales from a sample into a folder: faiss.index without documents, scale.npy."""
 
-    @cache
-    def sample() -> np.ndarray:
-        drawn = draws.generator(seed, "index sample").choice(plan.count, plan.sample, replace=False, shuffle=False)
-        return Embeddings(embeddings).take(np.sort(drawn))
+    def draw(count: int, path: Path) -> None:
+        drawn = draws.generator(seed, "index sample").choice(plan.count, count, replace=False, shuffle=False)
+        with path.open("wb") as file:
+            np.save(file, Embeddings(embeddings).take(np.sort(drawn)).astype(np.float16))
 
-    def step(number: int, path: Path) -> None:
-        index = _untrained(plan)
-        clustering = faiss.Clustering(index.d, index.nlist, index.cp)
-        if number:
-            centroids = np.fromfile(folder / f"{number - 1:06d}", np.float32)
-            faiss.copy_array_to_vector(centroids, clustering.centroids)
-        if number < ITERATIONS:
-            clustering.train(sample(), faiss.IndexFlatIP(index.d))
-            faiss.vector_to_array(clustering.centroids).tofile(path)
-            return
-        index.quantizer.add(centroids.reshape(index.nlist, index.d))
-        index.train(sample())  # learns the codes only: the lists have their centroids
+    def finish(centroids: Path, path: Path) -> None:
+        index, vectors = _untrained(plan), np.load(sample).astype(np.float32)
+        index.quantizer.add(np.load(centroids))
+        index.train(vectors)  # learns the codes only: the lists have their centroids
         path.mkdir()
         faiss.write_index(index, str(path / "faiss.index"))
-        least, most = sample().min(0), sample().max(0)
+        least, most = vectors.min(0), vectors.max(0)
         np.save(path / "scale.npy", np.stack([least, np.maximum(most - least, 1e-12) / 255]))
 
-    return shards.map_shards(name, key, step, range(ITERATIONS + 1))[-1]
+    (sample,) = shards.map_shards(f"{name}.sample", key, draw, [plan.sample])
+    centroids = kmeans.learn(sample, plan.nlist, seed, executor, f"{name}.learn", key)
+    return shards.map_shards(f"{name}.codes", key, finish, [centroids])[0]
 
 
 def _untrained(plan: Plan) -> faiss.IndexIVF:
@@ -146,8 +156,6 @@ def _untrained(plan: Plan) -> faiss.IndexIVF:
         fp16 = faiss.ScalarQuantizer.QT_fp16
         index = faiss.IndexIVFScalarQuantizer(quantizer, plan.dim, plan.nlist, fp16, faiss.METRIC_INNER_PRODUCT)
     index.by_residual = False  # one table of partial scores serves all lists of a query; the recall is the same
-    index.cp.min_points_per_centroid = 1  # no warning about lists learnt from few documents
-    index.cp.niter = 1
     return index
 
 
@@ -159,12 +167,15 @@ def _encode(embeddings: Path, learnt: Path, plan: Plan, positions: tuple[int, in
     (start, stop), width = positions, index.coarse_code_size()
     codes = np.empty((stop - start, index.sa_code_size()), np.uint8)
     path.mkdir()
-    with (path / "sq8").open("wb") as file:
-        for first in range(start, stop, BLOCK):
-            vectors = stored.rows(first, min(first + BLOCK, stop))
-            codes[first - start : first - start + len(vectors)] = index.sa_encode(vectors)
-            if plan.sq8:
-                file.write(np.clip(np.rint((vectors - least) / step), 0, 255).astype(np.uint8))
+    in_bytes = np.empty((stop - start, plan.dim) if plan.sq8 else (0, 0), np.uint8)
+    for first in range(start, stop, BLOCK):
+        vectors = stored.rows(first, min(first + BLOCK, stop))
+        rows = slice(first - start, first - start + len(vectors))
+        codes[rows] = index.sa_encode(vectors)
+        if plan.sq8:
+            in_bytes[rows] = np.clip(np.rint((vectors - least) / step), 0, 255)
+    if plan.sq8:
+        np.save(path / "sq8.npy", in_bytes)
     list_bytes = np.zeros((len(codes), 4), np.uint8)  # the number of a document's list, the low byte first
     list_bytes[:, :width] = codes[:, :width]
     list_numbers = list_bytes.view("<u4")[:, 0]

@@ -23,13 +23,13 @@ def index_dense(docs: Path, model: Path, out: Path, params: SimpleNamespace, nam
     index_plan.choose(documents.count(docs), encoder.dim, params.index)  # raises if the index does not fit
     with shards.atomic(out) as folder:
         folder.mkdir()
-        embeddings.embed_corpus(docs, model, folder / "embeddings", params, name)
+        made = embeddings.embed_corpus(docs, model, folder / "embeddings", params, name)
 
         def queries():
             return encoder.embed_queries(faiss_build.tuning_queries(docs, params.seed))
 
         _, facts = faiss_build.build_and_tune(folder, queries, params, name)
-        facts |= encoder.facts | dense.facts_of_parts(folder, encoder)
+        facts |= made.computed_on | encoder.facts | dense.facts_of_parts(folder, encoder)
         shards.write_json(folder / "meta.json", describe(docs, model, **facts))
         sums.write(folder)
     embeddings.forget(name)

@@ -53,8 +53,8 @@ def test_no_minute_sees_more_than_the_limit(
 ) -> None:
     clock, entered = [1000.0], []
 
-    def enter(self, most):
-        number, wait = plain(self, most)
+    def enter(self, most, server):
+        number, wait = plain(self, most, server)
         entered.extend([(clock[0], 1, sum(most))] if number else [])
         return number, wait
 

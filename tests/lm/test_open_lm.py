@@ -13,7 +13,7 @@ from completions_server import Completions, settings
 from pipelines import shards
 from pipelines.errors import LongtailError
 from pipelines.lm.language_model import Prompt
-from pipelines.lm.open_lm import open_lm
+from pipelines.lm.open_lm import lm_at_work, open_lm
 
 
 def test_a_local_model_opens_without_the_modules_for_servers(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,3 +45,15 @@ def test_a_stage_that_scores_learns_so_when_it_opens_the_server(
         open_lm(tiny, settings(server.url), None, scoring=True)
     assert server.keys == {"Bearer k"}
     assert (tmp_path / "completions/answers.sqlite").is_file()
+
+
+def test_a_model_at_work_says_what_it_is_without_its_weights(tiny: Path) -> None:
+    params = tiny_models.trained_lm()
+    with lm_at_work(tiny, params, tiny_models.compute(workers=2)) as lm:
+        said = {
+            name: getattr(lm, name) for name in ("name", "max_tokens", "scores", "mixes", "votes", "usage", "begins")
+        }
+        opened = lm.here()
+        assert said == {name: getattr(opened, name) for name in said}
+    assert lm.model.parameters == sum(weight.numel() for weight in opened.model.parameters())
+    assert np.isfinite(lm.model.bytes)

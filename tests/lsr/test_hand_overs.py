@@ -103,7 +103,7 @@ def trainer(project, changed):
             scores = -draw.gamma(2.0, size=(2, *positions.shape))
             candidates.append(ScoredCandidates(rows, positions, *scores))
         encoder = Encoder.open(UNTUNED, project.params.retriever, project.params.compute, EXACT)
-        made = Trainer(GradientCache(encoder, [], project.params.lsr), corpora, schedule, project.params.lsr)
+        made = Trainer(GradientCache(encoder, project.params.lsr), corpora, schedule, project.params.lsr)
         made.start_round(candidates)
         return made
 

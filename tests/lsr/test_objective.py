@@ -1,12 +1,15 @@
-"""LSR's objective is the paper's formula; computed in parts or by several copies it has the same gradient."""
+"""LSR's objective is the paper's formula; computed in parts or by several processes it has the same gradient."""
+
+from functools import partial
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import tiny_models
 import torch
-from small_project import UNTUNED
+from small_project import UNTUNED, child_processes
 
+from pipelines.lsr import ranks, train_lsr
 from pipelines.lsr.objective import GradientCache, entropy, likelihood, lsr_loss
 from pipelines.retrieval.encoder import Encoder
 
@@ -84,32 +87,21 @@ def gradient(project):
     """The gradient of LSR's loss over all weights, as one vector, and the most texts embedded with gradient at once."""
     targets = torch.linspace(-2, 2, 4 * 11).view(4, 11).sin()
 
-    def compute(copies=0, **changes):
-        sizes = []
-        encoder, *others = [
-            Encoder.open(UNTUNED, project.params.retriever, project.params.compute) for _ in range(1 + copies)
-        ]
-        for weight in [weight for other in others for weight in other.parameters()]:
-            weight.data.zero_()  # each step begins with the first encoder's
+    def compute(place=None, documents=DOCUMENTS, queries=QUERIES, **changes):
+        sizes, encoder = [], Encoder.open(UNTUNED, project.params.retriever, project.params.compute)
+        embed = encoder.embed_with_gradient
 
-        def watch(encoder):
-            real = encoder.embed_with_gradient
-
-            def counted(texts, queries=False):
-                vectors = real(texts, queries)
-                sizes.append(len(texts) * vectors.requires_grad)
-                return vectors
-
-            encoder.embed_with_gradient = counted
+        def counted(texts, queries=False):
+            vectors = embed(texts, queries)
+            sizes.append(len(texts) * vectors.requires_grad)
+            return vectors
 
         def loss(documents, queries):
-            return lsr_loss(queries @ documents.T, targets, 0.1, 0.5, "q_p")
+            return lsr_loss(queries @ documents.T, targets[: len(queries), : len(documents)], 0.1, 0.5, "q_p")
 
-        for watched in (encoder, *others):
-            watch(watched)
+        encoder.embed_with_gradient = counted
         settings = project.params.lsr.model_copy(update=changes)
-        GradientCache(encoder, others, settings).backward(DOCUMENTS, QUERIES, loss)
-        assert all(weight.grad is None for other in others for weight in other.parameters())
+        GradientCache(encoder, settings, place).backward(documents, queries, loss)
         return torch.cat([w.grad.ravel() for w in encoder.parameters() if w.grad is not None]), max(sizes)
 
     return compute
@@ -123,7 +115,7 @@ def test_queries_are_embedded_as_queries_and_documents_as_documents(project):
         seen.extend((documents.detach().numpy().copy(), queries.detach().numpy().copy()))
         return (queries @ documents.T).sum()
 
-    GradientCache(encoder, [], project.params.lsr).backward(DOCUMENTS, QUERIES, loss)
+    GradientCache(encoder, project.params.lsr).backward(DOCUMENTS, QUERIES, loss)
     np.testing.assert_allclose(seen[0], encoder.embed(DOCUMENTS), atol=1e-5)
     np.testing.assert_allclose(seen[1], encoder.embed_queries(QUERIES), atol=1e-5)
     assert np.abs(seen[1] - encoder.embed(QUERIES)).max() > 1e-2
@@ -138,21 +130,29 @@ def test_parts_have_the_gradient_of_the_whole(gradient, size):
     assert most <= size
 
 
-@pytest.mark.parametrize(
-    ("copies", "size", "at_once"), [(1, None, 6), (1, 8, 6), (1, 7, 6), (2, 2, 2), (5, 1, 1), (5, None, 2)]
-)
-def test_copies_have_it_too_and_the_same_each_time(gradient, copies, size, at_once):
+def test_processes_have_it_too_and_the_same_each_time(gradient, project):
     whole, _ = gradient()
-    shared, most = gradient(copies, micro_batch=size)
-    torch.testing.assert_close(shared, whole, atol=1e-6, rtol=1e-4)
-    assert most == at_once
-    assert torch.equal(gradient(copies, micro_batch=size)[0], shared)
+    with ranks.started(partial(train_lsr._follow, project.params), 3, "cpu") as place:
+        for size, at_once in ((None, 4), (6, 4), (5, 4), (2, 2), (1, 1)):
+            shared, most = gradient(place, micro_batch=size)
+            torch.testing.assert_close(shared, whole, atol=1e-6, rtol=1e-4)
+            assert most == at_once
+            assert torch.equal(gradient(place, micro_batch=size)[0], shared)
+        few = DOCUMENTS[:2], QUERIES[:1]  # the third process has nothing to do
+        alone, _ = gradient(None, *few)
+        for size in (None, 1):
+            torch.testing.assert_close(gradient(place, *few, micro_batch=size)[0], alone, atol=1e-6, rtol=1e-4)
+        for size in (None, 3):
+            near, _ = gradient(place, dtype="bf16", micro_batch=size)
+            assert torch.cosine_similarity(near, whole, dim=0) > 0.98
+            assert (near - whole).abs().max() > 1e-5
+    assert not child_processes()
 
 
-def test_bf16_is_near_and_its_parts_and_copies_too(gradient):
+def test_bf16_is_near_and_its_parts_too(gradient):
     exact, _ = gradient()
-    for copies, size in ((0, None), (0, 3), (1, None), (1, 3)):
-        near, _ = gradient(copies, dtype="bf16", micro_batch=size)
+    for size in (None, 3):
+        near, _ = gradient(dtype="bf16", micro_batch=size)
         assert not torch.equal(near, exact)
         assert near.dtype == torch.float32
         assert torch.cosine_similarity(near, exact, dim=0) > 0.98

@@ -152,7 +152,7 @@ def test_answers_take_less_time_with_more_workers_but_not_less_than_the_longest_
     def seconds(workers: int) -> float:
         values["compute"]["workers"] = workers
         params = chosen(values)
-        (row,) = plan._reading(params, plan.workload.sizes(params))
+        (row,) = plan.lm_rows(params, plan.workload.sizes(params))
         return row.tokens / row.rate.tokens
 
     assert seconds(2) == pytest.approx(seconds(1) / 2)

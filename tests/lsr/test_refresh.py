@@ -4,7 +4,6 @@ The most that a server's scores may cost is known before the first is asked for.
 """
 
 import json
-import multiprocessing
 import os
 import re
 import shutil
@@ -12,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,9 +20,9 @@ import psutil
 import pytest
 import torch
 import yaml
-from small_project import TUNED
+from small_project import TUNED, child_processes
 
-from pipelines import checkpoint
+from pipelines import checkpoint, workers
 from pipelines.errors import LongtailError
 from pipelines.lsr import refresh, train_lsr, training_queries
 from pipelines.lsr.refresh import Refresher
@@ -106,6 +105,42 @@ def test_validation_of_a_round_before_keeps_the_best_and_ends_training(project, 
     assert not torch.equal(seen[2], seen[3])
 
 
+class AtOnce(Executor):
+    """In place of the second process, as embedding sets torch's precision for all threads of a process."""
+
+    def submit(self, work, /, *args):
+        future = Future()
+        future.set_result(work(*args))
+        return future
+
+
+@contextmanager
+def at_once(compute):
+    refresh._opened.clear()
+    yield AtOnce()
+
+
+def test_a_clusters_workers_embed_and_score_for_the_second_process_with_the_same_bytes(
+    project, cluster, monkeypatch, capsys
+):
+    change(project, **ASYNC)
+    monkeypatch.setattr(refresh, "processes", at_once)
+    train_lsr.train(project.params)
+    alone = written()
+    for made in (TUNED, Path(".longtail")):
+        shutil.rmtree(made)
+    monkeypatch.setattr(workers, "WORTH", {"cpu": 1.0})
+    update = {"executor": "dask", "dask": cluster.scheduler_address}
+    project.params.compute = project.params.compute.model_copy(update=update)
+    capsys.readouterr()
+    train_lsr.train(project.params)
+    assert written() == alone
+    said = capsys.readouterr().out
+    assert "train_lsr@dense-pile-embeddings: 3 workers open" in said
+    assert "train_lsr@dense-pile: 3 workers open data/models/lm/tiny" in said
+    assert not refresh._opened, "its connection to the cluster is closed"
+
+
 KILLED = """
 import multiprocessing, os, signal
 from pathlib import Path
@@ -176,13 +211,8 @@ def test_slow_fast_or_killed_it_ends_with_the_same_bytes(project, root, monkeypa
     assert not checkpoint.folder("train_lsr@dense").exists()
 
 
-def second() -> list[multiprocessing.process.BaseProcess]:
-    """The second process, if it lives; a Dask cluster that other tests have started is none."""
-    return [child for child in multiprocessing.active_children() if not child.name.startswith("Dask")]
-
-
 def signal_second(number):
-    os.kill(second()[0].pid, number)
+    os.kill(child_processes()[0].pid, number)
 
 
 def until(condition):
@@ -200,30 +230,35 @@ def test_an_error_in_training_ends_the_second_process(project):
     def fail():
         with refresh.round_starter(project.params, corpora, schedule, TrainingFiles("train_lsr")) as start:
             start(0)
-            until(second)
+            until(child_processes)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail()
-    assert not second()
+    assert not child_processes()
     assert not checkpoint.folder("train_lsr@dense").exists()
 
 
 def test_of_several_gpus_the_second_process_has_the_last(project, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,0,7")
-    assert refresh.training_gpus(project.params) == 0
+    assert refresh.training_processes(project.params) == 1
     compute = project.params.compute
     assert refresh._last_gpu(compute) == {}
     project.params.compute = compute.model_copy(update={"device": "cuda"})
-    assert refresh.training_gpus(project.params) == 3
-    change(project, **ASYNC)
-    assert refresh.training_gpus(project.params) == 2
+    assert refresh.training_processes(project.params) == 3
+    change(project, processes=2)
+    assert refresh.training_processes(project.params) == 2
+    change(project, **ASYNC | {"processes": 3})
+    with pytest.raises(LongtailError, match=r"lsr\.processes is 3, .* each GPU that trains, 2 .*set it to null"):
+        refresh.training_processes(project.params)
+    change(project, processes=None)
+    assert refresh.training_processes(project.params) == 2
     assert refresh._last_gpu(project.params.compute) == {"CUDA_VISIBLE_DEVICES": "7"}
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert refresh._last_gpu(project.params.compute) == {"CUDA_VISIBLE_DEVICES": "2"}
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    assert (refresh.training_gpus(project.params), refresh._last_gpu(project.params.compute)) == (1, {})
+    assert (refresh.training_processes(project.params), refresh._last_gpu(project.params.compute)) == (1, {})
 
 
 def test_the_language_model_that_is_learnt_from_is_the_one_named(project):

@@ -112,7 +112,7 @@ def test_training_embeds_documents_as_the_index_does(project):
     corpora = training_queries.read(params)
     encoder = Encoder.open(UNTUNED, params.retriever, params.compute, EXACT)
     schedule = training_queries.Schedule(corpora, params.lsr, params.seed)
-    trainer = Trainer(GradientCache(encoder, [], params.lsr), corpora, schedule, params.lsr)
+    trainer = Trainer(GradientCache(encoder, params.lsr), corpora, schedule, params.lsr)
     positions = np.arange(30).reshape(6, 5)
     trainer.start_round([ScoredCandidates(np.arange(6), positions, positions, positions)] * len(corpora))
     for number, corpus in enumerate(corpora):

@@ -17,6 +17,8 @@ from pipelines import methods
 from pipelines.errors import LongtailError
 from pipelines.lsr import refresh, train_lsr
 from pipelines.lsr.refresh import Refresher
+from pipelines.lsr.rounds import Trainer
+from pipelines.retrieval import encoder
 from pipelines.retrieval.encoder import Encoder
 from pipelines.retrieval.retriever import fingerprint
 
@@ -64,28 +66,16 @@ def test_both_kinds_of_queries_for_one_corpus_share_its_index(project, monkeypat
     assert built == ["pile", "pile"], "one index for each of the two refreshes"
 
 
-def test_several_devices_train_what_one_does(project, monkeypatch):
-    """CPUs in place of GPUs: weights that no vector depends on, as an attention key's bias, are drawn by rounding."""
-    opened, real = [], Encoder.open
-
-    def on_cpu(folder, retriever, compute, *numerics):
-        opened.append(compute.device)
-        return real(folder, retriever, compute.model_copy(update={"device": "cpu"}), *numerics)
-
-    monkeypatch.setattr(Encoder, "open", on_cpu)
-    vectors = []
-    for count, micro_batch in ((1, None), (3, None), (3, 4)):
-        monkeypatch.setattr(refresh, "training_gpus", lambda _, count=count: count)
-        project.params.lsr = project.params.lsr.model_copy(update={"micro_batch": micro_batch})
+@pytest.mark.parametrize(("has", "close", "dtype"), [(True, 1.0, "bf16"), (False, 1.0, "fp32"), (True, 0.0, "fp32")])
+def test_auto_is_bf16_where_the_device_has_it_and_its_vectors_agree(has, close, dtype, project, monkeypatch):
+    monkeypatch.setattr(encoder, "has_bf16", lambda device: has)
+    monkeypatch.setattr(encoder, "CLOSE", close)
+    chosen, short = [], {"steps": 1, "refresh_steps": 1}
+    monkeypatch.setattr(Trainer, "start_round", lambda self, _: chosen.append(self.lsr.dtype) or 1 / 0)
+    project.params.lsr = project.params.lsr.model_copy(update=short | {"dtype": "auto"})
+    with pytest.raises(ZeroDivisionError):
         train_lsr.train(project.params)
-        trained = real(TUNED, project.params.retriever, project.params.compute)
-        vectors.append(trained.embed(tiny_models.words(50, 5)))
-    untuned = real(UNTUNED, project.params.retriever, project.params.compute)
-    assert opened.count("cuda:2") == 2
-    assert np.abs(vectors[0] - untuned.embed(tiny_models.words(50, 5))).max() > 1e-3
-    for other in vectors[1:]:
-        assert not np.array_equal(other, vectors[0])
-        np.testing.assert_allclose(other, vectors[0], atol=1e-5)
+    assert chosen == [dtype]
 
 
 def scripted(monkeypatch, bits):

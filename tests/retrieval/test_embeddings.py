@@ -1,8 +1,9 @@
 """A corpus's embeddings: the encoder's, in fp16 on disk; the same bytes by any number of processes, killed or not."""
 
-from concurrent.futures import Executor, Future
-from contextlib import contextmanager
-from multiprocessing import Pipe
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import chdir
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import tiny_models
 
-from pipelines import shards
+from pipelines import shards, workers
 from pipelines.errors import LongtailError
 from pipelines.retrieval import embeddings
 from pipelines.retrieval.embeddings import Embeddings, embed_corpus
@@ -81,34 +82,50 @@ def test_embeddings_are_read_in_any_order_across_shards(docs, model, tmp_path):
     assert made.take(np.empty(0, np.int64)).shape == made.rows(90, 90).shape == (0, 32)
 
 
-class Elsewhere(Executor):
-    """Does work as a process of its own would: from nothing but what comes through a pipe."""
-
-    def submit(self, work, /, *args):
-        receiver, sender = Pipe(duplex=False)
-        with receiver, sender:
-            sender.send((work, args))
-            work, args = receiver.recv()
-        future = Future()
-        future.set_result(work(*args))
-        return future
-
-
-def test_work_done_elsewhere_gives_the_same_bytes(docs, model, tmp_path, monkeypatch):
+def test_several_processes_of_one_thread_give_the_same_bytes(docs, model, tmp_path, monkeypatch, capsys):
     embed_corpus(docs, model, tmp_path / "here", PARAMS, "here")
-    asked = []
+    monkeypatch.setattr(workers, "WORTH", {"cpu": 1.0})
+    several = SimpleNamespace(compute=tiny_models.compute(workers=1, threads=2), retriever=PARAMS.retriever)
+    embed_corpus(docs, model, tmp_path / "several", several, "several")
+    assert "several: 2 workers open" in capsys.readouterr().out
+    assert read(tmp_path / "several") == read(tmp_path / "here")
 
-    @contextmanager
-    def processes(compute, most):
-        asked.append((compute.workers, compute.threads, most > 100))
-        yield Elsewhere()
 
-    monkeypatch.setattr(embeddings, "processes", processes)
-    monkeypatch.setattr(embeddings, "WORTH", 1.0)
-    several = SimpleNamespace(compute=tiny_models.compute(workers=2, threads=3), retriever=PARAMS.retriever)
-    embed_corpus(docs, model, tmp_path / "elsewhere", several, "elsewhere")
-    assert asked == [(3, 1, True)]
-    assert read(tmp_path / "elsewhere") == read(tmp_path / "here")
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory) -> Iterator["distributed.LocalCluster"]:  # noqa: F821
+    """A cluster of one-threaded workers in a folder that has no data; a test says how many there are."""
+    from distributed import LocalCluster
+
+    with chdir(tmp_path_factory.mktemp("elsewhere")):
+        made = LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0")
+    with made:
+        yield made
+
+
+def test_any_number_of_workers_elsewhere_give_the_same_bytes_and_one_may_be_killed(
+    docs, model, tmp_path, monkeypatch, elsewhere
+):
+    embed_corpus(docs, model, tmp_path / "here", PARAMS, "here")
+    monkeypatch.setattr(workers, "WORTH", {"cpu": 1.0})
+    compute = tiny_models.compute(executor="dask", dask=elsewhere.scheduler_address)
+    killed, write_shard = [], embeddings._write
+
+    def killing(positions, vectors, path):
+        if len(elsewhere.workers) == 4 and not killed:  # the first shard of four workers is there
+            killed.append(elsewhere.workers[0].pid)
+            os.kill(killed[0], signal.SIGKILL)
+        write_shard(positions, vectors, path)
+
+    monkeypatch.setattr(embeddings, "_write", killing)
+    chosen = SimpleNamespace(compute=compute, retriever=PARAMS.retriever)
+    for n in (1, 2, 4):
+        elsewhere.scale(n)
+        with elsewhere.get_client() as client:
+            client.wait_for_workers(n, 60)
+        embed_corpus(docs, model, tmp_path / str(n), chosen, "elsewhere")
+        assert read(tmp_path / str(n)) == read(tmp_path / "here")
+        embeddings.forget("elsewhere")
+    assert killed
 
 
 def test_a_killed_run_goes_on_from_its_last_whole_shard_with_the_same_bytes(docs, model, tmp_path, monkeypatch):
@@ -147,7 +164,7 @@ def test_other_numerics_params_or_documents_are_embedded_anew(docs, model, tmp_p
     prefixed = SimpleNamespace(compute=COMPUTE, retriever=tiny_models.retriever(document="passage: {text}"))
     assert not np.allclose(embed_corpus(docs, model, tmp_path / "two", prefixed, "index").rows(0, 90), one)
     with monkeypatch.context() as patch:  # as on another machine
-        patch.setattr(Encoder, "_fastest", lambda *_: Numerics("bf16", "highest"))
+        patch.setattr(Encoder, "fastest", lambda *_: Numerics("bf16", "highest"))
         assert not np.array_equal(embed_corpus(docs, model, tmp_path / "bf16", PARAMS, "index").rows(0, 90), one)
     write(docs, TEXTS[::-1])
     turned = embed_corpus(docs, model, tmp_path / "three", PARAMS, "index").rows(0, 90)

@@ -101,6 +101,24 @@ def test_roberta_counts_positions_from_behind_the_padding(tmp_path):
     np.testing.assert_allclose(open_encoder(tmp_path, similarity="dot").embed(TEXTS), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize(("off", "kind"), [(0.0, "sdpa"), (0.5, "eager")])
+def test_fused_attention_is_used_where_its_vectors_agree(off, kind, folder, monkeypatch, capsys):
+    opened, real = open_encoder(folder), torch.nn.functional.scaled_dot_product_attention
+    opened.documents.model.set_attn_implementation("sdpa")  # as on a GPU
+    noise, called = torch.Generator().manual_seed(0), []
+
+    def fused(*args, **options):
+        called.append(1)
+        states = real(*args, **options)
+        return states + off * torch.randn(states.shape, generator=noise)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", fused)
+    opened.trust_attention()
+    assert called
+    assert opened.documents.model.config._attn_implementation == kind
+    assert ("sdpa attention is not used" in capsys.readouterr().out) == (kind == "eager")
+
+
 def test_no_batch_has_more_tokens_than_allowed_and_little_of_them_is_padding(folder):
     opened, shapes = open_encoder(folder, batch_tokens=100), []
     opened.documents.model.register_forward_pre_hook(

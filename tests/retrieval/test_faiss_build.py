@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 import vectors
 
-from pipelines.retrieval import faiss_build, index_plan
+from pipelines import pool
+from pipelines.retrieval import faiss_build, index_plan, kmeans
+from pipelines.retrieval.embeddings import Embeddings
 
 COUNT = 3000
 DOCUMENTS = vectors.clustered(COUNT)
@@ -22,7 +24,9 @@ import sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 import vectors
-from pipelines.retrieval import faiss_build, index_plan
+from pipelines import pool
+from pipelines.retrieval import faiss_build, index_plan, kmeans
+from pipelines.retrieval.embeddings import Embeddings
 if __name__ == "__main__":
     faiss_build.SHARD = 100
     real = faiss_build._encode
@@ -83,6 +87,23 @@ def test_neither_shards_nor_processes_nor_groups_change_a_byte(tmp_path, monkeyp
     assert not list(Path(".longtail/shards").glob("*"))
 
 
+def test_a_cluster_builds_the_same_bytes_and_where_it_sees_no_embeddings_this_machine_does(
+    tmp_path, monkeypatch, cluster, capsys
+):
+    monkeypatch.setattr(kmeans, "PART", 1000)
+    whole = build(vectors.write(tmp_path / "here", DOCUMENTS), "ivf")
+    monkeypatch.setattr(faiss_build, "SHARD", 1000)
+    of_cluster = vectors.compute().model_copy(update={"executor": "dask", "dask": cluster.scheduler_address})
+    plan = index_plan.choose(COUNT, vectors.DIM, vectors.settings("ivf", nlist=16))
+    for getcwd, said in ((os.getcwd, ""), (lambda: "/no/such/folder", "index: this machine alone builds the index")):
+        folder = vectors.write(tmp_path / f"cluster{len(said)}", DOCUMENTS)
+        with monkeypatch.context() as patch:
+            patch.setattr(pool.os, "getcwd", getcwd)
+            faiss_build.build_lists(plan, folder, 0, of_cluster, 1, "index")
+        assert (folder / "faiss.index").read_bytes() == whole
+        assert said in capsys.readouterr().out
+
+
 def test_a_killed_build_of_lists_goes_on_and_ends_with_the_same_bytes(tmp_path):
     whole = build(vectors.write(tmp_path / "whole", DOCUMENTS), "ivf")
     vectors.write(tmp_path / "killed", DOCUMENTS)
@@ -104,23 +125,19 @@ def test_a_killed_build_of_lists_goes_on_and_ends_with_the_same_bytes(tmp_path):
 def test_learning_that_is_killed_goes_on_from_its_last_iteration(tmp_path, monkeypatch):
     whole = build(vectors.write(tmp_path / "whole", DOCUMENTS), "ivf")
     folder = vectors.write(tmp_path / "killed", DOCUMENTS)
-    iterations = []
+    moved, iterations = kmeans.moved, []
 
-    class Dying(faiss.Clustering):
-        def train(self, *args):
-            iterations.append(faiss.vector_to_array(self.centroids).any())
-            if len(iterations) == 4:
-                raise KeyboardInterrupt
-            super().train(*args)
+    def dying(*args):
+        iterations.append(len(iterations))
+        if len(iterations) == 4:
+            raise KeyboardInterrupt
+        return moved(*args)
 
-    monkeypatch.setattr(faiss_build.faiss, "Clustering", Dying)
+    monkeypatch.setattr(kmeans, "moved", dying)
     with pytest.raises(KeyboardInterrupt):
         build(folder, "ivf")
     assert build(folder, "ivf") == whole
-    assert iterations == [
-        False,
-        *[True] * 10,
-    ]  # ten, of which the fourth twice; only the first starts without centroids
+    assert len(iterations) == kmeans.ITERATIONS + 1, "the fourth twice"
     assert not list(Path(".longtail/shards").glob("*"))
 
 
@@ -133,7 +150,7 @@ def test_bytes_stand_for_dimensions(tmp_path, monkeypatch):
     folder = vectors.write(tmp_path / "index", DOCUMENTS)
     build(folder, "ivf", sq8=True, sample=200)  # some documents lie beyond the sample's extremes
     least, step = np.load(folder / "scale.npy")
-    decoded = np.load(folder / "sq8.npy") * step + least
+    decoded = Embeddings(folder / "sq8").rows(0, COUNT) * step + least
     assert np.abs(decoded - np.clip(DOCUMENTS, least, least + 255 * step)).max() <= step.max()
 
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,7 +14,7 @@ import yaml
 
 from pipelines import methods, params_file
 from pipelines.errors import LongtailError
-from pipelines.retrieval import dense, faiss_build, index
+from pipelines.retrieval import dense, embeddings, faiss_build, index
 from pipelines.retrieval.encoder import Encoder
 from pipelines.retrieval.retriever import open_retriever
 
@@ -116,6 +117,24 @@ def test_the_stage_writes_the_same_bytes_again(made, settings):
     assert [str(name) for name in names] == ["embeddings/000000.npy", "meta.json", "sums.json"]
     assert all((made.out / name).read_bytes() == (made.folder / "again" / name).read_bytes() for name in names)
     assert not list((made.folder / ".longtail").rglob("*.npy"))  # nothing is kept of a stage that is done
+
+
+def test_vectors_lie_on_disk_once_beside_the_shards_that_a_killed_run_goes_on_from(
+    made, settings, monkeypatch, tmp_path
+):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    monkeypatch.setattr(embeddings, "SHARD", 20)
+    by_lists, tune, on_disk = settings.index.model_copy(update={"kind": "ivf", "nlist": 4}), faiss_build.tune, []
+
+    def measuring(*args):
+        on_disk.extend((path.stat().st_nlink, len(np.load(path))) for path in sorted(Path().rglob("embeddings/*.npy")))
+        return tune(*args)
+
+    monkeypatch.setattr(faiss_build, "tune", measuring)
+    chosen = SimpleNamespace(**vars(settings) | {"index": by_lists})
+    index.index_dense(made.docs, made.model, Path("out"), chosen, "index@test")
+    assert on_disk == [(2, 20), (2, 20), (2, 10)], "two names of each file: a shard, and one of the index's"
 
 
 def test_what_was_chosen_and_reached_is_kept(made):

@@ -16,7 +16,7 @@ import yaml
 from transformers import AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
 
 from flows import profiles
-from pipelines import params_file
+from pipelines import methods, params_file
 from pipelines.answering import passages
 from pipelines.corpus import chunk, tokenizer
 from pipelines.retrieval import bm25_build, documents, embeddings
@@ -73,14 +73,15 @@ def write(path: Path, rows: list[tuple[str, str]]) -> Path:
     return path
 
 
-def test_every_document_of_a_real_page_names_it_to_encoder_and_prompt(excerpt, settings, tmp_path):
+@pytest.mark.usefixtures("workplace")
+def test_every_document_of_a_real_page_names_it_to_encoder_and_prompt(excerpt, settings, tmp_path, monkeypatch):
     titles, texts = (pq.read_table(excerpt)[name].to_pylist() for name in ("title", "text"))
     assert np.mean([nameless(*row) for row in zip(titles, texts, strict=True)]) > 0.3, "what titles are for"
     read: list[str] = []
-    encoder = SimpleNamespace(
-        settings=settings.retriever["dense"], embed=lambda batch: read.extend(batch) or np.zeros(1)
-    )
-    embeddings._embed(encoder, excerpt, (0, len(texts)), tmp_path / "shard")
+    embed = Encoder.embed
+    monkeypatch.setattr(Encoder, "embed", lambda encoder, batch: read.extend(batch) or embed(encoder, batch))
+    retriever = methods.with_retriever(settings, "dense")
+    embeddings.embed_corpus(excerpt, bert(tmp_path / "bert"), tmp_path / "embeddings", retriever, "titles")
     everything = np.arange(len(texts))[None]
     retriever = SimpleNamespace(search=lambda *_: (everything, np.ones(everything.shape, np.float32)))
     found = passages.retrieved(retriever, excerpt, len(texts), settings.answer.passage, together=False).find(["?"])

@@ -1,0 +1,185 @@
+"""Several processes train as one does; one that dies ends the others with one line, and any number can go on."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import yaml
+from small_project import TUNED, child_processes
+
+from pipelines import checkpoint
+from pipelines.errors import LongtailError
+from pipelines.lsr import train_lsr
+from pipelines.lsr.rounds import Trainer
+
+METRICS = Path("data/metrics/lsr_dense.json")
+TORCHRUN = "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"
+
+KILLED = """
+import multiprocessing, os, signal
+from pathlib import Path
+from pipelines import methods, params_file
+from pipelines.lsr import rounds, train_lsr
+
+real = rounds.Trainer.step
+
+def step(self, number):
+    if number == 4:
+        (other,) = multiprocessing.active_children()
+        Path("other").write_text(str(other.pid))
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(self, number)
+
+rounds.Trainer.step = step
+if __name__ == "__main__":
+    train_lsr.train(methods.with_retriever(params_file.load(*train_lsr.SECTIONS), "dense"))
+"""
+
+STUCK = """
+import multiprocessing, time
+import torch
+from pipelines.lsr import ranks
+
+if __name__ == "__main__":
+    ranks.NOTICE = 1.0
+    with ranks.started(ranks.Ranks.hear, 3, "cpu") as place:
+        ranks.distributed.reduce = lambda *_: time.sleep(600)  # as an exchange of GPUs does
+        multiprocessing.active_children()[0].kill()
+        place.sum([torch.zeros(3)])
+"""
+
+
+def change(project, **changes):
+    project.params.lsr = project.params.lsr.model_copy(update=changes)
+
+
+def losses(steps=6):
+    curve = json.loads(METRICS.read_text())["curve"]
+    assert [row["step"] for row in curve] == list(range(steps))
+    return np.array([[row["kl"], row["entropy_retriever"], row["lm_gain"]] for row in curve])
+
+
+def environment(root):
+    return os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
+
+
+def until(happened, seconds=60):
+    end = time.monotonic() + seconds
+    while not happened() and time.monotonic() < end:
+        time.sleep(0.05)
+    return happened()
+
+
+def steps_from_now(monkeypatch, before=lambda number: None):
+    """The numbers of the steps that are trained from now on; `before` is called at the beginning of each."""
+    real, steps = Trainer.step, []
+
+    def step(self, number):
+        before(number)
+        steps.append(number)
+        return real(self, number)
+
+    monkeypatch.setattr(Trainer, "step", step)
+    return steps
+
+
+@pytest.mark.parametrize("micro_batch", [None, 4])
+def test_two_processes_have_the_losses_of_one(micro_batch, project):
+    change(project, micro_batch=micro_batch)
+    train_lsr.train(project.params)
+    alone, weights = losses(), (TUNED / "model.safetensors").read_bytes()
+    change(project, processes=2)
+    train_lsr.train(project.params)
+    np.testing.assert_allclose(losses(), alone, rtol=0, atol=1e-6)
+    assert np.ptp(alone[:, 0]) > 1e-3
+    assert (TUNED / "model.safetensors").read_bytes() != weights, "the sums have another order"
+    assert not child_processes()
+
+
+def test_one_that_is_killed_is_named_and_another_number_goes_on(project, root, monkeypatch):
+    train_lsr.train(project.params)
+    alone = losses()
+    shutil.rmtree(".longtail")
+    METRICS.unlink()
+    change(project, processes=3)
+
+    def kill(number):
+        if number == 3:
+            child_processes()[0].kill()
+
+    with monkeypatch.context() as patch:
+        steps_from_now(patch, kill)
+        with pytest.raises(LongtailError) as error:
+            train_lsr.train(project.params)
+    assert "of the 3 that train (lsr.processes) was killed by SIGKILL (out of memory?); run again" in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not child_processes()
+
+    change(project, processes=2)
+    project.settings["lsr"]["processes"] = 2
+    Path("params.yaml").write_text(yaml.safe_dump(project.settings))
+    Path("killed.py").write_text(KILLED)
+    ended = subprocess.run([sys.executable, "killed.py"], env=environment(root))
+    assert ended.returncode == -signal.SIGKILL
+    other = int(Path("other").read_text())
+    assert until(lambda: not psutil.pid_exists(other)), "it outlives the first process"
+    (saved,) = checkpoint.folder("train_lsr@dense").glob("*/saved-*")
+    assert json.loads((saved / "progress.json").read_text())["step"] == 4
+
+    change(project, processes=None)
+    steps = steps_from_now(monkeypatch)
+    train_lsr.train(project.params)
+    assert steps == [4, 5]
+    np.testing.assert_allclose(losses(), alone, rtol=0, atol=1e-6)
+
+
+def test_an_error_of_another_process_is_said_in_one_line(project, monkeypatch):
+    change(project, processes=2)
+    monkeypatch.setattr(train_lsr, "_follow", refuse)
+    said = r"^process 2 of the 2 .* failed \(LongtailError: out of luck\); run again"
+    with pytest.raises(LongtailError, match=said):
+        train_lsr.train(project.params)
+
+
+def refuse(params, place):
+    raise LongtailError("out of luck")
+
+
+def test_a_process_that_waits_for_a_dead_one_without_end_is_ended(root, workplace):
+    Path("stuck.py").write_text(STUCK)
+    command = [sys.executable, "stuck.py"]
+    ended = subprocess.run(command, env=environment(root), capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 1
+    assert "of the 3 that train (lsr.processes) was killed by SIGKILL" in ended.stderr.splitlines()[-1]
+
+
+def test_torchrun_trains_the_same_and_goes_on_after_one_of_its_processes_was_killed(project, root):
+    steps = 24
+    settings = {"steps": steps, "refresh_steps": 12}
+    change(project, **settings)
+    train_lsr.train(project.params)
+    alone = losses(steps)
+    METRICS.unlink()
+    project.settings["lsr"] |= settings
+    Path("params.yaml").write_text(yaml.safe_dump(project.settings))
+    command = [sys.executable, *TORCHRUN, "2", "-m", "pipelines.lsr.train_lsr", "dense"]
+    with Path("said").open("w") as said:
+        running = subprocess.Popen(command, env=environment(root), stderr=said, stdout=said)
+        assert until(lambda: list(checkpoint.folder("train_lsr@dense").glob("*/saved-*")), 120)
+        (second,) = [child for child in psutil.Process(running.pid).children() if child.environ().get("RANK") == "1"]
+        second.kill()
+        assert running.wait(60) == 1
+    assert "error: train_lsr@dense: process 1 of the 2 that train lost another" in Path("said").read_text()
+    ended = subprocess.run(command, env=environment(root), capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert "goes on from step" in ended.stdout
+    assert ended.stdout.count("done, see") == 1
+    np.testing.assert_allclose(losses(steps), alone, rtol=0, atol=1e-6)

@@ -1,0 +1,192 @@
+"""Stages that ask a language model, index or train write the same bytes on any workers, and if one is killed."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import chdir
+from pathlib import Path
+from types import SimpleNamespace
+
+import distributed
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tiny_models
+
+from pipelines import methods, params, pool, shards, workers
+from pipelines.answering import answer, passages
+from pipelines.evaluation import evaluate_tasks
+from pipelines.evaluation.task_items import Item, Task
+from pipelines.lm.open_lm import MODELS, lm_at_work
+from pipelines.lsr import train_lsr
+from pipelines.retrieval import embeddings, faiss_build, index, kmeans
+from pipelines.scoring import score_lm
+
+REPLUG = params.Replug(top_k=2, temperature=1.0, mixture="token_mixture", vote=False)
+METHODS = ("closed_book", "genread", "replug")
+WORDS = tiny_models.words(40, 5, at_least=3, at_most=9)
+
+
+@pytest.fixture(autouse=True)
+def worth_it(monkeypatch):
+    monkeypatch.setattr(workers, "WORTH", {"cpu": 1.0})
+    monkeypatch.setattr(score_lm, "QUERIES", 2)
+    monkeypatch.setattr(answer, "SHARD", 6)
+    monkeypatch.setattr(evaluate_tasks, "SHARD", 6)
+    monkeypatch.setattr(embeddings, "SHARD", 8)
+    monkeypatch.setattr(kmeans, "PART", 10)
+    monkeypatch.setattr(faiss_build, "SHARD", 8)
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory):
+    """A cluster of four workers of one thread, in another folder."""
+    with chdir(tmp_path_factory.mktemp("elsewhere")):
+        cluster = distributed.LocalCluster(n_workers=4, threads_per_worker=1, dashboard_address=":0")
+    with cluster:
+        yield cluster
+
+
+def find(texts):
+    """Two documents for each question."""
+    two = [[WORDS[len(text) % 40], WORDS[(len(text) + 7) % 40]] for text in texts]
+    ids, nothing = [["a", "b"]] * len(texts), [0] * len(texts)
+    columns = [two, ids, ids, [[0.5, 0.25]] * len(texts), nothing, nothing, [0.25] * len(texts)]
+    return pa.table(columns, schema=passages.SCHEMA)
+
+
+def score(project, compute) -> dict[str, bytes]:
+    """The files of score_lm."""
+    project.params.compute = compute
+    score_lm.score(project.params, "pile", "tiny")
+    return {path.name: path.read_bytes() for path in (score_lm.OUT / "pile/tiny").iterdir()}
+
+
+def answers(project, compute) -> dict[str, bytes]:
+    """The answers by three methods, as Parquet files, and those to two benchmarks."""
+    rows = pq.read_table("data/questions/popqa/popqa.parquet")
+    questions = rows.set_column(rows.schema.get_field_index("split"), "split", [["train"] * 2 + ["test"] * 18])
+    questions = questions.append_column("relation", [["P1", "P2"] * 10])
+    chosen = params.Answer(max_questions=30, n_shots=2, new_tokens=4, passages=1, passage="{text}", passage_tokens=5)
+    found = {}
+    with lm_at_work(MODELS / "tiny", project.params.lm["tiny"], compute) as lm:
+        sources = {"genread": passages.written(lm, 5), "replug": passages.Source(find, 9, written=False)}
+        for method in METHODS:
+            setup = answer.Setup("popqa", method, lm, sources.get(method), chosen, REPLUG, 0, "k")
+            pq.write_table(answer.answer(questions, setup)[0], "answers.parquet")
+            answer.forget("popqa", "tiny", method, "k")
+            found[method] = Path("answers.parquet").read_bytes()
+        for options in (True, False):
+            items = [Item(f"i{i:02}", "", text, f"{text}\nAnswer:", ["A"]) for i, text in enumerate(WORDS[:20])]
+            task = Task("task", items, {"": items[:1]}, "tasks.qa_shots", options)
+            setup = evaluate_tasks.Setup("replug", lm, find, 3, REPLUG, "k")
+            pq.write_table(evaluate_tasks.evaluate(task, setup), "answers.parquet")
+            for name in evaluate_tasks._names(task, "tiny", "replug"):
+                shards.forget(name, "k")
+            found[f"task {options}"] = Path("answers.parquet").read_bytes()
+    return found
+
+
+def indexed(project, compute) -> dict[str, bytes]:
+    """The files of the stage `index`: embeddings, and lists that are learnt and filled."""
+    chosen = methods.with_retriever(project.params, "dense")
+    by_lists = chosen.index.model_copy(update={"kind": "ivf", "nlist": 4, "nprobe": 2, "refine": 2})
+    docs, model = Path("data/corpus/pile/docs.parquet"), methods.encoder("dense", "dense")
+    chosen = SimpleNamespace(**vars(chosen) | {"compute": compute, "index": by_lists})
+    index.index_dense(docs, model, Path("index"), chosen, "index")
+    return {str(path): path.read_bytes() for path in Path("index").rglob("*.*")}
+
+
+def trained(project, compute) -> dict[str, bytes]:
+    """The files of train_lsr in a copy of the project. It embeds anew and has the language model score, twice."""
+    chosen = methods.with_retriever(project.params, "dense")
+    lsr = chosen.lsr.model_copy(update={"steps": 2, "refresh_steps": 1, "keep_scores": False})
+    with chdir(shutil.copytree(project.folder, project.folder.with_name("training"))):
+        train_lsr.train(SimpleNamespace(**vars(chosen) | {"compute": compute, "lsr": lsr}))
+        files = (*methods.encoder("lsr", "dense").rglob("*.*"), Path("data/metrics/lsr_dense.json"))
+        written = {str(path): path.read_bytes() for path in files}
+    shutil.rmtree(project.folder.with_name("training"))
+    return written
+
+
+STAGES = (score, answers, indexed, trained)
+
+
+def dask(cluster):
+    return tiny_models.compute(executor="dask", dask=cluster.scheduler_address)
+
+
+def everything(project, compute) -> list[dict[str, bytes]]:
+    return [stage(project, compute) for stage in STAGES]
+
+
+@pytest.fixture(scope="module")
+def expected():
+    """What one process writes; the project is the same in each test."""
+    return []
+
+
+@pytest.fixture
+def of_one_process(project, expected):
+    if not expected:
+        expected.extend(everything(project, tiny_models.compute()))
+    return expected
+
+
+def test_one_two_and_four_workers_of_a_cluster_write_the_bytes_of_one_process(project, four, of_one_process):
+    for count in (4, 2, 1):
+        four.scale(count)
+        four.sync(four._correct_state)
+        assert everything(project, dask(four)) == of_one_process
+
+
+def test_a_worker_that_is_killed_changes_no_byte(project, four, of_one_process, monkeypatch):
+    """Each stage loses one once a first shard is done, when each worker has others; index and train_lsr lose two."""
+    four.scale(4)
+    four.sync(four._correct_state)
+    losing = {"score_lm@pile-tiny", "answer@popqa-tiny-closed_book", "index", "index.encode"}
+    losing |= {"evaluate_tasks@task-tiny-replug", "train_lsr@dense-pile", "train_lsr@dense-pile-embeddings"}
+    connect, result_of = pool._connect, shards.result_of
+
+    def connect_to_several(address):  # those that were killed may take a minute on a busy machine to be back
+        client = connect(address)
+        client.wait_for_workers(2, 120)
+        return client
+
+    def kill_one(future, name, *shard):
+        if name in losing:
+            losing.remove(name)
+            at_work = (nanny for nanny in four.workers.values() if nanny.worker_address in four.scheduler.workers)
+            os.kill(next(at_work).pid, signal.SIGKILL)
+        return result_of(future, name, *shard)
+
+    monkeypatch.setattr(pool, "_connect", connect_to_several)
+    monkeypatch.setattr(shards, "result_of", kill_one)
+    for stage, written in zip(STAGES, of_one_process, strict=True):
+        assert stage(project, dask(four)) == written
+    assert not losing
+
+
+def test_processes_here_write_the_bytes_of_one(project, of_one_process):
+    assert everything(project, tiny_models.compute(workers=2)) == of_one_process
+
+
+def test_workers_that_see_nothing_of_the_project_write_the_same_bytes(project, tmp_path_factory, of_one_process):
+    """The worker's view of the disk has an empty folder where the project is, if the system allows such views."""
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    with distributed.LocalCluster(n_workers=0, processes=False, protocol="tcp", dashboard_address=":0") as cluster:
+        command = [sys.executable, "-m", "distributed.cli.dask_worker", cluster.scheduler_address, "--nthreads", "1"]
+        command += ["--no-dashboard", "--local-directory", str(elsewhere)]
+        if shutil.which("unshare") and not subprocess.run(["unshare", "-rm", "true"], check=False).returncode:
+            view = 'mount -t tmpfs none "$0" && exec "$@"'
+            command = ["unshare", "-rm", "sh", "-c", view, str(project.folder), *command]
+        worker = subprocess.Popen(command, cwd=elsewhere, stderr=subprocess.DEVNULL)
+        try:
+            compute, here = dask(cluster), tiny_models.compute()
+            for stage in (score, answers, indexed):
+                assert stage(project, compute) == stage(project, here)
+        finally:
+            worker.terminate()
+            worker.wait()

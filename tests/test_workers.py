@@ -1,0 +1,309 @@
+"""A model works in processes that open it once, here or on a cluster without the project; bytes stay the same."""
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import pytest
+from tqdm import tqdm
+
+from pipelines import params, sending, shards, workers
+from pipelines.errors import LongtailError
+from pipelines.workers import Model, Steps, Workers, map_texts
+
+TASKS = [[f"text {i} {j}" for j in range(1 + i % 5)] for i in range(12)]
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(workers, "WORTH", {"cpu": 1.0, "cuda": 1.0})
+    monkeypatch.chdir(tmp_path)
+    Path("model/inner").mkdir(parents=True)
+    Path("model/prefix").write_text("<")
+    Path("model/inner/suffix").write_text(">")
+    Path("model/inner/empty").touch()
+    return tmp_path
+
+
+def model(parameters: int = 10**6, size: int = 1, times: int = 2) -> Model:
+    return Model(open_brackets, Path("model"), (times,), parameters, size)
+
+
+class Brackets:
+    """Puts texts into brackets."""
+
+    device = "cpu"
+
+    def __init__(self, folder: Path, times: int) -> None:
+        self.folder, self.opened = folder, os.getpid()
+        self.prefix, self.suffix = ((folder / name).read_text() * times for name in ("prefix", "inner/suffix"))
+        assert (folder / "inner/empty").read_bytes() == b""
+
+
+opened = []
+
+
+def open_brackets(folder: Path, times: int) -> Brackets:
+    opened.append(folder)
+    return Brackets(folder, times)
+
+
+def put(brackets: Brackets, texts: list[str]) -> tuple[list[str], str, int, int]:
+    """The texts in brackets, and where and how often this process opened the model."""
+    if "text 4 0" in texts and (note := os.environ.get("KILLED")) and not Path(note).exists():
+        Path(note).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return [brackets.prefix + text + brackets.suffix for text in texts], str(brackets.folder), os.getpid(), len(opened)
+
+
+begun = []
+
+
+def read(task: list[str]) -> list[str]:
+    begun.append(len(task))
+    return task
+
+
+seen = []
+
+
+def write(_, result, path: Path) -> None:
+    seen.append(result[1:])
+    path.write_text("\n".join(result[0]))
+
+
+def length(texts: list[str]) -> int:
+    return sum(map(len, texts))
+
+
+STEPS = Steps(read, put, write, length)
+
+
+def on(compute, times: int = 2) -> list[str]:
+    """The shards' texts; what the workers said of themselves is in `seen`."""
+    seen.clear()
+    opened.clear()
+    with Workers(model(times=times), compute) as many:
+        sizes = [len(task) for task in TASKS]
+        paths = map_texts(many, "stage", "key", TASKS, STEPS, sizes=sizes)
+        texts = [path.read_text() for path in paths]
+    shards.forget("stage", "key")
+    return texts
+
+
+def compute_on(**changes):  # not tiny_models': workers import this module, and would import torch
+    return params.Compute(**{"threads": 1, "workers": 1, "executor": "local", "dask": None, "device": "cpu"} | changes)
+
+
+def dask(cluster, **changes):
+    return compute_on(executor="dask", dask=cluster.scheduler_address, **changes)
+
+
+EXPECTED = ["\n".join(f"<<{text}>>" for text in task) for task in TASKS]
+
+
+def test_one_worker_is_this_process():
+    assert on(compute_on()) == EXPECTED
+    assert seen == [("model", os.getpid(), 1)] * len(TASKS)
+
+
+def test_little_work_is_done_here_and_that_depends_on_the_inputs_alone(monkeypatch):
+    for worth, pids in ((1e12, 1), (1.0, 2)):
+        monkeypatch.setattr(workers, "WORTH", {"cpu": worth})
+        assert on(compute_on(workers=2)) == EXPECTED
+        assert (len({pid for _, pid, _ in seen}), os.getpid() in {pid for _, pid, _ in seen}) == (pids, pids == 1)
+
+
+def test_each_process_opens_the_model_once_and_the_largest_shards_begin_first(capsys):
+    begun.clear()
+    assert on(compute_on(workers=2)) == EXPECTED
+    assert {count for *_, count in seen} == {1}
+    assert begun[0] == 1, "the first, to see how much there is to do"
+    assert begun[1:] == sorted(map(len, TASKS), reverse=True)
+    assert capsys.readouterr().out == "stage: 2 workers open model, 0.0 GB each\n"
+
+
+def test_the_longest_texts_begin_first_where_they_are_in_memory_and_the_bar_counts_tasks(monkeypatch):
+    bars = []
+    monkeypatch.setattr(workers, "tqdm", lambda **says: bars.append(says) or tqdm(**says))
+    tasks = [["four"], ["the longest of all"], ["", "", ""], ["longer"]]
+    submitted = []
+    for in_memory, order in ((True, [1, 3, 0, 2]), (False, [2, 0, 1, 3])):
+        steps = STEPS._replace(in_memory=in_memory)
+        with Workers(model(), compute_on(workers=2)) as many:
+            assert many._start("stage", tasks[0], steps, len(tasks))
+            submit = many._pool.submit
+            many._pool.submit = lambda *call, submit=submit: submitted.append(tasks.index(call[-1])) or submit(*call)
+            paths = many.map("stage", "key", tasks, steps, sizes=[len(task) for task in tasks], unit="text")
+            assert paths[1].read_text() == "<<the longest of all>>"
+        shards.forget("stage", "key")
+        assert submitted == order
+        assert (bars[-1]["total"], bars[-1]["unit"]) == (6, "text")
+        submitted.clear()
+
+
+def test_no_more_processes_than_models_fit_into_memory(monkeypatch, capsys):
+    free = workers.psutil.virtual_memory().available
+    with Workers(model(size=free // 2), compute_on(workers=4)) as many:
+        assert not many._start("stage", TASKS[0], STEPS, 12)
+    assert capsys.readouterr().out == "stage: this process alone opens model, no memory for more\n"
+
+
+@pytest.mark.parametrize("where", ["local", "dask"])
+def test_a_killed_worker_costs_its_shard(where, request, monkeypatch, tmp_path):
+    compute = compute_on(workers=2) if where == "local" else dask(request.getfixturevalue("cluster"))
+    monkeypatch.setenv("KILLED", str(tmp_path / "killed"))
+    monkeypatch.setattr("pipelines.pool.ENVIRONMENT", ("KILLED",))
+    assert on(compute) == EXPECTED
+    assert (tmp_path / "killed").exists()
+
+
+def test_a_killed_run_goes_on(monkeypatch):
+    def interrupted(task, result, path):
+        if task == TASKS[1]:
+            raise KeyboardInterrupt
+        write(task, result, path)
+
+    sizes = [len(task) for task in TASKS]
+    with pytest.raises(KeyboardInterrupt), Workers(model(), compute_on(workers=2)) as many:
+        map_texts(many, "stage", "key", TASKS, STEPS._replace(write=interrupted), sizes=sizes)
+    done = [name for name in shards.begun("stage", "key")[1] if name.isdecimal()]
+    assert 0 < len(done) < len(TASKS)
+    assert on(compute_on(workers=2)) == EXPECTED
+    assert len(seen) == len(TASKS) - len(done)
+
+
+def test_a_cluster_is_sent_the_model_and_needs_no_file_of_the_project(cluster, project):
+    assert on(dask(cluster)) == EXPECTED
+    assert not any(Path(folder).is_relative_to(project) for folder, *_ in seen)
+    assert len({pid for _, pid, _ in seen}) > 1
+    Path("model/prefix").write_text("[")
+    assert on(dask(cluster)) == [text.replace("<", "[") for text in EXPECTED], "another model, under the same name"
+
+
+def test_a_worker_opens_a_model_anew_for_other_settings(cluster):
+    assert on(dask(cluster)) == EXPECTED
+    assert on(dask(cluster), times=1) == [text.replace("<<", "<").replace(">>", ">") for text in EXPECTED]
+
+
+def test_a_model_that_arrives_changed_is_an_error(cluster, monkeypatch):
+    Path("model/other").write_text("no model that was sent before")
+    pieces = sending._pieces
+    monkeypatch.setattr(sending, "_pieces", lambda file: ((at, piece[:-1]) for at, piece in pieces(file)))
+    with pytest.raises(LongtailError, match="model: did not arrive whole at the Dask worker at tcp://"):
+        on(dask(cluster))
+
+
+def test_a_model_travels_in_pieces(cluster, monkeypatch):
+    monkeypatch.setattr(sending, "PIECE", 7)
+    Path("model/other").write_text("no model that was sent before, in several pieces")
+    assert on(dask(cluster)) == EXPECTED
+
+
+def test_a_worker_that_comes_late_is_sent_the_model(cluster):
+    with Workers(model(), dask(cluster)) as many:
+        map_texts(many, "stage", "first", TASKS[:1], STEPS)
+        many._pool._client.run(_lose, many._key)
+        paths = map_texts(many, "stage", "key", TASKS, STEPS)
+        assert [path.read_text() for path in paths] == EXPECTED
+
+
+def _lose(key, dask_worker):
+    """What a worker is like that was started anew."""
+    shutil.rmtree(sending._home(dask_worker.local_directory, key))
+    workers._opened.clear()
+
+
+def test_a_model_that_is_too_large_to_be_sent_has_to_lie_where_the_workers_see_it(cluster, monkeypatch, project):
+    monkeypatch.setattr(sending, "MOST", 1)
+    Path("model/other").touch()  # no model that was sent before
+    assert on(dask(cluster)) == EXPECTED
+    assert {folder for folder, *_ in seen} == {str(project / "model")}
+
+
+async def _sees_nothing(folder, key, dask_worker):
+    return await sending._holds(None, key, dask_worker)
+
+
+@pytest.fixture
+def blind(monkeypatch):
+    """Any model is large, and no worker sees the project's folder."""
+    monkeypatch.setattr(sending, "MOST", 1)
+    monkeypatch.setattr(sending, "_holds", _sees_nothing)
+
+
+@pytest.fixture(params=["folder", "s3"])
+def store(request, cluster, project, monkeypatch) -> Iterator[str]:
+    """The URL of a place to which this process and the workers have access."""
+    if request.param == "folder":
+        yield f"file://{project}/store"
+        return
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    access = {"AWS_ENDPOINT_URL": "http://{}:{}".format(*server.get_host_and_port()), "AWS_ACCESS_KEY_ID": "a"}
+    access |= {"AWS_SECRET_ACCESS_KEY": "b", "AWS_DEFAULT_REGION": "us-east-1"}
+    for name, value in access.items():
+        monkeypatch.setenv(name, value)
+    with cluster.get_client() as client:
+        client.run(_change_environment, access)
+        fsspec.filesystem("s3").mkdir("models")
+        yield "s3://models/of/longtail"
+        client.run(_change_environment, dict.fromkeys(access))
+    server.stop()
+
+
+def _change_environment(values):
+    for name, value in values.items():
+        os.environ.pop(name, None)
+        os.environ |= {name: value} if value else {}
+
+
+def test_a_large_model_goes_through_a_store_once_and_is_checked_there(cluster, blind, monkeypatch, store):
+    Path("model/other").write_text(f"no model that was sent before: {store}")
+    compute = dask(cluster, store=store)
+    puts, put = [], sending._put
+    monkeypatch.setattr(sending, "_put", lambda *args: puts.append(args) or put(*args))
+    assert on(compute) == EXPECTED
+    assert len({pid for _, pid, _ in seen}) > 1
+    assert {Path(folder).parent.name for folder, *_ in seen} == {"longtail"}, "in the workers' scratch folders"
+    (system, root), (_, key, _, names) = fsspec.url_to_fs(store), puts[0]
+    assert {"prefix", "inner/suffix", "inner/empty", "other"} == set(names)
+    kept = {path: system.info(path).get("LastModified", 0) for path in system.find(root)}
+    assert len(kept) == len(names) + 1
+
+    with Workers(model(), compute) as many:  # a worker that comes late
+        map_texts(many, "stage", "first", TASKS[:1], STEPS)
+        many._pool._client.run(_lose, many._key)
+        map_texts(many, "stage", "key", TASKS, STEPS)
+        shards.forget("stage", "key")
+        assert {path: system.info(path).get("LastModified", 0) for path in system.find(root)} == kept
+        many._pool._client.run(_lose, many._key)
+        system.pipe_file(f"{root}/{key}/prefix", b"{")
+        with pytest.raises(LongtailError, match="model: did not arrive whole at the Dask worker at tcp://"):
+            map_texts(many, "stage", "key", TASKS, STEPS)
+
+
+def test_a_store_that_can_not_be_used_is_an_error_of_one_line(cluster, blind):
+    Path("model/other").write_text("no model that was sent before, nowhere")
+    with pytest.raises(LongtailError, match=r"^compute\.store: can't write to nosuch://place \(ValueError: .*\)"):
+        on(dask(cluster, store="nosuch://place"))
+    with pytest.raises(LongtailError, match=r"compute\.store: the Dask worker at tcp\S* can't read memory://here"):
+        on(dask(cluster, store="memory://here"))  # that of this process alone
+
+
+def test_a_table_says_what_computed_it_where_that_was_not_one_kind_of_cpu():
+    folder, _ = shards.begun("stage", "key")
+    workers._note(folder, "CPU AVX2")
+    assert workers.metadata("stage", "key") == {}
+    workers._note(folder, "CPU AVX512")
+    assert workers.metadata("stage", "key") == {"computed_on": "CPU AVX2, CPU AVX512"}
+    (folder / "on CPU AVX512").unlink()
+    workers._note(folder, "NVIDIA H200")
+    assert workers.metadata("stage", "key") == {"computed_on": "CPU AVX2, NVIDIA H200"}
+    (folder / "on CPU AVX2").unlink()
+    assert workers.metadata("stage", "key") == {"computed_on": "NVIDIA H200"}
