@@ -1,12 +1,10 @@
-"""Compose params.yaml from a profile of conf/, and set its month for a scheduled rebuild.
+"""Compose params.yaml from a profile of conf/.
 
 Hydra composes it: the same bytes that `dvc exp run -S profile=NAME` writes.
 """
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import yaml
@@ -54,30 +52,3 @@ def write(name: str, path: Path) -> None:
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
         with shards.atomic(path) as temporary:
             temporary.write_text(text, encoding="utf-8")
-
-
-def set_month(month: str, path: Path) -> str:
-    """Set the month of the page views in params.yaml: YYYY-MM, or `last` for the last that is over; returns a message.
-
-    It stands in `popularity.month`, in the sample world's section, and in the addresses and globs of
-    `fetch.files.pageviews`. All other text stays, comments included. Raises LongtailError on a month that is not over.
-    """
-    over = f"{datetime.now(UTC).replace(day=1) - timedelta(days=1):%Y-%m}"
-    new = over if month == "last" else month
-    if not re.fullmatch(r"\d{4}-(0[1-9]|1[0-2])", new) or new > over:
-        raise LongtailError(f"month {month}: expected YYYY-MM up to {over}, or last")
-    settings = params_file.load("popularity", "world", "fetch", path=path)
-    text = path.read_text(encoding="utf-8")
-    old = settings.popularity.month
-    text = re.sub(rf"(?m)^(\s+month:\s*)(['\"]?){old}\2(?=\s|$)", rf"\g<1>\g<2>{new}\g<2>", text)
-    for entry in settings.fetch.files.get("pageviews", []):
-        moved = entry.replace(old, new).replace(old.replace("-", ""), new.replace("-", ""))
-        text = text.replace(entry, moved.replace(f"/{old[:4]}/{new}", f"/{new[:4]}/{new}"))
-    parsed = params_file.parse(yaml.safe_load(text))
-    if parsed.popularity.month != new:
-        raise LongtailError(f"{path}: popularity.month is not on a line of its own, expected `month: {old}`")
-    if new == old:
-        return f"popularity.month is {new} already"
-    with shards.atomic(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-    return f"popularity.month was {old}, and is {new} from now on"

@@ -11,7 +11,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
+from uuid import UUID
 
 import psutil
 
@@ -22,10 +24,11 @@ POOL = "longtail"
 LONGEST_STOP = 60  # seconds that a run may take to end in good order
 
 
-def serve(home: Path, port: int) -> None:
+def serve(home: Path, port: int, make_up: bool) -> None:
     """Run what prefect.yaml schedules until interrupted. If another process does so already, say so and return.
 
-    Raises LongtailError where the server, the deployments or the worker fail.
+    With `make_up`, each deployment that fell due while no process did this runs once, at once. Raises LongtailError
+    where the server, the deployments or the worker fail.
     """
     server.prepare(home)
     with (home / "schedule.lock").open("a") as lock:
@@ -37,10 +40,13 @@ def serve(home: Path, port: int) -> None:
         with server.start(home.resolve(), port) as url:
             os.environ["PREFECT_API_URL"] = url
             _end_lost_runs()
+            missed = _missed() if make_up else set()
             _deploy(home)
             print(f"Prefect: {url.removesuffix('/api')} (Ctrl-C ends it and what runs)")
             for line in _deployed():
                 print(line)
+            for name in _begin(missed):
+                print(f"{name} fell due while nothing ran: it runs now, once")
             with _worker(home) as worker:
                 print("waiting for their times", flush=True)
                 worker.wait()
@@ -92,6 +98,30 @@ def _deployed() -> Iterator[str]:
             active = [entry.schedule for entry in deployment.schedules if entry.active]
             when = ", ".join(getattr(times, "cron", None) or f"every {times.interval}" for times in active)
             yield f"  {deployment.name:10} {when or 'on demand':12} {deployment.description or ''}"
+
+
+def _missed() -> set[UUID]:
+    """The deployments with a scheduled run whose time passed before it began; Prefect drops these runs in `_deploy`."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType
+    from prefect.client.schemas.objects import StateType
+
+    waiting = FlowRunFilterStateType(any_=[StateType.SCHEDULED])
+    with get_client(sync_client=True) as client:
+        runs = client.read_flow_runs(flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=waiting)))
+    now = datetime.now(UTC)
+    return {run.deployment_id for run in runs if run.auto_scheduled and run.expected_start_time < now}
+
+
+def _begin(missed: set[UUID]) -> Iterator[str]:
+    """Begin one run of each of these deployments that is still on a schedule; yields their names."""
+    from prefect.client.orchestration import get_client
+
+    with get_client(sync_client=True) as client:
+        for deployment in client.read_deployments():
+            if deployment.id in missed and any(entry.active for entry in deployment.schedules):
+                client.create_flow_run_from_deployment(deployment.id)
+                yield deployment.name
 
 
 @contextmanager

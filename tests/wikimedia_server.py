@@ -1,12 +1,13 @@
 """A real HTTP server on loopback that plays Wikimedia: pages, and faults that a test asks for."""
 
+import hashlib
 import json
 import re
 import socket
 import struct
 import threading
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -156,6 +157,65 @@ def running() -> Iterator[Wikimedia]:
     finally:
         server.shutdown()
         server.server_close()
+
+
+class Dumps:
+    """dumps.wikimedia.org in a server's `pages`: folders by date, listings, dumpstatus.json, checksums, page views."""
+
+    def __init__(self, server: Wikimedia) -> None:
+        self.server, self.folders = server, defaultdict(set)
+
+    def entities(self, day: str, body: bytes, whole: bool = True) -> None:
+        """Wikidata's entities of a day; the list of checksums names the file once it is whole."""
+        base, name = f"/wikidatawiki/entities/{day}", f"wikidata-{day}-all.json.gz"
+        self._list("/wikidatawiki/entities", day)
+        self.server.pages[f"{base}/{name}"] = body
+        sums = (
+            f"{hashlib.sha1(body).hexdigest()}  {name}\n" if whole else f"{'0' * 40}  wikidata-{day}-lexemes.json.gz\n"
+        )
+        self.server.pages[f"{base}/wikidata-{day}-sha1sums.txt"] = sums.encode()
+
+    def wiki(self, day: str, bodies: dict[str, bytes], status: str = "done") -> None:
+        """A run of enwiki: the files enwiki-DAY-NAME, of which each is a job with this status."""
+        files = {f"enwiki-{day}-{name}": body for name, body in bodies.items()}
+        self._list("/enwiki", day)
+        jobs = {
+            name: {"status": status, "updated": "", "files": {name: {"size": len(body)}}}
+            for name, body in files.items()
+        }
+        self.server.pages[f"/enwiki/{day}/dumpstatus.json"] = json.dumps({"version": "0.8", "jobs": jobs}).encode()
+        self.server.pages |= {f"/enwiki/{day}/{name}": body for name, body in files.items()}
+
+    def views(self, month: str, body: bytes) -> None:
+        folder = f"/other/pageview_complete/monthly/{month[:4]}/{month}"
+        self.server.pages[f"{folder}/pageviews-{month.replace('-', '')}-user.bz2"] = body
+
+    def drop(self, base: str, day: str) -> None:
+        """Remove a dump, as the servers do after some weeks."""
+        self.folders[base].discard(day)
+        for path in [path for path in self.server.pages if path.startswith(f"{base}/{day}/")]:
+            del self.server.pages[path]
+
+    def addresses(self, month: str) -> dict[str, list[str]]:
+        """fetch.files for the last dumps by the end of a month, and its page views."""
+        at, views = self.server.address, f"{month[:4]}/{month}/pageviews-{month.replace('-', '')}-user.bz2"
+        return {
+            "wikidata": [f"{at}/wikidatawiki/entities/latest-all.json.gz"],
+            "wikipedia": [f"{at}/enwiki/latest/enwiki-latest-pages-articles.xml.bz2"],
+            "pageviews": [f"{at}/other/pageview_complete/monthly/{views}"],
+        }
+
+    def _list(self, base: str, day: str) -> None:
+        self.folders[base].add(day)
+        self.server.pages[f"{base}/"] = lambda _: "".join(
+            [
+                '<html><h1>Index</h1><pre><a href="../">../</a>\n',
+                *(
+                    f'<a href="{name}/">{name}/</a>    21-Sep-2026 04:10    -\n'
+                    for name in [*sorted(self.folders[base]), "latest"]
+                ),
+            ]
+        ).encode()
 
 
 ENTITY = "http://www.wikidata.org/entity/"

@@ -8,33 +8,36 @@ import math
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import requests
 from tqdm import tqdm
 
-from pipelines import shards, web
+from pipelines import bounds, shards, web
 from pipelines.errors import LongtailError, Unreachable
 from pipelines.sources.streams import check_start
 from pipelines.sources.wikimedia import Client
 from pipelines.web import ATTEMPTS
 
 DUMP_RUN = re.compile(r"[a-z_]+-\d{8}")  # enwiki-20181220-…: the dumps of one run share a list of checksums
+IDENTITY = {"Accept-Encoding": "identity"}  # so that Content-Length is the file's size
 DIGEST = re.compile("[0-9a-fA-F]{32}|[0-9a-fA-F]{40}")
 
 
 def download(urls: Sequence[str], folder: Path, client: Client) -> list[Path]:
     """Download `urls` to `folder`, as many at once as the client allows; return the files in the order of the URLs.
 
-    The total size is printed before the first byte. Finished and partial files in `folder` are reused. Raises
-    LongtailError naming the URL if it doesn't exist, is cut too often, has another size or checksum than announced, or
-    is an HTML page in place of data; and if the disk has too little space.
+    The total size is printed before the first byte. A finished file in `folder` is kept where the server still states
+    its version or its checksum, or has the file no longer; a partial one is gone on with. Raises LongtailError naming
+    the URL if it doesn't exist, is cut too often, has another size or checksum than announced, or is an HTML page in
+    place of data; and if the disk has too little space.
     """
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{hashlib.blake2b(url.encode(), digest_size=4).hexdigest()}-{name_of(url)}" for url in urls]
-    heads = list(client.map(lambda url: _head(client, url), urls, None))
-    missing = [job for job in zip(urls, heads, paths, strict=True) if not job[2].exists()]
+    heads = list(client.map(lambda job: _head_unless_kept(client, *job), list(zip(urls, paths, strict=True)), None))
+    missing = [job for job in zip(urls, heads, paths, strict=True) if job[1] is not None]
     known = [head["size"] for _, head, _ in missing if head["size"] is not None]
     unknown, here, total = len(missing) - len(known), len(urls) - len(missing), sum(known)
     print(
@@ -52,17 +55,37 @@ def download(urls: Sequence[str], folder: Path, client: Client) -> list[Path]:
     return paths
 
 
+def download_alone(url: str, folder: Path) -> Path:
+    """One small file that a command was given the address of, without params; returns it.
+
+    Raises LongtailError as `download` does, and for a file of more than 16 times `bounds.whole`.
+    """
+    path = folder / (name_of(url) or "file")
+    with closing(web.Client(1, (30.0, 60.0))) as client:
+        answer = _send(client, "GET", url)
+        with path.open("wb") as file:
+            for part in client.parts(answer, 16 * bounds.whole(), False, None):
+                file.write(part)
+    check_start(path)
+    return path
+
+
 def name_of(url: str) -> str:
     """The file name that a URL ends in."""
     return Path(urlsplit(url).path).name
 
 
-def _head(client: Client, url: str) -> dict:
+def _head(client: Client, url: str, may_be_gone: bool = False) -> dict | None:
     """The file's size, None if unknown, and a value that changes with the file on the server, "" if there is none.
 
-    The value keeps a resumed download from mixing two files.
+    The value keeps a resumed download from mixing two files. None where the file `may_be_gone`, and is.
     """
-    headers = _send(client, "HEAD", url).headers
+    answer = client.send("HEAD", url, headers=IDENTITY, stream=True)
+    if may_be_gone and answer.status_code in (404, 410):
+        return None
+    if answer.status_code not in (200, 206):
+        raise web.refusal(answer, url)
+    headers = answer.headers
     length, etag = headers.get("Content-Length"), headers.get("ETag", "W/")
     version = headers.get("Last-Modified", "") if etag.startswith("W/") else etag
     if length and not length.isdecimal():
@@ -70,11 +93,43 @@ def _head(client: Client, url: str) -> dict:
     return {"size": int(length) if length else None, "version": version}
 
 
+def _head_unless_kept(client: Client, url: str, path: Path) -> dict | None:
+    """None where the finished file at `path` still is what the server has, else what `_head` says of the new one."""
+    kept = _noted(path) if path.exists() else {}
+    if not kept or kept["bytes"] != path.stat().st_size:
+        path.unlink(missing_ok=True)
+        return _head(client, url)
+    head = _head(client, url, may_be_gone=True)
+    if head is None:
+        print(f"fetch: {url}: the server has it no longer; the file that was fetched before is used", flush=True)
+        return None
+    if head["size"] in (None, kept["bytes"]):
+        stated = bool(head["version"]) and head == kept["head"]
+        if stated or (kept["checksum"][0] and list(published_checksum(client, url)) == kept["checksum"]):
+            return None
+    path.unlink()
+    return head
+
+
+def _noted(path: Path) -> dict:
+    """What was noted of a finished download: {head, bytes, checksum}; {} if nothing was."""
+    try:
+        note = json.loads(note_of(path).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return note if "checksum" in note else {}
+
+
+def note_of(path: Path) -> Path:
+    """The file that says what a download's server said of it."""
+    return path.with_name(path.name + ".version")
+
+
 def _download_file(client: Client, url: str, head: dict, path: Path, bar: tqdm) -> None:
-    part, note = _part(path), path.with_name(path.name + ".version")
-    if part.exists() and (not note.exists() or json.loads(note.read_text()) != head):
+    part, note = _part(path), note_of(path)
+    if part.exists() and (not note.exists() or json.loads(note.read_text()).get("head") != head):
         part.unlink()  # the file on the server has changed since
-    shards.write_json(note, head)
+    shards.write_json(note, {"head": head})
     bar.update(_size(part))
     failures = 0
     while True:
@@ -94,9 +149,9 @@ def _download_file(client: Client, url: str, head: dict, path: Path, bar: tqdm) 
                 raise Unreachable(f"{url}: cut at {where} ({error}); run again to go on") from None
             bar.write(f"fetch: {url}: the connection was cut; going on from byte {after}")
             client.pause(web.BACKOFF * failures)
-    _check(client, url, head, part)
+    checksum = _check(client, url, head, part)
+    shards.write_json(note, {"head": head, "bytes": _size(part), "checksum": checksum})
     part.replace(path)
-    note.unlink()
 
 
 def _continue(client: Client, url: str, head: dict, part: Path, bar: tqdm) -> None:
@@ -124,8 +179,11 @@ def _continue(client: Client, url: str, head: dict, part: Path, bar: tqdm) -> No
                 raise requests.ConnectionError("the server closed the connection early")
 
 
-def _check(client: Client, url: str, head: dict, part: Path) -> None:
-    """Check size, content and checksum. A file that fails is removed, so that the next run downloads it again."""
+def _check(client: Client, url: str, head: dict, part: Path) -> tuple[str, str]:
+    """Check size, content and checksum; return the checksum that the server publishes.
+
+    A file that fails is removed, so that the next run downloads it again.
+    """
     try:
         size = part.stat().st_size
         if head["size"] is not None and size != head["size"]:
@@ -134,18 +192,19 @@ def _check(client: Client, url: str, head: dict, part: Path) -> None:
             check_start(part)
         except LongtailError as error:
             raise LongtailError(f"{url}: {str(error).removeprefix(f'{part}: ')}") from None
-        kind, expected = _published_checksum(client, url)
+        kind, expected = published_checksum(client, url)
         if kind:
             with part.open("rb") as stream:
                 digest = hashlib.file_digest(stream, kind).hexdigest()
             if digest != expected:
                 raise Unreachable(f"{url}: its {kind} is {digest}, the server's list says {expected}; run again")
+        return kind, expected
     except LongtailError:
         part.unlink(missing_ok=True)
         raise
 
 
-def _published_checksum(client: Client, url: str) -> tuple[str, str]:
+def published_checksum(client: Client, url: str) -> tuple[str, str]:
     """(kind, hexadecimal digest) from a list of checksums beside the file, or ("", "") if the server has none."""
     base, name = url.rsplit("/", 1)[0], name_of(url)
     run = DUMP_RUN.match(name)
@@ -161,8 +220,7 @@ def _published_checksum(client: Client, url: str) -> tuple[str, str]:
 
 
 def _send(client: Client, method: str, url: str, headers: Mapping[str, str] | None = None) -> requests.Response:
-    identity = {"Accept-Encoding": "identity"}  # so that Content-Length is the file's size
-    answer = client.send(method, url, headers=identity | dict(headers or {}), stream=True)
+    answer = client.send(method, url, headers=IDENTITY | dict(headers or {}), stream=True)
     if answer.status_code not in (200, 206):
         raise web.refusal(answer, url)
     return answer

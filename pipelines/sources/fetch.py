@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -14,8 +15,8 @@ from pipelines import params, shards, stage
 from pipelines.catalogue import DATASETS
 from pipelines.errors import LongtailError
 from pipelines.relations import property_ids
-from pipelines.sources import query_service
-from pipelines.sources.download import download, name_of
+from pipelines.sources import query_service, snapshots
+from pipelines.sources.download import download, name_of, note_of
 from pipelines.sources.pages_api import write_pages
 from pipelines.sources.streams import check_start
 from pipelines.sources.wikimedia import open_client
@@ -33,11 +34,12 @@ GENERATED = "CC0-1.0 (generated)"
 
 
 def main() -> None:
-    stage.run("fetch", ("seed", "contact", "fetch", "ingest", "wikidata", "world"), work, out=str(OUT))
+    stage.run("fetch", ("seed", "contact", "fetch", "ingest", "popularity", "wikidata", "world"), work, out=str(OUT))
 
 
 def work(chosen) -> dict[str, float]:
-    return fetch(OUT, chosen.seed, chosen.contact, chosen.fetch, chosen.wikidata, chosen.world)
+    month = chosen.popularity.month
+    return fetch(OUT, chosen.seed, chosen.contact, chosen.fetch, chosen.wikidata, chosen.world, month)
 
 
 def fetch(
@@ -47,15 +49,19 @@ def fetch(
     settings: params.Fetch,
     wikidata: params.Wikidata,
     world: params.World,
+    month: str,
 ) -> dict[str, float]:
     """Write `out`: a folder for each of DATASETS, which ABOUT describes, and manifest.json; return counts.
 
-    Raises LongtailError, before anything is written, on a glob without a file, a damaged file, a failed download, or a
-    server that gives no answer.
+    `month` (YYYY-MM) says which dump `latest` in an address means. What is downloaded is kept in DOWNLOADS until the
+    next fetch, which downloads only what the server has changed. Raises LongtailError, before anything is written, on a
+    glob without a file, a damaged file, a failed download, or a server that gives no answer.
     """
     _check(settings, wikidata)
     counts: dict[str, float] = {}
+    files: dict[Path, tuple[Path, str]] = {}
     sources: dict[Path, str] = {}  # path below `out` -> where the file is from
+    asked = ""  # the day on which servers were asked for answers in place of files
     with shards.atomic(out) as folder:
         folder.mkdir()
         if settings.source == "world":
@@ -63,11 +69,11 @@ def fetch(
 
             write_world(folder, seed, world)
         else:
-            sources, counts = _collect(folder, seed, contact, settings, wikidata)
-        metrics = counts | _describe(folder, sources, f"generated: sample world, seed {seed}")
-    shutil.rmtree(DOWNLOADS, ignore_errors=True)
+            files, sources, counts, asked = _collect(folder, seed, contact, settings, wikidata, month)
+        manifest = _describe(folder, sources, f"generated: sample world, seed {seed}", asked)
+        _keep_downloads(files, {Path(entry["path"]): entry["sha256"] for entry in manifest})
     shutil.rmtree(ANSWERS, ignore_errors=True)
-    return metrics
+    return counts | {"files": float(len(manifest)), "bytes": float(sum(entry["bytes"] for entry in manifest))}
 
 
 def _check(settings: params.Fetch, wikidata: params.Wikidata) -> None:
@@ -105,12 +111,13 @@ def _check(settings: params.Fetch, wikidata: params.Wikidata) -> None:
 
 
 def _collect(
-    folder: Path, seed: int, contact: str | None, settings: params.Fetch, wikidata: params.Wikidata
-) -> tuple[dict[Path, str], dict[str, float]]:
+    folder: Path, seed: int, contact: str | None, settings: params.Fetch, wikidata: params.Wikidata, month: str
+) -> tuple[dict[Path, tuple[Path, str]], dict[Path, str], dict[str, float], str]:
     """Bring local files, downloads and what servers answer into `folder`.
 
-    Returns where each file is from, and the counts of fetch.pages. What is checked on this machine is checked before
-    anything is asked of another.
+    Returns the files that were brought, where each file is from, the counts of fetch.pages, and the day on which
+    servers were asked for answers ("" if none was). What is checked on this machine is checked before anything is asked
+    of another.
     """
     entries = [(name, entry) for name, patterns in settings.files.items() for entry in patterns]
     files: dict[Path, tuple[Path, str]] = {}  # target below `folder` -> (file that is here now, where it is from)
@@ -118,14 +125,20 @@ def _collect(
         if not _is_url(entry):
             for file, source in _matches(settings, entry):
                 _add(files, Path(name) / file.name, file, source)
-    urls, queried, counts = _urls(settings), wikidata.source == "query_service", {}
+    urls, queried, counts, asked = _urls(settings), wikidata.source == "query_service", {}, ""
     with open_client(contact, ANSWERS) if urls or queried or settings.pages else nullcontext() as client:
         if urls:
-            client.session.hosts = frozenset({urlsplit(url).hostname for url in urls} | set(settings.redirects))
-        downloaded = dict(zip(urls, download(urls, DOWNLOADS, client), strict=True)) if urls else {}
+            client.session.hosts = hosts(settings)
+            try:
+                dated = snapshots.resolve(urls, month, settings.days_apart, DOWNLOADS, client)
+            except snapshots.Late as late:
+                raise LongtailError(f"{late}; run again another day, or name a date in place of `latest`") from None
+            addresses = list(dict.fromkeys(dated.get(url, url) for url in urls))
+            downloaded = dict(zip(addresses, download(addresses, DOWNLOADS, client), strict=True))
         for name, entry in entries:
             if _is_url(entry):
-                _add(files, Path(name) / name_of(entry), downloaded[entry], entry)
+                address = dated.get(entry, entry)
+                _add(files, Path(name) / name_of(address), downloaded[address], address)
         sources = {target: source for target, (_, source) in files.items()}
         if queried:
             (folder / "wikidata").mkdir()
@@ -142,10 +155,12 @@ def _collect(
             counts = write_pages(client, settings.pages, seed, published, *written)
             sources[PAGES] = settings.pages.api
             sources[POPQA] = f"{origin}: questions whose subject's page was fetched"
+        if queried or settings.pages:
+            asked = client.asked_from()
     for target, (file, _) in files.items():
         (folder / target).parent.mkdir(parents=True, exist_ok=True)
         _bring(file, folder / target)
-    return sources, counts
+    return files, sources, counts, asked
 
 
 def _add(files: dict[Path, tuple[Path, str]], target: Path, file: Path, source: str) -> None:
@@ -190,8 +205,8 @@ def _bring(file: Path, target: Path) -> None:
     shutil.copyfile(file, target)
 
 
-def _describe(folder: Path, sources: dict[Path, str], generated: str) -> dict[str, float]:
-    """Write each data set's ABOUT (DVC's cache would lose an empty folder) and manifest.json; return counts."""
+def _describe(folder: Path, sources: dict[Path, str], generated: str, asked: str) -> list[dict]:
+    """Write each data set's ABOUT (DVC's cache would lose an empty folder) and manifest.json; return the manifest."""
     manifest = []
     for name, dataset in DATASETS.items():
         (folder / name).mkdir(exist_ok=True)
@@ -200,20 +215,47 @@ def _describe(folder: Path, sources: dict[Path, str], generated: str) -> dict[st
             path = file.relative_to(folder)
             with file.open("rb") as stream:
                 digest = hashlib.file_digest(stream, "sha256").hexdigest()
-            manifest.append(
-                {
-                    "path": path.as_posix(),
-                    "dataset": name,
-                    "source": sources.get(path, generated),
-                    "licence": dataset.licence if path in sources else GENERATED,
-                    "bytes": file.stat().st_size,
-                    "sha256": digest,
-                }
-            )
+            entry = {
+                "path": path.as_posix(),
+                "dataset": name,
+                "source": sources.get(path, generated),
+                "licence": dataset.licence if path in sources else GENERATED,
+                "bytes": file.stat().st_size,
+                "sha256": digest,
+            }
+            of_server = query_service.is_page(path) if name == "wikidata" else path == PAGES
+            day = asked if asked and of_server else snapshots.day_of(entry["source"])
+            if name in snapshots.DATED and path in sources and day:
+                entry["date"] = day
+            manifest.append(entry)
         origin = f"{len(files)} files; sources, licences and checksums: ../manifest.json." if files else "None."
         (folder / name / ABOUT).write_text(f"# {dataset.title}\n{origin}\n", encoding="utf-8")
     shards.write_json(folder / "manifest.json", manifest)
-    return {"files": float(len(manifest)), "bytes": float(sum(entry["bytes"] for entry in manifest))}
+    return manifest
+
+
+def _keep_downloads(files: dict[Path, tuple[Path, str]], sums: dict[Path, str]) -> None:
+    """Note the sums of this fetch's downloads, and, where it has some, remove those of others from DOWNLOADS.
+
+    Raises LongtailError where a file that an earlier fetch has downloaded is damaged; it is removed.
+    """
+    kept = {DOWNLOADS / snapshots.PINS}
+    for target, (file, source) in files.items():
+        if file.is_relative_to(DOWNLOADS):
+            note = json.loads(note_of(file).read_text(encoding="utf-8"))
+            if note.setdefault("sha256", sums[target]) != sums[target]:
+                file.unlink()
+                raise LongtailError(f"{source}: the file that was fetched before is damaged; it is removed, run again")
+            shards.write_json(note_of(file), note)
+            kept |= {file, note_of(file)}
+    for file in DOWNLOADS.glob("*") if len(kept) > 1 else ():
+        if file not in kept:
+            file.unlink()
+
+
+def hosts(settings: params.Fetch) -> frozenset[str]:
+    """The hosts that downloads may be sent on to."""
+    return frozenset({urlsplit(url).hostname for url in _urls(settings)} | set(settings.redirects))
 
 
 def _urls(settings: params.Fetch) -> list[str]:

@@ -5,8 +5,10 @@ Answers are kept on disk, so that a killed stage resumes. The stage removes them
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlencode
@@ -68,6 +70,10 @@ class Client(web.Client):
     def keep(self, url: str, params: Mapping[str, str] | None, body: bytes | None) -> None:
         """Let `ask` return `body`, or None, for this URL from now on, without a request."""
         self._kept.put({_key(url, params): body})
+
+    def asked_from(self) -> str:
+        """The day (UTC, YYYY-MM-DD) of the oldest answer that `ask` keeps, today if there is none."""
+        return f"{datetime.fromtimestamp(self._kept.oldest() or time.time(), UTC):%Y-%m-%d}"
 
     def close(self) -> None:
         super().close()

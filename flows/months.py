@@ -1,0 +1,143 @@
+"""The month of a scheduled rebuild: which month is due, whether its dumps are there, and params.yaml set to it.
+
+A month has landed when a run with it ended well. That is kept, so that months that fell due while nothing ran, or whose
+dumps were late, are made up for.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import yaml
+
+from pipelines import params_file, shards
+from pipelines.errors import LongtailError
+from pipelines.sources import snapshots, wikimedia
+from pipelines.sources.fetch import ANSWERS, DOWNLOADS, hosts
+from pipelines.sources.snapshots import Gone, Late
+
+LANDED = shards.SCRATCH / "months.json"  # profile/flow -> the last month that landed
+PARAMS = Path("params.yaml")
+
+
+class Nothing(LongtailError):
+    """No month is due, or the one that is due waits for its dumps."""
+
+
+def begin(month: str, make_up: int, flow: str, say: Callable[[str], None]) -> str:
+    """Set params.yaml to the month that a run of `flow` is for; returns the month.
+
+    `month` is YYYY-MM, `last` for the last that is over, or `next` for the month after the one that landed last, of the
+    last month and the `make_up` before it. Raises Nothing where no month is due or its dumps are late, and
+    LongtailError on a month that is not over, or none of whose dumps are left; params.yaml then stays as it was.
+    """
+    due = list(_due(flow, make_up)) if month == "next" else [_last() if month == "last" else month]
+    if not due:
+        raise Nothing(f"nothing is due: {_last()} has landed")
+    for candidate in due:
+        _check(candidate)
+        try:
+            _check_dumps(candidate)
+        except Late as late:
+            raise Nothing(f"{candidate} waits: {late}") from None
+        except Gone as gone:
+            if candidate == due[-1]:
+                raise
+            say(f"{candidate} can't be made up for: {gone}")
+            continue
+        say(set_month(candidate, PARAMS))
+        return candidate
+    raise AssertionError("the last month that is due is returned or raises")
+
+
+def landed(month: str, flow: str) -> None:
+    """Keep that a run of `flow` with this month ended well."""
+    kept, key = _kept(), _key(flow)
+    kept[key] = max(month, kept.get(key, ""))
+    shards.write_json(LANDED, kept)
+
+
+def set_month(month: str, path: Path) -> str:
+    """Set the month of the page views in params.yaml, YYYY-MM; returns a message.
+
+    It stands in `popularity.month`, in the sample world's section, and in the addresses and globs of
+    `fetch.files.pageviews`. All other text stays, comments included: `latest` in an address of `fetch.files` means the
+    month's dump, and the message names addresses that stay at a date. Raises LongtailError on a month that is not over.
+    """
+    _check(month)
+    settings = params_file.load("popularity", "world", "fetch", path=path)
+    text = path.read_text(encoding="utf-8")
+    old = settings.popularity.month
+    text = re.sub(rf"(?m)^(\s+month:\s*)(['\"]?){old}\2(?=\s|$)", rf"\g<1>\g<2>{month}\g<2>", text)
+    for entry in settings.fetch.files.get("pageviews", []):
+        text = text.replace(entry, _moved(entry, old, month))
+    parsed = params_file.parse(yaml.safe_load(text))
+    if parsed.popularity.month != month:
+        raise LongtailError(f"{path}: popularity.month is not on a line of its own, expected `month: {old}`")
+    if month == old:
+        return f"popularity.month is {month} already"
+    with shards.atomic(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    fixed = [
+        entry
+        for name in snapshots.DATED
+        for entry in settings.fetch.files.get(name, [])
+        if "://" in entry and snapshots.day_of(entry)
+    ]
+    stays = f"; {fixed[0]} stays, with `latest` in place of its date it would be the month's dump" if fixed else ""
+    return f"popularity.month was {old}, and is {month} from now on{stays}"
+
+
+def _last() -> str:
+    """The last month that is over."""
+    return f"{snapshots.today().replace(day=1) - timedelta(days=1):%Y-%m}"
+
+
+def _due(flow: str, make_up: int) -> Iterator[str]:
+    """The months, oldest first, that have not landed, of the last month and the `make_up` before it."""
+    last, after = _last(), _kept().get(_key(flow))
+    months = [last]
+    while after and len(months) <= make_up and months[0] > after:
+        months.insert(0, _before(months[0]))
+    yield from (month for month in months if not after or month > after)
+
+
+def _before(month: str) -> str:
+    return f"{snapshots.last_day(month).replace(day=1) - timedelta(days=1):%Y-%m}"
+
+
+def _check(month: str) -> None:
+    if not re.fullmatch(r"\d{4}-(0[1-9]|1[0-2])", month) or month > _last():
+        raise LongtailError(f"month {month}: expected YYYY-MM up to {_last()}, last or next")
+
+
+def _check_dumps(month: str) -> None:
+    """Raise Late or Gone where the addresses of fetch.files have no dump or page views of the month."""
+    settings = params_file.load("contact", "fetch", "popularity", path=PARAMS)
+    fetch, old = settings.fetch, settings.popularity.month
+    urls = [entry for entries in fetch.files.values() for entry in entries if "://" in entry]
+    if fetch.source != "wikimedia" or not urls:
+        return
+    views = [_moved(entry, old, month) for entry in fetch.files.get("pageviews", []) if "://" in entry]
+    with wikimedia.open_client(settings.contact, ANSWERS) as client:
+        client.session.hosts = hosts(fetch)
+        snapshots.check_there(views, month, fetch.days_apart, client)
+        snapshots.resolve(urls, month, fetch.days_apart, DOWNLOADS, client)
+
+
+def _moved(entry: str, old: str, new: str) -> str:
+    """An address or glob of page views with another month."""
+    moved = entry.replace(old, new).replace(old.replace("-", ""), new.replace("-", ""))
+    return moved.replace(f"/{old[:4]}/{new}", f"/{new[:4]}/{new}")
+
+
+def _key(flow: str) -> str:
+    return f"{params_file.load('profile', path=PARAMS).profile}/{flow}"
+
+
+def _kept() -> dict[str, str]:
+    return json.loads(LANDED.read_text(encoding="utf-8")) if LANDED.is_file() else {}

@@ -1,0 +1,190 @@
+"""Which dumps a month's snapshot is made of: an address with `latest` in it means the last dump by the month's end.
+
+Wikimedia's servers keep the dumps of a wiki in folders named by date, which a listing links to: /enwiki/20260920/. A
+dump of a wiki is whole when its dumpstatus.json says so, a dump of Wikidata's entities when the folder's list of
+checksums has it. A dump that is not whole, or not there yet, is waited for (`Late`).
+"""
+
+from __future__ import annotations
+
+import re
+from calendar import monthrange
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pipelines import shards, web
+from pipelines.errors import LongtailError
+from pipelines.sources.download import name_of, published_checksum
+from pipelines.sources.wikimedia import Client
+
+LATEST = re.compile(r"(?P<base>https?://.+)/latest(?:/(?P<name>[^/]*latest[^/]*)|-(?P<rest>[^/]+))")
+LISTED = re.compile(r'href="(?:[^"]*/)?(\d{8})/?"')
+DAY = re.compile(r"(?<!\d)(20\d\d)(\d\d)(\d\d)(?!\d)")
+DATED = {"wikidata": "Wikidata", "wikipedia": "Wikipedia", "redirects": "Wikipedia's redirects"}
+PINS = "addresses.json"  # what `latest` stood for when it was resolved
+
+
+class Late(LongtailError):
+    """A file of the month is not there yet; the server may have it tomorrow."""
+
+
+class Gone(LongtailError):
+    """No dump of the month or before it is left on the server."""
+
+
+class _Job(msgspec.Struct):
+    status: str = ""
+    files: dict[str, msgspec.Raw] = {}
+
+
+class _Status(msgspec.Struct):
+    jobs: dict[str, _Job] = {}
+
+
+def last_day(month: str) -> date:
+    """The last day of a month, YYYY-MM."""
+    year, number = map(int, month.split("-"))
+    return date(year, number, monthrange(year, number)[1])
+
+
+def today() -> date:
+    return datetime.now(UTC).date()
+
+
+def resolve(
+    urls: Iterable[str], month: str, days_apart: int, folder: Path, client: Client, now: date | None = None
+) -> dict[str, str]:
+    """Address with `latest` -> the address that it stands for in the month; others are left out.
+
+    Addresses of one wiki get the same date. They are kept in `folder` and not asked for again in this month. Until
+    `days_apart` days after the month, raises Late where the last dump is not whole or none was begun in the month;
+    later, the last whole one is taken. Raises Gone where the server has none.
+    """
+    groups: dict[str, list[str]] = defaultdict(list)
+    for url in urls:
+        if match := LATEST.fullmatch(url):
+            groups[match["base"]].append(url)
+    if not groups:
+        return {}
+    now = now or today()
+    if last_day(month) >= now:
+        raise LongtailError(
+            f"{next(iter(groups.values()))[0]}: popularity.month is {month}, expected a month that is over; `latest` "
+            "means the last dump by its end"
+        )
+    kept = _pins(folder, month)
+    for base, group in groups.items():
+        if not kept.keys() >= set(group):
+            day = _choose(base, group, month, days_apart, client, now)
+            kept |= {url: _dated(url, day) for url in group}
+    folder.mkdir(parents=True, exist_ok=True)
+    shards.write_json(folder / PINS, {"month": month, "addresses": kept})
+    return {url: kept[url] for group in groups.values() for url in group}
+
+
+def check_there(urls: Sequence[str], month: str, days_apart: int, client: Client, now: date | None = None) -> None:
+    """Raise Late if the server lacks one of these files, or Gone more than `days_apart` days after the month."""
+    waits = (now or today()) <= last_day(month) + timedelta(days_apart)
+    for url in urls:
+        if client.send("HEAD", url).status_code == 404:
+            raise Late(f"{url}: not there yet") if waits else Gone(f"{url}: not on the server; choose another month")
+
+
+def day_of(source: str) -> str | None:
+    """The date in the name of a dump, or of the folder that it comes from, as YYYY-MM-DD; None if there is none."""
+    for text in (source.rsplit("/", 1)[-1], source):
+        for parts in DAY.findall(text):
+            try:
+                return date(*map(int, parts)).isoformat()
+            except ValueError:  # other digits
+                continue
+    return None
+
+
+def dates(manifest: Sequence[Mapping[str, Any]], months: Sequence[str]) -> dict[str, list[str]]:
+    """What a snapshot is of: name of a source -> dates of its files (YYYY-MM-DD), and the months of the page views.
+
+    Nothing where no file of the manifest has a date and there is one month, as in the sample world.
+    """
+    known = {
+        title: sorted({file["date"] for file in manifest if "date" in file and file["dataset"] == name})
+        for name, title in DATED.items()
+    }
+    known = {title: days for title, days in known.items() if days}
+    return known | {"page views": sorted(months)} if known or len(months) > 1 else {}
+
+
+def spread(of: Mapping[str, list[str]]) -> int:
+    """Days between the two dates of `dates` that are furthest apart; a month reaches from its first to its last day."""
+    days = [day for listed in of.values() for day in listed]
+    first = [date.fromisoformat(day) if len(day) > 7 else last_day(day).replace(day=1) for day in days]
+    last = [date.fromisoformat(day) if len(day) > 7 else last_day(day) for day in days]
+    return max(0, (max(first) - min(last)).days) if days else 0
+
+
+def warning(of: Mapping[str, list[str]], days_apart: int) -> str:
+    """A sentence that warns where the dates of `dates` are further apart than allowed, else ""."""
+    if (days := spread(of)) <= days_apart:
+        return ""
+    several = len(of.get("page views", [])) > 1
+    return (
+        f"These dates are up to {days:,} days apart, more than fetch.days_apart allows ({days_apart}): facts, pages "
+        f"and popularity are not of one time{several * ', and thresholds mix popularities of several months'}."
+    )
+
+
+def _choose(base: str, group: Sequence[str], month: str, days_apart: int, client: Client, now: date) -> str:
+    """The date (YYYYMMDD) of the dump that `resolve` takes for addresses of one wiki."""
+    answer = client.send("GET", f"{base}/")
+    if answer.status_code != 200:
+        raise web.refusal(answer, f"{base}/")
+    end = f"{last_day(month):%Y%m%d}"
+    listed = sorted(set(LISTED.findall(answer.content.decode("utf-8", "replace"))), reverse=True)
+    until = sorted((day for day in listed if day <= end), reverse=True)
+    waits = now <= last_day(month) + timedelta(days_apart)
+    if waits and until and not until[0].startswith(month.replace("-", "")):
+        raise Late(f"{base}/: no dump of {month} yet, the last one is of {until[0]}")
+    for day in until:
+        missing = [name_of(_dated(url, day)) for url in group if not _is_whole(_dated(url, day), base, day, client)]
+        if not missing:
+            return day
+        if waits:
+            raise Late(f"{base}/{day}/{missing[0]}: not whole yet")
+    there = f"those of {listed[-1]} to {listed[0]}" if listed else "none"
+    raise Gone(
+        f"{base}/: no whole dump by the end of {month}, the server lists {there}; choose another month, or a date"
+    )
+
+
+def _is_whole(url: str, base: str, day: str, client: Client) -> bool:
+    status = f"{base}/{day}/dumpstatus.json"
+    answer = client.send("GET", status)
+    if answer.status_code == 404:
+        return bool(published_checksum(client, url)[0])
+    if answer.status_code != 200:
+        raise web.refusal(answer, status)
+    try:
+        jobs = msgspec.json.decode(answer.content, type=_Status).jobs.values()
+    except web.BROKEN as error:
+        raise LongtailError(f"{status}: not the JSON of a dump's status ({error})") from None
+    return any(job.status == "done" and name_of(url) in job.files for job in jobs)
+
+
+def _dated(url: str, day: str) -> str:
+    """An address with `latest` as that of a day's dump; latest-all.json.gz is wikidata-DAY-all.json.gz in a folder."""
+    match = LATEST.fullmatch(url)
+    name = match["name"].replace("latest", day) if match["name"] else f"wikidata-{day}-{match['rest']}"
+    return f"{match['base']}/{day}/{name}"
+
+
+def _pins(folder: Path, month: str) -> dict[str, str]:
+    try:
+        pins = msgspec.json.decode((folder / PINS).read_bytes())
+    except (FileNotFoundError, msgspec.DecodeError):
+        return {}
+    return pins["addresses"] if pins["month"] == month else {}

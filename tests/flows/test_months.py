@@ -1,0 +1,115 @@
+"""Which month a scheduled run is for: the next that has not landed, once its dumps are there."""
+
+import json
+from datetime import date
+from pathlib import Path
+
+import pytest
+import yaml
+from wikimedia_server import Dumps, Wikimedia
+
+from flows import months, profiles
+from pipelines.errors import LongtailError
+from pipelines.sources import snapshots
+
+pytestmark = pytest.mark.usefixtures("workplace")
+PAGES = "pages-articles.xml.bz2"
+
+
+@pytest.fixture
+def dumps(root, wikimedia: Wikimedia, monkeypatch: pytest.MonkeyPatch) -> Dumps:
+    """It is 8 October 2026; params.yaml is of July, and nothing is on the server yet but folders of July."""
+    monkeypatch.setattr(snapshots, "today", lambda: date(2026, 10, 8))
+    played = Dumps(wikimedia)
+    add(played, "2026-07")
+    values = yaml.safe_load(profiles.compose("tiny", root)) | {"contact": "someone@example.org"}
+    values["fetch"] |= {"source": "wikimedia", "files": played.addresses("2026-07")}
+    values["popularity"]["month"] = values["world"]["month"] = "2026-07"
+    Path("params.yaml").write_text(yaml.safe_dump(values))
+    return played
+
+
+def add(dumps: Dumps, month: str, whole: bool = True) -> None:
+    day = f"{month.replace('-', '')}20"
+    dumps.entities(day, b"entities", whole)
+    dumps.wiki(day, {PAGES: b"pages"})
+    dumps.views(month, b"views")
+
+
+def begin(month: str = "next", make_up: int = 2, said: list[str] | None = None) -> str:
+    return months.begin(month, make_up, "refresh", (said if said is not None else []).append)
+
+
+def set_in_params() -> str:
+    return yaml.safe_load(Path("params.yaml").read_text())["popularity"]["month"]
+
+
+def test_before_any_has_landed_the_last_month_is_due(dumps):
+    add(dumps, "2026-09")
+    assert begin() == set_in_params() == "2026-09"
+    assert begin() == "2026-09", "a run that failed is begun again"
+    months.landed("2026-09", "refresh")
+    with pytest.raises(months.Nothing, match="nothing is due: 2026-09 has landed"):
+        begin()
+
+
+def test_missed_months_come_one_after_the_other(dumps):
+    months.landed("2026-07", "refresh")
+    add(dumps, "2026-08")
+    add(dumps, "2026-09")
+    for month in ("2026-08", "2026-09"):
+        assert begin() == month
+        assert begin() == month
+        months.landed(month, "refresh")
+
+
+@pytest.mark.parametrize(("make_up", "month"), [(0, "2026-09"), (1, "2026-08"), (9, "2026-08")])
+def test_no_more_months_are_made_up_for_than_asked(dumps, make_up, month):
+    months.landed("2026-07", "refresh")
+    add(dumps, "2026-08")
+    add(dumps, "2026-09")
+    assert begin(make_up=make_up) == month
+
+
+def test_a_month_whose_dump_is_late_waits_and_params_stay(dumps):
+    months.landed("2026-08", "refresh")
+    before = Path("params.yaml").read_text()
+    with pytest.raises(months.Nothing, match=r"2026-09 waits: .*/pageviews-202609-user\.bz2: not there yet"):
+        begin()
+    add(dumps, "2026-09", whole=False)
+    with pytest.raises(months.Nothing, match=r"2026-09 waits: .*/wikidata-20260920-all\.json\.gz: not whole yet"):
+        begin()
+    assert Path("params.yaml").read_text() == before
+
+
+def test_a_missed_month_whose_dumps_are_gone_is_said_and_left_out(dumps):
+    months.landed("2026-05", "refresh")
+    for base in ("/wikidatawiki/entities", "/enwiki"):
+        dumps.drop(base, "20260720")
+    add(dumps, "2026-08")
+    dumps.views("2026-06", b"views")
+    said: list[str] = []
+    assert begin(make_up=3, said=said) == "2026-08"
+    assert [line.split(":")[0] for line in said[:2]] == [f"{m} can't be made up for" for m in ("2026-06", "2026-07")]
+
+
+def test_page_views_that_never_came_leave_the_month_as_it_was(dumps):
+    before = Path("params.yaml").read_text()
+    with pytest.raises(LongtailError, match=r"pageviews-202608-user\.bz2: not on the server"):
+        begin("2026-08")
+    assert Path("params.yaml").read_text() == before
+
+
+def test_a_month_lands_for_a_profile_and_a_flow(dumps):
+    months.landed("2026-09", "popqa")
+    add(dumps, "2026-09")
+    assert begin() == "2026-09"
+    months.landed("2026-08", "popqa")  # by hand, later
+    assert json.loads(months.LANDED.read_text()) == {"tiny/popqa": "2026-09"}
+
+
+def test_last_is_the_last_month_that_is_over(dumps):
+    add(dumps, "2026-09")
+    assert begin("last") == "2026-09"
+    with pytest.raises(LongtailError, match="month 2026-10: expected YYYY-MM up to 2026-09, last or next"):
+        begin("2026-10")

@@ -1,0 +1,311 @@
+"""`latest` is the last whole dump by the end of the month; what the server still states is not fetched twice."""
+
+import hashlib
+import json
+from datetime import date
+from pathlib import Path
+
+import pytest
+from wikimedia_server import Dumps, Wikidata, Wikimedia
+
+from pipelines import params
+from pipelines.errors import LongtailError
+from pipelines.sources import snapshots
+from pipelines.sources.fetch import DOWNLOADS, fetch
+from pipelines.sources.snapshots import Gone, Late
+from pipelines.sources.wikimedia import open_client
+
+pytestmark = pytest.mark.usefixtures("workplace")
+MONTH, AFTER = "2026-09", date(2026, 10, 8)
+PAGES = "pages-articles.xml.bz2"
+DUMPS = params.Wikidata(source="dump", query_service="http://-", api="http://-", page=10)
+
+
+@pytest.fixture
+def dumps(wikimedia: Wikimedia) -> Dumps:
+    """Dumps of August, September and October, all whole, and September's page views."""
+    played = Dumps(wikimedia)
+    for day in ("20260824", "20260907", "20260928", "20261005"):
+        played.entities(day, f"entities of {day}".encode())
+    for day in ("20260820", "20260901", "20260920", "20261001"):
+        played.wiki(day, {PAGES: f"pages of {day}".encode(), "redirect.sql.gz": b"redirects"})
+    played.views(MONTH, b"views of September")
+    return played
+
+
+@pytest.fixture
+def resolve(wikimedia: Wikimedia):
+    def resolve(urls: list[str], month: str = MONTH, now: date = AFTER, days_apart: int = 31) -> list[str]:
+        with open_client("someone@example.org", Path("answers")) as client:
+            asked = snapshots.resolve(urls, month, days_apart, Path("pins"), client, now)
+        return [asked[url].removeprefix(wikimedia.address) for url in urls]
+
+    return resolve
+
+
+def latest(dumps: Dumps) -> list[str]:
+    return [url for name in ("wikidata", "wikipedia") for url in dumps.addresses(MONTH)[name]]
+
+
+def test_latest_is_the_last_dump_by_the_end_of_the_month(dumps, resolve):
+    assert resolve(latest(dumps)) == [
+        "/wikidatawiki/entities/20260928/wikidata-20260928-all.json.gz",
+        f"/enwiki/20260920/enwiki-20260920-{PAGES}",
+    ]
+
+
+def test_latest_is_resolved_once_for_a_month(dumps, resolve, wikimedia):
+    first = resolve(latest(dumps))
+    dumps.entities("20260929", b"later")
+    asked = len(wikimedia.requests)
+    assert resolve(latest(dumps)) == first
+    assert len(wikimedia.requests) == asked
+    assert "20261005" in resolve(latest(dumps), "2026-10", date(2026, 11, 8))[0]
+
+
+def test_a_dump_that_is_not_whole_is_waited_for_and_then_the_one_before_is_taken(dumps, resolve):
+    dumps.entities("20260928", b"half", whole=False)
+    with pytest.raises(Late, match=r"entities/20260928/wikidata-20260928-all\.json\.gz: not whole yet"):
+        resolve(latest(dumps), now=date(2026, 10, 31))
+    assert "20260907" in resolve(latest(dumps), now=date(2026, 11, 1))[0]
+
+
+@pytest.mark.parametrize("status", ["in-progress", "waiting", "failed"])
+def test_a_wikis_dump_is_whole_when_its_status_says_so(dumps, resolve, status):
+    dumps.wiki("20260920", {PAGES: b"half"}, status)
+    with pytest.raises(Late, match=rf"enwiki/20260920/enwiki-20260920-{PAGES}: not whole yet"):
+        resolve(latest(dumps))
+
+
+def test_the_files_of_a_wiki_are_of_one_dump(dumps, resolve):
+    urls = [*latest(dumps)[1:], latest(dumps)[1].replace(PAGES, "redirect.sql.gz")]
+    dumps.wiki("20260920", {PAGES: b"this table is missing yet"})
+    with pytest.raises(Late, match=r"enwiki-20260920-redirect\.sql\.gz: not whole yet"):
+        resolve(urls)
+    assert [url.split("/")[2] for url in resolve(urls, now=date(2026, 11, 8))] == ["20260901", "20260901"]
+
+
+def test_a_month_whose_dump_has_not_begun_is_waited_for(dumps, resolve):
+    for day in ("20260907", "20260928"):
+        dumps.drop("/wikidatawiki/entities", day)
+    with pytest.raises(Late, match=r"entities/: no dump of 2026-09 yet, the last one is of 20260824"):
+        resolve(latest(dumps))
+    assert "20260824" in resolve(latest(dumps), now=date(2026, 11, 8))[0]
+
+
+def test_a_month_whose_dumps_are_gone_is_an_error_that_says_what_there_is(dumps, resolve):
+    with pytest.raises(
+        Gone, match=r"no whole dump by the end of 2026-05, the server lists those of 20260824 to 20261005"
+    ):
+        resolve(latest(dumps), "2026-05")
+
+
+def test_latest_has_no_meaning_in_a_month_that_is_not_over(dumps, resolve, wikimedia):
+    with pytest.raises(LongtailError, match=r"popularity\.month is 2026-10, expected a month that is over"):
+        resolve(latest(dumps), "2026-10")
+    assert not wikimedia.requests
+
+
+def test_page_views_that_are_not_there_yet_are_waited_for(dumps, wikimedia):
+    with open_client("someone@example.org", Path("answers")) as client:
+        views = [
+            url.replace("2026-09", "2026-10").replace("202609", "202610") for url in dumps.addresses(MONTH)["pageviews"]
+        ]
+        with pytest.raises(Late, match=r"pageviews-202610-user\.bz2: not there yet"):
+            snapshots.check_there(views, "2026-10", 31, client, date(2026, 11, 8))
+        with pytest.raises(Gone, match=r"pageviews-202610-user\.bz2: not on the server; choose another month"):
+            snapshots.check_there(views, "2026-10", 31, client, date(2026, 12, 8))
+        snapshots.check_there(dumps.addresses(MONTH)["pageviews"], MONTH, 31, client, AFTER)
+
+
+# Fetched
+
+
+def run(dumps: Dumps, month: str = MONTH, wikidata: params.Wikidata = DUMPS, **change) -> list[dict]:
+    chosen = {"source": "wikimedia", "root": None, "files": dumps.addresses(month), "redirects": [], "days_apart": 31}
+    settings = params.Fetch(**chosen | {"pages": None} | change)
+    fetch(Path("data/raw"), 0, "someone@example.org", settings, wikidata, None, month)
+    return json.loads(Path("data/raw/manifest.json").read_text())
+
+
+def gets(wikimedia: Wikimedia) -> list[str]:
+    """The data files that were fetched since the last call, without lists and status files."""
+    fetched = [
+        path.rsplit("/", 1)[-1]
+        for (method, _), (path, _) in zip(wikimedia.ranges, wikimedia.requests, strict=True)
+        if method == "GET" and path.endswith((".gz", ".bz2"))
+    ]
+    wikimedia.requests.clear()
+    wikimedia.ranges.clear()
+    return sorted(fetched)
+
+
+ALL = [f"enwiki-20260920-{PAGES}", "pageviews-202609-user.bz2", "wikidata-20260928-all.json.gz"]
+
+
+def test_the_manifest_has_the_address_the_date_and_the_checksum_that_latest_stood_for(dumps, wikimedia):
+    pinned = {entry["dataset"]: entry for entry in run(dumps)}
+    assert pinned["wikidata"]["source"].endswith("/entities/20260928/wikidata-20260928-all.json.gz")
+    assert (pinned["wikidata"]["date"], pinned["wikipedia"]["date"]) == ("2026-09-28", "2026-09-20")
+    assert "date" not in pinned["pageviews"]
+    assert Path("data/raw", pinned["wikidata"]["path"]).read_bytes() == b"entities of 20260928"
+    assert len(pinned["wikidata"]["sha256"]) == 64
+
+
+def test_what_has_the_version_that_the_server_still_states_is_not_fetched_twice(dumps, wikimedia):
+    wikimedia.version = '"one"'
+    first = run(dumps)
+    assert gets(wikimedia) == ALL
+    assert run(dumps) == first
+    assert gets(wikimedia) == []
+
+
+def test_what_has_the_checksum_that_the_server_still_states_is_not_fetched_twice(dumps, wikimedia):
+    """Though the server names another version, as another machine behind the same address does."""
+    wikimedia.version = '"one"'
+    (views,) = dumps.addresses(MONTH)["pageviews"]
+    sums = {views.removeprefix(wikimedia.address): b"views of September"}
+    sums[f"/enwiki/20260920/enwiki-20260920-{PAGES}"] = b"pages of 20260920"
+    wikimedia.pages |= {f"{path}.md5": hashlib.md5(body).hexdigest().encode() for path, body in sums.items()}
+    first = run(dumps)
+    assert gets(wikimedia) == ALL
+    wikimedia.version = '"two"'
+    assert run(dumps) == first
+    assert gets(wikimedia) == []
+
+
+def test_a_file_that_the_server_has_changed_is_fetched_again_and_no_other(dumps, wikimedia):
+    wikimedia.version = '"one"'
+    run(dumps)
+    gets(wikimedia)
+    dumps.views(MONTH, b"views of September, corrected")
+    run(dumps)
+    assert gets(wikimedia) == ALL[1:2]
+    assert Path("data/raw/pageviews", ALL[1]).read_bytes() == b"views of September, corrected"
+
+
+def test_a_file_of_the_same_size_and_another_version_is_fetched_again(dumps, wikimedia):
+    """But for Wikidata's, whose checksum the server still states."""
+    wikimedia.version = '"one"'
+    run(dumps)
+    gets(wikimedia)
+    wikimedia.version = '"two"'
+    dumps.views(MONTH, b"VIEWS OF SEPTEMBER")
+    run(dumps)
+    assert gets(wikimedia) == ALL[:2]
+    assert Path("data/raw/pageviews", ALL[1]).read_bytes() == b"VIEWS OF SEPTEMBER"
+
+
+def test_a_late_dump_ends_a_fetch_by_hand_with_what_to_do(dumps, monkeypatch):
+    monkeypatch.setattr(snapshots, "today", lambda: AFTER)
+    dumps.entities("20260928", b"half", whole=False)
+    with pytest.raises(
+        LongtailError, match=r"not whole yet; run again another day, or name a date in place of `latest`"
+    ):
+        run(dumps)
+    assert not Path("data").exists()
+
+
+def test_a_fetch_without_downloads_keeps_those_of_the_last_one(dumps, wikimedia):
+    wikimedia.version = '"one"'
+    run(dumps)
+    gets(wikimedia)
+    Path("a.jsonl").write_text("1")
+    run(dumps, files={"nq": ["a.jsonl"]}, source="files", root=".")
+    run(dumps)
+    assert gets(wikimedia) == []
+
+
+def test_a_dump_that_left_the_server_is_still_that_of_its_month(dumps, wikimedia, capsys):
+    wikimedia.version = '"one"'
+    first = run(dumps)
+    gets(wikimedia)
+    dumps.drop("/wikidatawiki/entities", "20260928")
+    assert run(dumps) == first
+    assert gets(wikimedia) == []
+    assert "wikidata-20260928-all.json.gz: the server has it no longer" in capsys.readouterr().out
+
+
+def test_only_the_last_fetchs_downloads_are_kept(dumps, wikimedia):
+    wikimedia.version = '"one"'
+    run(dumps)
+    dumps.views("2026-10", b"views of October")
+    run(dumps, "2026-10")
+    names = {file.name.split("-", 1)[1] for file in DOWNLOADS.glob("*.[gb]z*") if not file.name.endswith(".version")}
+    assert names == {"enwiki-20261001-" + PAGES, "pageviews-202610-user.bz2", "wikidata-20261005-all.json.gz"}
+
+
+def test_a_kept_download_that_is_damaged_is_named_removed_and_fetched_again(dumps, wikimedia):
+    wikimedia.version = '"one"'
+    run(dumps)
+    gets(wikimedia)
+    (kept,) = DOWNLOADS.glob("*-wikidata-20260928-all.json.gz")
+    kept.unlink()
+    kept.write_bytes(b"entities of 2026092x")
+    with pytest.raises(
+        LongtailError, match=r"wikidata-20260928-all\.json\.gz: the file that was fetched before is damaged"
+    ):
+        run(dumps)
+    run(dumps)
+    assert gets(wikimedia) == ALL[2:]
+
+
+def test_what_the_query_service_said_has_the_day_on_which_it_was_asked(dumps, wikimedia):
+    world = Wikidata({"P106": [("Q1", "Q2")]}, {"Q1": "One"})
+    wikimedia.pages |= {"/sparql": world.sparql, "/api": world.api}
+    at = {"query_service": f"{wikimedia.address}/sparql", "api": f"{wikimedia.address}/api"}
+    asked = DUMPS.model_copy(update={"source": "query_service", **at})
+    before = snapshots.today().isoformat()
+    manifest = run(dumps, wikidata=asked, files={"wikipedia": dumps.addresses(MONTH)["wikipedia"]})
+    days = {entry["date"] for entry in manifest if entry["dataset"] == "wikidata"}
+    assert days <= {before, snapshots.today().isoformat()}
+    assert len(days) == 1
+    assert [entry["date"] for entry in manifest if entry["dataset"] == "wikipedia"] == ["2026-09-20"]
+
+
+# Dates
+
+
+def file(dataset: str, day: str | None = None) -> dict:
+    return {"dataset": dataset} | ({"date": day} if day else {})
+
+
+def test_dates_further_apart_than_allowed_are_warned_about():
+    of = snapshots.dates([file("wikidata", "2026-09-28"), file("wikipedia", "2026-08-01"), file("nq")], [MONTH])
+    assert of == {"Wikidata": ["2026-09-28"], "Wikipedia": ["2026-08-01"], "page views": [MONTH]}
+    assert snapshots.spread(of) == 58  # from 1 August to 28 September
+    assert snapshots.warning(of, 58) == ""
+    assert snapshots.warning(of, 57).startswith(
+        "These dates are up to 58 days apart, more than fetch.days_apart allows (57)"
+    )
+
+
+def test_a_date_within_the_month_is_not_apart_from_it():
+    assert snapshots.spread({"Wikidata": ["2026-09-28"], "page views": [MONTH]}) == 0
+    assert snapshots.spread({"Wikidata": ["2026-10-02"], "page views": [MONTH]}) == 2
+    assert snapshots.spread({"Wikidata": ["2026-08-30"], "page views": [MONTH]}) == 2
+
+
+def test_page_views_of_several_months_are_warned_about():
+    of = snapshots.dates([file("wikidata")], [MONTH, "2021-10"])
+    assert of == {"page views": ["2021-10", MONTH]}
+    assert "thresholds mix popularities of several months" in snapshots.warning(of, 31)
+
+
+def test_a_snapshot_without_a_date_says_nothing():
+    assert snapshots.dates([file("wikidata"), file("nq")], [MONTH]) == {}
+    assert snapshots.warning({}, 0) == ""
+
+
+@pytest.mark.parametrize(
+    ("source", "day"),
+    [
+        ("https://dumps.wikimedia.org/enwiki/20181220/enwiki-20181220-pages-articles.xml.bz2", "2018-12-20"),
+        ("wikidata/wikidata-20261109-all.json.gz", "2026-11-09"),
+        ("https://archive.example/enwiki/20181220/pages.xml", "2018-12-20"),
+        ("generated: sample world, seed 20261301", None),
+        ("psgs_w100.tsv.gz", None),
+    ],
+)
+def test_a_dumps_date_is_in_its_name_or_its_folder(source, day):
+    assert snapshots.day_of(source) == day
