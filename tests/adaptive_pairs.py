@@ -7,10 +7,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines import params
+from pipelines.adaptive import held_out, refits
 from pipelines.adaptive.pairs import Pairs
 from pipelines.answering.answer import SCHEMA
 
 CHOSEN = params.Thresholds(
+    imported="all",
     pairs=[], search="shrunk", splits=20, split_by="subject", train_share=0.75, pseudo_questions=None, quantiles=20,
     min_questions=20, cost="tokens", cost_weight=0.0,
 )  # fmt: skip
@@ -44,6 +46,20 @@ def made_pairs(n: int = 600, seed: int = 0, crossing: float = 1000.0, **columns)
     }
     pairs = Pairs(**made | columns, excluded=0)
     return pairs.take(np.lexsort((pairs.signal, pairs.relations)))
+
+
+def resampled(pairs: Pairs, chosen: params.Thresholds = CHOSEN, resamples: int = 100) -> refits.Resamples:
+    return refits.resample(pairs.subjects, pairs.units(chosen.split_by), chosen.train_share, 0, resamples)
+
+
+def summary(pairs: Pairs, search: str = "", chosen: params.Thresholds = CHOSEN, resamples: int = 100) -> dict:
+    """The figures of a search, that in use if it is not named, on the splits of `chosen`."""
+    train = held_out.split_train(0, pairs.subjects, chosen.splits, chosen.train_share)
+    drawn = resampled(pairs, chosen, resamples)
+    fitted = held_out.fit_all(pairs, train, drawn, search or chosen.search, chosen)
+    judged = held_out.judge(pairs, train, fitted.splits)
+    policy = held_out.policy(pairs, judged.retrieved, drawn, fitted)
+    return held_out.summary(pairs, judged, policy, drawn, chosen.cost_weight, 0, resamples)
 
 
 def write_answers(path: Path, ids: list[str], correct, **columns) -> Path:

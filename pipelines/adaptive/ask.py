@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipelines import methods, parquet
+from pipelines.adaptive import rule as rules
 from pipelines.adaptive import subjects
 from pipelines.adaptive.pairs import BELOW, Choice
-from pipelines.adaptive.subjects import Reading
-from pipelines.answering import passages, prompts
+from pipelines.adaptive.subjects import Reading, Template
+from pipelines.adaptive.verdict import THRESHOLDS, Rule
+from pipelines.answering import answer_files, passages, prompts
 from pipelines.errors import LongtailError
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ LISTED = 10  # namesakes, on the terminal
 @dataclass(frozen=True)
 class Decision:
     retrieve: bool  # the subject is in the tail, or may be: the answer below the threshold counts
-    threshold: float | None  # page views; None if there is no threshold, or retrieving was always worth it
+    threshold: float | None  # page views; None if there is none, or the rule is always or never to retrieve
     why: str
 
 
@@ -74,46 +76,64 @@ class Asked:
     reading: Reading | None
     decision: Decision
     passage: Passage | None
-    answer: str
+    answer: str  # empty too for a model whose answers were imported, which can't be asked here
     mean_log_prob: float | None  # of the answer's tokens, nats; None if it is empty, or if a server does not show it
-    prompt_hash: str  # the same as the evaluation's if that asked the same
+    prompt_hash: str  # the same as the evaluation's if that asked the same; "" for an imported model
     attribution: Attribution | None  # None without a passage, for an empty answer, and if a server can't score
 
 
 def ask(
-    question: str, lm: str, retriever: str, chosen: SimpleNamespace, *, subject: str | None = None, data: Path
+    question: str,
+    lm: str,
+    retriever: str,
+    chosen: SimpleNamespace,
+    *,
+    subject: str | None = None,
+    data: Path,
+    tell: Callable[[Reading | None, Decision, Passage | None], None] = lambda *_: None,
 ) -> Asked:
     """Answer a question by the threshold of its relation, tuned for this language model and retriever.
 
     `retriever` may be the name of two answers, as thresholds.json has it (`pairs.Choice.name`). Only the language model
-    whose answer counts is opened. `chosen` are params with the sections seed, lm, lms, compute, retriever, retrievers,
-    answer and parts; `subject` is a Wikidata id, to choose among namesakes. Without relation, subject, popularity or
-    threshold the answer is the tail's, so the passage is retrieved. Raises LongtailError for an empty question, an
-    unknown language model, method or subject, and for a missing file.
+    whose answer counts is opened; of one whose answers were imported, none, as the decision is all there is. `chosen`
+    are params with the sections seed, lm, lms, compute, retriever, retrievers, answer and parts; `subject` is a
+    Wikidata id, to choose among namesakes. `tell` hears what is known after the decision and after the search. Without
+    relation, subject, popularity or threshold the answer is the tail's, so the passage is retrieved. Raises
+    LongtailError for an empty question, an unknown language model, method or subject, and for a missing file.
     """
     from pipelines.lm.open_lm import open_lm
 
     if not question.strip():
         raise LongtailError("the question is empty, expected some words")
     choice = Choice.named(lm, retriever)
+    elsewhere = answer_files.elsewhere(chosen.lms, chosen.retrievers, data)
     for name, method in (choice.popular, choice.tail):
+        if name in elsewhere and method in elsewhere[name]:
+            continue
         if name not in chosen.lms:
-            raise LongtailError(f"--lm {name}: expected a name of params.yaml's lms: {', '.join(chosen.lms)}")
+            raise LongtailError(
+                f"--lm {name}: expected a name of params.yaml's lms: {', '.join(chosen.lms) or 'none'}"
+                + "".join(f"; or imported: {of} by {', '.join(by)}" for of, by in elsewhere.items())
+            )
         kind, _ = methods.resolve(method, chosen.retrievers)
         if kind in methods.ENSEMBLES:
             raise LongtailError(f"{retriever}: expected closed_book, genread or a retriever, not {method}")
     reading = subjects.read(question, data, subject)
     decision = decide(reading, data / "adaptive/popularity/thresholds.json", lm, retriever)
+    tell(reading, decision, None)
     lm, method = choice.tail if decision.retrieve else choice.popular
     asked = " ".join(question.split())
     if reading:
         name = reading.subject.name if reading.subject else reading.name
         asked = reading.template.asked.replace("{}", name)
+    if lm in elsewhere:
+        return Asked(asked, lm, retriever, method, reading, decision, None, "", None, "", None)
     n_shots = chosen.answer.of(chosen.lm[lm]).n_shots
     shots = _shots(asked, reading, chosen, n_shots, data, common=method == "genread")
     retrieved: list[Passage] = []
     if methods.split(method)[0] in methods.INDEXES:  # before the language model is opened, which takes longer to fail
         retrieved = _passages([asked, *(text for text, _ in shots)], method, None, chosen, data)
+        tell(reading, decision, retrieved[0])
     model = open_lm(data / "models/lm" / lm, chosen.lm[lm], chosen.compute)
     if method == "genread":
         retrieved = _passages([asked, *(text for text, _ in shots)], method, model, chosen, data)
@@ -160,18 +180,36 @@ def decide(reading: Reading | None, thresholds: Path, lm: str, retriever: str) -
         return Decision(True, None, f"unknown popularity: {plain}, as nothing says whether memory would do")
     if not thresholds.is_file():
         raise LongtailError(f"{thresholds}: no such file; `longtail run` writes it")
-    tuned = json.loads(thresholds.read_text(encoding="utf-8"))["thresholds"]
-    cuts = tuned.get(template.dataset, {}).get(lm, {}).get(retriever, {})
+    tuned = json.loads(thresholds.read_text(encoding="utf-8"))
+    in_use = tuned["rules"].get(template.dataset, {}).get(lm, {}).get(retriever)
     views = f"{popularity:,} views a month"
-    if template.relation not in cuts:
-        why = "" if cuts else _too_few(thresholds.parents[2] / "metrics/adaptive.json", template.dataset, lm)
+    if in_use is None:
+        why = _too_few(thresholds.parents[2] / "metrics/adaptive.json", template.dataset, lm)
         return Decision(True, None, f"{views}, but no threshold is tuned for {lm} with {retriever}{why}: {plain}")
-    cut = cuts[template.relation]
+    rule = rules.parse(in_use, str(thresholds)).rule
+    decided = rule.decide(template.relation, popularity)
+    answer = below if decided.retrieve else above
+    if rule.policy != THRESHOLDS:
+        return Decision(decided.retrieve, None, f"{views}; {rule.verdict}: {answer}")
+    cut = decided.threshold if math.isfinite(decided.threshold) else None
     if cut is None:
-        return Decision(True, None, f"{views}; retrieving was worth it at any popularity: {below}")
-    if popularity < cut:
-        return Decision(True, cut, f"{views} are below the threshold of {cut:,.0f}: {below}")
-    return Decision(False, cut, f"{views} reach the threshold of {cut:,.0f}: {above}")
+        why = f"{views}; retrieving was worth it at any popularity"
+    else:
+        why = f"{views} {'are below' if decided.retrieve else 'reach'} the threshold of {cut:,.0f}"
+    return Decision(decided.retrieve, cut, f"{why}{_remarks(decided.remarks, rule, template)}: {answer}")
+
+
+def _remarks(remarks: Sequence[str], rule: Rule, template: Template) -> str:
+    """What the relation and the popularity have that thresholds know little of."""
+    together = "the threshold of all relations together"
+    least, most = rule.observed.get(template.relation, (0.0, math.inf))
+    said = {
+        "untuned": f"{together}, as no question of {template.name} was tuned on",
+        "shared": f"{together}, as {template.name} has fewer than thresholds.min_questions questions",
+        "above": f"unknown beyond {most:,.0f}, the most that was tuned on, so as there",
+        "below": f"unknown short of {least:,.0f}, the least that was tuned on, so as there",
+    }
+    return "".join(f" ({said[remark]})" for remark in remarks)
 
 
 def _too_few(metrics: Path, dataset: str, lm: str) -> str:
@@ -242,6 +280,9 @@ def lines(asked: Asked) -> Iterator[str]:
             if len(reading.candidates) > LISTED:
                 yield f"  and {len(reading.candidates) - LISTED} more; --json has them all"
     yield f"popularity: {asked.decision.why}"
+    if not asked.prompt_hash:
+        yield f"decision: {asked.method} of {asked.lm}, which answers elsewhere: its answers were imported"
+        return
     if asked.passage:
         passage = asked.passage
         text = " ".join(passage.text.split())

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import duckdb
 import numpy as np
 
 from pipelines import database, params
-from pipelines.adaptive import held_out
-from pipelines.adaptive.held_out import HeldOut
+from pipelines.adaptive import held_out, refits
+from pipelines.adaptive.held_out import Fitted
 from pipelines.adaptive.pairs import Pairs
+from pipelines.adaptive.refits import Column
 from pipelines.errors import LongtailError
 
 Key = tuple[str, str, str]  # dataset, language model, method
@@ -24,12 +26,12 @@ SCALES = ("views", "rank")  # a threshold keeps its page views, or its place amo
 
 
 def between_models(
-    tuned: Mapping[Key, tuple[Pairs, HeldOut]], chosen: params.Thresholds, seed: int, resamples: int
+    tuned: Mapping[Key, tuple[Pairs, Fitted]], chosen: params.Thresholds, seed: int, resamples: int
 ) -> list[dict]:
     """Rows of carried.parquet: each language model's answers, judged by the thresholds of each other one.
 
-    `tuned` are both answers and the splits' thresholds of the search in use. Relations that the other model has no
-    threshold for retrieve, as in `ask`.
+    `tuned` are both answers and the thresholds of the search in use. Relations that the other model has no threshold
+    for retrieve.
     """
     rows = []
     for (dataset, lm, method), (pairs, own) in tuned.items():
@@ -37,12 +39,12 @@ def between_models(
             if (other_dataset, other_method) == (dataset, method) and other != lm:
                 key = {"dataset": dataset, "lm": lm, "method": method, "kind": "language model"}
                 key |= {"fitted": other, "judged": lm, "scale": "views"}
-                rows.append(key | compare(pairs, own.cuts, fitted.cuts, chosen, seed, resamples))
+                rows.append(key | compare(pairs, own, fitted, chosen, seed, resamples))
     return rows
 
 
 def between_months(
-    tuned: Mapping[Key, tuple[Pairs, HeldOut]], data: Path, chosen: params.Thresholds, seed: int, resamples: int
+    tuned: Mapping[Key, tuple[Pairs, Fitted]], data: Path, chosen: params.Thresholds, seed: int, resamples: int
 ) -> list[dict]:
     """Rows of carried.parquet: thresholds of this run's month on another month's page views, and the other way round.
 
@@ -55,48 +57,52 @@ def between_months(
             months = dict(zip((RUN, file.stem), in_both(pairs, read_views(file)), strict=True))
             if not months[RUN].usable(chosen.min_questions):
                 continue
-            cuts = {month: fit(of_month, chosen, seed) for month, of_month in months.items()}
+            cuts = {month: fit(of_month, chosen, seed, resamples) for month, of_month in months.items()}
             for fitted, judged in ((RUN, file.stem), (file.stem, RUN)):
                 for scale in SCALES:
                     key = {"dataset": dataset, "lm": lm, "method": method, "kind": "month"}
                     key |= {"fitted": fitted, "judged": judged, "scale": scale}
                     brought = cuts[fitted]
                     if scale == "rank":
-                        brought = by_rank(brought, months[fitted], months[judged])
+                        here, there = months[fitted], months[judged]
+                        brought = brought.each(partial(by_rank, here=here, there=there))
                     rows.append(key | compare(months[judged], cuts[judged], brought, chosen, seed, resamples))
     return rows
 
 
-def compare(
-    pairs: Pairs,
-    own: Mapping[str, np.ndarray],
-    brought: Mapping[str, np.ndarray],
-    chosen: params.Thresholds,
-    seed: int,
-    resamples: int,
-) -> dict:
-    """Held-out accuracy by thresholds of their own and by those `brought`, on the same splits, and the difference.
-
-    Both are relation -> (splits,) thresholds, each split's fitted to its training side.
-    """
+def compare(pairs: Pairs, own: Fitted, brought: Fitted, chosen: params.Thresholds, seed: int, resamples: int) -> dict:
+    """Held-out accuracy by thresholds of their own and by those `brought`, on the same splits, and the difference."""
     train = _train(pairs, chosen, seed)
-    everywhere = {relation: brought.get(relation, np.full(train.shape[1], np.inf)) for relation in own}
-    by_own, by_brought = (held_out.judge(pairs, train, dict(cuts)) for cuts in (own, everywhere))
-    columns = {"own": held_out.scores(pairs, by_own.retrieved)["adaptive"]}
-    columns["carried"] = held_out.scores(pairs, by_brought.retrieved)["adaptive"]
-    columns["difference"] = columns["carried"] - columns["own"]
-    columns |= {"retrieved_own": by_own.retrieved, "retrieved_carried": by_brought.retrieved}
+    drawn = _drawn(pairs, chosen, seed, resamples)
+    n = min([drawn.n, *(len(cut) for fitted in (own, brought) for cut in fitted.whole.values())])
+    drawn, own, brought = drawn.first(n), own.first(n), brought.first(n)  # of more questions there are fewer resamples
+    everywhere = Fitted(
+        _everywhere(brought.splits, own.splits),
+        _everywhere(brought.whole, own.whole),
+        tuple(map(_everywhere, brought.parts, own.parts)),
+    )
+    columns = {
+        "own": Column(pairs.closed, {"own": pairs.gains(0.0)}),
+        "carried": Column(pairs.closed, {"carried": pairs.gains(0.0)}),
+        "difference": Column(0.0, {"carried": pairs.gains(0.0), "own": -pairs.gains(0.0)}, apart=True),
+    }
+    columns |= {f"retrieved_{name}": Column(0.0, {name: 1.0}, apart=True) for name in ("own", "carried")}
+    policies, accuracies = {}, {}
+    for name, fitted in (("own", own), ("carried", everywhere)):
+        judged = held_out.judge(pairs, train, dict(fitted.splits))
+        policies[name] = held_out.policy(pairs, judged.retrieved, drawn, fitted)
+        accuracies[name] = judged.table["adaptive"]
     row = {"questions": len(pairs.signal)}
-    for name, mean in held_out.means(columns, pairs.subjects, seed, resamples).items():
+    for name, mean in refits.means(columns, policies, drawn).items():
         row |= {name if key == "value" else f"{name}_{key}": value for key, value in mean.as_json().items()}
-    over_splits = by_brought.table["adaptive"] - by_own.table["adaptive"]
-    low, high = np.nanquantile(over_splits, [0.025, 0.975])
+    low, high = np.nanquantile(accuracies["carried"] - accuracies["own"], [0.025, 0.975])
     return row | {"difference_splits_low": float(low), "difference_splits_high": float(high)}
 
 
-def fit(pairs: Pairs, chosen: params.Thresholds, seed: int) -> dict[str, np.ndarray]:
-    """Each relation's threshold on each split by the search in use: relation -> (splits,)."""
-    return held_out.fit(pairs, _train(pairs, chosen, seed), chosen.search, chosen)
+def fit(pairs: Pairs, chosen: params.Thresholds, seed: int, resamples: int) -> Fitted:
+    """Thresholds by the search in use."""
+    drawn = _drawn(pairs, chosen, seed, resamples)
+    return held_out.fit_all(pairs, _train(pairs, chosen, seed), drawn, chosen.search, chosen)
 
 
 def read_views(file: Path) -> dict[str, float]:
@@ -133,3 +139,12 @@ def by_rank(cuts: Mapping[str, np.ndarray], here: Pairs, there: Pairs) -> dict[s
 
 def _train(pairs: Pairs, chosen: params.Thresholds, seed: int) -> np.ndarray:
     return held_out.split_train(seed, pairs.units(chosen.split_by), chosen.splits, chosen.train_share)
+
+
+def _drawn(pairs: Pairs, chosen: params.Thresholds, seed: int, resamples: int) -> refits.Resamples:
+    return refits.resample(pairs.subjects, pairs.units(chosen.split_by), chosen.train_share, seed, resamples)
+
+
+def _everywhere(brought: Mapping[str, np.ndarray], own: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The thresholds `brought` to all relations of `own`; one that they lack always retrieves."""
+    return {relation: brought.get(relation, np.full(len(cut), np.inf)) for relation, cut in own.items()}

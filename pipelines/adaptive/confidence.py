@@ -39,10 +39,13 @@ class Trusted:
     coverage: list[dict]  # rows of coverage.parquet
 
 
-def read(questions: Path, closed_book: Path) -> Answers:
-    """The answers of a file that show a probability. Raises LongtailError as `answer_files.join` does."""
+def read(questions: Path, closed_book: Path, split: str = "all") -> Answers:
+    """The answers of a file that show a probability; `split` is params.thresholds.imported.
+
+    Raises LongtailError as `answer_files.join` does.
+    """
     columns = {"correct": "correct", "confidence": "exp(CAST(mean_log_prob AS DOUBLE))"}
-    joined = answer_files.join(questions, {"closed_book": closed_book}, columns)
+    joined = answer_files.join(questions, {"closed_book": closed_book}, columns, split)
     answers = joined.answers["closed_book"]
     known = np.isfinite(answers["confidence"])
     return Answers(

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipelines import params
-from pipelines.adaptive import held_out
+from pipelines import draws, params
+from pipelines.adaptive import held_out, refits
 from pipelines.adaptive.held_out import HeldOut
 from pipelines.adaptive.pairs import Pairs
+from pipelines.adaptive.refits import Column
+from pipelines.adaptive.searches import PENALTY
 
-PENALTY = 1.0  # of the squared weights, but the intercept's; numbers are standardised
 STEPS = 100  # of Newton, at most
+MOST = 50_000  # questions that a gate is fitted to and judged on; more are drawn from
 PRECISION = 1e-9  # change of the weights that ends the steps
 
 
@@ -24,45 +26,63 @@ def evaluate(pairs: Pairs, rule: HeldOut, chosen: params.Thresholds, seed: int, 
     `pairs` have the questions of unknown popularity too, for which the popularity rule retrieves, as `ask` does. `rule`
     has the splits' thresholds. `difference` is gate - popularity, over questions and over splits.
     """
+    if len(pairs.ids) > MOST:
+        rows = draws.generator(seed, "gate questions").choice(len(pairs.ids), MOST, replace=False)
+        pairs = pairs.take(np.sort(rows))
     train = held_out.split_train(seed, pairs.units(chosen.split_by), chosen.splits, chosen.train_share)
+    drawn = refits.resample(pairs.subjects, pairs.units(chosen.split_by), chosen.train_share, seed, resamples)
+    drawn = drawn.first(refits.FEWEST)  # a gate takes longer to fit than thresholds
+
+    def by_thresholds(counts: np.ndarray) -> np.ndarray:
+        known = np.isfinite(pairs.popularity)
+        retrieves = np.ones(counts.shape, dtype=bool)
+        of_known = pairs.take(known)
+        retrieves[known] = held_out.below(of_known, held_out.fit(of_known, counts[known], chosen.search, chosen))
+        return retrieves
+
     always = np.full(chosen.splits, np.inf)
-    unknown = np.isnan(pairs.popularity)[:, None]
     cuts = np.stack([rule.cuts.get(relation, always) for relation in pairs.relations])
-    below = unknown | (pairs.popularity[:, None] < cuts)
-    decisions = {"gate": decide(pairs, train, chosen.cost_weight), "popularity": below}
+    on_splits = {
+        "gate": decide(pairs, train, chosen.cost_weight),
+        "popularity": np.isnan(pairs.popularity)[:, None] | (pairs.popularity[:, None] < cuts),
+    }
+    again = {"gate": lambda counts: decide(pairs, counts, chosen.cost_weight), "popularity": by_thresholds}
     test, gains = ~train, pairs.gains(0.0)
-    columns, over_splits = {}, {}
+    policies, over_splits, columns = {}, {}, {}
     with np.errstate(invalid="ignore"):
-        for name, retrieves in decisions.items():
+        for name, retrieves in on_splits.items():
             retrieved = (retrieves & test).sum(axis=1) / test.sum(axis=1)
-            columns[name] = held_out.scores(pairs, retrieved)["adaptive"]
-            columns[f"retrieved_{name}"] = retrieved
+            policies[name] = refits.decide(retrieved, drawn, again[name])
+            columns[name] = Column(pairs.closed, {name: gains})
+            columns[f"retrieved_{name}"] = Column(0.0, {name: 1.0}, apart=True)
             right = pairs.closed[:, None] + retrieves * gains[:, None]
             over_splits[name] = (right * test).sum(axis=0) / test.sum(axis=0)
-    columns["difference"] = columns["gate"] - columns["popularity"]
-    figures = held_out.means(columns, pairs.subjects, seed, resamples)
+    columns["difference"] = Column(0.0, {"gate": gains, "popularity": -gains})
     low, high = np.nanquantile(over_splits["gate"] - over_splits["popularity"], [0.025, 0.975])
-    found = {"questions": len(pairs.ids)} | {name: mean.as_json() for name, mean in figures.items()}
-    found["difference"] |= {"splits_low": float(low), "splits_high": float(high)}
-    return found
+    figures = {name: mean.as_json() for name, mean in refits.means(columns, policies, drawn).items()}
+    figures["difference"] |= {"splits_low": float(low), "splits_high": float(high)}
+    return {"questions": len(pairs.ids)} | figures
 
 
 def decide(pairs: Pairs, train: np.ndarray, cost_weight: float = 0.0) -> np.ndarray:
     """Whether each question retrieves by the gate of each split, (n, splits) bool.
 
-    A gate is fitted to the columns of `train` (n, splits). A question weighs by what the better answer gains, which is
-    1 without costs. If only one answer ever gains there, it decides for all; if none does, nothing retrieves.
+    A gate is fitted to the columns of `train` (n, splits), bool, or counts of resamples. A question weighs by what the
+    better answer gains, which is 1 without costs. If only one answer ever gains there, it decides for all; if none
+    does, nothing retrieves.
     """
     x, gains = features(pairs), pairs.gains(cost_weight)
     retrieves = np.zeros(train.shape, dtype=bool)
-    for split, side in enumerate(train.T):
+    for split, counts in enumerate(train.T):
+        side = counts > 0
         learns = side & (gains != 0)
         gained = gains[learns] > 0
         if gained.all() or not gained.any():
             retrieves[:, split] = bool(len(gained) and gained[0])
             continue
         numbers = standardised(x, side)
-        retrieves[:, split] = numbers @ fit(numbers[learns], gained, np.abs(gains[learns])) > 0
+        weights = np.abs(gains[learns]) * counts[learns]
+        retrieves[:, split] = numbers @ fit(numbers[learns], gained, weights) > 0
     return retrieves
 
 

@@ -7,18 +7,21 @@ questions instead (`thresholds.split_by: question`).
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 
 from pipelines import draws, intervals, params
-from pipelines.adaptive import searches
+from pipelines.adaptive import refits, searches, verdict
 from pipelines.adaptive.pairs import Pairs
+from pipelines.adaptive.refits import Column, Policy, Resamples
 
 Key = TypeVar("Key", bound=Hashable)
 POLICIES = ("adaptive", "always", "never", "oracle")
+CELLS = 10_000_000  # questions x splits that thresholds are fitted to at a time: bounds memory
+NAMES = 50_000  # subjects whose sides are drawn at a time: bounds memory
 
 
 @dataclass(frozen=True)
@@ -31,26 +34,102 @@ class HeldOut:
     retrieved: np.ndarray  # (n,) in which share of the splits that hold a question out it retrieves; NaN if none does
 
 
+@dataclass(frozen=True)
+class Fitted:
+    """Thresholds, relation -> (splits,) or (resamples,), fitted to the splits' training sides and to resamples."""
+
+    splits: Mapping[str, np.ndarray]
+    whole: Mapping[str, np.ndarray]  # fitted to whole resamples
+    parts: tuple[Mapping[str, np.ndarray], ...]  # fitted to resamples without each of their parts
+
+    def first(self, n: int) -> Fitted:
+        """The same with the first `n` resamples."""
+
+        def cut(cuts: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+            return {relation: of_relation[:n] for relation, of_relation in cuts.items()}
+
+        return Fitted(self.splits, cut(self.whole), tuple(cut(cuts) for cuts in self.parts))
+
+    def each(self, change: Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]) -> Fitted:
+        """The same with `change` made to the thresholds of splits and resamples alike."""
+        return Fitted(change(self.splits), change(self.whole), tuple(change(cuts) for cuts in self.parts))
+
+
 def split_train(seed: int, subjects: np.ndarray, splits: int, train_share: float) -> np.ndarray:
     """Which questions each split trains on, (n, splits) bool, decided by hash for each subject, or other unit."""
     names, numbers = np.unique(subjects, return_inverse=True)
-    return (draws.streams(seed, "thresholds splits", names.tolist(), splits) < train_share)[numbers]
+    sides = [
+        draws.streams(seed, "thresholds splits", names[start : start + NAMES].tolist(), splits) < train_share
+        for start in range(0, max(len(names), 1), NAMES)
+    ]
+    return np.concatenate(sides)[numbers]
 
 
 def fit(pairs: Pairs, train: np.ndarray, search: str, chosen: params.Thresholds) -> dict[str, np.ndarray]:
     """Each relation's threshold, fitted on each column of `train` (n, splits): relation -> (splits,)."""
     gains, members = pairs.gains(chosen.cost_weight), pairs.members()
     few = {relation for relation, rows in members.items() if rows.stop - rows.start < chosen.min_questions}
-    by_relation = [(pairs.signal[rows], gains[rows], train[rows]) for rows in members.values()]
     together = np.argsort(pairs.signal, kind="stable") if few or search == "shrunk" else []
-    everything = pairs.signal[together], gains[together], train[together]
+    size = max(1, CELLS // max(len(gains), 1))
+    cuts: dict[str, list[np.ndarray]] = {relation: [] for relation in members}
+    for start in range(0, train.shape[1], size):
+        sides = train[:, start : start + size]
+        by_relation = [(pairs.signal[rows], gains[rows], sides[rows]) for rows in members.values()]
+        everything = pairs.signal[together], gains[together], sides[together]
+        best, pooled = _search(by_relation, everything, search, chosen)
+        for relation, of_relation in zip(members, best, strict=True):
+            cuts[relation].append(pooled if relation in few else of_relation)
+    return {relation: np.concatenate(blocks) for relation, blocks in cuts.items()}
+
+
+def fit_together(pairs: Pairs, search: str, chosen: params.Thresholds) -> float:
+    """The threshold of all questions together, whatever their relation."""
+    rows = np.argsort(pairs.signal, kind="stable")
+    everything = pairs.signal[rows], pairs.gains(chosen.cost_weight)[rows], np.ones((len(rows), 1), dtype=bool)
+    return float(_search([everything], everything, search, chosen)[1][0])
+
+
+def _search(
+    relations: list[tuple], everything: tuple, search: str, chosen: params.Thresholds
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """The thresholds of `relations`, and of `everything`, all relations together; both are (signal, gains, train)."""
     if search == "shrunk":
         candidates = searches.quantile_cuts(everything[0], everything[2], chosen.quantiles)
-        best, pooled = searches.shrunk(by_relation, candidates, chosen.pseudo_questions)
-    else:
-        find = {"exact": searches.exact, "bins": searches.bins}[search]
-        best, pooled = [find(*questions) for questions in by_relation], find(*everything)
-    return {relation: pooled if relation in few else cuts for relation, cuts in zip(members, best, strict=True)}
+        return searches.shrunk(relations, candidates, chosen.pseudo_questions)
+    if search == "logistic":
+        return searches.logistic(relations), searches.logistic([everything])[0]
+    find = {"exact": searches.exact, "bins": searches.bins}[search]
+    return [find(*questions) for questions in relations], find(*everything)
+
+
+def fit_all(
+    pairs: Pairs,
+    train: np.ndarray,
+    drawn: Resamples,
+    search: str,
+    chosen: params.Thresholds,
+    whole: Mapping[str, np.ndarray] | None = None,
+) -> Fitted:
+    """Thresholds of the splits and of resamples; `whole`, relation -> (more resamples,), if those are known."""
+
+    def fitted(sides: np.ndarray) -> dict[str, np.ndarray]:
+        return fit(pairs, sides, search, chosen)
+
+    of_whole = fitted(drawn.times) if whole is None else {name: cut[: drawn.n] for name, cut in whole.items()}
+    return Fitted(fitted(train), of_whole, tuple(fitted(drawn.without(part)) for part in range(drawn.n_parts)))
+
+
+def policy(pairs: Pairs, retrieved: np.ndarray, drawn: Resamples, fitted: Fitted) -> Policy:
+    """The decisions by thresholds `fitted` to splits, by which `retrieved` is judged, and to resamples."""
+    counted = np.zeros(drawn.times.shape, dtype=bool)
+    for part, cuts in enumerate(fitted.parts):
+        counted |= (drawn.parts == part) & below(pairs, cuts)
+    return Policy(retrieved, below(pairs, fitted.whole), counted)
+
+
+def below(pairs: Pairs, cuts: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Whether each question retrieves by thresholds, relation -> (splits,): (n, splits) bool."""
+    return np.concatenate([pairs.signal[rows, None] < cuts[relation] for relation, rows in pairs.members().items()])
 
 
 def judge(pairs: Pairs, train: np.ndarray, cuts: dict[str, np.ndarray]) -> HeldOut:
@@ -119,25 +198,53 @@ def means(
     return dict(zip(values, intervals.bootstraps(sums, statistics, generator, resamples), strict=True))
 
 
-def summary(pairs: Pairs, judged: HeldOut, seed: int, resamples: int) -> dict[str, dict[str, float | None]]:
-    """One search's figures for the metrics file: means with intervals over questions and over splits.
+def summary(
+    pairs: Pairs, judged: HeldOut, policy: Policy, drawn: Resamples, cost_weight: float, seed: int, resamples: int
+) -> dict:
+    """One search's figures for the metrics file: means with intervals over questions and over splits, and the verdict.
 
-    `low` and `high` are a bootstrap over subjects: what other questions would have given with the thresholds as fitted.
-    `splits_low`, `splits_high` and `sd` say how much the figure moves from split to split. `gain` is adaptive - the
-    better of always and never over all held-out questions.
+    `low` and `high` are what other questions would have given. Those of `adaptive`, `retrieved` and `gain` come from
+    thresholds fitted again to resampled subjects (`refits`). `splits_low`, `splits_high` and `sd` say how much a figure
+    moves from split to split. `gain` is adaptive - the better of always and never over all held-out questions. With a
+    `cost_weight` the verdict is that of `net_gain`, the gain in accuracy - cost_weight x cost over the better by it.
     """
-    better = "always" if np.nanmean(judged.table["always"] - judged.table["never"]) >= 0 else "never"
-    columns, per_split = scores(pairs, judged.retrieved), dict(judged.table)
-    for table in (columns, per_split):
-        table["gain"] = table["adaptive"] - table[better]
-    figures = {}
-    for name, mean in means(columns, pairs.subjects, seed, resamples).items():
-        over_splits = per_split[name][np.isfinite(per_split[name])]
-        low, high = np.quantile(over_splits, [0.025, 0.975])
-        figures[name] = mean.as_json() | {
-            "mean_over_splits": float(over_splits.mean()),
-            "sd": float(over_splits.std(ddof=1)) if len(over_splits) > 1 else 0.0,
-            "splits_low": float(low),
-            "splits_high": float(high),
-        }
-    return figures | {"train_adaptive": {"value": float(np.nanmean(per_split["train_adaptive"]))}}
+    better = better_of(judged.table["always"] - judged.table["never"])
+    fixed, per_split = scores(pairs, judged.retrieved), dict(judged.table)
+    per_split["gain"] = per_split["adaptive"] - per_split[better]
+    figures = means(fixed, pairs.subjects, seed, resamples)
+    gains = pairs.gains(0.0)
+    columns = {
+        "adaptive": Column(pairs.closed, {"": gains}),
+        "retrieved": Column(0.0, {"": 1.0}, apart=True),
+        "gain": _gain(gains, better),
+    }
+    if cost_weight:
+        net = pairs.gains(cost_weight)
+        better = better_of(np.where(np.isnan(judged.retrieved), np.nan, net))
+        columns["net_gain"] = _gain(net, better)
+    figures |= refits.means(columns, {"": policy}, drawn)
+    made: dict = {}
+    for name, mean in figures.items():
+        made[name] = mean.as_json()
+        if name in per_split:
+            over_splits = per_split[name][np.isfinite(per_split[name])]
+            low, high = np.quantile(over_splits, [0.025, 0.975])
+            made[name] |= {
+                "mean_over_splits": float(over_splits.mean()),
+                "sd": float(over_splits.std(ddof=1)) if len(over_splits) > 1 else 0.0,
+                "splits_low": float(low),
+                "splits_high": float(high),
+            }
+    made["train_adaptive"] = {"value": float(np.nanmean(per_split["train_adaptive"]))}
+    gain = figures["net_gain" if cost_weight else "gain"]
+    made["policy"], made["verdict"] = verdict.choose(gain, better, figures["retrieved"].value)
+    return made
+
+
+def better_of(always_less_never: np.ndarray) -> str:
+    return verdict.ALWAYS if np.nanmean(always_less_never) >= 0 else verdict.NEVER
+
+
+def _gain(gains: np.ndarray, better: str) -> Column:
+    """What thresholds gain over the better of always and never; `gains` is what retrieving gains each question."""
+    return Column(-gains if better == verdict.ALWAYS else 0.0, {"": gains})

@@ -8,29 +8,27 @@ of `thresholds.pairs` (data/README.md has the columns):
 - reliability.parquet, coverage.parquet: whether closed-book answers are as often right as they are probable;
 - carried.parquet: what thresholds are worth that were fitted to another language model's answers or another month's
   page views;
-- thresholds.json: the thresholds of `thresholds.search` for use: dataset -> lm -> method -> relation -> number, null
-  for always.
+- thresholds.json: the rules to use, by `thresholds.search` and the verdict: dataset -> lm -> method -> the rule as
+  `rule.as_json` has it.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines import draws, params, parquet, shards, stage
-from pipelines.adaptive import carried, confidence, gate, held_out
+from pipelines import params, parquet, shards, stage
+from pipelines.adaptive import carried, confidence, gate, held_out, rule
 from pipelines.adaptive.alternatives import cost_curve, uncertainty
-from pipelines.adaptive.held_out import POLICIES, HeldOut
-from pipelines.adaptive.pairs import Pairs, choices, read_pairs
+from pipelines.adaptive.held_out import POLICIES, Fitted
+from pipelines.adaptive.pairs import Choice, Pairs, choices, read_pairs
 from pipelines.adaptive.searches import SEARCHES
-from pipelines.answering import answer_files
+from pipelines.adaptive.tuning import Tuned, tune_pairs
+from pipelines.answering import answer_files, imported_files
 from pipelines.errors import LongtailError
-
-BLOCK = 100  # resamples fitted at a time: bounds memory
 
 
 @dataclass(frozen=True)
@@ -41,8 +39,7 @@ class Evaluated:
     relations: list[dict]  # rows of thresholds.parquet
     splits: dict[str, dict[str, np.ndarray]]  # search -> columns of splits.parquet
     curve: list[dict]  # rows of costs.parquet
-    cuts: dict[str, float]  # relation -> threshold of the search in use
-    judged: HeldOut  # the splits' thresholds of the search in use
+    tuned: Tuned
 
 
 def evaluate(answered: Pairs, chosen: params.Thresholds, seed: int, resamples: int) -> Evaluated:
@@ -51,84 +48,12 @@ def evaluate(answered: Pairs, chosen: params.Thresholds, seed: int, resamples: i
     Questions of unknown popularity count for the gate alone. Raises LongtailError if the splits hold no question out.
     """
     pairs = answered.known()
+    tuned = tune_pairs(pairs, chosen, seed, resamples)
     train = held_out.split_train(seed, pairs.units(chosen.split_by), chosen.splits, chosen.train_share)
-    if train.all():
-        raise LongtailError(
-            f"thresholds.splits: {chosen.splits} hold none of {len(train)} questions out, expected some; set more"
-        )
-    everything = np.ones((len(pairs.signal), 1), dtype=bool)
-    drawn = resampled_thresholds(pairs, chosen, seed, resamples)
-    figures, relations, splits, in_use = {}, [], {}, ()
-    for search in SEARCHES:
-        judged = held_out.judge(pairs, train, held_out.fit(pairs, train, search, chosen))
-        cuts = {r: float(cut[0]) for r, cut in held_out.fit(pairs, everything, search, chosen).items()}
-        figures[search] = held_out.summary(pairs, judged, seed, resamples)
-        rows = relation_rows(pairs, cuts, judged, drawn[search], chosen.min_questions, seed, resamples)
-        relations += [{"search": search} | row for row in rows]
-        splits[search] = judged.table
-        in_use = (cuts, judged) if search == chosen.search else in_use
-    curve = cost_curve(pairs, train, chosen, seed, resamples)
-    figures |= uncertainty(pairs, train, chosen, seed, resamples)
-    figures["gate"] = gate.evaluate(answered, in_use[1], chosen, seed, resamples)
-    return Evaluated(figures, relations, splits, curve, *in_use)
-
-
-def resampled_thresholds(
-    pairs: Pairs, chosen: params.Thresholds, seed: int, resamples: int
-) -> dict[str, dict[str, np.ndarray]]:
-    """search -> relation -> thresholds fitted on subjects drawn with replacement, (resamples,).
-
-    They show what other questions would have given.
-    """
-    names, subjects = np.unique(pairs.subjects, return_inverse=True)
-    n, generator = len(names), draws.generator(seed, "threshold resamples")
-    found = {search: [] for search in SEARCHES}
-    for start in range(0, resamples, BLOCK):
-        size = min(BLOCK, resamples - start)
-        picks = generator.integers(0, n, (size, n)) + np.arange(size)[:, None] * n
-        times = np.bincount(picks.ravel(), minlength=size * n).astype(np.int32).reshape(size, n).T[subjects]
-        for search, blocks in found.items():
-            blocks.append(held_out.fit(pairs, times, search, chosen))
-    return {
-        search: {relation: np.concatenate([block[relation] for block in blocks]) for relation in blocks[0]}
-        for search, blocks in found.items()
-    }
-
-
-def relation_rows(
-    pairs: Pairs,
-    cuts: dict[str, float],
-    judged: HeldOut,
-    drawn: dict[str, np.ndarray],
-    min_questions: int,
-    seed: int,
-    resamples: int,
-) -> list[dict]:
-    """The rows of thresholds.parquet for one search."""
-    rows = []
-    for relation, members in pairs.members().items():
-        of_relation = pairs.take(members)
-        held = held_out.scores(of_relation, judged.retrieved[members])
-        means = held_out.means({k: held[k] for k in ("adaptive", "retrieved")}, of_relation.subjects, seed, resamples)
-        row = {
-            "relation": relation,
-            "questions": len(of_relation.signal),
-            "pooled": len(of_relation.signal) < min_questions,
-            "threshold": cuts[relation],
-            "closed_book": float(of_relation.closed.mean()),
-            "augmented": float(of_relation.augmented.mean()),
-        }
-        over_splits = judged.cuts[relation]
-        row |= _quantiles("threshold", drawn[relation]) | _quantiles("threshold_splits", over_splits)
-        row["threshold_splits"] = float(np.quantile(over_splits, 0.5, method="nearest"))
-        for name, mean in means.items():
-            row |= {name if key == "value" else f"{name}_{key}": value for key, value in mean.as_json().items()}
-            over_splits = judged.relations[relation][name]
-            over_splits = over_splits[np.isfinite(over_splits)]
-            row |= _quantiles(f"{name}_splits", over_splits)
-            row[f"{name}_splits"] = float(over_splits.mean()) if len(over_splits) else None
-        rows.append(row)
-    return rows
+    figures = tuned.figures | uncertainty(pairs, train, tuned.drawn, chosen, seed, resamples)
+    figures["gate"] = gate.evaluate(answered, tuned.judged, chosen, seed, resamples)
+    curve = cost_curve(pairs, train, tuned.drawn, chosen)
+    return Evaluated(figures, tuned.relations, tuned.splits, curve, tuned)
 
 
 def read_all(
@@ -139,13 +64,18 @@ def read_all(
     Raises LongtailError as `choices` does, and if costs count, but are not known of all answers.
     """
     pairs = {}
-    files = {dataset: answer_files.sets(dataset, lms, retrievers) for dataset in datasets}
+    files = {dataset: answer_files.sets(dataset, lms, retrievers, split=chosen.imported) for dataset in datasets}
     for dataset, choices_of_set in choices(files, lms, chosen.pairs).items():
         questions = Path(f"data/questions/{dataset}/{dataset}.parquet")
         for choice in choices_of_set:
             closed, augmented = (files[dataset][lm][method] for lm, method in (choice.popular, choice.tail))
-            brought = choice.popular[1] != "closed_book", choice.tail[1] != "closed_book"
-            pairs[dataset, choice.lm, choice.name] = read_pairs(questions, closed, augmented, chosen.cost, brought)
+            brought = tuple(
+                imported_files.brings_text(method, file)
+                for (_, method), file in ((choice.popular, closed), (choice.tail, augmented))
+            )
+            pairs[dataset, choice.lm, choice.name] = read_pairs(
+                questions, closed, augmented, chosen.cost, brought, chosen.imported
+            )
     for key in pairs if chosen.cost_weight else ():
         if not pairs[key].costs_known:
             raise LongtailError(
@@ -155,14 +85,29 @@ def read_all(
     return pairs
 
 
-def read_closed_book(datasets: list[str], lms: list[str]) -> dict[tuple[str, str], confidence.Answers]:
+def read_closed_book(datasets: list[str], lms: list[str], split: str) -> dict[tuple[str, str], confidence.Answers]:
     """(dataset, lm) -> its closed-book answers of known probability, if it has any answers."""
     return {
-        (dataset, lm): confidence.read(Path(f"data/questions/{dataset}/{dataset}.parquet"), files["closed_book"])
+        (dataset, lm): confidence.read(Path(f"data/questions/{dataset}/{dataset}.parquet"), files["closed_book"], split)
         for dataset in datasets
-        for lm, files in answer_files.sets(dataset, lms, retrievers=()).items()
+        for lm, files in answer_files.sets(dataset, lms, retrievers=(), split=split).items()
         if "closed_book" in files
     }
+
+
+def choice_of(lm: str, method: str) -> tuple[tuple[str, str], tuple[str, str]]:
+    """The answers, (language model, method), that the tables call so: from the threshold on, and below it."""
+    choice = Choice.named(lm, method)
+    return choice.popular, choice.tail
+
+
+def month_of(dataset: str) -> str | None:
+    """The month of a question set's page views, or the first and the last one; None if it does not say it."""
+    file = Path(f"data/questions/{dataset}/{dataset}.parquet")
+    if "month" not in parquet.schema_of(file).names:
+        return None
+    months = sorted(filter(None, parquet.read(file, ["month"])["month"].unique().to_pylist()))
+    return " to ".join(dict.fromkeys(months[:1] + months[-1:])) or None
 
 
 def main() -> None:
@@ -171,12 +116,15 @@ def main() -> None:
     def work(chosen) -> stage.Metrics:
         settings = chosen.thresholds
         relations, splits, curve = [], [SPLITS.empty_table()], []
-        thresholds: dict = {}
+        rules: dict = {}
         metrics: dict = {dataset: {} for dataset in chosen.parts.answered}
         logged: dict[str, float] = {}
-        tuned: dict[tuple[str, str, str], tuple[Pairs, HeldOut]] = {}
+        tuned: dict[tuple[str, str, str], tuple[Pairs, Fitted]] = {}
         reliability, coverage = [], []
         inputs = chosen.parts.answered, chosen.lms, chosen.retrievers
+        for dataset in chosen.parts.answered:
+            for sentence in answer_files.left_out(dataset, chosen.lms, chosen.retrievers, split=settings.imported):
+                print(sentence)
         for (dataset, lm, method), pairs in read_all(*inputs, settings).items():
             figures = metrics[dataset].setdefault(lm, {})
             known = pairs.known()
@@ -188,16 +136,17 @@ def main() -> None:
             relations += [key | row for row in evaluated.relations]
             splits += [_split_table(key | {"search": search}, table) for search, table in evaluated.splits.items()]
             curve += [key | row for row in evaluated.curve]
-            cuts = {relation: cut if math.isfinite(cut) else None for relation, cut in evaluated.cuts.items()}
-            thresholds.setdefault(dataset, {}).setdefault(lm, {})[method] = cuts
+            answers = ("/".join(answer) for answer in choice_of(lm, method))
+            file = rule.of_tuned(evaluated.tuned, *answers, settings.search, month_of(dataset))
+            rules.setdefault(dataset, {}).setdefault(lm, {})[method] = rule.as_json(file)
             figures[method] = evaluated.figures
-            tuned[dataset, lm, method] = known, evaluated.judged
+            tuned[dataset, lm, method] = known, evaluated.tuned.fitted
             logged |= {
                 f"{dataset}.{lm}.{method}.{search}.{name}": evaluated.figures[search][name]["mean_over_splits"]
                 for search in SEARCHES
                 for name in (*POLICIES, "gain")
             }
-        for (dataset, lm), answers in read_closed_book(chosen.parts.answered, chosen.lms).items():
+        for (dataset, lm), answers in read_closed_book(chosen.parts.answered, chosen.lms, settings.imported).items():
             trusted = confidence.evaluate(answers, settings, chosen.seed, chosen.report.bootstrap)
             key = {"dataset": dataset, "lm": lm}
             reliability += [key | row for row in trusted.reliability]
@@ -217,7 +166,7 @@ def main() -> None:
                 ("carried", pa.Table.from_pylist(rows_carried, CARRIED)),
             ):
                 parquet.write(table, folder / f"{name}.parquet")
-            shards.write_json(folder / "thresholds.json", {"search": settings.search, "thresholds": thresholds})
+            shards.write_json(folder / "thresholds.json", {"rules": rules})
         shards.write_json("data/metrics/adaptive.json", metrics)
         return logged
 
@@ -232,6 +181,8 @@ _KEY = dict.fromkeys(("dataset", "lm", "method"), pa.string())
 THRESHOLDS = pa.schema(
     _KEY
     | {"search": pa.string(), "relation": pa.string(), "questions": pa.int64(), "pooled": pa.bool_()}
+    | {"popularity_least": pa.float64(), "popularity_most": pa.float64()}
+    | {"policy": pa.string(), "deployed": pa.float64()}
     | {"closed_book": pa.float64(), "augmented": pa.float64()}
     | _with_bounds("threshold", "threshold_splits", "adaptive", "adaptive_splits", "retrieved", "retrieved_splits")
 )
@@ -264,12 +215,6 @@ CARRIED = pa.schema(
     | {"difference_splits_low": pa.float64(), "difference_splits_high": pa.float64()}
     | _with_bounds("retrieved_own", "retrieved_carried")
 )
-
-
-def _quantiles(name: str, values: np.ndarray) -> dict[str, float | None]:
-    """The bounds of 95 % of the values. Both are values themselves, because infinity can't be interpolated."""
-    low, high = np.quantile(values, [0.025, 0.975], method="nearest") if len(values) else (None, None)
-    return {f"{name}_low": low, f"{name}_high": high}
 
 
 def _split_table(key: dict[str, str], table: dict[str, np.ndarray]) -> pa.Table:

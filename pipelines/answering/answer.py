@@ -10,14 +10,15 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines import catalogue, draws, methods, params, parquet, shards, stage
+from pipelines import catalogue, draws, methods, params, parquet, shards, stage, workers
 from pipelines.answering import latency, passages, prompts
 from pipelines.answering.passages import Lookup, Source
 from pipelines.errors import LongtailError
@@ -26,6 +27,7 @@ from pipelines.replug import ensemble_answers
 
 if TYPE_CHECKING:
     from pipelines.lm.language_model import Generation, LanguageModel, Prompt
+    from pipelines.lm.open_lm import LMWorkers
 
 SHARD = 64  # prompts that a killed run loses at most, or those of one question; no answer depends on it
 LOCAL = 128  # of a local LM, which reads long prompts slowly: prompts and demonstrations with passages, together
@@ -60,7 +62,7 @@ class Setup:
 
     dataset: str
     method: str
-    lm: LanguageModel
+    lm: LanguageModel | LMWorkers
     source: Source | None  # finds the passages; None: closed-book
     answer: params.Answer
     replug: params.Replug
@@ -102,17 +104,22 @@ def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
     looked_up = {question: texts[question] for question in chain(asked, *shots)}
     lookup = Lookup(setup.source, looked_up, lookup_name, setup.key)
 
-    def work(shard: slice, path: Path) -> None:
-        started = time.monotonic()
-        rows = _rows(setup, pool, lookup, asked[shard], shots[shard])
-        passages.write_shard(pa.Table.from_pylist(rows, schema=SCHEMA), path, started)
+    def read(shard: slice) -> Sent:
+        return _sent(setup, pool, lookup, asked[shard], shots[shard])
+
+    def write(shard: slice, answered: Answered, path: Path) -> None:
+        rows = _rows(setup, pool, lookup, asked[shard], answered)
+        passages.write_shard(pa.Table.from_pylist(rows, schema=SCHEMA), path, answered.seconds, answered.machine)
 
     size = setup.shard
     parts = [slice(start, min(start + size, len(asked))) for start in range(0, len(asked), size)]
     sizes = [part.stop - part.start for part in parts]
-    files = shards.map_shards(name, setup.key, work, parts, sizes=sizes, unit="question")
+    work = partial(_answered, setup.answer.new_tokens, setup.replug, setup.source is not None)
+    steps = workers.Steps(read, work, write, Sent.length, in_memory=True)
+    files = workers.map_texts(setup.lm, name, setup.key, parts, steps, sizes=sizes, unit="question")
     table, batches = passages.read_shards(files, SCHEMA)
-    return table.sort_by("question_id"), latency.Taken(batches, lookup.batches)
+    table = table.sort_by("question_id").replace_schema_metadata(workers.metadata(name, setup.key) or None)
+    return table, latency.Taken(batches, lookup.batches)
 
 
 def forget(dataset: str, lm: str, method: str, key: str) -> None:
@@ -121,10 +128,31 @@ def forget(dataset: str, lm: str, method: str, key: str) -> None:
         shards.forget(name, key)
 
 
-def _rows(
+class Sent(NamedTuple):
+    """What the LM is asked: k prompts in a row for each question, and an ensemble's similarities (questions, k)."""
+
+    prompts: list[Prompt]
+    similarities: np.ndarray | None
+
+    def length(self) -> int:
+        """How many characters there are to read."""
+        return sum(len(prompt.document) + len(prompt.context) for prompt in self.prompts)
+
+
+class Answered(NamedTuple):
+    """What the LM was sent, what it saw of that and what it answered, and how long that took on which machine."""
+
+    sent: list[Prompt]
+    seen: list[Prompt]
+    generations: list[Generation]
+    seconds: float
+    machine: str
+
+
+def _sent(
     setup: Setup, pool: prompts.Questions, lookup: Lookup, asked: Sequence[int], shots: Sequence[Sequence[int]]
-) -> list[dict]:
-    """Ask the LM some questions, each after its demonstrations `shots`; the rows of SCHEMA."""
+) -> Sent:
+    """The prompts of some questions, each after its demonstrations `shots`."""
     passages_asked, shown = lookup.rows(asked), sorted({*chain(*shots)})
     examples = {
         shot: (pool.texts[shot], pool.shown[shot], found["texts"][0])
@@ -138,13 +166,26 @@ def _rows(
     similarities = None
     if methods.split(setup.method)[0] in methods.ENSEMBLES:
         similarities = np.array([found["similarities"] for found in passages_asked])
-    new_tokens = setup.answer.new_tokens
-    generations = ensemble_answers.generate(setup.lm, sent, similarities, new_tokens, setup.replug)
-    seen = setup.lm.seen(sent, new_tokens) if setup.source else sent
+    return Sent(sent, similarities)
+
+
+def _answered(new_tokens: int, replug: params.Replug, with_passages: bool, lm: LanguageModel, sent: Sent) -> Answered:
+    """Ask the LM."""
+    started = time.monotonic()
+    generations = ensemble_answers.generate(lm, sent.prompts, sent.similarities, new_tokens, replug)
+    seen = lm.seen(sent.prompts, new_tokens) if with_passages else sent.prompts
+    return Answered(sent.prompts, seen, generations, time.monotonic() - started, latency.machine())
+
+
+def _rows(
+    setup: Setup, pool: prompts.Questions, lookup: Lookup, asked: Sequence[int], answered: Answered
+) -> list[dict]:
+    """The rows of SCHEMA of some questions."""
+    sent, seen = answered.sent, answered.seen
     k = len(sent) // len(asked)  # prompts of a question: one, or one per document of an ensemble
     per_question = [list(zip(sent[i : i + k], seen[i : i + k], strict=True)) for i in range(0, len(sent), k)]
-    answered = zip(asked, passages_asked, per_question, generations, strict=True)
-    return [_row(setup, pool, *of_question) for of_question in answered]
+    of_questions = zip(asked, lookup.rows(asked), per_question, answered.generations, strict=True)
+    return [_row(setup, pool, *of_question) for of_question in of_questions]
 
 
 def _row(
@@ -213,29 +254,32 @@ def main() -> None:
     name, _ = _names(args.dataset, args.lm, args.method)
 
     def work(chosen) -> stage.Metrics:
-        from pipelines.lm.open_lm import MODELS, open_lm
+        from pipelines.lm.open_lm import MODELS, lm_at_work
 
         questions = Path(f"data/questions/{args.dataset}/{args.dataset}.parquet")
         if not questions.is_file():
             raise LongtailError(f"{questions}: no such file, expected the question set; run its stage first")
         folder, settings = MODELS / args.lm, chosen.lm[args.lm]
-        lm = open_lm(folder, settings, chosen.compute)
-        kind, retriever = methods.resolve(args.method, chosen.retrievers)
-        if kind in methods.ENSEMBLES:
-            ensemble_answers.check_ability(lm, chosen.replug)
-        source = passages.open_source(args.method, lm, chosen, Path("data"))
-        inputs = [questions, folder, *passages.inputs(args.method, chosen, Path("data"))]
-        searched = [chosen.retriever[retriever] if retriever else None, chosen.reranker if kind == "reranked" else None]
-        key = shards.key_of(SHARD, LOCAL, chosen.seed, chosen.answer, chosen.replug, searched, settings, *inputs)
-        in_use = chosen.answer.of(settings)
-        setup = Setup(args.dataset, args.method, lm, source, in_use, chosen.replug, chosen.seed, key, settings.http)
-        table, taken = answer(parquet.read(questions), setup)
-        with shards.atomic(out) as temporary:
-            parquet.write(table, temporary)
-        on_server = settings.http is not None
-        latency.write(Path("data"), args.dataset, args.lm, args.method, taken, chosen.compute.threads, on_server)
-        forget(args.dataset, args.lm, args.method, key)
-        return _metrics(table, taken.seconds) | lm.usage
+        with lm_at_work(folder, settings, chosen.compute) as lm:
+            kind, retriever = methods.resolve(args.method, chosen.retrievers)
+            if kind in methods.ENSEMBLES:
+                ensemble_answers.check_ability(lm, chosen.replug)
+            source = passages.open_source(args.method, lm, chosen, Path("data"))
+            inputs = [questions, folder, *passages.inputs(args.method, chosen, Path("data"))]
+            searched = [
+                chosen.retriever[retriever] if retriever else None,
+                chosen.reranker if kind == "reranked" else None,
+            ]
+            key = shards.key_of(SHARD, LOCAL, chosen.seed, chosen.answer, chosen.replug, searched, settings, *inputs)
+            in_use = chosen.answer.of(settings)
+            setup = Setup(args.dataset, args.method, lm, source, in_use, chosen.replug, chosen.seed, key, settings.http)
+            table, taken = answer(parquet.read(questions), setup)
+            with shards.atomic(out) as temporary:
+                parquet.write(table, temporary)
+            on_server = settings.http is not None
+            latency.write(Path("data"), args.dataset, args.lm, args.method, taken, chosen.compute.threads, on_server)
+            forget(args.dataset, args.lm, args.method, key)
+            return _metrics(table, taken.seconds) | lm.usage
 
     sections = ("seed", "compute", "lm", "retriever", "retrievers", "reranker", "replug", "answer", "parts")
     stage.run(name, sections, work, out=str(out))

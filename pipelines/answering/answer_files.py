@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines import database
+from pipelines import database, parquet
+from pipelines.answering.imported_files import NAME, about, fitting
 from pipelines.errors import LongtailError
 from pipelines.methods import ENCODED, METHODS, short, split
-from pipelines.params import LM_NAME
 
 # Answers imported before `margin` was a column do not have it.
 ANSWERS = "SELECT * FROM answers UNION ALL BY NAME SELECT NULL::FLOAT AS margin WHERE false"
@@ -31,31 +31,80 @@ class Joined:
 
 
 def sets(
-    dataset: str, lms: Sequence[str], retrievers: Sequence[str], root: Path = Path("data")
+    dataset: str, lms: Sequence[str], retrievers: Sequence[str], root: Path = Path("data"), split: str = "all"
 ) -> dict[str, dict[str, Path]]:
     """Language model -> method -> its file of answers (answer.SCHEMA) to the questions of `dataset`.
 
     First come `lms` in their order (params.lms: the main one first), then the imported models by name. Methods are
-    named and ordered as methods.py says, those of `retrievers` (params.retrievers) in their order. What has no file is
-    left out, and so are this run's models' answers with another retriever. Raises LongtailError for an imported file
-    that is not called as `longtail import-answers` calls it.
+    named and ordered as methods.py says, those of `retrievers` (params.retrievers) in their order; names that it does
+    not know come last. What has no file is left out, and so are this run's models' answers with another retriever, and
+    imports that do not fit (`left_out`). Raises LongtailError for an imported file that is not called as
+    `longtail import-answers` calls it.
     """
-    imported = root / "imported" / dataset
-    for file in sorted(imported.glob("*/*.parquet")):
-        if not re.fullmatch(LM_NAME, file.parent.name) or split(file.stem)[0] not in METHODS:
-            raise LongtailError(
-                f"{file}: expected <model>/<method>.parquet, as opt-13b/bm25.parquet; bring it in by import-answers"
-            )
-    elsewhere = sorted({file.parent.name for file in imported.glob("*/*.parquet")} - set(lms))
     found = {lm: _files(root / "predictions" / dataset / lm, retrievers) for lm in lms}
-    found |= {lm: _files(imported / lm, retrievers, others=True) for lm in elsewhere}
+    found |= _imports(dataset, lms, retrievers, root, split)[0]
     return {lm: by_method for lm, by_method in found.items() if by_method}
 
 
-def _files(folder: Path, retrievers: Sequence[str], others: bool = False) -> dict[str, Path]:
-    """Method -> its file, if it has one; with `others`, also of retrievers that the run does not have.
+def left_out(
+    dataset: str, lms: Sequence[str], retrievers: Sequence[str], root: Path = Path("data"), split: str = "all"
+) -> list[str]:
+    """A sentence for each import that is used nowhere, because its rows are not those of its question set or model.
 
-    The main retriever's file may do without its name.
+    `split` is params.thresholds.imported: with `test`, only rows of the test split have to fit.
+    """
+    return _imports(dataset, lms, retrievers, root, split)[1]
+
+
+def elsewhere(lms: Sequence[str], retrievers: Sequence[str], root: Path = Path("data")) -> dict[str, list[str]]:
+    """Imported model -> the methods that it has answers by, to whatever question set."""
+    found: dict[str, dict[str, None]] = {}
+    for folder in sorted((root / "imported").glob("*")):
+        if folder.name != "popularity":
+            for lm, files in _imports(folder.name, lms, retrievers, root, "all")[0].items():
+                found.setdefault(lm, {}).update(dict.fromkeys(files))
+    return {lm: list(methods) for lm, methods in found.items()}
+
+
+def way(lm: str | None, method: str | None, lms: Sequence[str], retrievers: Sequence[str]) -> str | None:
+    """The method of an imported model that is meant: `method`, else its first with a text; None for other models."""
+    if lm is None or lm in lms:
+        return None
+    ways = [name for name in elsewhere(lms, retrievers).get(lm, ()) if name != "closed_book"]
+    return method if method and ways else next(iter(ways), None)
+
+
+def _imports(
+    dataset: str, lms: Sequence[str], retrievers: Sequence[str], root: Path, only: str
+) -> tuple[dict[str, dict[str, Path]], list[str]]:
+    """The imported models' files that fit, and a sentence for each other."""
+    folder = root / "imported" / dataset
+    for file in sorted(folder.glob("*/*.parquet")):
+        if not re.fullmatch(NAME, file.parent.name) or not re.fullmatch(NAME, file.stem):
+            raise LongtailError(
+                f"{file}: expected <model>/<method>.parquet, as opt-13b/bm25.parquet; bring it in by import-answers"
+            )
+    elsewhere = sorted({file.parent.name for file in folder.glob("*/*.parquet")} - set(lms))
+    questions = root / "questions" / dataset / f"{dataset}.parquet"
+    splits: dict[str, str] = {}
+    if elsewhere and questions.is_file():
+        table = parquet.read(questions, ["question_id", "split"])
+        of_split = table["split"].to_pylist() if "split" in table.column_names else [""] * table.num_rows
+        splits = dict(zip(table["question_id"].to_pylist(), of_split, strict=True))
+    files, sentences = {}, []
+    for lm in elsewhere:
+        by_method = _files(folder / lm, retrievers, others=True)
+        by_method, why = fitting(by_method, splits, only) if splits else (by_method, [])
+        files[lm] = by_method
+        sentences += why
+    return files, sentences
+
+
+def _files(folder: Path, retrievers: Sequence[str], others: bool = False) -> dict[str, Path]:
+    """Method -> its file, if it has one; with `others`, also of retrievers that the run does not have, and any name.
+
+    The main retriever's file may do without its name. A file whose kind is closed_book is the closed-book answer,
+    whatever its name.
     """
     elsewhere = {split(file.stem)[1] for file in folder.glob("*.parquet")} - {"", *retrievers} if others else ()
     files: dict[str, Path] = {}
@@ -67,12 +116,19 @@ def _files(folder: Path, retrievers: Sequence[str], others: bool = False) -> dic
             if file.is_file():
                 of_kind[short(kind, name, retrievers)] = file
         files |= {method: file for method, file in of_kind.items() if file.is_file()}
+    free = sorted(file for file in folder.glob("*.parquet") if split(file.stem)[0] not in METHODS) if others else []
+    for file in free:
+        if "closed_book" not in files and about(file).get("kind") == "closed_book":
+            files = {"closed_book": file} | files
+        else:
+            files[file.stem] = file
     return files
 
 
-def join(questions: Path, files: Mapping[str, Path], columns: Mapping[str, str]) -> Joined:
+def join(questions: Path, files: Mapping[str, Path], columns: Mapping[str, str], split: str = "all") -> Joined:
     """Join a question set with the answers of each method by question id. Texts are no key: some occur twice.
 
+    With `split` (params.thresholds.imported) `test`, answers to other questions than the test split's are left out.
     `columns` are names and SQL expressions over the columns of answer.SCHEMA. Raises LongtailError naming a file and an
     id that the file has twice, that it lacks although another file has it, or whose answer it does not judge.
     """
@@ -82,12 +138,18 @@ def join(questions: Path, files: Mapping[str, Path], columns: Mapping[str, str])
         for method, file in files.items()
     }
     asked = _read(
-        """SELECT question_id, relation, CAST(s_pop AS DOUBLE) AS popularity,
+        f"""SELECT question_id, relation, CAST(s_pop AS DOUBLE) AS popularity,
+                  {"split" if split == "test" else "NULL"} AS split,
                   coalesce(CAST(s_uri AS VARCHAR), subj, question_id) AS subject,
                   min(subject) OVER same_text != max(subject) OVER same_text AS ambiguous
            FROM answers WINDOW same_text AS (PARTITION BY question)""",
         questions,
     )
+    if split == "test":
+        test = set(asked["question_id"][asked["split"] == "test"])
+        for method, of_method in answers.items():
+            kept = np.array([id_ in test for id_ in of_method["question_id"]], dtype=bool)
+            answers[method] = {name: values[kept] for name, values in of_method.items()}
     ids_of = {method: columns_of_method.pop("question_id") for method, columns_of_method in answers.items()}
     first, ids = next(zip(files.values(), ids_of.values(), strict=True))
     for method, file in files.items():

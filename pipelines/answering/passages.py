@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -12,13 +13,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from pipelines import methods, parquet, shards
+from pipelines import methods, parquet, shards, workers
 from pipelines.answering import latency, prompts
 from pipelines.answering.latency import Batch
 from pipelines.methods import ENSEMBLES, INDEXES
 
 if TYPE_CHECKING:
     from pipelines.lm.language_model import LanguageModel
+    from pipelines.lm.open_lm import LMWorkers
     from pipelines.retrieval.retriever import Retriever
 
 # A row for each question; lists of k, the best passage first, each in a prompt of its own.
@@ -43,9 +45,13 @@ class Source:
     find: Callable[[list[str]], pa.Table]
     at_once: int
     written: bool  # by the LM: one prompt more a question
+    lm: LanguageModel | LMWorkers | None = None  # that writes them
+    max_tokens: int = 0  # of what it writes
 
 
-def open_source(method: str, lm: LanguageModel | None, chosen: SimpleNamespace, data: Path) -> Source | None:
+def open_source(
+    method: str, lm: LanguageModel | LMWorkers | None, chosen: SimpleNamespace, data: Path
+) -> Source | None:
     """What finds the passages of a method; None for closed_book. `lm` is needed for genread only.
 
     `chosen` are params with the sections compute, retriever, retrievers, answer and parts, replug for ensembles, and
@@ -103,23 +109,29 @@ def retrieved(retriever: Retriever, docs: Path, k: int, template: str, *, togeth
     return Source(find, at_once=4096, written=False)
 
 
-def written(lm: LanguageModel, max_tokens: int) -> Source:
+def written(lm: LanguageModel | LMWorkers, max_tokens: int) -> Source:
     """A passage of at most `max_tokens`, which ends with its first line, as published."""
 
     def find(texts: list[str]) -> pa.Table:
-        generations = lm.generate([prompts.passage_prompt(text) for text in texts], max_tokens)
-        passages = [[generation.text.strip()] for generation in generations]
-        unknown = [[None]] * len(texts)
-        tokens = [[made.prompt_tokens for made in generations], [made.new_tokens for made in generations]]
-        return pa.table([passages, unknown, unknown, unknown, *tokens, [None] * len(texts)], schema=SCHEMA)
+        return write_passages(max_tokens, lm, texts)[0]
 
-    return Source(find, at_once=256, written=True)
+    return Source(find, at_once=256, written=True, lm=lm, max_tokens=max_tokens)
 
 
-def write_shard(table: pa.Table, path: Path, started: float) -> None:
-    """Write a shard's rows and, beside them, the seconds since `started` (of time.monotonic) and the machine."""
-    measured = {"seconds": str(time.monotonic() - started), "machine": latency.machine()}
-    parquet.write(table.replace_schema_metadata(measured), path)
+def write_passages(max_tokens: int, lm: LanguageModel, texts: list[str]) -> tuple[pa.Table, float, str]:
+    """The passages (SCHEMA) that a LM writes for questions, the seconds that it took, and the machine."""
+    started = time.monotonic()
+    generations = lm.generate([prompts.passage_prompt(text) for text in texts], max_tokens)
+    passages = [[generation.text.strip()] for generation in generations]
+    unknown = [[None]] * len(texts)
+    tokens = [[made.prompt_tokens for made in generations], [made.new_tokens for made in generations]]
+    table = pa.table([passages, unknown, unknown, unknown, *tokens, [None] * len(texts)], schema=SCHEMA)
+    return table, time.monotonic() - started, latency.machine()
+
+
+def write_shard(table: pa.Table, path: Path, seconds: float, machine: str) -> None:
+    """Write a shard's rows and, beside them, how many seconds they took on which machine."""
+    parquet.write(table.replace_schema_metadata({"seconds": str(seconds), "machine": machine}), path)
 
 
 def read_shards(files: Sequence[Path], schema: pa.Schema) -> tuple[pa.Table, list[Batch]]:
@@ -146,14 +158,29 @@ class Lookup:
         if source is None:
             return
 
+        def read(questions: np.ndarray) -> list[str]:
+            return [texts[question] for question in questions.tolist()]
+
         def work(questions: np.ndarray, path: Path) -> None:
             started = time.monotonic()
-            write_shard(source.find([texts[question] for question in questions.tolist()]), path, started)
+            found = source.find(read(questions))
+            write_shard(found, path, time.monotonic() - started, latency.machine())
+
+        def write(_: np.ndarray, answered: tuple[pa.Table, float, str], path: Path) -> None:
+            table, seconds, machine = answered
+            write_shard(table, path, seconds, machine)
+
+        def length(asked: list[str]) -> int:
+            return sum(map(len, asked)) + workers.BYTES_PER_TOKEN * source.max_tokens * len(asked)
 
         n = len(self._questions)
         parts = [self._questions[start : start + source.at_once] for start in range(0, n, source.at_once)]
         sizes, unit = [len(part) for part in parts], "question or demonstration"
-        files = shards.map_shards(name, key, work, parts, sizes=sizes, unit=unit)
+        if source.lm:
+            steps = workers.Steps(read, partial(write_passages, source.max_tokens), write, length, in_memory=True)
+            files = workers.map_texts(source.lm, name, key, parts, steps, sizes=sizes, unit=unit)
+        else:
+            files = shards.map_shards(name, key, work, parts, sizes=sizes, unit=unit)
         self._table, self.batches = read_shards(files, SCHEMA)
 
     def rows(self, questions: Sequence[int]) -> list[dict]:

@@ -7,7 +7,7 @@ of one subject are correlated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -86,26 +86,27 @@ class Answers:
         return np.unique(self.subjects.astype(str), return_inverse=True)[1]
 
     def bootstraps(
-        self, asked: dict[Any, tuple[Callable, Sequence[np.ndarray]]], seed: int, resamples: int
+        self, asked: Iterable[tuple[Any, Callable, Sequence[np.ndarray]]], seed: int, resamples: int
     ) -> dict[Any, Interval]:
-        """For each key a function of the sums of its columns (n,), all over the same resamples of subjects."""
-        if not asked:
-            return {}
-        columns = [column for _, summed in asked.values() for column in summed]
-        ends = np.cumsum([len(summed) for _, summed in asked.values()])
-        statistics = [
-            partial(_of_columns, function, int(end) - len(summed), int(end))
-            for (function, summed), end in zip(asked.values(), ends, strict=True)
-        ]
-        sums = intervals.cluster_sums(np.stack(columns, axis=1), self._subject_numbers)
+        """For each (key, function, columns) the function of the columns' sums, all over the same resamples of subjects.
+
+        The columns are (n,) each. They are summed as they come, so those of one key are in memory at a time.
+        """
         generator = draws.generator(seed, "popqa bootstrap")
-        found = intervals.bootstraps(sums, statistics, generator, resamples)
-        return dict(zip(asked, found, strict=True))
+        drawn_together = intervals.units(self._subject_numbers, generator)
+        sums, statistics = [], {}
+        for key, function, columns in asked:
+            statistics[key] = partial(_of_columns, function, len(sums), len(sums) + len(columns))
+            sums += [np.bincount(drawn_together, weights=column) for column in columns]
+        if not statistics:
+            return {}
+        found = intervals.bootstraps(np.stack(sums, axis=1), [*statistics.values()], generator, resamples)
+        return dict(zip(statistics, found, strict=True))
 
     def means(self, asked: dict[Any, tuple[np.ndarray, np.ndarray]], seed: int, resamples: int) -> dict[Any, Interval]:
         """For each key the mean of its values (n,) over its rows (n,) bool; unknown values (NaN) are left out."""
-        columns = {key: mean_columns(values, rows) for key, (values, rows) in asked.items()}
-        return self.bootstraps({key: (intervals.ratio, summed) for key, summed in columns.items()}, seed, resamples)
+        columns = ((key, intervals.ratio, mean_columns(values, rows)) for key, (values, rows) in asked.items())
+        return self.bootstraps(columns, seed, resamples)
 
 
 def _of_columns(function: Callable, start: int, end: int, sums: np.ndarray) -> np.ndarray:
@@ -118,9 +119,9 @@ def mean_columns(values: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:
     return [np.where(known, values, 0.0), known.astype(float)]
 
 
-def read(questions: Path, files: dict[str, Path]) -> Answers:
-    """The question set with the answers of each method, a file each. Raises LongtailError as `answer_files.join`."""
-    joined = answer_files.join(questions, files, _COLUMNS)
+def read(questions: Path, files: dict[str, Path], split: str = "all") -> Answers:
+    """The question set with the answers of each method, a file each, as `answer_files.join` joins them."""
+    joined = answer_files.join(questions, files, _COLUMNS, split)
     methods = {method: Method(**columns) for method, columns in joined.answers.items()}
     columns = joined.ids, joined.relations, joined.subjects, joined.popularity, joined.ambiguous
     return Answers(*columns, by_method=methods)
@@ -146,11 +147,11 @@ def by_group(answers: Answers, seed: int, resamples: int) -> list[dict]:
     pairs = np.stack([answers.subjects.astype(str), answers.relations.astype(str)], axis=1)
     _, numbers, counts = np.unique(pairs, axis=0, return_inverse=True, return_counts=True)
     weights, everyone = 1 / counts[numbers.ravel()], np.ones(len(answers.ids), bool)
-    asked = {
-        (method, rule): (intervals.ratio, [weights * column for column in mean_columns(values, everyone)])
+    asked = (
+        ((method, rule), intervals.ratio, [weights * column for column in mean_columns(values, everyone)])
         for method, answered in answers.by_method.items()
         for rule, values in (("substring", answered.correct), ("word", answered.word))
-    }
+    )
     once = answers.bootstraps(asked, seed, resamples)
     groups = {
         "ambiguous": answers.ambiguous,
@@ -197,14 +198,16 @@ def correlations(
     NOTHING if fewer than 10 questions have a known popularity, or if either is the same for all.
     """
     logs, right = np.log10(np.maximum(answers.popularity, 1)), answers.by_method[method].correct
-    asked = {}
-    for name, group in groups.items():
-        known = group & np.isfinite(logs)
-        if known.sum() >= 10 and np.ptp(logs[known]) > 0 and np.ptp(right[known]) > 0:
-            x = np.where(known, logs - logs[known].mean(), 0.0)  # centred: keeps the sums of squares well conditioned
-            y = np.where(known, right - right[known].mean(), 0.0)
-            asked[name] = intervals.pearson, [known.astype(float), x, y, x * x, y * y, x * y]
-    return dict.fromkeys(groups, NOTHING) | answers.bootstraps(asked, seed, resamples)
+
+    def asked() -> Iterator[tuple[str, Callable, list[np.ndarray]]]:
+        for name, group in groups.items():
+            known = group & np.isfinite(logs)
+            if known.sum() >= 10 and np.ptp(logs[known]) > 0 and np.ptp(right[known]) > 0:
+                x = np.where(known, logs - logs[known].mean(), 0.0)  # centred: keeps sums of squares well conditioned
+                y = np.where(known, right - right[known].mean(), 0.0)
+                yield name, intervals.pearson, [known.astype(float), x, y, x * x, y * y, x * y]
+
+    return dict.fromkeys(groups, NOTHING) | answers.bootstraps(asked(), seed, resamples)
 
 
 def gain(answers: Answers, method: str, rule: str = "correct") -> np.ndarray:

@@ -33,9 +33,14 @@ COMPARED = {  # tables of one language model's answers; of the questions that al
 def analyse(data: Path, out: Path, metrics: Path, params: SimpleNamespace) -> stage.Metrics:
     """Write every table, and the metrics. Raises LongtailError as `accuracy.read` does."""
     parts = params.parts
-    files = {dataset: answer_files.sets(dataset, params.lms, params.retrievers, data) for dataset in parts.answered}
+    of_run = params.lms, params.retrievers, data, params.thresholds.imported
+    files = {dataset: answer_files.sets(dataset, *of_run) for dataset in parts.answered}
     main = next(iter([*params.lms, *(lm for by_lm in files.values() for lm in by_lm)]), "")
     found: dict[str, list[dict]] = {name: [] for name in tables.TABLES}
+    for dataset in parts.answered:
+        for sentence in answer_files.left_out(dataset, *of_run):
+            print(sentence)
+            found["left_out"].append({"dataset": dataset, "why": sentence})
     _add_answers(found, files, data, params)
     for dataset, by_lm in files.items():
         answers = by_lm.get(main, {})
@@ -46,7 +51,7 @@ def analyse(data: Path, out: Path, metrics: Path, params: SimpleNamespace) -> st
             rows = retrieval_effects.examples(questions, answers["closed_book"], answers[shown], docs, params.seed)
             _append(found, {"examples": rows}, {"dataset": dataset, "lm": main, "method": shown})
     found["popularity"] = popularity(data, parts.question_sets)
-    found["models"] = models(params.lms, files, data / "models/lm")
+    found["models"] = models(params.lms, files, data / "models/lm", params.thresholds.imported)
     found |= of_metrics(stage_metrics.read(data), found, params, main)
     main_questions = next(iter(parts.answered), "")
     with shards.atomic(out) as folder:
@@ -71,7 +76,9 @@ def _add_answers(found: dict[str, list[dict]], files: dict[str, dict], data: Pat
     draw = params.seed, params.report.bootstrap
     for dataset, by_lm in files.items():
         questions = data / "questions" / dataset / f"{dataset}.parquet"
-        answered = {lm: accuracy.read(questions, by_method) for lm, by_method in by_lm.items()}
+        answered = {
+            lm: accuracy.read(questions, by_method, params.thresholds.imported) for lm, by_method in by_lm.items()
+        }
         answered = {lm: answers for lm, answers in answered.items() if len(answers.ids)}
         rows_of_pairs = paired.comparisons(answered, *draw)
         _append(found, {"comparisons": rows_of_pairs}, {"dataset": dataset})
@@ -150,8 +157,11 @@ def popularity(data: Path, question_sets: list[str]) -> list[dict]:
     return rows
 
 
-def models(lms: list[str], files: dict[str, dict], folder: Path) -> list[dict]:
-    """The language models that answered, the main one first; their parameters and families, where these are known."""
+def models(lms: list[str], files: dict[str, dict], folder: Path, split: str = "all") -> list[dict]:
+    """The language models that answered, the main one first; their parameters and families, where these are known.
+
+    `split` is params.thresholds.imported; a run's own models answer the test split.
+    """
     answered = {lm: None for lm in lms} | {lm: None for of_lms in files.values() for lm in of_lms}
     return [
         {
@@ -159,6 +169,7 @@ def models(lms: list[str], files: dict[str, dict], folder: Path) -> list[dict]:
             "parameters": count_parameters(folder / lm),
             "family": family(folder / lm),
             "imported": lm not in lms,
+            "judged": "test" if lm in lms else split,
         }
         for lm in answered
     ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -18,20 +19,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines import catalogue, draws, intervals, params, parquet, shards, stage
+from pipelines import catalogue, draws, intervals, params, parquet, shards, stage, workers
 from pipelines.answering import passages
 from pipelines.errors import LongtailError
 from pipelines.evaluation import mmlu, task_items
+from pipelines.evaluation.task_answers import Asked, answered_by, predict
 from pipelines.evaluation.task_items import Item, Task
 from pipelines.questions import matching
-from pipelines.replug import ensemble, ensemble_answers
 from pipelines.retrieval import documents
 from pipelines.retrieval.retriever import open_index
 from pipelines.scoring import candidates
 from pipelines.sources.rejects import Rejects
 
 if TYPE_CHECKING:
-    from pipelines.lm.language_model import LanguageModel, Prompt
+    from pipelines.lm.language_model import LanguageModel
+    from pipelines.lm.open_lm import LMWorkers
 
 CONTROLS = ("replug_random", "replug_bm25")
 METHODS = ("closed_book", *CONTROLS, "replug", "replug_lsr")
@@ -56,7 +58,7 @@ class Setup:
     """What one method's answers to all tasks have in common."""
 
     method: str
-    lm: LanguageModel
+    lm: LanguageModel | LMWorkers
     search: Callable[[list[str]], pa.Table] | None  # finds the documents (passages.SCHEMA); None: closed-book
     new_tokens: int
     replug: params.Replug
@@ -74,28 +76,23 @@ def evaluate(task: Task, setup: Setup) -> pa.Table:
     source = setup.search and passages.Source(setup.search, SEARCHED, written=False)
     lookup = passages.Lookup(source, {i: item.query for i, item in enumerate(task.items)}, passages_name, setup.key)
 
-    def work(shard: slice, path: Path) -> None:
+    def read(shard: slice) -> Asked:
         items, found = task.items[shard], lookup.rows(range(shard.start, shard.stop))
         texts = [row["texts"] for row in found]
         similarities = np.array([row["similarities"] for row in found], np.float32) if source else None
-        prompts = task_items.prompts(items, [shown[item.subject] for item in items], texts)
-        new_tokens = 1 if task.options else setup.new_tokens
-        fit = np.array(task_items.fits(prompts, setup.lm, new_tokens)).reshape(len(items), -1).all(1)
-        predictions: list[str | None] = [None] * len(items)
-        if fit.any():
-            k = len(prompts) // len(items)
-            read = [prompt for i in np.flatnonzero(fit) for prompt in prompts[i * k : (i + 1) * k]]
-            weighed = None if similarities is None else similarities[fit]
-            for i, answer in zip(np.flatnonzero(fit), _predict(task, setup, read, weighed), strict=True):
-                predictions[i] = answer
-        rows = [_row(task, setup, item, text) for item, text in zip(items, predictions, strict=True)]
+        return Asked(task_items.prompts(items, [shown[item.subject] for item in items], texts), similarities)
+
+    def write(shard: slice, predictions: list[str | None], path: Path) -> None:
+        rows = [_row(task, setup, item, text) for item, text in zip(task.items[shard], predictions, strict=True)]
         parquet.write(pa.Table.from_pylist(rows, SCHEMA), path)
 
     size = max(1, SHARD // (setup.replug.top_k if setup.search else 1))
     n = len(task.items)
     parts = [slice(start, min(start + size, n)) for start in range(0, n, size)]
     sizes = [part.stop - part.start for part in parts]
-    files = shards.map_shards(name, setup.key, work, parts, sizes=sizes, unit="question")
+    work = partial(predict, task.options, setup.new_tokens, setup.replug)
+    steps = workers.Steps(read, work, write, Asked.length, in_memory=True)
+    files = workers.map_texts(setup.lm, name, setup.key, parts, steps, sizes=sizes, unit="question")
     return pa.concat_tables([SCHEMA.empty_table(), *(parquet.read(file, schema=SCHEMA) for file in files)])
 
 
@@ -105,15 +102,6 @@ def _demonstrations(items: list[Item], setup: Setup) -> list[str]:
     if setup.search and items:
         texts = setup.search([item.query for item in items])["texts"].to_pylist()
     return [task_items.demonstration(item, best) for item, (best, *_) in zip(items, texts, strict=True)]
-
-
-def _predict(task: Task, setup: Setup, prompts: list[Prompt], similarities: np.ndarray | None) -> list[str]:
-    """The answer to each item; similarities (items, k) weigh its k prompts, None stands for one prompt per item."""
-    if task.options:
-        weighed = np.zeros((len(prompts), 1)) if similarities is None else similarities
-        return mmlu.answer(setup.lm, prompts, ensemble.log_weights(weighed, setup.replug.temperature))
-    generations = ensemble_answers.generate(setup.lm, prompts, similarities, setup.new_tokens, setup.replug)
-    return [generation.text.strip() for generation in generations]
 
 
 def _row(task: Task, setup: Setup, item: Item, prediction: str | None) -> dict:
@@ -134,7 +122,7 @@ def _row(task: Task, setup: Setup, item: Item, prediction: str | None) -> dict:
     }
 
 
-def drop_too_long(table: pa.Table, task: Task, lm: LanguageModel) -> tuple[pa.Table, dict[str, int]]:
+def drop_too_long(table: pa.Table, task: Task, lm: LanguageModel | LMWorkers) -> tuple[pa.Table, dict[str, int]]:
     """The answers without what doesn't fit the language model, and how many questions of each subject that leaves out.
 
     A subject with one prompt that is too long, by whichever method, is left out whole; a task without subjects loses
@@ -182,19 +170,6 @@ def summarise(table: pa.Table, seed: int, resamples: int) -> dict:
     return figures
 
 
-def answered_by(task: Task, lm: LanguageModel, replug: params.Replug) -> str | None:
-    """How a language model answers from several documents: by "mixture" where it can, else by "vote"; None: not at all.
-
-    The mixture needs the probabilities of all next tokens, or of the four letters alone; the vote those of answers.
-    With `replug.vote`, generated answers are always by vote.
-    """
-    if task.options:
-        return "mixture" if mmlu.shows_letters(lm) else "vote"
-    if lm.mixes and not replug.vote:
-        return "mixture"
-    return "vote" if lm.votes else None
-
-
 def open_search(method: str, chosen: SimpleNamespace, data: Path) -> Callable[[list[str]], pa.Table] | None:
     """What finds a method's documents and their similarities (passages.SCHEMA); None for closed_book.
 
@@ -233,53 +208,60 @@ def main() -> None:
     data, out = Path("data"), Path("data/tasks") / name / lm_name
 
     def work(chosen) -> stage.Metrics:
-        from pipelines.lm.open_lm import MODELS, open_lm
+        from pipelines.lm.open_lm import MODELS, lm_at_work
 
         rejects = Rejects(chosen.ingest.max_reject_share)
         task = catalogue.function(name, "benchmark")(data / "raw" / name, chosen.tasks, chosen.seed, rejects)
         rejects.check()
         lm_settings = chosen.lm[lm_name]
-        lm = open_lm(MODELS / lm_name, lm_settings, chosen.compute)
-        by = answered_by(task, lm, chosen.replug)
-        retriever = chosen.retrievers[0]  # of the retrievers, benchmarks take this one alone
-        methods = [method for method in METHODS if method != "replug_lsr" or retriever in chosen.parts.tuned]
-        if by is None:
-            print(f"{lm_name} shows no log-probabilities of its answers to {name}, so it answers closed-book alone")
-            methods = ["closed_book"]
-        replug = chosen.replug.model_copy(update={"vote": by == "vote"})
-        tables, keys = [SCHEMA.empty_table()], {}
-        for method in methods if task.items else ():
-            inputs = [MODELS / lm_name, data / "raw" / name, *_inputs(method, chosen, data)]
-            keys[method] = shards.key_of(
-                *(chosen.seed, chosen.tasks, replug, chosen.retriever[retriever], chosen.answer.passage, lm_settings),
-                *(SHARD, *inputs),
+        with lm_at_work(MODELS / lm_name, lm_settings, chosen.compute) as lm:
+            by = answered_by(task, lm, chosen.replug)
+            retriever = chosen.retrievers[0]  # of the retrievers, benchmarks take this one alone
+            methods = [method for method in METHODS if method != "replug_lsr" or retriever in chosen.parts.tuned]
+            if by is None:
+                print(f"{lm_name} shows no log-probabilities of its answers to {name}, so it answers closed-book alone")
+                methods = ["closed_book"]
+            replug = chosen.replug.model_copy(update={"vote": by == "vote"})
+            tables, keys = [SCHEMA.empty_table()], {}
+            for method in methods if task.items else ():
+                inputs = [MODELS / lm_name, data / "raw" / name, *_inputs(method, chosen, data)]
+                keys[method] = shards.key_of(
+                    *(
+                        chosen.seed,
+                        chosen.tasks,
+                        replug,
+                        chosen.retriever[retriever],
+                        chosen.answer.passage,
+                        lm_settings,
+                    ),
+                    *(SHARD, *inputs),
+                )
+                setup = Setup(
+                    method=method,
+                    lm=lm,
+                    search=open_search(method, chosen, data),
+                    new_tokens=chosen.tasks.new_tokens,
+                    replug=replug,
+                    key=keys[method],
+                )
+                tables.append(evaluate(task, setup))
+            table = pa.concat_tables(tables).sort_by([("method", "ascending"), ("question_id", "ascending")])
+            table, too_long = drop_too_long(table, task, lm)
+            with shards.atomic(out) as folder:
+                folder.mkdir()
+                parquet.write(table, folder / "predictions.parquet")
+                rejects.write(folder / "rejects.parquet")
+            figures = summarise(table, chosen.seed, chosen.report.bootstrap).get(name, {})
+            for method in figures:
+                figures[method]["answered_by"] = None if method == "closed_book" else by
+            shards.write_json(
+                f"data/metrics/tasks_{name}_{lm_name}.json",
+                figures | {"rejects": rejects.reasons(), "too_long": too_long},
             )
-            setup = Setup(
-                method=method,
-                lm=lm,
-                search=open_search(method, chosen, data),
-                new_tokens=chosen.tasks.new_tokens,
-                replug=replug,
-                key=keys[method],
-            )
-            tables.append(evaluate(task, setup))
-        table = pa.concat_tables(tables).sort_by([("method", "ascending"), ("question_id", "ascending")])
-        table, too_long = drop_too_long(table, task, lm)
-        with shards.atomic(out) as folder:
-            folder.mkdir()
-            parquet.write(table, folder / "predictions.parquet")
-            rejects.write(folder / "rejects.parquet")
-        figures = summarise(table, chosen.seed, chosen.report.bootstrap).get(name, {})
-        for method in figures:
-            figures[method]["answered_by"] = None if method == "closed_book" else by
-        shards.write_json(
-            f"data/metrics/tasks_{name}_{lm_name}.json",
-            figures | {"rejects": rejects.reasons(), "too_long": too_long},
-        )
-        for method, key in keys.items():
-            for shards_name in _names(task, lm.name, method):
-                shards.forget(shards_name, key)
-        return {f"{method}.accuracy": figures[method]["accuracy"]["value"] for method in keys} | lm.usage
+            for method, key in keys.items():
+                for shards_name in _names(task, lm.name, method):
+                    shards.forget(shards_name, key)
+            return {f"{method}.accuracy": figures[method]["accuracy"]["value"] for method in keys} | lm.usage
 
     sections = (
         "seed",

@@ -24,7 +24,7 @@ def where_retrieval_helps(answers: Answers, seed: int, resamples: int) -> list[d
     """
     if "closed_book" not in answers.by_method:
         return []
-    closed, asked, rows = answers.by_method["closed_book"], {}, []
+    closed, asked, rows = answers.by_method["closed_book"], [], []
     rules = {"": "correct", "_word": "word"}
     for method in _augmented(answers):
         augmented, groups = answers.by_method[method], _groups(answers, method)
@@ -40,9 +40,9 @@ def where_retrieval_helps(answers: Answers, seed: int, resamples: int) -> list[d
         for rule, column in rules.items():
             change = gain(answers, method, column)
             for name, group in groups.items():
-                asked[method, name, rule] = intervals.ratio, mean_columns(change, group)
+                asked.append(((method, name, rule), intervals.ratio, mean_columns(change, group)))
             ends = [*mean_columns(change, groups["tail"]), *mean_columns(change, groups["head"])]
-            asked[method, TAIL_LESS_HEAD, rule] = _difference, ends
+            asked.append(((method, TAIL_LESS_HEAD, rule), _difference, ends))
     found = answers.bootstraps(asked, seed, resamples)
     return [row | {f"gain{rule}": found[row["method"], row["group"], rule] for rule in rules} for row in rows]
 

@@ -25,7 +25,8 @@ _BIN = {"bin": int, "least": float, "below": float, "popularity": float}  # of l
 _BY_LOG_POPULARITY = _ANSWERS | _BIN | _BOTH | {"gain": Interval}
 _BY_RELATION_AND_POPULARITY = _ANSWERS | {"relation": str} | _BIN | _BOTH | {"gain": Interval}
 TABLES: dict[str, dict[str, type]] = {
-    "models": {"lm": str, "parameters": int, "family": str, "imported": bool},
+    "models": {"lm": str, "parameters": int, "family": str, "imported": bool, "judged": str},
+    "left_out": {"dataset": str, "why": str},
     "popularity": {"dataset": str, "least": float, "below": float, "questions": int},
     "accuracy": _ACCURACY,
     "accuracy_by_group": _BY_GROUP,

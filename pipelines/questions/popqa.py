@@ -21,14 +21,13 @@ import pyarrow.compute as pc
 from pipelines import database, draws, params, parquet, shards
 from pipelines.errors import LongtailError
 from pipelines.questions import published
-from pipelines.questions.published import ENTITY
+from pipelines.questions.published import ENTITY, MONTH
 from pipelines.relations import RELATIONS, Relation
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import source_files
 
 TRIPLES = Path("data/knowledge/triples/triples.parquet")
 PUBLISHED = Path("data/raw/popqa")  # holds one file, called popQA.tsv by the authors and test.tsv on the Hub
-PUBLISHED_MONTH = "2021-10"  # of the published page views
 COLUMNS = [*published.COLUMNS, "question_id", "relation", "split", "month", "origin"]
 QUESTION_ID = "s_qid || '-' || p_pid || '-' || o_qid"  # "Q1-P2-Q3": what a triple's draws depend on
 
@@ -56,10 +55,21 @@ def build_popqa(
         create_split_of(db, params.seed, popqa.train_share)
         db.register("relations", pa.Table.from_pylist([vars(relation) for relation in relations.values()]))
         _load_published(db, rows)
+        month = params.popularity.month
+        if popqa.source != "published" or popqa.refresh:
+            database.view(db, "triples", triples)
+        if popqa.source != "wikidata" and popqa.refresh:
+            counts["published.no_longer_stated"] = _refresh_published(db, month)
+        elif len(rows) and month != MONTH:
+            counts["published.of_another_month"] = len(rows)
+            print(
+                f"popqa: the {len(rows):,} published questions have the page views and answers of {MONTH}, "
+                f"popularity.month is {month}; popqa.refresh: true gives them those of {month}",
+                flush=True,
+            )
         questions, values = "FROM published", {}
         if popqa.source != "published":
-            database.view(db, "triples", triples)
-            counts |= sample_triples(db, popqa)
+            counts |= sample_triples(db, popqa, relations)
             if not counts["wikidata.triples"]:
                 raise LongtailError(
                     f"{triples}: no triple in it though popqa.source is {popqa.source}, expected some; fetch Wikidata "
@@ -67,7 +77,7 @@ def build_popqa(
                 )
             counts["wikidata.also_published"] = _drop_published(db)
             questions += f" UNION ALL BY NAME {_questions_of_triples()}"
-            values = {"month": params.popularity.month}
+            values = {"month": month}
         columns = ", ".join(COLUMNS)
         order = "origin, position, prop_id, subj_id, obj_id"
         query = f"SELECT {columns} FROM ({questions}) ORDER BY {order}"
@@ -133,26 +143,50 @@ def number_of(question_id: str) -> int:
     return 2**52 + int.from_bytes(hashlib.blake2b(question_id.encode(), digest_size=8).digest(), "big") % 2**52
 
 
-def sample_triples(db: duckdb.DuckDBPyConnection, popqa: params.PopQA) -> dict[str, int]:
-    """Create table sampled(s_qid, p_pid, o_qid) from triples; count those seen, kept, and cut off by a relation's cap.
+def quotas(popqa: params.PopQA, relations: Mapping[str, Relation] = RELATIONS) -> dict[str, int]:
+    """Relation -> questions from triples, at most: popqa.per_relation, or in the published set's proportions.
+
+    Fractions go to the largest remainders, so that the quotas add up to popqa.total, or to the published set's size.
+    """
+    if popqa.mix == "drawn":
+        return dict.fromkeys(relations, popqa.per_relation)
+    shares = {pid: published.MIX.get(relation.name, 0) for pid, relation in relations.items()}
+    whole = sum(shares.values())
+    total = popqa.total or whole
+    most = {pid: total * share // max(whole, 1) for pid, share in shares.items()}
+    remainders = sorted(shares, key=lambda pid: (-(total * shares[pid] % max(whole, 1)), pid))
+    for pid in remainders[: total - sum(most.values()) if whole else 0]:
+        most[pid] += 1
+    return {pid: min(count, popqa.per_relation) for pid, count in most.items()}
+
+
+def sample_triples(
+    db: duckdb.DuckDBPyConnection, popqa: params.PopQA, relations: Mapping[str, Relation] = RELATIONS
+) -> dict[str, int]:
+    """Create table sampled(s_qid, p_pid, o_qid) from triples; count those seen, kept, and cut off by a bound.
 
     Whether a triple is kept, and its place among the triples of its relation, are hashes of the triple. So its fate
-    depends on the triple alone as long as the cap of its relation is not reached.
+    depends on the triple alone as long as no bound is reached: its relation's of `quotas`, or popqa.total.
     """
     condition = f"keep(term_frequency, {QUESTION_ID})" if popqa.sampling == "term_frequency" else "true"
+    most = quotas(popqa, relations)
+    db.register("quotas", pa.table({"p_pid": list(most), "most": pa.array(most.values(), pa.int64())}))
     db.execute(
         f"""CREATE TEMP TABLE kept AS SELECT s_qid, p_pid, o_qid, draw_place({QUESTION_ID}) AS place
         FROM triples WHERE {condition}"""
     )
     db.execute(
-        f"""CREATE TEMP TABLE sampled AS SELECT s_qid, p_pid, o_qid FROM kept
-        QUALIFY row_number() OVER (PARTITION BY p_pid ORDER BY place, s_qid, o_qid) <= {popqa.per_relation}"""
+        f"""CREATE TEMP TABLE sampled AS SELECT s_qid, p_pid, o_qid FROM (
+            SELECT *, row_number() OVER (PARTITION BY p_pid ORDER BY place, s_qid, o_qid) AS number FROM kept
+        ) JOIN quotas USING (p_pid) WHERE number <= most
+        QUALIFY row_number() OVER (ORDER BY place, s_qid, p_pid, o_qid) <= {popqa.total or 2**62}"""
     )
     seen, kept, sampled = database.row(
         db, "SELECT (SELECT count(*) FROM triples), (SELECT count(*) FROM kept), (SELECT count(*) FROM sampled)"
     )
     db.execute("DROP TABLE kept")
-    return {"wikidata.triples": seen, "wikidata.kept": kept, "wikidata.over_cap": kept - sampled}
+    counts = {"wikidata.triples": seen, "wikidata.kept": kept, "wikidata.over_cap": kept - sampled}
+    return counts | ({"wikidata.short_of_mix": sum(most.values()) - sampled} if popqa.mix == "published" else {})
 
 
 def _create_functions(db: duckdb.DuckDBPyConnection, seed: int) -> None:
@@ -177,9 +211,35 @@ def _load_published(db: duckdb.DuckDBPyConnection, rows: pa.Table) -> None:
     db.register("published_rows", rows.append_column("position", pa.array(range(len(rows)), pa.int64())))
     db.execute(
         f"""CREATE TEMP TABLE published AS SELECT published_rows.*, id::VARCHAR AS question_id, pid AS relation,
-            split_of(s_uri) AS split, '{PUBLISHED_MONTH}' AS month, 'published' AS origin
+            split_of(s_uri) AS split, '{MONTH}' AS month, 'published' AS origin
         FROM published_rows JOIN relations ON name = prop"""
     )
+
+
+def _refresh_published(db: duckdb.DuckDBPyConnection, month: str) -> int:
+    """Give the rows of table published the object's names, the titles, views and answers of the triples, by their ids.
+
+    Rows whose triple is not among the triples any more are dropped; returns their number. A row keeps its question, and
+    so its subject's name.
+    """
+    db.execute(
+        f"""CREATE TEMP TABLE refreshed AS WITH asked AS (
+            SELECT replace(s_uri, '{ENTITY}', '') AS s_qid, relation AS p_pid FROM published
+        ), {_answers("FROM asked")}
+        SELECT published.* REPLACE (
+            o_label AS obj, triples.o_aliases AS o_aliases, triples.s_wiki_title AS s_wiki_title,
+            triples.o_wiki_title AS o_wiki_title, triples.s_pop AS s_pop, triples.o_pop AS o_pop,
+            answers.possible_answers AS possible_answers, $month AS month
+        )
+        FROM published JOIN triples
+            ON s_uri = '{ENTITY}' || s_qid AND relation = p_pid AND o_uri = '{ENTITY}' || o_qid
+            JOIN answers USING (s_qid, p_pid)""",
+        {"month": month},
+    )
+    (gone,) = database.row(db, "SELECT (SELECT count(*) FROM published) - (SELECT count(*) FROM refreshed)")
+    db.execute("DROP TABLE published")
+    db.execute("ALTER TABLE refreshed RENAME TO published")
+    return gone
 
 
 def _drop_published(db: duckdb.DuckDBPyConnection) -> int:
@@ -191,21 +251,26 @@ def _drop_published(db: duckdb.DuckDBPyConnection) -> int:
     return database.row(db, "SELECT (SELECT count(*) FROM sampled) - (SELECT count(*) FROM chosen)")[0]
 
 
-def _questions_of_triples() -> str:
-    """The query for the questions of table chosen; $month is the month of the triples' page views.
+def _answers(asked: str) -> str:
+    """A query's WITH terms for answers(s_qid, p_pid, possible_answers) of the pairs (s_qid, p_pid) of `asked`.
 
     The acceptable answers are the label and the aliases of every object that the subject has in this relation, sampled
     or not. They are sorted by object, without repeats.
     """
-    return f"""(
-        WITH places AS (
+    return f"""places AS (
             SELECT s_qid, p_pid, unnest(list_prepend(o_label, o_aliases)) AS name,
                 substr(o_qid, 2)::HUGEINT * 1000000 + generate_subscripts(list_prepend(o_label, o_aliases), 1) AS place
-            FROM triples SEMI JOIN chosen USING (s_qid, p_pid)
+            FROM triples SEMI JOIN ({asked}) USING (s_qid, p_pid)
         ), answers AS (
             SELECT s_qid, p_pid, list(name ORDER BY place) AS possible_answers
             FROM (SELECT s_qid, p_pid, name, min(place) AS place FROM places GROUP BY ALL) GROUP BY ALL
-        )
+        )"""
+
+
+def _questions_of_triples() -> str:
+    """The query for the questions of table chosen; $month is the month of the triples' page views."""
+    return f"""(
+        WITH {_answers("FROM chosen")}
         SELECT t.*, s_label AS subj, o_label AS obj, name AS prop, '{ENTITY}' || s_qid AS s_uri,
             '{ENTITY}' || o_qid AS o_uri, substr(s_qid, 2)::BIGINT AS subj_id, substr(p_pid, 2)::BIGINT AS prop_id,
             substr(o_qid, 2)::BIGINT AS obj_id, replace(template, '{{}}', s_label) AS question, possible_answers,

@@ -1,4 +1,4 @@
-"""Rows of CSV and TSV files, where a stray quote costs its own row and not the rows after it."""
+"""Rows of CSV and TSV files: where a stray quote costs its own row alone, and where it refuses the file."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from pipelines import bounds
+from pipelines.errors import LongtailError
 from pipelines.sources.streams import open_text
 
 MOST_LINES = 100  # of a row, which has at most `bounds.record` characters together
@@ -38,6 +39,46 @@ def table_rows(path: Path, delimiter: str, columns: int | None = None) -> Iterat
                     break
         yield number, cells, text
         ahead = ahead or deque(islice(lines, 1))
+
+
+def strict_rows(path: Path, delimiter: str, quoted: bool = True) -> Iterator[tuple[int, list[str]]]:
+    """Yield (its last line, from 1; its cells) of each row that isn't blank. Quoted cells may span any number of lines.
+
+    A row has at most `bounds.record` characters. Where the file is not `quoted`, quotes are part of the cells. Raises
+    LongtailError naming the line of a quote that is out of place, and the errors of `open_text`.
+    """
+    lines, longest, row, size = open_text(path), bounds.record(), 0, 0
+
+    def bounded() -> Iterator[str]:
+        nonlocal size
+        for line in lines:
+            size += len(line)
+            if size > longest:
+                raise csv.Error(f"a row {bounds.too_long('a quote that ends')}")
+            yield line + "\n"
+
+    quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+    reader = csv.reader(bounded(), delimiter=delimiter, strict=True, quoting=quoting)
+    while True:
+        row, size = reader.line_num + 1, 0
+        usual = csv.field_size_limit(longest)  # of the whole process, so only while this reads
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            raise LongtailError(
+                f"{path}: line {row}: {error}, expected a quoted table whose quotes within cells are doubled"
+            ) from None
+        finally:
+            csv.field_size_limit(usual)
+        if cells is None:
+            return
+        if cells:
+            yield reader.line_num, cells
+
+
+def row(line: str, delimiter: str) -> list[str] | None:
+    """The cells of a line; None where a quote is out of place, and where a cell is longer than 131,072 characters."""
+    return _cells([line], delimiter)
 
 
 def _cells(lines: Iterable[str], delimiter: str) -> list[str] | None:

@@ -164,11 +164,7 @@ def _json_list(path: Path) -> list[Any]:
 
 def _parquet(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
     check_start(path)
-    for batch in parquet.foreign(path, lambda schema: [n for n in columns if n in schema.names], PARQUET_BATCH):
-        try:
-            yield from batch.to_pylist()
-        except UnicodeDecodeError as error:
-            raise LongtailError(f"{path}: corrupt, expected a Parquet file ({error}); fetch it again") from None
+    return parquet.foreign_rows(path, lambda schema: [n for n in columns if n in schema.names], PARQUET_BATCH)
 
 
 def _answers(answer: Any) -> list[str]:

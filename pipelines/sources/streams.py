@@ -26,7 +26,7 @@ PIECE = 1 << 20  # decompressed bytes of bz2 at once (8 kB of bz2 can become gig
 HTML = (b"<!doctype html", b"<html")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # which some programs write before UTF-8 text
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # in JSON, where two stand for a character
-AGAIN = "fetch it again"
+AGAIN = "fetch or copy it again"
 A_LINE = "a line for each row"
 
 # The libraries' own file objects stop silently at a cut zstd frame and at a damaged second bz2 stream. These

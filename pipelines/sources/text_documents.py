@@ -7,7 +7,6 @@ section 7.2) is text, or the Hub's Parquet files with a line in each row.
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
@@ -22,6 +21,7 @@ import pyarrow.compute as pc
 
 from pipelines import bounds, parquet
 from pipelines.errors import LongtailError
+from pipelines.sources import csv_rows
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import bounded_lines, check_start, open_rows
 
@@ -162,13 +162,15 @@ def read_psgs(path: Path, rejects: Rejects) -> Iterator[Article]:
         raise LongtailError(f"{path}: begins with {header[:60]!r}, expected the header id, text, title; fetch it again")
     for number, line in rows:
         try:
-            (passage, text, title), *_ = csv.reader([line.decode("utf-8")], delimiter="\t", strict=True)
+            cells = csv_rows.row(line.decode("utf-8"), "\t")
         except UnicodeDecodeError as error:
             rejects.add(path, number, "not_utf8", str(error))
             continue
-        except (csv.Error, ValueError) as error:
-            rejects.add(path, number, "unexpected_layout", f"expected id, text and title: {error}")
+        if cells is None or len(cells) != len(HEADER):
+            had = "a quote out of place" if cells is None else f"{len(cells)} columns"
+            rejects.add(path, number, "unexpected_layout", f"{had}, expected id, text and title")
             continue
+        passage, text, title = cells
         if not text.strip():
             rejects.add(path, number, "no_text", title)
             continue

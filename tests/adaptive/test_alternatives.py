@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from adaptive_pairs import CHOSEN, made_pairs
+from adaptive_pairs import CHOSEN, made_pairs, resampled, summary
 
 from pipelines.adaptive import alternatives, held_out
 
@@ -13,9 +13,18 @@ def splits(pairs):
     return held_out.split_train(0, pairs.subjects, CHOSEN.splits, CHOSEN.train_share)
 
 
+def curve(pairs):
+    return alternatives.cost_curve(pairs, splits(pairs), resampled(pairs), CHOSEN)
+
+
+def uncertainty(pairs, chosen=CHOSEN, resamples=50):
+    drawn = resampled(pairs, chosen, resamples)
+    return alternatives.uncertainty(pairs, splits(pairs), drawn, chosen, 0, resamples)
+
+
 def test_the_dearer_retrieving_is_the_less_it_is_done():
     pairs = made_pairs()
-    rows = alternatives.cost_curve(pairs, splits(pairs), CHOSEN, 0, 100)
+    rows = curve(pairs)
     assert [row["price"] for row in rows] == list(alternatives.PRICES)
     shares = [row["retrieved"] for row in rows]
     assert shares == sorted(shares, reverse=True)
@@ -25,22 +34,23 @@ def test_the_dearer_retrieving_is_the_less_it_is_done():
         assert row["cost_weight"] == pytest.approx(row["price"] / 3)
         assert row["cost"] == pytest.approx(1 + 3 * row["retrieved"])  # units of cost a question
         assert row["cost_low"] <= row["cost"] <= row["cost_high"]
-    plain = held_out.judge(pairs, splits(pairs), held_out.fit(pairs, splits(pairs), CHOSEN.search, CHOSEN))
-    assert rows[0]["adaptive"] == pytest.approx(held_out.summary(pairs, plain, 0, 100)["adaptive"]["value"])
+    plain = summary(pairs)
+    for name in ("adaptive", "retrieved"):
+        assert [rows[0][name + end] for end in ("", "_low", "_high")] == pytest.approx(
+            [plain[name][end] for end in ("value", "low", "high")]
+        )
 
 
 def test_without_costs_there_is_no_curve():
     for cost in (np.nan, 1.0):
         pairs = made_pairs(100, augmented_cost=np.full(100, cost))
-        assert alternatives.cost_curve(pairs, splits(pairs), CHOSEN, 0, 10) == []
+        assert curve(pairs) == []
 
 
 def test_a_price_is_what_one_retrieval_must_earn():
     pairs = made_pairs()  # retrieving costs 3 units more
-    train = splits(pairs)
-    (row,) = [row for row in alternatives.cost_curve(pairs, train, CHOSEN, 0, 20) if row["price"] == 0.3]
-    cuts = held_out.fit(pairs, train, CHOSEN.search, CHOSEN.model_copy(update={"cost_weight": 0.1}))
-    judged = held_out.summary(pairs, held_out.judge(pairs, train, cuts), 0, 20)
+    (row,) = [row for row in curve(pairs) if row["price"] == 0.3]
+    judged = summary(pairs, chosen=CHOSEN.model_copy(update={"cost_weight": 0.1}))
     assert row["cost_weight"] == pytest.approx(0.1)
     assert (row["adaptive"], row["retrieved"]) == pytest.approx(
         (judged["adaptive"]["value"], judged["retrieved"]["value"])
@@ -50,11 +60,11 @@ def test_a_price_is_what_one_retrieval_must_earn():
 def test_the_signal_that_knows_decides_better():
     rng = np.random.default_rng(1)
     blind = made_pairs(confidence=rng.random(600))
-    figures = alternatives.uncertainty(blind, splits(blind), CHOSEN, 0, 200)["uncertainty"]
+    figures = uncertainty(blind, CHOSEN, 200)["uncertainty"]
     assert figures["difference"]["high"] < -0.05
     assert figures["popularity"]["value"] > figures["both"]["value"] > figures["uncertainty"]["value"]
     seeing = made_pairs(popularity=rng.integers(1, 99, 600).astype(float))
-    figures = alternatives.uncertainty(seeing, splits(seeing), CHOSEN, 0, 200)["uncertainty"]
+    figures = uncertainty(seeing, CHOSEN, 200)["uncertainty"]
     assert figures["difference"]["low"] > 0.05
     assert figures["questions"] == 600
 
@@ -65,21 +75,20 @@ def test_each_signal_decides_there_as_it_does_alone(weight):
     pairs = made_pairs(closed_cost=3 * rng.random(600))
     pairs = replace(pairs, confidence=pairs.popularity * np.exp(rng.normal(0, 1, 600)) / 1e9)
     chosen = CHOSEN.model_copy(update={"cost_weight": weight})
-    figures = alternatives.uncertainty(pairs, splits(pairs), chosen, 0, 50)["uncertainty"]
+    figures = uncertainty(pairs, chosen, 50)["uncertainty"]
     for name, signal, spared in (
         ("popularity", pairs.popularity, pairs.closed_cost),
         ("uncertainty", pairs.confidence, np.zeros(600)),  # retrieving spares no closed-book answer
     ):
         own = replace(pairs, signal=signal, closed_cost=spared).take(np.lexsort((signal, pairs.relations)))
-        judged = held_out.judge(own, splits(own), held_out.fit(own, splits(own), chosen.search, chosen))
-        alone = held_out.summary(own, judged, 0, 50)
+        alone = summary(own, chosen=chosen, resamples=50)
         for key, other in ((name, "adaptive"), (f"retrieved_{name}", "retrieved"), ("always", "always")):
             assert figures[key] == pytest.approx({end: alone[other][end] for end in ("value", "low", "high")})
 
 
 def test_asking_the_model_first_is_paid_for():
     pairs = made_pairs()
-    figures = alternatives.uncertainty(pairs, splits(pairs), CHOSEN, 0, 50)["uncertainty"]
+    figures = uncertainty(pairs, CHOSEN, 50)["uncertainty"]
     assert figures["cost_popularity"]["value"] == pytest.approx(1 + 3 * figures["retrieved_popularity"]["value"])
     for name in ("uncertainty", "both"):
         assert figures[f"cost_{name}"]["value"] == pytest.approx(1 + 4 * figures[f"retrieved_{name}"]["value"])
@@ -88,9 +97,9 @@ def test_asking_the_model_first_is_paid_for():
 def test_answers_without_probabilities_are_left_out_and_too_few_compared_not_at_all():
     confidence = np.where(np.arange(600) < 300, np.nan, 0.5)
     pairs = made_pairs(confidence=confidence)
-    assert alternatives.uncertainty(pairs, splits(pairs), CHOSEN, 0, 10)["uncertainty"]["questions"] == 300
+    assert uncertainty(pairs, CHOSEN, 10)["uncertainty"]["questions"] == 300
     unknown = made_pairs(confidence=np.full(600, np.nan))
-    assert alternatives.uncertainty(unknown, splits(unknown), CHOSEN, 0, 10) == {}
+    assert uncertainty(unknown, CHOSEN, 10) == {}
 
 
 def test_both_count_alike_within_a_relation():

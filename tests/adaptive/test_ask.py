@@ -1,6 +1,5 @@
-"""`longtail ask`: relation and subject, the decision, the evaluation's prompt, the attribution; by any LM there is."""
+"""`longtail ask`: the evaluation's prompt and answer, the attribution, the command; by any language model there is."""
 
-import csv
 import json
 import shutil
 import sys
@@ -13,10 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 import tiny_models
 import yaml
+from asked_run import CUTS, QUESTIONS, questions, rule, write_tables
 
 from flows import cli
 from pipelines import params_file
-from pipelines.adaptive import ask, subjects
+from pipelines.adaptive import ask
 from pipelines.answering import answer, passages, prompts
 from pipelines.errors import LongtailError
 from pipelines.lm.language_model import Scores
@@ -24,44 +24,16 @@ from pipelines.lm.local import LocalModel
 from pipelines.retrieval import bm25_build
 
 SHOTS = 3
-ENTITIES = [  # qid, label, aliases, wiki_title, popularity
-    ("Q1", "Black", ["The Black Film"], "Black (2005 film)", 100),
-    ("Q2", "Black", [], "Black", 50_000),
-    ("Q3", "BLACK", [], "Black (1999 film)", 900),
-    ("Q4", "The Long Field", [], "The Long Field", 70),
-    ("Q5", "Who's There?", [], "Who's There?", 69),
-    ("Q6", "Norland", ["Land of Black"], "Norland", None),
-    ("Q7", "Mira Tosh", ["Black"], "Mira Tosh", 800_000),
-]
-CLAIMS = [(1, 57, 7), (3, 57, 7), (4, 57, 7), (5, 57, 7), (6, 57, 7), (4, 50, 7), (6, 36, 7), (7, 57, 7)]
-QUESTIONS = [  # relation, subject, its number, popularity, question, answer
-    ("P57", "The Long Field", 4, 71, "Who was the director of The Long Field?", "Mira Tosh"),
-    ("P57", "Old Reel", 90, 12, "Who was the director of Old Reel?", "Mira Tosh"),
-    ("P57", "Tosh\u2019s  Reel", 91, 12, "Who was the director of Tosh\u2019s  Reel?", "Mira Tosh"),
-    ("P50", "The Long Field", 4, 71, "Who is the author of The Long Field?", "Mira Tosh"),
-    ("P36", "Norland", 6, None, "What is the capital of Norland?", "Velm"),
-    ("P19", "Mira Tosh", 7, 700_000, "In what city was Mira Tosh born?", "Velm"),
-    ("P106", "Mira Tosh", 7, 700_000, "What is Mira Tosh's occupation?", "author"),
-]
-CUTS = {"P57": 71.0, "P36": None, "P106": 0.0}
-TEMPLATES = {"P57": "Who directed [X]?", "P36": "What is the capital of [X]?", "P57_similar": "Who made [X]?"}
 DOCUMENTS = ["Velm is the capital of Norland.", "The Long Field was made by Mira Tosh.", "Black was directed in Velm."]
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
-    """What a run leaves of what `ask` reads, with a random language model."""
+    """What a run leaves of what `ask` reads, with a random language model and an index."""
     folder = tmp_path_factory.mktemp("project")
     data = folder / "data"
-    for name in (
-        "conf",
-        "data/knowledge/triples",
-        "data/knowledge/wikidata",
-        "data/questions/popqa",
-        "data/questions/entityquestions",
-        "data/adaptive/popularity",
-    ):
-        (folder / name).mkdir(parents=True)
+    write_tables(data)
+    (folder / "conf").mkdir()
     for name in ("dvc.yaml", "conf/config.yaml"):
         (folder / name).touch()
     values = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))
@@ -69,173 +41,19 @@ def project(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
     values["lm"]["other"] = values["lm"]["tiny"]
     (folder / "params.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
     tiny_models.language_model(data / "models/lm/tiny", positions=512)
-    names = ("qid", "label", "aliases", "wiki_title", "popularity")
-    pq.write_table(
-        pa.table(dict(zip(names, zip(*ENTITIES, strict=True), strict=True))),
-        data / "knowledge/triples/entities.parquet",
-    )
-    pq.write_table(
-        pa.table(dict(zip("spo", zip(*CLAIMS, strict=True), strict=True))), data / "knowledge/wikidata/claims.parquet"
-    )
-    pq.write_table(questions(), data / "questions/popqa/popqa.parquet")
-    pq.write_table(questions().slice(0, 0), data / "questions/entityquestions/entityquestions.parquet")
-    (data / "raw/entityquestions").mkdir(parents=True)
-    (data / "raw/entityquestions/relation_query_templates.json").write_text(json.dumps(TEMPLATES))
     docs = data / "corpus/wikipedia/docs.parquet"
     docs.parent.mkdir(parents=True)
     ids = [f"{i}:0" for i in range(len(DOCUMENTS))]
     pq.write_table(pa.table({"id": ids, "title": ["Velm", "The Long Field", "Black"], "text": DOCUMENTS}), docs)
     index = data / "index/bm25/wikipedia"
     bm25_build.build(docs, index, params_file.parse(values).index, tiny_models.compute(), "test")
-    tuned = {"search": "exact", "thresholds": {"popqa": {"tiny": {"bm25": CUTS, "bm25_below_genread": CUTS}}}}
-    tuned["thresholds"]["popqa"]["tiny"]["other/closed_book_below_bm25"] = CUTS
-    (data / "adaptive/popularity/thresholds.json").write_text(json.dumps(tuned))
     return folder
-
-
-def questions() -> pa.Table:
-    rows = [
-        {"question_id": f"q{i}", "relation": relation, "subj": subject, "s_uri": f"{subjects.ENTITY}Q{number}"}
-        | {"s_pop": popularity, "s_aliases": [], "s_wiki_title": subject, "question": question, "split": "test"}
-        | {"possible_answers": [f"the {right}", right], "obj": right}
-        for i, (relation, subject, number, popularity, question, right) in enumerate(QUESTIONS)
-    ]
-    columns = {"s_pop": pa.int64(), "s_aliases": pa.list_(pa.string()), "possible_answers": pa.list_(pa.string())}
-    return pa.table({k: pa.array([r[k] for r in rows], columns.get(k, pa.string())) for k in rows[0]})
 
 
 @pytest.fixture
 def chosen(project, monkeypatch):
     monkeypatch.chdir(project)
     return params_file.load("seed", "lm", "lms", "compute", "retriever", "retrievers", "reranker", "answer", "parts")
-
-
-def read(project: Path, question: str, qid: str | None = None) -> subjects.Reading:
-    return subjects.read(question, project / "data", qid)
-
-
-@pytest.mark.parametrize(
-    ("question", "relation", "qid", "name"),
-    [
-        ("Who was the director of The Long Field?", "P57", "Q4", "The Long Field"),
-        ("  who WAS the  director of the long field", "P57", "Q4", "The Long Field"),
-        ("Who is the author of The Long Field ?", "P50", "Q4", "The Long Field"),
-        ("Who was the director of the black film?", "P57", "Q1", "The Black Film"),  # an alias
-        ("Who was the director of Who\u2019s There?", "P57", "Q5", "Who's There?"),  # the mark is the name's
-        ("Who was the director of Who's There??", "P57", "Q5", "Who's There?"),
-        ("who directed The Long Field", "P57", "Q4", "The Long Field"),  # EntityQuestions' wording
-        ("What is the capital of Norland?", "P36", "Q6", "Norland"),
-        ("Who was the director of Old Reel?", "P57", "Q90", "Old Reel"),  # of the question set alone
-        ("Who was the director of tosh's reel?", "P57", "Q91", "Tosh\u2019s  Reel"),
-        ("What genre is The Long Field?", "P136", "Q4", "The Long Field"),
-    ],
-)
-def test_relation_and_subject_are_recognised(project, question, relation, qid, name):
-    found = read(project, question)
-    assert (found.template.relation, found.subject.qid, found.subject.name) == (relation, qid, name)
-
-
-def test_published_questions_are_recognised_by_relation_and_name(real):
-    known = subjects.templates(real / "entityquestions/relation_query_templates.json")
-    with (real / "popqa/popQA.tsv").open(newline="", encoding="utf-8") as lines:
-        rows = [row for row in csv.DictReader(lines, delimiter="\t") if row["subj"]][::20]
-    for row in rows:
-        template, names = subjects.matches(row["question"].upper().rstrip("?"), known)[0]
-        assert template.name == row["prop"]
-        assert " ".join(row["subj"].upper().split()).rstrip("?") in [name.rstrip("?") for name in names]
-    for file in (real / "entityquestions/test").glob("*.json"):
-        for row in json.loads(file.read_text(encoding="utf-8"))[::100]:
-            found = {template.relation for template, _ in subjects.matches(row["question"], known)}
-            assert file.name.split(".")[0] in found  # P131 and P276 have one wording: the statements decide
-    assert len(rows) == 714
-
-
-def test_a_run_without_wikidata_knows_the_subjects_of_its_questions(project, tmp_path):
-    data = tmp_path / "data"
-    (data / "questions").mkdir(parents=True)
-    shutil.copytree(project / "data/questions/popqa", data / "questions/popqa")
-    relation, _, number, popularity, question, _ = QUESTIONS[0]
-    found = subjects.read(question, data)
-    assert (found.template.relation, found.subject.qid, found.subject.popularity) == (
-        relation,
-        f"Q{number}",
-        popularity,
-    )
-    (data / "knowledge/wikidata").mkdir(parents=True)
-    shutil.copy(project / "data/knowledge/wikidata/claims.parquet", data / "knowledge/wikidata")
-    with pytest.raises(LongtailError, match=r"entities\.parquet: no such file"):
-        subjects.read(question, data)
-
-
-def test_a_paraphrase_is_asked_in_the_words_that_were_evaluated(project):
-    template = read(project, "Who made The Long Field?").template
-    assert (template.dataset, template.asked) == ("entityquestions", "Who directed {}?")
-    assert read(project, "What is the capital of Norland?").template.dataset == "popqa"  # both have it
-
-
-def test_of_namesakes_those_with_the_relation_come_first_then_labels_then_views(project):
-    found = read(project, "Who was the director of Black?")
-    assert [one.qid for one in found.candidates] == ["Q3", "Q1", "Q7", "Q2"]
-    assert [one.states for one in found.candidates] == [True, True, True, False]
-    assert found.candidates[1].title == "Black (2005 film)"
-    assert read(project, "Who was the director of Black?", "Q2").subject.popularity == 50_000
-    assert read(project, "Who was the director of Black?", "Q4").subject.label == "The Long Field"  # by another name
-
-
-@pytest.mark.parametrize(
-    ("question", "said"), [("Who was the director of Black?", "no such entity"), ("Why?", "no tem")]
-)
-def test_a_subject_that_is_none_is_an_error(project, question, said):
-    with pytest.raises(LongtailError, match=f"--subject Q77: .*{said}"):
-        read(project, question, "Q77")
-
-
-@pytest.mark.parametrize(
-    ("question", "retrieve", "threshold", "why"),
-    [
-        (
-            "Who was the director of Who's There?",
-            True,
-            71.0,
-            "69 views a month are below the threshold of 71: retrieve",
-        ),
-        # 71 views in the question set, to which thresholds are tuned, and 70 in the entity table
-        ("Who was the director of The Long Field?", False, 71.0, "71 views a month reach the threshold of 71"),
-        ("What is the capital of The Long Field?", True, None, "70 views a month; retrieving was worth it at any"),
-        # and here the question set has fewer
-        ("What is Mira Tosh's occupation?", False, 0.0, "700,000 views a month reach the threshold of 0: no retrieval"),
-        ("What is the capital of Norland?", True, None, "unknown popularity: plain retrieval"),
-        ("Who directed The Long Field?", True, None, "no threshold is tuned"),  # for the questions of EntityQuestions
-        ("Who is the author of The Long Field?", True, None, "no threshold is tuned for tiny with bm25: plain"),
-        ("Who was the director of Zebedee?", True, None, "no entity is called 'Zebedee': plain retrieval"),
-        ("How are you?", True, None, "no relation is recognised in the question: plain retrieval"),
-    ],
-)
-def test_retrieving_is_decided_by_the_threshold_or_said_to_be_plain(project, question, retrieve, threshold, why):
-    found = ask.decide(read(project, question), project / "data/adaptive/popularity/thresholds.json", "tiny", "bm25")
-    assert (found.retrieve, found.threshold) == (retrieve, threshold)
-    assert why in found.why
-
-
-def test_a_language_model_without_thresholds_retrieves(project):
-    found = ask.decide(
-        read(project, QUESTIONS[0][4]), project / "data/adaptive/popularity/thresholds.json", "other", "bm25"
-    )
-    assert found.retrieve
-    assert "no threshold is tuned for other with bm25" in found.why
-
-
-def test_without_thresholds_for_want_of_questions_that_is_said(project, tmp_path):
-    (tmp_path / "adaptive/popularity").mkdir(parents=True)
-    (tmp_path / "metrics").mkdir()
-    thresholds = tmp_path / "adaptive/popularity/thresholds.json"
-    thresholds.write_text(json.dumps({"search": "shrunk", "thresholds": {}}))
-    (tmp_path / "metrics/adaptive.json").write_text(json.dumps({"popqa": {"tiny": {"questions": 60}}}))
-    found = ask.decide(read(project, QUESTIONS[0][4]), thresholds, "tiny", "bm25")
-    assert found.retrieve
-    assert (
-        "tiny with bm25, as no relation has thresholds.min_questions of the 60 questions answered: plain" in found.why
-    )
 
 
 @pytest.mark.parametrize(
@@ -400,15 +218,52 @@ def test_the_command_answers_by_a_pair(longtail):
     [
         ([" "], "the question is empty"),
         (["Why?", "--lm", "gpt"], "--lm gpt: expected a name of params.yaml's lms: tiny, other"),
+        (["Why?", "--lm", "gpt-4.1"], "; or imported: gpt-4.1 by closed_book, web-search"),
+        (["Why?", "--lm", "gpt-4.1", "--retriever", "bm25"], "--lm gpt-4.1: expected a name"),
         (["Why?", "--lm", "other", "--retriever", "bm25"], "data/models/lm/other: no config.json"),
         (["Why?", "--retriever", "dense"], "data/index/dense/dense/wikipedia: no such index"),
     ],
 )
-def test_what_goes_wrong_is_said_in_one_line(longtail, words, said):
+def test_what_goes_wrong_is_said_in_one_line(longtail, words, said, request):
+    if "gpt-4.1" in words:
+        request.getfixturevalue("imported")
+    if words[1:] == ["--lm", "gpt-4.1"]:
+        words = [*words, "--retriever", "none"]
     code, out, err = longtail(*words)
     assert (code, out) == (1, "")
     assert said in err
     assert err.count("\n") == 1
+
+
+@pytest.fixture
+def imported(project):
+    """Answers of a model that can't be asked, and the thresholds tuned for it: on the same subjects, ten times ours."""
+    folder = project / "data/imported/popqa/gpt-4.1"
+    folder.mkdir(parents=True)
+    schema = answer.SCHEMA
+    for name in ("closed_book", "web-search"):
+        rows = [{"question_id": "q0", "method": name, "correct": True}]
+        pq.write_table(pa.Table.from_pylist(rows, schema), folder / f"{name}.parquet")
+    file = project / "data/adaptive/popularity/thresholds.json"
+    before = file.read_text()
+    tuned = json.loads(before)
+    in_use = rule(thresholds=CUTS | {"P57": 710.0}, together=60.0)
+    tuned["rules"]["popqa"]["gpt-4.1"] = {"web-search": in_use}
+    file.write_text(json.dumps(tuned))
+    yield
+    file.write_text(before)
+    shutil.rmtree(project / "data/imported")
+
+
+@pytest.mark.parametrize("named", [[], ["--retriever", "web-search"]])
+def test_an_imported_models_thresholds_decide_for_a_model_that_cannot_be_asked_here(longtail, imported, named):
+    code, out, _ = longtail("Who was the director of The Long Field?", "--lm", "gpt-4.1", *named)
+    assert code == 0
+    assert "are below the threshold of 710" in out
+    assert out.endswith("decision: web-search of gpt-4.1, which answers elsewhere: its answers were imported\n")
+    code, out, _ = longtail("Who was the director of Black?", "--subject", "Q3", "--lm", "gpt-4.1", "--json", *named)
+    asked = json.loads(out)
+    assert (asked["method"], asked["decision"]["threshold"], asked["answer"]) == ("closed_book", 710.0, "")
 
 
 @pytest.fixture

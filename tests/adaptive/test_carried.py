@@ -13,8 +13,7 @@ from pipelines.errors import LongtailError
 
 
 def tuned(pairs):
-    train = held_out.split_train(0, pairs.subjects, CHOSEN.splits, CHOSEN.train_share)
-    return pairs, held_out.judge(pairs, train, held_out.fit(pairs, train, CHOSEN.search, CHOSEN))
+    return pairs, carried.fit(pairs, CHOSEN, 0, 50)
 
 
 def accuracies(pairs, cuts):
@@ -37,7 +36,7 @@ def test_a_model_is_judged_by_the_thresholds_of_another_on_the_same_splits():
         ("large", "small", "small", "dense"),
         ("small", "large", "large", "dense"),
     ]
-    own, brought = (accuracies(small[0], cuts) for cuts in (small[1].cuts, large[1].cuts))
+    own, brought = (accuracies(small[0], cuts) for cuts in (small[1].splits, large[1].splits))
     assert rows[0]["own"] == pytest.approx(np.nanmean(own))
     assert rows[0]["carried"] == pytest.approx(np.nanmean(brought))
     assert rows[0]["difference"] == pytest.approx(np.nanmean(brought - own))
@@ -47,9 +46,9 @@ def test_a_model_is_judged_by_the_thresholds_of_another_on_the_same_splits():
 
 
 def test_a_relation_that_the_other_model_has_no_threshold_for_retrieves():
-    pairs, judged = tuned(made_pairs(300))
-    nothing = {relation: np.zeros(CHOSEN.splits) for relation in judged.cuts}
-    row = carried.compare(pairs, nothing, {}, CHOSEN, 0, 20)
+    pairs, fitted = tuned(made_pairs(300))
+    nothing = fitted.each(lambda cuts: {relation: np.zeros_like(cut) for relation, cut in cuts.items()})
+    row = carried.compare(pairs, nothing, fitted.each(lambda cuts: {}), CHOSEN, 0, 20)
     assert (row["retrieved_own"], row["retrieved_carried"]) == (0, 1)
 
 
@@ -61,10 +60,10 @@ def views(pairs, folder, month, values):
 
 
 def test_a_month_with_ten_times_the_views_costs_by_views_and_nothing_by_rank(tmp_path):
-    pairs, judged = tuned(made_pairs(300))
+    pairs, fitted = tuned(made_pairs(300))
     views(pairs, tmp_path, "2025-10", pairs.popularity * 10)
     exact = CHOSEN.model_copy(update={"search": "exact"})
-    rows = carried.between_months({("popqa", "tiny", "dense"): (pairs, judged)}, tmp_path, exact, 0, 50)
+    rows = carried.between_months({("popqa", "tiny", "dense"): (pairs, fitted)}, tmp_path, exact, 0, 50)
     found = {(row["fitted"], row["judged"], row["scale"]): row for row in rows}
     assert set(found) == {
         (*months, scale) for months in (("this run", "2025-10"), ("2025-10", "this run")) for scale in carried.SCALES
@@ -78,11 +77,11 @@ def test_a_month_with_ten_times_the_views_costs_by_views_and_nothing_by_rank(tmp
 
 
 def test_questions_of_unknown_popularity_in_the_other_month_are_left_out(tmp_path):
-    pairs, judged = tuned(made_pairs(300))
+    pairs, fitted = tuned(made_pairs(300))
     rng = np.random.default_rng(1)
     others = np.where(rng.random(300) < 0.2, np.nan, pairs.popularity * np.exp(rng.normal(0, 0.5, 300)))
     views(pairs, tmp_path, "2025-10", others)
-    rows = carried.between_months({("popqa", "tiny", "dense"): (pairs, judged)}, tmp_path, CHOSEN, 0, 50)
+    rows = carried.between_months({("popqa", "tiny", "dense"): (pairs, fitted)}, tmp_path, CHOSEN, 0, 50)
     known = np.isfinite(others)
     (row,) = [row for row in rows if (row["judged"], row["scale"]) == ("2025-10", "views")]
     here = pairs.take(known)

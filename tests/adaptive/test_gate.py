@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from adaptive_pairs import CHOSEN, made_pairs
+from adaptive_pairs import CHOSEN, made_pairs, summary
 from scipy.optimize import minimize
 
-from pipelines.adaptive import gate, held_out
+from pipelines.adaptive import gate, held_out, refits
 
 
 def splits(pairs):
@@ -58,7 +58,7 @@ def test_the_gate_reads_the_margin_where_popularity_says_nothing():
 def test_the_rule_is_judged_as_it_is_alone_and_the_difference_is_of_the_same_questions():
     pairs = made_pairs()
     figures = gate.evaluate(pairs, rule_of(pairs), CHOSEN, 0, 100)
-    alone = held_out.summary(pairs, rule_of(pairs), 0, 100)
+    alone = summary(pairs, resamples=refits.FEWEST)
     assert figures["popularity"] == pytest.approx({end: alone["adaptive"][end] for end in ("value", "low", "high")})
     assert figures["retrieved_popularity"]["value"] == pytest.approx(alone["retrieved"]["value"])
     decisions, train = gate.decide(pairs, splits(pairs)), splits(pairs)
@@ -67,6 +67,14 @@ def test_the_rule_is_judged_as_it_is_alone_and_the_difference_is_of_the_same_que
     assert figures["gate"]["value"] == pytest.approx(np.mean(held))
     assert figures["difference"]["value"] == pytest.approx(np.mean(held) - figures["popularity"]["value"])
     assert figures["gate"]["value"] > 0.7  # popularity and log-probability say it all here
+
+
+def test_of_very_many_questions_some_are_drawn(monkeypatch):
+    monkeypatch.setattr(gate, "MOST", 200)
+    pairs = made_pairs()
+    figures = gate.evaluate(pairs, rule_of(pairs), CHOSEN, 0, 40)
+    assert figures["questions"] == 200
+    assert figures["gate"]["value"] > 0.6
 
 
 def test_the_gate_of_a_split_does_not_see_what_it_is_judged_on():

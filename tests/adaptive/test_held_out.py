@@ -7,7 +7,7 @@ import notebook
 import numpy as np
 import pandas as pd
 import pytest
-from adaptive_pairs import CHOSEN, made_pairs
+from adaptive_pairs import CHOSEN, made_pairs, summary
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -87,7 +87,8 @@ def test_the_deviation_over_splits_is_a_samples():
     pairs = made_pairs(200)
     train = held_out.split_train(0, pairs.subjects, 3, 0.75)
     judged = held_out.judge(pairs, train, held_out.fit(pairs, train, "exact", CHOSEN))
-    figures, splits = held_out.summary(pairs, judged, 0, 20), judged.table["adaptive"].tolist()
+    figures = summary(pairs, "exact", CHOSEN.model_copy(update={"splits": 3}), 20)
+    splits = judged.table["adaptive"].tolist()
     assert figures["adaptive"]["sd"] == pytest.approx(statistics.stdev(splits))
     assert statistics.stdev(splits) > 0
 
@@ -140,7 +141,7 @@ def test_where_there_is_a_crossing_adaptive_beats_always_and_never(search, cross
     pairs = made_pairs(crossing=crossing)
     train = held_out.split_train(0, pairs.subjects, 20, 0.75)
     judged = held_out.judge(pairs, train, held_out.fit(pairs, train, search, CHOSEN))
-    figures = held_out.summary(pairs, judged, 0, 300)
+    figures = summary(pairs, search, resamples=300)
     assert figures["gain"]["low"] > 0.1
     assert figures["oracle"]["value"] >= figures["adaptive"]["value"]
     assert figures["gain"]["value"] == pytest.approx(
@@ -153,9 +154,7 @@ def test_where_there_is_a_crossing_adaptive_beats_always_and_never(search, cross
 def test_where_there_is_nothing_to_learn_the_interval_touches_zero(search):
     rng = np.random.default_rng(0)
     pairs = made_pairs(closed=rng.random(600) < 0.5, augmented=rng.random(600) < 0.5)
-    train = held_out.split_train(0, pairs.subjects, 20, 0.75)
-    judged = held_out.judge(pairs, train, held_out.fit(pairs, train, search, CHOSEN))
-    assert held_out.summary(pairs, judged, 0, 300)["gain"]["low"] < 0
+    assert summary(pairs, search, resamples=300)["gain"]["low"] < 0
 
 
 @pytest.mark.parametrize("search", SEARCHES)

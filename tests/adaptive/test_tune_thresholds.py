@@ -9,7 +9,7 @@ import pytest
 import yaml
 from adaptive_pairs import CHOSEN, made_pairs, write_answers, write_questions
 
-from pipelines.adaptive import held_out, tune_thresholds
+from pipelines.adaptive import held_out, tune_thresholds, tuning
 from pipelines.errors import LongtailError
 
 IDS = [f"q{i:03d}" for i in range(120)]
@@ -22,7 +22,7 @@ def evaluated():
 
 def test_a_relations_row_has_its_threshold_and_accuracy_with_both_intervals(evaluated):
     rows = {(row["search"], row["relation"]): row for row in evaluated.relations}
-    assert len(rows) == 15
+    assert len(rows) == 5 * len(tune_thresholds.SEARCHES)
     for (search, relation), row in rows.items():
         assert row["threshold_low"] <= row["threshold_high"]
         assert row["threshold_splits_low"] <= row["threshold_splits_high"]
@@ -38,15 +38,17 @@ def test_a_relations_row_has_its_threshold_and_accuracy_with_both_intervals(eval
 @pytest.mark.parametrize("search", tune_thresholds.SEARCHES)
 def test_the_thresholds_in_use_are_those_of_the_search_that_the_params_name(search):
     made = tune_thresholds.evaluate(made_pairs(200), CHOSEN.model_copy(update={"search": search}), 0, 5)
-    assert made.cuts == {row["relation"]: row["threshold"] for row in made.relations if row["search"] == search}
-    assert len({tuple(row["threshold"] for row in made.relations if row["search"] == s) for s in made.splits}) == 3
+    assert made.tuned.cuts == {row["relation"]: row["threshold"] for row in made.relations if row["search"] == search}
+    assert len({tuple(row["threshold"] for row in made.relations if row["search"] == s) for s in made.splits}) == len(
+        tune_thresholds.SEARCHES
+    )
 
 
 def test_fewer_questions_leave_the_threshold_less_certain():
     widths = []
     for n in (200, 3000):
         pairs = made_pairs(n, relations=np.full(n, "P1", dtype=object))
-        drawn = tune_thresholds.resampled_thresholds(pairs, CHOSEN, 0, 150)["exact"]["P1"]
+        drawn = tuning.resampled_thresholds(pairs, CHOSEN, 0, 150)["exact"]["P1"]
         low, high = np.quantile(np.log(np.clip(drawn, 1, 1e9)), [0.025, 0.975])
         widths.append(high - low)
     assert widths[1] < widths[0]
@@ -69,7 +71,7 @@ def test_resamples_are_of_subjects():
         closed=np.arange(100) >= 50,
         augmented=np.arange(100) < 50,
     )
-    drawn = tune_thresholds.resampled_thresholds(pairs, CHOSEN, 0, 40)["exact"]["P1"]
+    drawn = tuning.resampled_thresholds(pairs, CHOSEN, 0, 40)["exact"]["P1"]
     assert set(drawn) == {0.0, 101.0, math.inf}  # the famous one twice, both, the unknown one twice
 
 
@@ -108,6 +110,21 @@ def stage(tmp_path, monkeypatch, root):
     return tmp_path / "data"
 
 
+def test_an_import_to_other_questions_is_left_out_by_name_and_every_other_model_is_tuned(stage, capsys):
+    bad = stage / "imported/popqa/gpt-4.1/web-search.parquet"
+    write_answers(bad.with_name("closed_book.parquet"), IDS, np.arange(120) < 60)
+    write_answers(bad.with_name("cot.parquet"), IDS, np.arange(120) >= 60)
+    write_answers(bad, [*IDS[1:], "elsewhere"], np.arange(120) < 60)
+    tune_thresholds.main()
+    assert "gpt-4.1/web-search.parquet is left out: 1 of its 120 rows answer no question" in capsys.readouterr().out
+    used = json.loads((stage / "adaptive/popularity/thresholds.json").read_text())["rules"]["popqa"]
+    assert {lm: list(by_method) for lm, by_method in used.items()} == {
+        "tiny": ["dense", "genread"],
+        "gpt-4.1": ["cot"],
+        "opt-13b": ["bm25"],
+    }
+
+
 def test_the_stage_leaves_its_files_and_the_same_bytes_again(stage, capsys):
     contents = []
     for _ in range(2):
@@ -130,12 +147,17 @@ def test_the_stage_leaves_its_files_and_the_same_bytes_again(stage, capsys):
     }
     used = json.loads((stage / "adaptive/popularity/thresholds.json").read_text())
     for row in rows:
-        if row["search"] == used["search"]:
-            cut = used["thresholds"][row["dataset"]][row["lm"]][row["method"]][row["relation"]]
-            assert (math.inf if cut is None else cut) == row["threshold"]
+        rule = used["rules"][row["dataset"]][row["lm"]][row["method"]]
+        if row["search"] == rule["search"]:
+            cut = rule["thresholds"][row["relation"]]
+            assert (math.inf if cut is None else cut) == row["deployed"]
+            assert (rule["schema"], rule["version"]) == ("longtail-rule", 1)
+            assert (rule["popular"], rule["tail"]) == (f"{row['lm']}/closed_book", f"{row['lm']}/{row['method']}")
+            assert rule["policy"] == row["policy"]
+            assert rule["observed"][row["relation"]] == [row["popularity_least"], row["popularity_most"]]
     assert (
         pq.read_table(stage / "adaptive/popularity/splits.parquet", schema=tune_thresholds.SPLITS).num_rows
-        == 3 * 3 * 10
+        == 3 * len(tune_thresholds.SEARCHES) * 10
     )
     curve = pq.read_table(stage / "adaptive/popularity/costs.parquet", schema=tune_thresholds.COSTS)
     assert set(curve["lm"].to_pylist()) == {"tiny"}
@@ -156,7 +178,7 @@ def test_always_is_deployed_as_null_and_never_as_zero(stage):
         write_answers(stage / f"predictions/popqa/tiny/{method}.parquet", IDS, right)
     tune_thresholds.main()
     used = json.loads((stage / "adaptive/popularity/thresholds.json").read_text())
-    assert used["thresholds"]["popqa"]["tiny"]["dense"] == {"P0": None, "P1": 0.0}
+    assert used["rules"]["popqa"]["tiny"]["dense"]["thresholds"] == {"P0": None, "P1": 0.0}
 
 
 def rewritten(stage, *changes):
@@ -191,9 +213,9 @@ def test_a_pair_of_two_models_has_the_right_answers_on_either_side(stage):
     params.write_text(yaml.safe_dump(values))
     tune_thresholds.main()
     name = "tiny/dense_below_closed_book"
-    used = json.loads((stage / "adaptive/popularity/thresholds.json").read_text())["thresholds"]["popqa"]
-    assert used["huge"][name] == {"P0": None, "P1": 0.0}
-    assert used["tiny"]["dense"] != used["huge"][name]
+    used = json.loads((stage / "adaptive/popularity/thresholds.json").read_text())["rules"]["popqa"]
+    assert used["huge"][name]["thresholds"] == {"P0": None, "P1": 0.0}
+    assert used["tiny"]["dense"]["thresholds"] != used["huge"][name]["thresholds"]
     figures = json.loads((stage / "metrics/adaptive.json").read_text())["popqa"]["huge"][name]["shrunk"]
     assert {policy: figures[policy]["value"] for policy in ("always", "never", "oracle")} == {
         "always": 0.5, "never": 0.5, "oracle": 1.0,

@@ -190,10 +190,22 @@ def test_the_same_bytes_again(made, tmp_path, monkeypatch):
         assert (tmp_path / "out" / name).read_bytes() == (made[0] / name).read_bytes(), name
 
 
-def test_answers_to_other_questions_stop_it_before_anything_is_written(tmp_path, monkeypatch):
+def test_an_import_to_other_questions_is_left_out_by_name_and_all_else_is_made(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_data(tmp_path / "data")
     answer_tables.write_answers(tmp_path / "data/imported/popqa/davinci/dense.parquet", np.arange(N + 1) > 5)
+    analyse.analyse(tmp_path / "data", tmp_path / "out", tmp_path / "metrics.json", PARAMS)
+    assert "davinci/dense.parquet is left out: 1 of its 481 rows answer no question" in capsys.readouterr().out
+    answered = {(row["lm"], row["method"]) for row in tables.read(tmp_path / "out", "accuracy")}
+    assert ("davinci", "closed_book") in answered
+    assert ("tiny", "closed_book") in answered
+    assert ("davinci", "dense") not in answered
+
+
+def test_answers_to_other_questions_stop_it_before_anything_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_data(tmp_path / "data")
+    answer_tables.write_answers(tmp_path / "data/predictions/popqa/tiny/dense.parquet", np.arange(N + 1) > 5)
     with pytest.raises(LongtailError, match=r"closed_book.parquet: lacks the id q480 of .*dense"):
         analyse.analyse(tmp_path / "data", tmp_path / "out", tmp_path / "metrics.json", PARAMS)
     assert not (tmp_path / "out").exists()

@@ -1,28 +1,33 @@
-"""MMLU and open-domain QA: readers, prompts, the ensembles by hand, the room for demonstrations, the metrics."""
+"""MMLU and open-domain QA: the ensembles by hand, the room for demonstrations, the metrics, the stage."""
 
 import json
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+import benchmark_files
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tiny_models
 import yaml
+from benchmark_files import read
 
-from pipelines import catalogue, params, params_file
+from pipelines import params, params_file
 from pipelines.answering import passages
 from pipelines.errors import LongtailError
-from pipelines.evaluation import evaluate_tasks, mmlu, task_items
+from pipelines.evaluation import evaluate_tasks, mmlu
 from pipelines.evaluation.task_items import Item, Task
 from pipelines.lm import open_lm
 from pipelines.lm.language_model import Generation, Prompt, Scores
 from pipelines.retrieval import bm25_build
-from pipelines.sources.rejects import Rejects
 
-CHOSEN = params.Tasks(max_questions=40, mmlu_query="question", mmlu_shots=2, qa_shots=3, new_tokens=5)
+
+@pytest.fixture
+def raw(tmp_path) -> Path:
+    return benchmark_files.write(tmp_path / "raw")
 
 
 class FakeLM:
@@ -50,101 +55,6 @@ class FakeLM:
 
     def generate(self, prompts, max_tokens, stop="\n"):
         return [Generation(f" {self._hint(p)}", -0.1, len(p.context)) for p in prompts]
-
-
-@pytest.fixture
-def raw(tmp_path) -> Path:
-    """Small files in the published layouts."""
-    folder = tmp_path / "raw"
-    for split, n in (("dev", 5), ("test", 30)):
-        for subject in ("virology", "formal_logic"):
-            rows = [f'"Which, {subject} {split} {i}?",one,two,"th\nree",four,{"ABCD"[i % 4]}\n' for i in range(n)]
-            path = folder / f"mmlu/{split}/{subject}_{split}.csv"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text("".join(rows))
-    (folder / "nq").mkdir()
-    (folder / "triviaqa").mkdir()
-    nq = [{"question": f"who is {i}", "answer": [f"Number {i}", "the one"]} for i in range(20)]
-    (folder / "nq/test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in nq))
-    (folder / "nq/train").mkdir()
-    learnt = [{"question": f"who was {i}", "answer": [f"Number {i}", "the one"]} for i in range(20)]
-    (folder / "nq/train/train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in learnt))
-    return folder
-
-
-def read(raw: Path, name: str, settings=CHOSEN, rejects=None) -> Task:
-    return catalogue.function(name, "benchmark")(raw / name, settings, 0, rejects or Rejects(0.0))
-
-
-def test_mmlus_demonstrations_are_the_subjects_first_of_dev(raw):
-    task = read(raw, "mmlu")
-    assert len(task.items) == 40
-    assert [item.query for item in task.shots["virology"]] == ["Which, virology dev 0?", "Which, virology dev 1?"]
-
-
-def test_open_questions_are_shown_from_the_training_file_alone(raw):
-    task = read(raw, "nq")
-    assert len(task.shots[""]) == 3
-    assert {item.query.rpartition(" ")[0] for item in task.shots[""]} == {"who was"}
-    assert len(task.items) == 20
-    assert {item.query.rpartition(" ")[0] for item in task.items} == {"who is"}
-
-
-def test_open_questions_shown_are_not_asked_in_any_spelling(raw):
-    with (raw / "nq/test.jsonl").open("a") as out:
-        out.write("".join(json.dumps({"question": f"WHO was {i}", "answer": "x"}) + "\n" for i in range(20)))
-    task = read(raw, "nq")
-    assert len(task.items) == 40 - 3
-    assert not {item.query.lower() for item in task.items} & {item.query.lower() for item in task.shots[""]}
-
-
-def test_demonstrations_without_a_training_file_are_an_error_that_names_it(raw):
-    shutil.rmtree(raw / "nq/train")
-    with pytest.raises(LongtailError, match=r"tasks\.qa_shots is 3, .*nq/train has no file.*fetch\.files as nq/train"):
-        read(raw, "nq")
-    assert len(read(raw, "nq", CHOSEN.model_copy(update={"qa_shots": 0})).items) == 20
-
-
-def test_mmlu_is_searched_with_its_options_or_without(raw):
-    settings = CHOSEN.model_copy(update={"mmlu_query": "question_and_options"})
-    with_options, without = read(raw, "mmlu", settings).items[0], read(raw, "mmlu").items[0]
-    assert with_options.query == f"{without.query}\nA. one\nB. two\nC. th\nree\nD. four"
-    assert with_options.body == without.body == f"Question: {with_options.query}\nAnswer:"
-
-
-def test_a_question_of_mmlu_that_its_subject_shows_is_not_asked(raw):
-    shown = (raw / "mmlu/dev/virology_dev.csv").read_text().splitlines(keepends=True)[:2]
-    for subject in ("virology", "formal_logic"):  # the latter shows others
-        with (raw / f"mmlu/test/{subject}_test.csv").open("a") as out:
-            out.write("".join(shown))
-    items = read(raw, "mmlu", CHOSEN.model_copy(update={"max_questions": 100})).items
-    assert [item.id for item in items if "virology dev" in item.query] == ["formal_logic/test/31"]
-    assert len(items) == 61
-
-
-def test_a_task_without_data_has_no_items(raw):
-    (raw / "mmlu/test").rename(raw / "elsewhere")
-    assert [read(raw, name).items for name in ("mmlu", "triviaqa")] == [[], []]
-
-
-def test_bad_rows_are_kept_with_their_reason_and_too_many_stop_the_stage(raw):
-    with (raw / "mmlu/test/virology_test.csv").open("a") as out:
-        out.write("too,few,cells\nWhy?,a,b,c,d,E\n")
-    with (raw / "nq/test.jsonl").open("a") as out:
-        out.write('not json\n{"question": "why"}\n{"answer": ["x"]}\n{"question": "q", "golden_answers": [" "]}\n[]\n')
-    rejects = Rejects(0.01)
-    for name in ("mmlu", "nq"):
-        read(raw, name, rejects=rejects)
-    assert rejects.reasons() == {
-        "answer is none of A to D": 1,
-        "no answers": 2,
-        "no question": 1,
-        "not 4 options": 1,
-        "not JSON": 1,
-        "not an object": 1,
-    }
-    with pytest.raises(LongtailError, match=r"max_reject_share"):
-        rejects.check()
 
 
 def test_mmlu_mixes_probabilities_over_documents():
@@ -259,11 +169,6 @@ def test_an_open_answer_is_right_if_it_is_an_answer_and_not_if_it_holds_one():
     assert table["correct"].to_pylist() == [True, False]
 
 
-def test_a_demonstration_shows_the_first_answer():
-    item = Item("1", "", "who is 1", "Question: who is 1\nAnswer:", ["Number 1", "the one"])
-    assert task_items.demonstration(item, None) == "Question: who is 1\nAnswer: Number 1\n\n"
-
-
 def test_a_letter_is_asked_for_as_it_follows_the_prompt():
     class Following(FakeLM):
         asked = []  # noqa: RUF012
@@ -349,12 +254,6 @@ def test_metrics_by_hand():
     assert set(figures) == {"mmlu", "nq"}
 
 
-def test_items_hold_ids_that_are_unique(raw):
-    for name in ("mmlu", "nq"):
-        ids = [item.id for item in read(raw, name).items]
-        assert ids == sorted(set(ids))
-
-
 def test_tables_round_trip(tmp_path):
     pq.write_table(evaluate_tasks.SCHEMA.empty_table(), tmp_path / "t.parquet")
     assert pq.read_schema(tmp_path / "t.parquet").equals(evaluate_tasks.SCHEMA)
@@ -413,13 +312,6 @@ def test_random_documents_weigh_the_same_and_are_other_ones_for_each_question(da
     assert evaluate_tasks.open_search("replug_random", datastore, Path("data"))(["logic"])["doc_ids"] != ids[1:]
 
 
-def test_fewer_documents_than_asked_for_leave_prompts_without_knowledge():
-    item = Item("1", "", "who", "Question: who\nAnswer:", ["x"])
-    with_one, without = task_items.prompts([item], [[]], [["known", ""]])
-    assert with_one.document + with_one.context == "Knowledge: known\nQuestion: who\nAnswer:"
-    assert without.document + without.context == "Question: who\nAnswer:"
-
-
 class Mixing(FakeLM):
     usage = {}  # noqa: RUF012
 
@@ -461,7 +353,12 @@ def run_stage(raw, datastore, monkeypatch):
 
     def run(task, lm):
         opened = []
-        monkeypatch.setattr(open_lm, "open_lm", lambda folder, *_: opened.append(folder.name) or lm)
+
+        def lm_at_work(folder, *_):
+            opened.append(folder.name)
+            return nullcontext(lm)
+
+        monkeypatch.setattr(open_lm, "lm_at_work", lm_at_work)
         monkeypatch.setattr("sys.argv", ["evaluate_tasks", task, "fake"])
         evaluate_tasks.main()
         assert opened == ["fake"]

@@ -11,9 +11,10 @@ import pytest
 
 from pipelines import draws, params
 from pipelines.errors import LongtailError
-from pipelines.questions.popqa import build_popqa, keep, keep_probability, split_of
-from pipelines.questions.published import BY_NAME, COLUMNS, ENTITY, read_published
-from pipelines.relations import RELATIONS, Relation
+from pipelines.questions import published
+from pipelines.questions.popqa import build_popqa, keep, keep_probability, quotas, split_of
+from pipelines.questions.published import COLUMNS, ENTITY, read_published
+from pipelines.relations import BY_NAME, RELATIONS, Relation
 from pipelines.sources.rejects import Rejects
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -54,7 +55,15 @@ def build(
     **change,
 ):
     pq.write_table(pa.Table.from_pylist(triples, schema=TRIPLES), tmp_path / "triples.parquet")
-    values = {"source": "wikidata", "sampling": "all", "per_relation": 2000, "train_share": 0.25}
+    values = {
+        "source": "wikidata",
+        "sampling": "all",
+        "per_relation": 2000,
+        "mix": "drawn",
+        "total": None,
+        "refresh": False,
+        "train_share": 0.25,
+    }
     settings = SimpleNamespace(
         seed=seed,
         popqa=params.PopQA(**(values | change)),
@@ -123,6 +132,51 @@ def test_the_cap_does_not_favour_rare_subjects(tmp_path):
     rows, _ = build(tmp_path, triples, sampling="term_frequency", per_relation=500)
     rare = sum(row["subj_id"] % 2 for row in rows) / 500
     assert rare == pytest.approx(0.75 / 1.75, abs=0.06)
+
+
+MIXED = [triple(s, p, 1) for p in (57, 58, 136, 462) for s in range(1, 3001)]
+
+
+def test_the_published_mix_is_counted_in_the_published_file(tmp_path, real):
+    _, counts = build(tmp_path, [], published=real / "popqa/popQA.tsv", source="published")
+    assert {name: counts[f"relation.{pid}"] for name, pid in BY_NAME.items()} == published.MIX
+
+
+def test_the_published_mix_is_drawn_in_proportion(tmp_path):
+    """1,999 : 1,999 : 1,619 : 34 of 14,267, for 1,000 questions of all sixteen relations."""
+    rows, counts = build(tmp_path, MIXED, mix="published", total=1000)
+    drawn = {pid: sum(row["relation"] == pid for row in rows) for pid in ("P57", "P58", "P136", "P462")}
+    assert drawn == {"P57": 140, "P58": 140, "P136": 114, "P462": 2}
+    assert counts["wikidata.short_of_mix"] == 1000 - 396
+
+
+def test_quotas_add_up_to_the_total_and_keep_the_cap():
+    chosen = {"source": "wikidata", "sampling": "all", "train_share": 0.25, "refresh": False, "mix": "published"}
+    for total in (1, 7, 1000, 14_267, 99_999):
+        most = quotas(params.PopQA(**chosen, per_relation=10**6, total=total))
+        assert sum(most.values()) == total
+        assert all(abs(most[pid] - total * published.MIX[name] / 14_267) < 1 for name, pid in BY_NAME.items())
+    most = quotas(params.PopQA(**chosen, per_relation=1500, total=None))
+    assert {name: most[BY_NAME[name]] for name in ("director", "author", "color")} == {
+        "director": 1500,
+        "author": 1500,
+        "color": 34,
+    }
+
+
+def test_the_total_bounds_the_whole_and_favours_no_relation(tmp_path):
+    triples = [triple(s, 106, 1) for s in range(1, 3001)] + [triple(s, 50, 1) for s in range(1, 1001)]
+    rows, counts = build(tmp_path, triples, total=800)
+    assert len(rows) == counts["questions"] == 800
+    assert counts["wikidata.over_cap"] == 4000 - 800
+    assert counts["relation.P106"] / 800 == pytest.approx(3 / 4, abs=0.06), "as 3,000 triples are to 1,000"
+
+
+def test_a_larger_total_adds_questions_and_takes_none_away(tmp_path):
+    small, large = (
+        {row["question_id"] for row in build(tmp_path, MIXED, mix="published", total=n)[0]} for n in (200, 500)
+    )
+    assert small < large
 
 
 def test_all_objects_with_label_and_aliases_are_acceptable_answers(tmp_path):
@@ -231,6 +285,72 @@ def test_the_published_questions_come_back_from_their_facts(tmp_path, real):
         equal += set(row["possible_answers"]) == set(theirs["possible_answers"])
         fewer += set(row["possible_answers"]) < set(theirs["possible_answers"])
     assert (equal, fewer) == (13_524, 743)
+
+
+@pytest.fixture
+def old_file(tmp_path) -> Path:
+    """Three published questions: on Q1's jobs Q30 and Q31, and on Q2's job Q30."""
+    triples = [triple(1, 106, 30), triple(1, 106, 31), triple(2, 106, 30, s_label="Bob")]
+    build(tmp_path, triples)
+    return (tmp_path / "out/popqa.tsv").rename(tmp_path / "published.tsv")
+
+
+NOW = [  # Q1 has lost the job Q31 and got Q32, Q30 has another name, and views are others
+    triple(1, 106, 30, o_label="poet", o_aliases=["bard"]) | {"s_pop": 77, "o_pop": 5, "s_wiki_title": "Moved"},
+    triple(1, 106, 32, o_label="king") | {"s_pop": 77},
+    triple(2, 106, 30, s_label="Robert", o_label="poet") | {"s_pop": None},
+]
+
+
+def test_published_questions_get_the_months_views_and_answers_by_their_ids(tmp_path, old_file):
+    rows, counts = build(tmp_path, NOW, published=old_file, source="published", refresh=True, month="2026-10")
+    names = (
+        "s_uri",
+        "subj",
+        "question",
+        "obj",
+        "possible_answers",
+        "s_pop",
+        "o_pop",
+        "s_wiki_title",
+        "month",
+        "origin",
+    )
+    assert [[row[name] for name in names] for row in rows] == [
+        [
+            *(f"{ENTITY}Q1", "subject 1", "What is subject 1's occupation?", "poet", ["poet", "bard", "king"]),
+            *(77, 5, "Moved", "2026-10", "published"),
+        ],
+        [
+            *(f"{ENTITY}Q2", "Bob", "What is Bob's occupation?", "poet", ["poet"]),
+            *(None, 0, "Subject 2", "2026-10", "published"),
+        ],
+    ]
+    assert counts["published.no_longer_stated"] == 1
+    assert counts["unknown_popularity"] == 1
+
+
+def test_published_questions_of_another_month_are_said_and_counted(tmp_path, old_file, capsys):
+    rows, counts = build(tmp_path, NOW, published=old_file, source="published", month="2026-10")
+    assert {row["month"] for row in rows} == {"2021-10"}
+    assert counts["published.of_another_month"] == 3
+    assert "3 published questions have the page views and answers of 2021-10, popularity.month is 2026-10" in (
+        capsys.readouterr().out
+    )
+    _, counts = build(tmp_path, NOW, published=old_file, source="published")
+    assert "published.of_another_month" not in counts
+    assert capsys.readouterr().out == ""
+
+
+def test_refreshed_and_new_questions_are_of_one_month_and_none_is_asked_twice(tmp_path, old_file):
+    new = [*NOW, triple(3, 106, 30)]
+    rows, _ = build(tmp_path, new, published=old_file, source="both", refresh=True, month="2026-10")
+    assert [(row["origin"], row["s_uri"].removeprefix(ENTITY)) for row in rows] == [
+        ("published", "Q1"),
+        ("published", "Q2"),
+        ("wikidata", "Q3"),
+    ]
+    assert {row["month"] for row in rows} == {"2026-10"}
 
 
 def facts(n: int, *, seed: int = 0) -> list[dict]:

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.answering import import_answers
 from pipelines.errors import LongtailError
 from pipelines.questions import entityquestions, published
 from pipelines.relations import property_ids
-from pipelines.sources import c4, question_files, text_documents, wikidata
+from pipelines.sources import c4, prediction_files, question_files, text_documents, wikidata
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import parse_json
 
@@ -132,7 +131,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, value):
         entityquestions.read_questions(tmp_path, Rejects(1.0))
     (tmp_path / "in.jsonl").write_text(f'{{"question_id": {BROKEN[value]}}}')
     with pytest.raises(LongtailError, match=r"in\.jsonl: line 1: .*expected a JSON object"):
-        import_answers.read(tmp_path / "in.jsonl")
+        prediction_files.read(tmp_path / "in.jsonl")
     (tmp_path / "list").mkdir()
     (tmp_path / "list/in.json").write_text(f"[{BROKEN[value]}]")
     with pytest.raises(LongtailError, match=r"in\.json: not JSON"):

@@ -14,6 +14,7 @@ from pipelines.errors import LongtailError
 from pipelines.sources.fetch import DOWNLOADS, fetch
 
 DATA = bytes(range(256)) * 9000  # 2.3 MB: more than one block
+MONTH = "2018-12"
 KEPT = 6 * web.BLOCK
 DUMP = "enwiki-20181220-pages-articles.xml.bz2"
 
@@ -104,12 +105,12 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def from_web(server: Server, *names: str) -> params.Fetch:
     files = {"wikipedia": [f"{server.address}/{name}" for name in names or (DUMP,)]}
-    return params.Fetch(source="wikimedia", root="root", files=files, redirects=[], pages=None)
+    return params.Fetch(source="wikimedia", root="root", files=files, redirects=[], days_apart=31, pages=None)
 
 
 def run(chosen: params.Fetch, contact: str | None = "someone@example.org") -> dict[str, float]:
     dumps = params.Wikidata(source="dump", query_service="http://-", api="http://-", page=10)
-    return fetch(Path("data/raw"), 0, contact, chosen, dumps, world=None)
+    return fetch(Path("data/raw"), 0, contact, chosen, dumps, None, MONTH)
 
 
 def test_a_download_is_announced_and_says_who_asks(server: Server, capsys: pytest.CaptureFixture) -> None:
@@ -118,7 +119,6 @@ def test_a_download_is_announced_and_says_who_asks(server: Server, capsys: pytes
     assert "1 files to download, 2.30 MB" in capsys.readouterr().out
     assert server.agents == {"longtail/0.1 (someone@example.org)"}
     assert json.loads(Path("data/raw/manifest.json").read_text())[0]["source"] == f"{server.address}/{DUMP}"
-    assert not DOWNLOADS.exists()
 
 
 def test_globs_and_addresses_go_together(server: Server) -> None:
@@ -205,7 +205,12 @@ def test_three_downloads_at_most_run_at_once(server: Server) -> None:
 
 def test_a_server_that_is_not_there_is_named() -> None:
     gone = params.Fetch(
-        source="wikimedia", root=None, files={"c4": ["http://127.0.0.1:9/x.gz"]}, redirects=[], pages=None
+        source="wikimedia",
+        root=None,
+        files={"c4": ["http://127.0.0.1:9/x.gz"]},
+        redirects=[],
+        days_apart=31,
+        pages=None,
     )
     with pytest.raises(LongtailError, match=r"http://127\.0\.0\.1:9/x\.gz: no connection"):
         run(gone)

@@ -27,7 +27,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def settings(files: dict[str, list[str]], source: str = "files", root: str | None = "root") -> params.Fetch:
-    return params.Fetch(source=source, root=root, files=files, redirects=[], pages=None)
+    return params.Fetch(source=source, root=root, files=files, redirects=[], days_apart=31, pages=None)
 
 
 DUMPS = params.Wikidata(source="dump", query_service="http://-", api="http://-", page=10)
@@ -36,7 +36,7 @@ DUMPS = params.Wikidata(source="dump", query_service="http://-", api="http://-",
 def run(
     chosen: params.Fetch, wikidata: params.Wikidata = DUMPS, contact: str | None = "someone@example.org"
 ) -> dict[str, float]:
-    return fetch(Path("data/raw"), 0, contact, chosen, wikidata, world=None)
+    return fetch(Path("data/raw"), 0, contact, chosen, wikidata, None, "2021-10")
 
 
 def in_root(name: str, data: bytes = b"data") -> Path:
@@ -125,9 +125,10 @@ def test_a_failed_fetch_leaves_the_last_one_as_it_was() -> None:
 def test_the_sample_world_repeats_to_the_byte(root: Path) -> None:
     values = yaml.safe_load(profiles.compose("sample", root))["world"]
     world = params.World(**{**values, "entities": 60, "lm_documents": 200, "questions": 20})
-    nothing = params.Fetch(source="world", root=None, files={}, redirects=[], pages=None)
+    nothing = params.Fetch(source="world", root=None, files={}, redirects=[], days_apart=31, pages=None)
     metrics = [
-        fetch(Path(out), seed, None, nothing, DUMPS, world) for out, seed in (("one", 1), ("again", 1), ("two", 2))
+        fetch(Path(out), seed, None, nothing, DUMPS, world, "2021-10")
+        for out, seed in (("one", 1), ("again", 1), ("two", 2))
     ]
     one, again, two = (Path(out, "manifest.json").read_text() for out in ("one", "again", "two"))
     assert one == again
@@ -226,7 +227,7 @@ from pathlib import Path
 from pipelines import params
 from pipelines.sources.fetch import fetch
 chosen, wikidata = (json.loads(text) for text in sys.argv[1:])
-fetch(Path("data/raw"), 0, "someone@example.org", params.Fetch(**chosen), params.Wikidata(**wikidata), None)
+fetch(Path("data/raw"), 0, "someone@example.org", params.Fetch(**chosen), params.Wikidata(**wikidata), None, "2021-10")
 """
 
 

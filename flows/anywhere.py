@@ -1,0 +1,271 @@
+"""Commands that need no project: thresholds, decide and compare work on files of predictions, in any folder."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from enum import StrEnum
+from functools import partial
+from itertools import combinations, compress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from flows import terminal
+from pipelines.adaptive.searches import SEARCHES
+from pipelines.errors import LongtailError
+
+if TYPE_CHECKING:
+    from pipelines.adaptive.rule import RuleFile
+    from pipelines.answering.answers_elsewhere import Answered
+    from pipelines.questions.question_tables import Questions
+
+RELEASED = ("popqa.parquet", "popqa.tsv", "popQA.tsv")  # the first of them that a release's folder has is read
+SEED, RESAMPLES = 0, 1000  # of draws and intervals: the same files give the same bytes
+
+QuestionsOption = Annotated[
+    str | None,
+    typer.Option("--questions", "-q", help="PopQA as published, a release, or any table; a path or an address."),
+]
+ColumnsOption = Annotated[
+    str | None, typer.Option(help="The questions' columns, as question=NAME,answers=NAME,signal=NAME,group=NAME.")
+]
+PatternOption = Annotated[
+    str | None, typer.Option(help="Cuts the answer out of a longer text, as '<answer>(.*?)</answer>'.")
+]
+SeparatorOption = Annotated[
+    str, typer.Option(help="What stands between several answers in a cell of the questions' answers, as '|'.")
+]
+
+
+Search = StrEnum("Search", SEARCHES)
+
+
+def thresholds(
+    closed: Annotated[str, typer.Argument(help="Predictions without retrieval, as FILE or NAME=FILE, in any layout.")],
+    augmented: Annotated[list[str], typer.Argument(help="Predictions with it, one file or more.")],
+    questions: QuestionsOption = None,
+    columns: ColumnsOption = None,
+    answer_pattern: PatternOption = None,
+    answers_separator: SeparatorOption = "",
+    search: Annotated[Search, typer.Option(help="How thresholds are searched for.")] = Search.shrunk,
+    out: Annotated[Path, typer.Option(help="Folder for the rule, the table and the page.")] = Path("thresholds"),
+) -> None:
+    """Learn when to retrieve from files of predictions. Writes a rule, a table and a page; needs no project."""
+    from pipelines.adaptive import from_files, rule
+    from pipelines.evaluation import systems
+    from pipelines.report import page, rule_page
+
+    out = terminal.CALLED_FROM / out
+    terminal.check_folder(out)
+    read = partial(_given, questions, columns, answer_pattern, answers_separator)
+    asked, answered = read([closed, *augmented], texts=False)
+    results = from_files.tune(asked, answered[0], answered[1:], search.value, SEED, RESAMPLES)
+    notes = [*asked.described(), *(line for file in answered for line in file.lines)]
+    rows = results[0].file.questions
+    notes.append(f"{rows:,} questions of known {asked.signal_name} that all {len(answered)} files answer are used")
+    notes += [line for other in answered[1:] for line in from_files.odd(asked, answered[0], other)]
+    for line in (*notes, *rule_page.lines(results, asked.names)):
+        terminal.show(line)
+    by_popularity = systems.by_popularity(asked, answered)
+    texts = {
+        "rule.json": json.dumps(rule.as_json(results[0].file), ensure_ascii=False, indent=1) + "\n",
+        "thresholds.csv": page.to_csv(page.inert(rule_page.table(results, asked.names))),
+        "index.html": rule_page.html(results, asked.names, asked.name, notes, by_popularity),
+    }
+    _write(out, texts)
+    terminal.show("")
+    of = f", of {results[0].tail}, which is best" if len(results) > 1 else ""
+    terminal.show(f"the rule{of}: {out / 'rule.json'}; thresholds.csv and index.html are beside it")
+
+
+def decide(
+    rule: Annotated[Path, typer.Argument(help="A rule that `longtail thresholds` wrote.")],
+    questions: Annotated[str, typer.Argument(metavar="FILE", help="A table of questions, in any layout.")],
+    columns: ColumnsOption = None,
+    name: Annotated[
+        str, typer.Option(help="Of the rules in a run's thresholds.json this, as popqa/opt-13b/bm25.")
+    ] = "",
+    out: Annotated[Path, typer.Option(help="The table of decisions.")] = Path("decisions.csv"),
+) -> None:
+    """Say what a rule does on other questions. Writes a row for each, with the reason; needs no project."""
+    from pipelines.adaptive import rule as rules
+    from pipelines.report import page
+
+    file = rules.read(terminal.CALLED_FROM / rule, name)
+    asked = _questions(questions, columns, needed=("signal",))
+    rows = []
+    for place, id_ in enumerate(asked.ids):
+        relation, popularity = str(asked.groups[place]), float(asked.signal[place])
+        decision = rules.decide(file, relation, popularity)
+        rows.append([id_, asked.texts[place]] if asked.texts is not None else [id_])
+        rows[-1] += [asked.names[relation], popularity, decision.retrieve]
+        rows[-1] += [file.tail if decision.retrieve else file.popular, rules.why(file, relation, popularity)]
+    head = ["id", *["question"] * (asked.texts is not None), "relation", asked.columns["signal"]]
+    head += ["retrieve", "answer", "why"]
+    table = page.to_csv(page.inert(page.Table("decisions", "", head, rows)))
+    path = terminal.CALLED_FROM / out
+    _write(path.parent, {path.name: table})
+    relations, retrieves = ([row[head.index(name)] for row in rows] for name in ("relation", "retrieve"))
+    for line in (*_doubts(file, asked), *_decided(relations, retrieves)):
+        terminal.show(line)
+    terminal.show(f"a row for each question: {path}")
+
+
+def _doubts(file: RuleFile, asked: Questions) -> Iterator[str]:
+    """What a rule and other questions than its own may not have in common."""
+    from pipelines.adaptive.rule import VIEWS
+    from pipelines.adaptive.verdict import NEVER
+
+    views = file.signal == VIEWS and asked.columns["signal"] in ("s_pop", "popularity")  # of a month not said
+    if asked.signal_name != file.signal and not views:
+        has = f"the questions have {asked.signal_name}; is it the same?"
+        yield f"warning: the rule's thresholds are {file.signal}, {has}"
+    if asked.unknown:
+        does = "do not retrieve, as the rule says never" if file.rule.policy == NEVER else "retrieve"
+        yield f"{asked.unknown:,} of {len(asked.ids):,} questions have no {asked.columns['signal']}, and {does}"
+    unknown = {group for group in set(asked.groups.tolist()) if file.key(group) not in file.rule.thresholds}
+    if unknown:
+        named = ", ".join(sorted(asked.names[group] for group in unknown)[:5])
+        count = sum(group in unknown for group in asked.groups.tolist())
+        share = f"{count:,} of {len(asked.groups):,} questions"
+        yield f"warning: the rule has no {named}, so {share} take the threshold of all relations together"
+
+
+def _decided(relations: Sequence[str], retrieves: Sequence[bool]) -> Iterator[str]:
+    """How many questions of each relation retrieve."""
+    counts, sums = Counter(relations), Counter(compress(relations, retrieves))
+    width = max(map(len, (*counts, "all questions")))
+    for name, count, retrieved in (
+        ("all questions", len(relations), sum(retrieves)),
+        *((name, counts[name], sums[name]) for name in sorted(counts)),
+    ):
+        yield f"{name:{width}}  {retrieved:9,} of {count:9,} retrieve ({100 * retrieved / count:.1f} %)"
+
+
+def compare(
+    files: Annotated[list[str] | None, typer.Argument(help="Predictions in any layout, as FILE or NAME=FILE.")] = None,
+    questions: QuestionsOption = None,
+    columns: ColumnsOption = None,
+    answer_pattern: PatternOption = None,
+    answers_separator: SeparatorOption = "",
+    out: Annotated[Path, typer.Option(help="Folder for the page and its tables.")] = Path("comparison"),
+) -> None:
+    """Compare systems on the questions that all answered. Without files, all that are imported here; as a page."""
+    from pipelines.answering.answers_elsewhere import short_name
+    from pipelines.evaluation import systems
+    from pipelines.report import leaderboard, page
+
+    out = terminal.CALLED_FROM / out
+    terminal.check_folder(out)
+    if files and len(files) == 1:
+        raise LongtailError(f"{files[0]}: one file, expected two or more to compare")
+    read = partial(_given, questions, columns, answer_pattern, answers_separator)
+    sets = [read(files, texts=True)] if files else _imported(Path("data"))
+    parts, names = [], []
+    for asked, answered in sets:
+        notes = [*asked.described(), *(line for system in answered for line in system.lines)]
+        for line in notes:
+            terminal.show(line)
+        for this, that in combinations(answered, 2):
+            if this.texts == that.texts and (this.correct == that.correct).all():
+                terminal.show(f"odd: {this.name} and {that.name} say the same to all {int(this.has.sum()):,} questions")
+        compared = systems.compare(asked, answered, SEED, RESAMPLES)
+        for line in leaderboard.lines(compared):
+            terminal.show(line)
+        name = short_name(Path(asked.name))
+        parts += leaderboard.sections(name, asked.signal_name, compared, notes)
+        names.append(f"{len(answered)} systems on {compared.questions:,} questions of {name}")
+    intro = f"Held against each other: {'; '.join(names)}."
+    tables = {f"{table.name}.csv": page.to_csv(page.inert(table)) for table in leaderboard.tables(parts)}
+    _write(out, {"index.html": leaderboard.html("Systems compared", intro, parts)} | tables)
+    terminal.show(f"the page: {out / 'index.html'}; its tables are beside it")
+
+
+def _given(
+    questions: str | None, columns: str | None, pattern: str | None, separator: str, files: list[str], *, texts: bool
+) -> tuple[Questions, list[Answered]]:
+    """The question set and the answers of files."""
+    from pipelines.answering import answers_elsewhere
+    from pipelines.sources import prediction_files
+
+    paths = answers_elsewhere.named_files(files, terminal.CALLED_FROM)
+    if pattern:
+        prediction_files.cut([], pattern)  # a fault in it is said before any file is read
+    asked = _questions(questions, columns, separator)
+    return asked, answers_elsewhere.read(paths, asked, pattern, texts=texts)
+
+
+def _imported(data: Path) -> Iterator[tuple[Questions, list[Answered]]]:
+    """Each question set of the project, by month, with the answers that were imported for it."""
+    from pipelines.evaluation import systems
+    from pipelines.questions import question_tables
+
+    folders = sorted(folder for folder in (data / "imported").glob("*") if folder.name != "popularity")
+    files = {folder: sorted(folder.glob("*/*.parquet")) for folder in folders}
+    if not any(len(of_set) > 1 for of_set in files.values()):
+        raise LongtailError(
+            "no two imported files of one question set here, expected files: longtail compare A B --questions popQA.tsv"
+        )
+    for folder, of_set in files.items():
+        if len(of_set) > 1:
+            asked = question_tables.read(data / "questions" / folder.name / f"{folder.name}.parquet")
+            names = {f"{file.parent.name}/{file.stem}": file for file in of_set}
+            for part in asked.by_month().values():
+                yield part, [systems.stored(part, name, file) for name, file in names.items()]
+
+
+def _questions(
+    place: str | None, columns: str | None, separator: str = "", needed: Sequence[str] = ("question", "signal")
+) -> Questions:
+    from pipelines.questions import question_tables
+
+    if place is None:
+        raise LongtailError("--questions is missing, expected popQA.tsv, a release's folder, or a table of questions")
+    chosen = {}
+    for part in columns.split(",") if columns else ():
+        role, equals, name = part.partition("=")
+        if not equals:
+            raise LongtailError(f"--columns {part}: expected ROLE=NAME, as signal=popularity")
+        chosen[role.strip()] = name.strip()
+    with _local(place, terminal.CALLED_FROM) as path:
+        return question_tables.read(path, chosen, separator, needed)
+
+
+@contextmanager
+def _local(place: str, folder: Path) -> Iterator[Path]:
+    """The file of a path relative to `folder`, or of an address, which is downloaded to a temporary file.
+
+    A release's folder stands for its questions. Raises LongtailError if there is nothing at that place.
+    """
+    if urlsplit(place).scheme in ("http", "https"):
+        with tempfile.TemporaryDirectory() as holder:
+            from pipelines.sources.download import download_alone  # requests, which a file on the disk does without
+
+            yield download_alone(place, Path(holder))
+        return
+    path = (folder / place).resolve()
+    if path.is_dir():
+        path = next((path / name for name in RELEASED if (path / name).is_file()), path)
+    if not path.is_file():
+        expected = "a table of questions, such as popQA.tsv, a release's folder, or an address"
+        raise LongtailError(f"--questions {place}: no such file, expected {expected}")
+    yield path
+
+
+def _write(out: Path, texts: Mapping[str, str]) -> None:
+    """Write files into a folder, each whole or not at all; other files there stay."""
+    from pipelines import shards
+
+    for name, text in texts.items():
+        with shards.atomic(out / name) as file:
+            file.write_text(text, encoding="utf-8")
+    if not Path("dvc.yaml").is_file():  # outside of a project nothing but the result stays
+        for folder in (shards.SCRATCH / "tmp", shards.SCRATCH):
+            with suppress(OSError):
+                folder.rmdir()

@@ -1,0 +1,48 @@
+"""Commands that write and compare releases: release and diff."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows import terminal
+from pipelines import params_file
+
+DIFFERENCE = Path(".longtail/difference")
+
+
+def diff(
+    old: Annotated[Path, typer.Argument(help="popqa.parquet, a file in the published format, or its folder.")],
+    new: Annotated[Path, typer.Argument(help="The later release, in the same forms.")],
+    out: Annotated[Path | None, typer.Option(help="Folder for both files, in place of .longtail/difference.")] = None,
+) -> None:
+    """Compare two releases of PopQA. Questions added and gone, other answers, popularity moved; as table and page."""
+    from pipelines.release.difference import write_difference
+
+    params = params_file.load("compute", "ingest")
+    old, new, out = ((terminal.CALLED_FROM / path).resolve() for path in (old, new, out or DIFFERENCE.resolve()))
+    terminal.check_folder(out)
+    for line in write_difference(old, new, out, ingest=params.ingest, threads=params.compute.threads):
+        terminal.show(line)
+    terminal.show(f"the page: {out / 'index.html'}; the table: difference.parquet beside it")
+
+
+def release(
+    version: Annotated[
+        str | None, typer.Option(help="Such as 2.0.0, in place of the one that the changes call for.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for releases, in place of release/.")] = None,
+    check: Annotated[Path | None, typer.Option(help="Check this release's files and rows, and write none.")] = None,
+) -> None:
+    """Write a release, or check one. PopQA and what belongs to it, with card, licences, provenance and checksums."""
+    from flows import landing, workspace
+
+    if check:
+        terminal.show(landing.check((terminal.CALLED_FROM / check).resolve()))
+        return
+    out = (terminal.CALLED_FROM / out).resolve() if out else landing.OUT
+    terminal.check_folder(out)
+    with workspace.alone():
+        terminal.show(landing.land(version, out))

@@ -1,0 +1,80 @@
+"""`longtail import-answers` and `longtail imports`: bring in answers made elsewhere, list them, remove them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows import terminal
+from pipelines import catalogue, methods, params_file
+from pipelines.errors import LongtailError
+
+QuestionSet = StrEnum("QuestionSet", catalogue.names("answered"))
+Kind = StrEnum("Kind", list(methods.KINDS))
+DATA = Path("data")
+
+
+def import_answers(
+    file: Annotated[Path, typer.Argument(help="A table, JSON, JSON lines or Parquet; published systems' results too.")],
+    dataset: Annotated[QuestionSet, typer.Option(help="Whose questions they answer.")],
+    lm: Annotated[str, typer.Option(help="A name for the model that made them, such as Qwen2.5-7B.")],
+    method: Annotated[str, typer.Option(help="A name for how it answered, such as closed_book, bm25 or web-search.")],
+    kind: Annotated[Kind | None, typer.Option(help="What the method is, where its name does not tell.")] = None,
+    answer_pattern: Annotated[
+        str,
+        typer.Option(help="Cuts the answer out of a text, such as '<answer>(.*?)</answer>': the group's last match."),
+    ] = "",
+    partial: Annotated[bool, typer.Option("--partial", help="Take the answers whose question both have.")] = False,
+) -> None:
+    """Bring in answers that were made elsewhere. Thresholds are then tuned for a model that can't run here."""
+    from pipelines.answering import import_answers
+
+    path = (terminal.CALLED_FROM / file).resolve()
+    if not path.is_file():
+        raise LongtailError(f"{path}: no such file, expected predictions: a table, JSON, JSON lines or Parquet")
+    called = import_answers.Import(dataset.value, lm, method, kind.value if kind else "")
+    own_lms = list(params_file.load("lm").lm)
+    for line in import_answers.import_answers(
+        path, called, own_lms, DATA, partial=partial, pattern=answer_pattern, say=terminal.show
+    ):
+        terminal.show(line)
+
+
+def imports(
+    remove: Annotated[Path | None, typer.Option(help="Remove this import, as MODEL/METHOD or its file.")] = None,
+) -> None:
+    """List imported answers, or remove one. Says which no stage uses."""
+    from pipelines.answering import answer_files, imported_files
+
+    files = imported_files.imports(DATA)
+    if remove:
+        meant = [file for file in files if remove in (file, *_names(file)) or remove.resolve() == file.resolve()]
+        if len(meant) != 1:
+            listed = ", ".join(map(str, meant or files)) or "none"
+            several = "several imports are" if meant else "no import is"
+            raise LongtailError(f"--remove {remove}: {several} called so, expected one of {listed}")
+        meant[0].unlink()
+        if not any(meant[0].parent.iterdir()):
+            meant[0].parent.rmdir()
+        terminal.show(terminal.as_called(f"removed {meant[0]}; `longtail run` forgets its figures"))
+        return
+    for file in files:
+        rows, said = imported_files.size(file), imported_files.about(file)
+        kind = said.get("kind") or imported_files.kind_by_name(file.stem)
+        source = f", from {said['file']} ({said['layout']})" if said else ""
+        terminal.show(f"{file}: {rows:,} answers, {kind}{source}")
+    params = params_file.load("lms", "retrievers", "thresholds")
+    for dataset in dict.fromkeys(file.parts[-3] for file in files):
+        of_run = params.lms, params.retrievers, DATA, params.thresholds.imported
+        for sentence in answer_files.left_out(dataset, *of_run):
+            terminal.show(terminal.as_called(sentence))
+    if not files:
+        terminal.show(terminal.as_called("no imports; `longtail import-answers` brings answers in"))
+
+
+def _names(file: Path) -> tuple[Path, Path]:
+    """MODEL/METHOD and SET/MODEL/METHOD of an import."""
+    return Path(file.parent.name, file.stem), Path(*file.parts[-3:-1], file.stem)

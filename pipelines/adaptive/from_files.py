@@ -1,0 +1,154 @@
+"""Thresholds from files of predictions and a question set from anywhere: no project, no params, no model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pipelines.adaptive import rule, tuning
+from pipelines.adaptive.rule import RuleFile
+from pipelines.adaptive.tuning import Tuned
+from pipelines.answering.answers_elsewhere import Answered, in_all
+from pipelines.errors import LongtailError
+from pipelines.questions.question_tables import Questions
+
+ODD = 0.1  # a share of questions from which on something is odd
+SURE = 5  # standard errors from which on a difference is no chance
+NEVER = -np.finfo(float).max  # the threshold of never, of a signal that can be negative
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a threshold between two files is worth."""
+
+    popular: str
+    tail: str
+    tuned: Tuned
+    file: RuleFile
+
+    @property
+    def figures(self) -> dict:
+        """The figures of metrics/adaptive.json, of the search in use."""
+        return self.tuned.figures[self.file.search]
+
+    @property
+    def relations(self) -> list[dict]:
+        """The rows of thresholds.parquet, of the search in use."""
+        return [row for row in self.tuned.relations if row["search"] == self.file.search]
+
+
+def tune(
+    questions: Questions, closed: Answered, others: Sequence[Answered], search: str, seed: int, resamples: int
+) -> list[Result]:
+    """Thresholds between `closed`, for popular subjects, and each of `others`; the best held out comes first.
+
+    They are fitted on the questions that all files answer. Raises LongtailError where these are too few, and for two
+    files that are right on the same questions.
+    """
+    everywhere = in_all([closed, *others])
+    right = closed.correct[everywhere]
+    for other in others:
+        if (right == other.correct[everywhere]).all():
+            raise LongtailError(
+                f"{closed.name} and {other.name} are right on the same {int(right.sum()):,} of {len(right):,} "
+                "questions, expected answers without retrieval and others with it; bring both"
+            )
+    rows = everywhere & np.isfinite(questions.signal)
+    chosen = tuning.DEFAULTS.model_copy(update={"search": search})
+    groups, counts = np.unique(questions.groups[rows], return_counts=True)
+    if not len(groups) or counts.max() < chosen.min_questions:
+        group = questions.columns.get("group")
+        of_one = f" of one {group}" if group else ""
+        coarser = ", or name a coarser group with --columns group=NAME" if group else ""
+        raise LongtailError(
+            f"{questions.name}: {int(rows.sum()):,} questions of known {questions.signal_name} that all files answer, "
+            f"expected {chosen.min_questions} at least{of_one}; bring more answers{coarser}"
+        )
+    least = min(0.0, float(questions.signal[rows].min()))
+    signal = questions.signal[rows] - least  # thresholds are fitted to a signal that is not negative
+    results = []
+    for other in others:
+        tuned = tuning.tune(
+            signal,
+            questions.groups[rows],
+            questions.subjects[rows],
+            closed.correct[rows] == 1,
+            other.correct[rows] == 1,
+            chosen=chosen,
+            seed=seed,
+            resamples=resamples,
+            searches=(search,),
+            ids=np.array(questions.ids, dtype=object)[rows],
+        )
+        if least < 0:
+            tuned = _moved(tuned, signal, questions.signal[rows])
+        names = {group: questions.names[group] for group in tuned.rule.thresholds}
+        about = {"signal": questions.signal_name, "names": names}
+        file = rule.of_tuned(tuned, closed.name, other.name, search, questions.month, **about)
+        results.append(Result(closed.name, other.name, tuned, file))
+    return sorted(results, key=lambda result: -result.figures["adaptive"]["value"])
+
+
+def odd(questions: Questions, closed: Answered, other: Answered) -> list[str]:
+    """What looks like a mistake beyond doubt, in lines: files the wrong way round, a signal that counts down.
+
+    Retrieval should gain most where the signal is low. If it gains more where it is high, by ODD points and SURE
+    standard errors, closed-book answers that get worse as the signal grows tell that it counts down.
+    """
+    rows = in_all([closed, other]) & np.isfinite(questions.signal)
+    third = _thirds(questions.groups[rows], questions.signal[rows])
+    subjects = np.unique(questions.subjects[rows].astype(str), return_inverse=True)[1]
+
+    def rises(values: np.ndarray) -> tuple[float, bool]:
+        """How much higher the mean is in the upper third of the signal than in the lower, and whether that is sure."""
+        upper, lower = values[third == 2], values[third == 0]
+        apart = np.where(third == 2, (values - upper.mean()) / len(upper), 0.0)
+        apart -= np.where(third == 0, (values - lower.mean()) / len(lower), 0.0)
+        rise = float(upper.mean() - lower.mean())
+        return rise, abs(rise) > max(ODD, SURE * float(np.sqrt((np.bincount(subjects, apart) ** 2).sum())))
+
+    right = closed.correct[rows] == 1
+    rise, sure = rises((other.correct[rows] == 1).astype(float) - right)
+    if not sure or rise < 0:
+        return []
+    signal = questions.signal_name
+    falls, surely = rises(right.astype(float))
+    asks = "are the two files the wrong way round? the first is that without retrieval"
+    if surely and falls < 0:
+        asks = f"{closed.name} is right less often there: does {signal} count down, as a rank does? give its negative"
+    return [f"odd: {other.name} gains {100 * rise:.0f} points more over {closed.name} where {signal} is high; {asks}"]
+
+
+def _thirds(groups: np.ndarray, signal: np.ndarray) -> np.ndarray:
+    """The third of its group's questions that each question is in by its signal, (n,) 0 to 2; ties by position."""
+    order = np.lexsort((signal, groups.astype(str)))
+    starts, counts = np.unique(groups[order].astype(str), return_index=True, return_counts=True)[1:]
+    third = np.empty(len(order), np.int64)
+    third[order] = 3 * (np.arange(len(order)) - np.repeat(starts, counts)) // np.repeat(counts, counts)
+    return third
+
+
+def _moved(tuned: Tuned, fitted: np.ndarray, signal: np.ndarray) -> Tuned:
+    """The same with thresholds in the units of a signal that has negative values; `fitted` is the signal moved up."""
+    order = np.argsort(fitted, kind="stable")
+    ordered, back = fitted[order], np.append(signal[order], np.inf)
+
+    def cut(threshold: float) -> float:
+        if threshold == 0:
+            return NEVER
+        return float(back[np.searchsorted(ordered, threshold)]) if np.isfinite(threshold) else threshold
+
+    def value(number: float) -> float:
+        return float(back[np.searchsorted(ordered, number)])
+
+    moved = replace(
+        tuned.rule,
+        thresholds={relation: cut(threshold) for relation, threshold in tuned.rule.thresholds.items()},
+        together=cut(tuned.rule.together),
+        observed={relation: (value(low), value(high)) for relation, (low, high) in tuned.rule.observed.items()},
+    )
+    names = ("threshold", "threshold_low", "threshold_high")
+    relations = [row | {name: cut(row[name]) for name in names} for row in tuned.relations]
+    return replace(tuned, rule=moved, relations=relations, cuts={r: cut(c) for r, c in tuned.cuts.items()})

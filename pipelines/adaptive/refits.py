@@ -1,0 +1,187 @@
+"""Intervals of what follows from fitted thresholds: the thresholds are fitted again to subjects drawn with replacement.
+
+An interval that holds the thresholds fixed says what other questions would have given by the same thresholds. Other
+questions would have given other thresholds too, so such an interval of the share that retrieves is far too narrow.
+
+Accuracies are those that thresholds fitted to a resample reach on it. Shares, costs, and differences between two sets
+of thresholds are counted in a second way as well: on each part of a resample by thresholds fitted to the rest of it, as
+the splits do it. The share of one fit to everything varies more than the mean of many that the figure is; that of the
+parts varies less, as flat curves have their best cut anywhere. Of two fits that are judged on what they were fitted to
+the difference varies too little, and of two that are judged apart too much. So the mean of both deviations counts.
+
+An interval is the figure plus and minus so many standard deviations over the resamples. Their own mean is not the
+figure's, because a resample has fewer distinct subjects. `benchmarks/coverage.py` measures what such intervals cover.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+
+from pipelines import draws, intervals
+
+REFITS = 200  # resamples at most: a standard deviation needs no more
+FEWEST = 40  # resamples at least, if there are so many questions that REFITS take long
+CELLS = 40_000_000  # questions x resamples from which there are fewer
+BLOCK = 100  # resamples at a time: bounds memory
+Key = TypeVar("Key", bound=Hashable)
+ROWS = 65_536  # questions at a time: bounds memory
+
+
+@dataclass(frozen=True)
+class Resamples:
+    """How often each question is drawn, and into which part of its resample; both (n, resamples) int8."""
+
+    times: np.ndarray
+    parts: np.ndarray
+    n_parts: int
+
+    @property
+    def n(self) -> int:
+        """The number of resamples."""
+        return self.times.shape[1]
+
+    def without(self, part: int) -> np.ndarray:
+        """How often each question is drawn into the other parts, (n, resamples)."""
+        return self.times * (self.parts != part)
+
+    def first(self, n: int) -> Resamples:
+        return Resamples(self.times[:, :n], self.parts[:, :n], self.n_parts)
+
+    def take(self, rows: np.ndarray | slice) -> Resamples:
+        return Resamples(self.times[rows], self.parts[rows], self.n_parts)
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Whether questions retrieve by fitted thresholds."""
+
+    retrieved: np.ndarray  # (n,) share of the splits that hold a question out by which it retrieves, NaN if none does
+    fitted: np.ndarray  # (n, resamples) bool: by thresholds fitted to the resample
+    counted: np.ndarray  # (n, resamples) bool: by thresholds fitted to the other parts of the resample
+
+    def take(self, rows: np.ndarray | slice) -> Policy:
+        return Policy(self.retrieved[rows], self.fitted[rows], self.counted[rows])
+
+
+@dataclass(frozen=True)
+class Column:
+    """A figure of each question: base + the sum over policies of slope x whether the question retrieves by it."""
+
+    base: np.ndarray | float  # (n,), or the same for all
+    slopes: Mapping[str, np.ndarray | float] = field(default_factory=dict)  # policy -> (n,)
+    apart: bool = False  # counted as well on each part of a resample by thresholds fitted to the others
+
+
+def draw(subjects: np.ndarray, seed: int, resamples: int) -> Iterator[np.ndarray]:
+    """How often each question is in each resample of subjects, blocks of (n, up to BLOCK) int8."""
+    generator = draws.generator(seed, "threshold resamples")
+    units = intervals.units(np.unique(subjects, return_inverse=True)[1], generator)
+    n = int(units.max(initial=-1)) + 1
+    for start in range(0, resamples, BLOCK):
+        size = min(BLOCK, resamples - start)
+        picks = generator.integers(0, n, (size, n)) + np.arange(size)[:, None] * n
+        times = np.bincount(picks.ravel(), minlength=size * n).astype(np.int8).reshape(size, n)
+        yield np.ascontiguousarray(times.T)[units]
+
+
+def resample(subjects: np.ndarray, units: np.ndarray, train_share: float, seed: int, resamples: int) -> Resamples:
+    """REFITS of the resamples that `draw` makes, fewer of very many questions, and the parts that they are cut into.
+
+    `units` (n,) are what a part has whole: subjects, or questions. Parts are as large as the sides that splits hold
+    out.
+    """
+    n = len(subjects)
+    resamples = min(resamples, max(FEWEST, min(REFITS, CELLS // max(n, 1))))
+    times = np.concatenate([*draw(subjects, seed, resamples)], axis=1)
+    n_parts = max(2, round(1 / (1 - train_share)))
+    numbers = np.unique(units, return_inverse=True)[1]
+    generator = draws.generator(seed, "parts of resamples")
+    parts = generator.integers(0, n_parts, (int(numbers.max(initial=-1)) + 1, resamples), dtype=np.int8)
+    return Resamples(times, parts[numbers], n_parts)
+
+
+def decide(retrieved: np.ndarray, drawn: Resamples, decisions: Callable[[np.ndarray], np.ndarray]) -> Policy:
+    """A policy fitted again to every resample; `decisions` takes (n, resamples) counts to (n, resamples) bool.
+
+    `retrieved` is as in Policy.
+    """
+    counted = np.zeros(drawn.times.shape, dtype=bool)
+    for part in range(drawn.n_parts):
+        counted |= (drawn.parts == part) & decisions(drawn.without(part))
+    return Policy(retrieved, decisions(drawn.times), counted)
+
+
+def sums(columns: Mapping[Key, Column], policies: Mapping[str, Policy], drawn: Resamples) -> dict[Key, np.ndarray]:
+    """The sum of each column over the questions of every resample, (1, resamples), or (2, resamples) if `apart`.
+
+    The first row goes by thresholds fitted to whole resamples, the second by those fitted to the other parts.
+    """
+    n, resamples = drawn.times.shape
+    summed = {key: np.zeros((1 + column.apart, resamples)) for key, column in columns.items()}
+    for start in range(0, n, ROWS):
+        rows = slice(start, start + ROWS)
+        times = drawn.times[rows].astype(float)
+        retrieves = {
+            name: (times * policy.fitted[rows], times * policy.counted[rows]) for name, policy in policies.items()
+        }
+        for key, column in columns.items():
+            summed[key] += _of(column.base, rows, len(times)) @ times
+            for name, slope in column.slopes.items():
+                for row, retrieving in zip(summed[key], retrieves[name], strict=False):
+                    row += _of(slope, rows, len(times)) @ retrieving
+    return summed
+
+
+def values(column: Column, policies: Mapping[str, Policy]) -> np.ndarray:
+    """A column's value of each question over the splits that hold it out, (n,), NaN if none does."""
+    return column.base + sum(slope * policies[name].retrieved for name, slope in column.slopes.items())
+
+
+def means(
+    columns: Mapping[Key, Column], policies: Mapping[str, Policy], drawn: Resamples
+) -> dict[Key, intervals.Interval]:
+    """The mean of each column over the questions known in all columns, with intervals over subjects and thresholds."""
+    of_questions = {key: values(column, policies) for key, column in columns.items()}
+    held = np.isfinite(np.stack([*of_questions.values()])).all(axis=0)
+    if not held.any():
+        return dict.fromkeys(columns, intervals.NOTHING)
+    drawn, policies = drawn.take(held), {name: policy.take(held) for name, policy in policies.items()}
+    n = int(held.sum())
+    taken = {
+        key: Column(_of(column.base, held, n), {k: _of(s, held, n) for k, s in column.slopes.items()}, column.apart)
+        for key, column in columns.items()
+    }
+    questions = drawn.times.sum(axis=0, dtype=np.int64)
+    made = {}
+    for key, summed in sums(taken, policies, drawn).items():
+        with np.errstate(invalid="ignore"):
+            made[key] = around(float(of_questions[key][held].mean()), summed / questions)
+        base, slopes = taken[key].base, taken[key].slopes.values()  # no mean lies beyond the values that it is of
+        least, most = (base + sum(end(slope, 0.0) for slope in slopes) for end in (np.minimum, np.maximum))
+        made[key] = made[key].within(least.min(), most.max())
+        if taken[key].apart:  # it lies between those of retrieving nothing and everything
+            made[key] = made[key].within(least.mean(), most.mean())
+    return made
+
+
+def around(value: float, drawn: np.ndarray) -> intervals.Interval:
+    """The interval of `value` by the standard deviation of what resamples give, (ways, resamples).
+
+    Of several ways to fit thresholds to resamples it takes the mean deviation.
+    """
+    drawn = drawn[:, np.isfinite(drawn).all(axis=0)]
+    n = drawn.shape[1]
+    if n < 2 or not np.isfinite(value):
+        return intervals.Interval(value, value, value) if np.isfinite(value) else intervals.NOTHING
+    from scipy.special import stdtrit
+
+    half = float(stdtrit(n - 1, 0.5 + intervals.LEVEL / 2) * drawn.std(axis=1, ddof=1).mean())
+    return intervals.Interval(value, value - half, value + half)
+
+
+def _of(values: np.ndarray | float, rows: np.ndarray | slice, n: int) -> np.ndarray:
+    return np.full(n, float(values)) if np.ndim(values) == 0 else np.asarray(values, dtype=float)[rows]

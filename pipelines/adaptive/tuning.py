@@ -1,0 +1,200 @@
+"""Thresholds from two sets of answers: fitted, judged held out, with intervals, and the rule to use (PopQA, section 6).
+
+`tune` takes plain arrays. `tune_pairs` takes the same as `Pairs`, which the stage reads from files of answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipelines import params
+from pipelines.adaptive import held_out, refits, verdict
+from pipelines.adaptive.held_out import HeldOut
+from pipelines.adaptive.pairs import Pairs
+from pipelines.adaptive.searches import SEARCHES
+from pipelines.errors import LongtailError
+
+DEFAULTS = params.Thresholds(  # those of conf/config.yaml, but for costs: arrays have no tokens
+    pairs=[], search="shrunk", splits=100, split_by="subject", train_share=0.75, pseudo_questions=None, quantiles=50,
+    min_questions=20, cost="retrievals", cost_weight=0.0, imported="all",
+)  # fmt: skip
+THRESHOLD_CELLS = 200_000_000  # questions x resamples that thresholds are fitted to, at most, for their own intervals
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """Thresholds and what they are worth. The names of columns and figures are those of data/README.md."""
+
+    questions: int  # of known popularity
+    excluded: int  # questions of unknown popularity
+    figures: dict[str, dict]  # search -> figures of metrics/adaptive.json, with "policy" and "verdict"
+    relations: list[dict]  # rows of thresholds.parquet, by search and relation
+    splits: dict[str, dict[str, np.ndarray]]  # search -> columns of splits.parquet
+    cuts: dict[str, float]  # relation -> threshold of the search in use, as fitted
+    rule: verdict.Rule  # what to put to use: the thresholds of the search in use, or always, or never
+    judged: HeldOut  # the splits' thresholds of the search in use
+    fitted: held_out.Fitted  # thresholds of the search in use, fitted to splits and resamples
+    drawn: refits.Resamples
+
+
+def tune(
+    popularity: np.ndarray,
+    relations: Sequence[str] | np.ndarray,
+    subjects: Sequence[str] | np.ndarray,
+    closed: np.ndarray,
+    augmented: np.ndarray,
+    *,
+    chosen: params.Thresholds = DEFAULTS,
+    seed: int = 0,
+    resamples: int = 1000,
+    searches: Sequence[str] = SEARCHES,
+    closed_cost: np.ndarray | None = None,
+    augmented_cost: np.ndarray | None = None,
+    ids: Sequence[str] | np.ndarray | None = None,
+) -> Tuned:
+    """Tune a popularity threshold for each relation; all arrays (n,), a question each, in any order.
+
+    `popularity` may be any signal that is not negative, NaN where it is not known, and `relations` any grouping.
+    `closed` and `augmented` say which of the two answers is right, without and with retrieved text. A retrieval costs 1
+    if costs are not given. Splits and resamples draw `subjects`. The result does not depend on the questions' order if
+    `ids` are given. Raises LongtailError if there are too few questions for any threshold.
+    """
+    n = len(popularity)
+    nothing = np.full(n, np.nan)
+    pairs = Pairs(
+        ids=np.array([f"{i:012d}" for i in range(n)] if ids is None else ids, dtype=object),
+        subjects=np.asarray(subjects, dtype=object),
+        relations=np.asarray(relations, dtype=object),
+        signal=np.asarray(popularity, dtype=float),
+        popularity=np.asarray(popularity, dtype=float),
+        confidence=nothing,
+        closed=np.asarray(closed, dtype=bool),
+        augmented=np.asarray(augmented, dtype=bool),
+        closed_cost=np.zeros(n) if closed_cost is None else np.asarray(closed_cost, dtype=float),
+        augmented_cost=np.ones(n) if augmented_cost is None else np.asarray(augmented_cost, dtype=float),
+        score=nothing,
+        margin=nothing,
+        excluded=0,
+    )
+    order = np.lexsort((pairs.ids.astype(str), pairs.popularity, pairs.relations.astype(str)))
+    known = pairs.take(order).known()
+    if not known.usable(chosen.min_questions):
+        raise LongtailError(
+            f"{len(known.signal):,} questions of known popularity, but no relation has thresholds.min_questions "
+            f"({chosen.min_questions}) of them; bring more answers, or set it lower"
+        )
+    return tune_pairs(known, chosen, seed, resamples, searches)
+
+
+def tune_pairs(
+    pairs: Pairs, chosen: params.Thresholds, seed: int, resamples: int, searches: Sequence[str] = SEARCHES
+) -> Tuned:
+    """`tune` of questions of known popularity. The search in use must be one of `searches`.
+
+    Raises LongtailError if the splits hold no question out.
+    """
+    assert chosen.search in searches
+    train = held_out.split_train(seed, pairs.units(chosen.split_by), chosen.splits, chosen.train_share)
+    if train.all():
+        raise LongtailError(
+            f"thresholds.splits: {chosen.splits} hold none of {len(train)} questions out, expected some; set more"
+        )
+    pairs = pairs.numbered()
+    drawn = refits.resample(pairs.subjects, pairs.units(chosen.split_by), chosen.train_share, seed, resamples)
+    resampled = resampled_thresholds(pairs, chosen, seed, resamples, searches)
+    everything = np.ones((len(pairs.signal), 1), dtype=bool)
+    figures, relations, splits, in_use = {}, [], {}, ()
+    for search in searches:
+        fitted = held_out.fit_all(pairs, train, drawn, search, chosen, resampled[search])
+        judged = held_out.judge(pairs, train, fitted.splits)
+        policy = held_out.policy(pairs, judged.retrieved, drawn, fitted)
+        cuts = {r: float(cut[0]) for r, cut in held_out.fit(pairs, everything, search, chosen).items()}
+        figures[search] = held_out.summary(pairs, judged, policy, drawn, chosen.cost_weight, seed, resamples)
+        rule = rule_of(pairs, figures[search], cuts, held_out.fit_together(pairs, search, chosen), chosen.min_questions)
+        rows = relation_rows(pairs, cuts, rule, judged, resampled[search], policy, drawn)
+        relations += [{"search": search} | row for row in rows]
+        splits[search] = judged.table
+        in_use = (cuts, rule, judged, fitted) if search == chosen.search else in_use
+    return Tuned(len(pairs.signal), pairs.excluded, figures, relations, splits, *in_use, drawn)
+
+
+def rule_of(pairs: Pairs, figures: dict, cuts: dict[str, float], together: float, min_questions: int) -> verdict.Rule:
+    """The rule to use, by the verdict in a search's `figures` and its thresholds fitted to all questions."""
+    members = pairs.members()
+    return verdict.make(
+        (figures["policy"], figures["verdict"]),
+        cuts,
+        together,
+        {name: (float(pairs.signal[rows.start]), float(pairs.signal[rows.stop - 1])) for name, rows in members.items()},
+        tuple(name for name, rows in members.items() if rows.stop - rows.start < min_questions),
+    )
+
+
+def resampled_thresholds(
+    pairs: Pairs, chosen: params.Thresholds, seed: int, resamples: int, searches: Sequence[str] = SEARCHES
+) -> dict[str, dict[str, np.ndarray]]:
+    """search -> relation -> thresholds fitted on subjects drawn with replacement, (resamples,).
+
+    They show what other questions would have given. There are fewer of very many questions.
+    """
+    resamples = min(resamples, max(refits.FEWEST, THRESHOLD_CELLS // max(len(pairs.signal), 1)))
+    fitted: dict[str, list[dict[str, np.ndarray]]] = {search: [] for search in searches}
+    for times in refits.draw(pairs.subjects, seed, resamples):
+        for search, blocks in fitted.items():
+            blocks.append(held_out.fit(pairs, times, search, chosen))
+    return {
+        search: {relation: np.concatenate([block[relation] for block in blocks]) for relation in blocks[0]}
+        for search, blocks in fitted.items()
+    }
+
+
+def relation_rows(
+    pairs: Pairs,
+    cuts: dict[str, float],
+    rule: verdict.Rule,
+    judged: HeldOut,
+    resampled: dict[str, np.ndarray],
+    policy: refits.Policy,
+    drawn: refits.Resamples,
+) -> list[dict]:
+    """The rows of thresholds.parquet for one search; `resampled` are thresholds of resamples."""
+    rows = []
+    for relation, members in pairs.members().items():
+        of_relation = pairs.take(members)
+        columns = {
+            "adaptive": refits.Column(of_relation.closed, {"": of_relation.gains(0.0)}),
+            "retrieved": refits.Column(0.0, {"": 1.0}, apart=True),
+        }
+        means = refits.means(columns, {"": policy.take(members)}, drawn.take(members))
+        row = {
+            "relation": relation,
+            "questions": len(of_relation.signal),
+            "pooled": relation in rule.shared,
+            "popularity_least": rule.observed[relation][0],
+            "popularity_most": rule.observed[relation][1],
+            "threshold": cuts[relation],
+            "policy": rule.policy,
+            "deployed": rule.thresholds[relation],
+            "closed_book": float(of_relation.closed.mean()),
+            "augmented": float(of_relation.augmented.mean()),
+        }
+        over_splits = judged.cuts[relation]
+        row |= _quantiles("threshold", resampled[relation]) | _quantiles("threshold_splits", over_splits)
+        row["threshold_splits"] = float(np.quantile(over_splits, 0.5, method="nearest"))
+        for name, mean in means.items():
+            row |= {name if key == "value" else f"{name}_{key}": value for key, value in mean.as_json().items()}
+            over_splits = judged.relations[relation][name]
+            over_splits = over_splits[np.isfinite(over_splits)]
+            row |= _quantiles(f"{name}_splits", over_splits)
+            row[f"{name}_splits"] = float(over_splits.mean()) if len(over_splits) else None
+        rows.append(row)
+    return rows
+
+
+def _quantiles(name: str, values: np.ndarray) -> dict[str, float | None]:
+    """The bounds of 95 % of the values. Both are values themselves, because infinity can't be interpolated."""
+    low, high = np.quantile(values, [0.025, 0.975], method="nearest") if len(values) else (None, None)
+    return {f"{name}_low": low, f"{name}_high": high}

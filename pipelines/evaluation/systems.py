@@ -1,0 +1,125 @@
+"""Systems that answered the same questions, whoever made them: accuracy, paired differences, disagreements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+
+from pipelines import draws, parquet
+from pipelines.answering.answers_elsewhere import NO_ANSWER, Answered, in_all
+from pipelines.evaluation import accuracy, paired, popularity_bins
+from pipelines.evaluation.accuracy import Answers, Method
+from pipelines.questions.question_tables import Questions
+
+EXAMPLES = 10  # disagreements of each kind that are shown, drawn by hash
+PAIRS = 6  # pairs of systems whose disagreements are shown, those of the best system first
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Systems on the questions that all of them answered; the rows are those of `accuracy`, `paired` and the bins."""
+
+    questions: int
+    month: str | None
+    counts: dict[str, int]  # system, the best first -> questions that it answers
+    accuracy: list[dict]
+    by_relation: list[dict]
+    by_popularity: list[dict]  # deciles
+    pairs: list[dict]  # each system less each that is better
+    agreement: list[dict]  # which of two is right, by relation; "" stands for all
+    examples: list[dict]
+
+
+def compare(questions: Questions, answered: Sequence[Answered], seed: int, resamples: int) -> Compared:
+    """The systems held against each other. Intervals of differences are bootstraps over subjects.
+
+    Raises LongtailError where no question is answered by all.
+    """
+    rows = in_all(answered)
+    best_first = sorted(answered, key=lambda system: (-int(system.correct[rows].sum()), system.name))
+    answers = _answers(questions, best_first, rows)
+    return Compared(
+        questions=int(rows.sum()),
+        month=questions.month,
+        counts={system.name: int(system.has.sum()) for system in best_first},
+        accuracy=accuracy.accuracy(answers, seed, resamples),
+        by_relation=accuracy.by_relation(answers, seed, resamples),
+        by_popularity=_deciles(answers),
+        pairs=paired.comparisons({"": answers}, seed, resamples),
+        agreement=_agreement(answers),
+        examples=_examples(questions, best_first, rows, seed),
+    )
+
+
+def by_popularity(questions: Questions, answered: Sequence[Answered]) -> list[dict]:
+    """Accuracy by deciles of popularity on the questions that all systems answered; none for few questions."""
+    return _deciles(_answers(questions, answered, in_all(answered)))
+
+
+def _deciles(answers: Answers) -> list[dict]:
+    enough = np.isfinite(answers.popularity).sum() >= 3 * popularity_bins.FEWEST
+    return popularity_bins.by_decile(answers, 0, 1) if enough else []
+
+
+def stored(questions: Questions, name: str, file: Path) -> Answered:
+    """The answers to these questions in a file that an import or a stage wrote (answer.SCHEMA)."""
+    table = parquet.read(file, ["question_id", "correct", "prediction"])
+    places = {id_: place for place, id_ in enumerate(questions.ids)}
+    correct = np.full(len(questions.ids), NO_ANSWER, np.int8)
+    texts = [""] * len(questions.ids)
+    for id_, right, text in zip(*(table[column].to_pylist() for column in table.column_names), strict=True):
+        if right is not None and id_ in places:
+            correct[places[id_]], texts[places[id_]] = right, text or ""
+    return Answered(name, correct, texts, [])
+
+
+def _answers(questions: Questions, answered: Sequence[Answered], rows: np.ndarray) -> Answers:
+    """The common questions in the form in which the analyses have them, ordered by id."""
+    order = np.flatnonzero(rows)[np.argsort(np.array(questions.ids)[rows], kind="stable")]
+    nothing = np.full(len(order), np.nan)
+    methods = {system.name: Method(system.correct[order].astype(float), *[nothing] * 8) for system in answered}
+    columns = np.array(questions.ids, dtype=object)[order], questions.groups[order], questions.subjects[order]
+    return Answers(*columns, questions.signal[order], np.zeros(len(order), bool), by_method=methods)
+
+
+def _agreement(answers: Answers) -> list[dict]:
+    """How many questions both systems, one alone and neither are right on, in all and by relation."""
+    groups = {"": np.ones(len(answers.ids), bool)} | accuracy.of_relations(answers)
+    rows = []
+    for (method, this), (against, that) in list(combinations(answers.by_method.items(), 2))[:PAIRS]:
+        right, other = this.correct == 1, that.correct == 1
+        kinds = {"both": right & other, "only_this": right & ~other, "only_that": other & ~right}
+        kinds["neither"] = ~right & ~other
+        rows += [
+            {"method": method, "against": against, "relation": relation, "questions": int(group.sum())}
+            | {kind: int((of_kind & group).sum()) for kind, of_kind in kinds.items()}
+            for relation, group in groups.items()
+        ]
+    return rows
+
+
+def _examples(questions: Questions, answered: Sequence[Answered], rows: np.ndarray, seed: int) -> list[dict]:
+    """Questions on which only one of two systems is right, drawn by hash."""
+    examples = []
+    for first, second in list(combinations(answered, 2))[:PAIRS]:
+        for right, wrong in ((first, second), (second, first)):
+            places = np.flatnonzero(rows & (right.correct == 1) & (wrong.correct == 0))
+            ids = [questions.ids[place] for place in places]
+            for chosen in places[draws.sample(seed, f"{right.name} not {wrong.name}", ids, EXAMPLES)].tolist():
+                examples.append(
+                    {
+                        "right": right.name,
+                        "wrong": wrong.name,
+                        "question": questions.texts[chosen],
+                        "answer": next(iter(questions.answers[chosen]), ""),
+                        "said": right.texts[chosen] if right.texts else "",
+                        "instead": wrong.texts[chosen] if wrong.texts else "",
+                        "popularity": float(questions.signal[chosen]),
+                        "relation": str(questions.groups[chosen]),
+                    }
+                )
+    return examples

@@ -1,0 +1,284 @@
+"""Question sets that predictions are held against: PopQA as published, a release's, or any table of questions.
+
+A table needs a question in each row. Its answers judge predictions. Its signal is what a threshold is a cut of, such as
+popularity, and its group is what has a threshold of its own, such as a relation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipelines.errors import LongtailError
+from pipelines.questions.join_predictions import Asked
+from pipelines.questions.packed_texts import BLOCK, Packed
+from pipelines.relations import BY_NAME, RELATIONS
+from pipelines.sources.cell_values import as_text, clean_id, gold_answers
+from pipelines.sources.prediction_layouts import ANSWERS, QUESTION, TELLING, plain
+from pipelines.sources.prediction_records import listed, records
+
+ROLES = {  # what a column can be for -> the names by which it is known, the likeliest first
+    "id": ("question_id", "id", "qid"),
+    "question": QUESTION,
+    "answers": (*ANSWERS, "answer"),
+    "signal": ("s_pop", "popularity", "pop", "pageviews", "views"),
+    "group": ("relation", "prop", "category", "type"),
+    "subject": ("s_uri", "subj", "subject"),
+    "month": ("month",),
+}
+PUBLISHED_MONTH = "2021-10"  # of the page views in the authors' file
+LARGEST_PUBLISHED = 2**52  # ids of questions that Longtail built are larger
+LACKING = {  # role -> what follows if no column has it
+    "subject": "each question counts as a subject of its own",
+    "group": "all questions are one group",
+}
+NO_GROUP = "(none)"
+EVERYTHING = "all"  # the group of a table without groups
+VIEWS = "monthly page views"
+NEEDED = ("question", "signal")  # roles
+
+
+@dataclass(frozen=True)
+class Questions:
+    """A question set; all columns are (questions,), in the table's order."""
+
+    name: str  # of the file
+    layout: str  # in words
+    asked: Asked  # what predictions are joined by
+    ids: list[str]
+    texts: Packed | None  # None if the table has no questions and none are needed
+    answers: Packed  # of lists of gold answers
+    groups: np.ndarray  # str: the relation's Wikidata id where it is one of PopQA's, else as in the table
+    names: dict[str, str]  # group -> its name
+    subjects: np.ndarray  # str: questions of one subject belong together
+    signal: np.ndarray  # float64, NaN if not known
+    columns: dict[str, str]  # role -> the column's name
+    months: np.ndarray  # str: of the page views; "" where the table does not say it
+    answers_note: str = ""  # how answer cells were read that may hold several answers in one text
+
+    @property
+    def unknown(self) -> int:
+        """How many questions have no signal."""
+        return int((~np.isfinite(self.signal)).sum())
+
+    @property
+    def signal_name(self) -> str:
+        """What the signal is, in words."""
+        column = self.columns["signal"]
+        return VIEWS if column in ("s_pop", "popularity") and self.month else column
+
+    @property
+    def month(self) -> str | None:
+        """The month of the page views, or the first and the last one; None if the table does not say it."""
+        months = sorted({str(month) for month in np.unique(self.months)} - {""})
+        return f"{months[0]} to {months[-1]}" if len(months) > 1 else next(iter(months), None)
+
+    def by_month(self) -> dict[str, Questions]:
+        """Month -> its questions."""
+        return {str(month): self._take(np.flatnonzero(self.months == month)) for month in np.unique(self.months)}
+
+    def _take(self, rows: np.ndarray) -> Questions:
+        places = rows.tolist()
+        texts, answers = self.texts.only(rows), self.answers.only(rows)
+        ids = {name: [values[place] for place in places] for name, values in self.asked.ids.items()}
+        told = {name: values.only(rows) for name, values in self.asked.columns.items()}
+        arrays = {name: getattr(self, name)[rows] for name in ("groups", "subjects", "signal", "months")}
+        return replace(
+            self,
+            asked=Asked(texts, answers, ids, told),
+            ids=[self.ids[place] for place in places],
+            texts=texts,
+            answers=answers,
+            **arrays,
+        )
+
+    def described(self) -> list[str]:
+        """What the table is, in lines."""
+        roles = ", ".join(f"{role} `{name}`" for role, name in self.columns.items())
+        lines = [f"{self.name}: {self.layout}, {len(self.ids):,} questions; {roles}"]
+        for role, meaning in LACKING.items():
+            if role not in self.columns:
+                lines.append(f"{self.name} has no column with the {role} ({', '.join(ROLES[role])}): {meaning}")
+        if self.answers_note:
+            lines.append(self.answers_note)
+        if self.unknown:
+            share = f"{self.unknown:,} of {len(self.ids):,} questions"
+            lines.append(f"{share} have no number in `{self.columns['signal']}`: thresholds do not count them")
+        return lines
+
+
+def read(
+    path: Path, chosen: Mapping[str, str] | None = None, separator: str = "", needed: Sequence[str] = NEEDED
+) -> Questions:
+    """The questions of a table (CSV, TSV, JSON, JSON lines or Parquet); `chosen` are the columns of some of ROLES.
+
+    A cell of answers that is no list is one answer, or several if it holds the `separator`. Raises LongtailError for a
+    role of `needed` or a column that is not there, a signal that is no number, an id that two rows have, and a
+    separator that no cell has.
+    """
+    chosen = dict(chosen or {})
+    if unknown := next((role for role in chosen if role not in ROLES), None):
+        raise LongtailError(f"--columns {unknown}=…: expected {', '.join(ROLES)} before the =")
+    known = {plain(name) for names in (*ROLES.values(), TELLING, chosen.values()) for name in names}
+    expected = " and ".join(f"one with the {role} ({', '.join(ROLES[role])})" for role in needed)
+    layout, names, rows = records(path, lambda name: plain(name) in known, f"{expected}, or --columns to name them")
+    roles = {role: _column(path, role, names, role in needed, chosen) for role in ROLES}
+    columns = {role: name for role, name in roles.items() if name}
+    there = set(map(plain, names))
+    packed = {name: Packed() for name in {columns.get("question"), *TELLING} & there}
+    answers, signal, marked = Packed(lists=True), [], Counter()
+    once: dict[str, str] = {}  # the few texts of groups and months are held once each
+    texts = {role: [] for role in ("id", "group", "subject", "month") if role in columns}
+    ids = {name: [] for name in {"question_id", "id", columns.get("id")} & there}
+    for block in _blocks(path, rows, known):
+        for name, column in packed.items():  # `join` makes plain texts of those of TELLING, if it needs them
+            as_is = name in TELLING and set(map(type, block[name])) <= {str, type(None)}
+            column.add(block[name] if as_is else list(map(as_text, block[name])))
+        cells = block[columns["answers"]] if "answers" in columns else [None] * len(block[columns["signal"]])
+        answers.add([gold_answers(cell, separator, marked) for cell in cells])
+        signal.append(_numbers(path, columns["signal"], block[columns["signal"]], sum(map(len, signal))))
+        for role, held in texts.items():
+            values = list(map(clean_id if role == "id" else as_text, block[columns[role]]))
+            held += values if role in ("id", "subject") else [once.setdefault(value, value) for value in values]
+        for name, held in ids.items():
+            held += block[name]
+    made = _questions(path, layout, columns, packed, answers, np.concatenate(signal), texts, ids)
+    return replace(made, answers_note=_answers_note(path, separator, marked, len(made.ids)))
+
+
+def _questions(
+    path: Path,
+    layout: str,
+    columns: dict[str, str],
+    packed: Mapping[str, Packed],
+    answers: Packed,
+    signal: np.ndarray,
+    texts: Mapping[str, list[str]],
+    id_columns: Mapping[str, list],
+) -> Questions:
+    """The question set of these columns; `texts` are by role."""
+    n = len(signal)
+    if not np.isfinite(signal).any():
+        column = columns["signal"]
+        raise LongtailError(f"{path}: {column} has no number in it, expected some; --columns signal=NAME names another")
+    ids = texts.get("id") or [str(row) for row in range(1, n + 1)]
+    if len(set(ids)) < n:
+        twice = next(id_ for id_, count in Counter(ids).items() if count > 1)
+        raise LongtailError(
+            f"{path}: the {columns['id']} {twice} is of two rows, expected every id once; drop one, or name another "
+            "column with --columns id=NAME"
+        )
+    groups, names = _groups(texts.get("group") or [EVERYTHING] * n)
+    subjects = [subject or id_ for subject, id_ in zip(texts.get("subject") or ids, ids, strict=True)]
+    question = packed.get(columns.get("question", ""))
+    return Questions(
+        name=path.name,
+        layout=layout,
+        asked=Asked(
+            question if question is not None else [],
+            answers,
+            id_columns,
+            {name: packed[name] for name in TELLING if name in packed},
+        ),
+        ids=ids,
+        texts=question,
+        answers=answers,
+        groups=groups,
+        names=names,
+        subjects=np.array(subjects, dtype=object),
+        signal=signal,
+        columns={role: name for role, name in columns.items() if role != "month"},
+        months=_months(texts.get("month"), columns, id_columns, packed, n),
+    )
+
+
+def _blocks(path: Path, rows: Iterator[tuple[int, dict[str, Any]]], known: set[str]) -> Iterator[dict[str, list[Any]]]:
+    """Yield BLOCK rows at a time: column, plainly written -> values, of the first row's columns that are known."""
+    spelled: dict[str, str] = {}
+    while taken := list(islice(rows, BLOCK)):
+        spelled = spelled or {name: plain(name) for name in taken[0][1] if plain(name) in known}
+        for number, row in taken:
+            if not spelled.keys() <= row.keys():
+                lacking = next(name for name in spelled if name not in row)
+                raise LongtailError(f"{path}: row {number} has no {lacking}, expected the columns of the first row")
+        yield {key: [row[name] for _, row in taken] for name, key in spelled.items()}
+
+
+def _column(path: Path, role: str, names: Sequence[str], needed: bool, chosen: Mapping[str, str]) -> str | None:
+    """The column of the table's that has this role; None if the table has none and can do without."""
+    there = set(map(plain, names))
+    if role in chosen:
+        if plain(chosen[role]) not in there:
+            raise LongtailError(f"{path}: no column {chosen[role]!r} for {role}, expected one of {listed(names)}")
+        return plain(chosen[role])
+    column = next((name for name in ROLES[role] if name in there), None)
+    if column is None and needed:
+        raise LongtailError(
+            f"{path}: no column with the {role}, expected {' or '.join(ROLES[role])}; its columns are {listed(names)}, "
+            f"name one of them with --columns {role}=NAME"
+        )
+    return column
+
+
+def _answers_note(path: Path, separator: str, marked: Counter[str], n: int) -> str:
+    if separator and not marked:
+        raise LongtailError(
+            f"--answers-separator '{separator}': no answer in {path.name} has it, expected some; leave it out"
+        )
+    if not marked:
+        return ""
+    ((mark, count),) = marked.most_common(1)
+    if separator:
+        return f"{count:,} of {n:,} cells of answers hold several, separated by '{mark}'"
+    return (
+        f"{count:,} of {n:,} cells of answers hold '{mark}', and each is read as one answer; if they hold several, say "
+        f"--answers-separator '{mark}'"
+    )
+
+
+def _groups(texts: Sequence[str]) -> tuple[np.ndarray, dict[str, str]]:
+    """Each question's group, and the groups' names; PopQA's relations are known by id and by name."""
+    keys = {text: BY_NAME.get(text, text) or NO_GROUP for text in set(texts)}
+    names = {key: RELATIONS[key].name if key in RELATIONS else key for key in sorted(set(keys.values()))}
+    return np.array([keys[text] for text in texts], dtype=object), names
+
+
+def _numbers(path: Path, column: str, values: Sequence[Any], before: int) -> np.ndarray:
+    """A column's numbers, NaN where a cell is empty or infinite; there are `before` rows before these."""
+    with suppress(ValueError, TypeError):  # the loop below says which row it was
+        if set(map(type, values)) == {str}:
+            numbers = np.array(values, dtype=float)
+            return np.where(np.isfinite(numbers), numbers, np.nan)
+    numbers = np.full(len(values), np.nan)
+    for row, value in enumerate(values):
+        if value is None or value == "":
+            continue
+        try:
+            numbers[row] = math.nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError):
+            raise LongtailError(
+                f"{path}: {column} of row {before + row + 1} is {as_text(value)[:80]!r}, expected a number, or nothing "
+                "where it is not known; --columns signal=NAME names another column"
+            ) from None
+    return np.where(np.isfinite(numbers), numbers, np.nan)
+
+
+def _months(
+    texts: Sequence[str] | None, columns: Mapping[str, str], ids: Mapping[str, list], told: Mapping[str, Packed], n: int
+) -> np.ndarray:
+    """The month of each question's page views; that of the authors' file is known by its ids."""
+    if texts is not None:
+        return np.array(texts, dtype=object)
+    month = ""
+    if columns["signal"] == "s_pop" and {"s_uri", "o_uri"} <= told.keys() and "id" in ids:
+        texts = list(map(as_text, ids["id"]))
+        month = PUBLISHED_MONTH if all(id_.isdecimal() and int(id_) < LARGEST_PUBLISHED for id_ in texts) else ""
+    return np.array([month] * n, dtype=object)

@@ -1,0 +1,161 @@
+"""A question set in PopQA's published layout, and predictions in the layouts that published systems write."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+COLUMNS = ["id", "subj", "prop", "obj", "subj_id", "prop_id", "obj_id", "s_aliases", "o_aliases", "s_uri", "o_uri"]
+COLUMNS += ["s_wiki_title", "o_wiki_title", "s_pop", "o_pop", "question", "possible_answers"]
+RELATIONS = {
+    "capital": "What is the capital of {}?",
+    "author": "Who is the author of {}?",
+    "sport": "What sport does {} play?",
+}
+
+
+@dataclass(frozen=True)
+class Made:
+    """Questions, which of them each of two answers is right on, and what was said."""
+
+    rows: list[dict]
+    closed: np.ndarray  # bool
+    augmented: np.ndarray  # bool
+
+    def said(self, right: np.ndarray) -> list[str]:
+        golds = [json.loads(row["possible_answers"])[0] for row in self.rows]
+        return [f"It is {gold}." if ok else "I do not know" for gold, ok in zip(golds, right, strict=True)]
+
+
+def make(n: int = 300, seed: int = 0, crossing: float = 1000.0) -> Made:
+    """Closed-book answers are right above `crossing`, augmented ones below it, with some noise."""
+    rng = np.random.default_rng(seed)
+    popularity = np.ceil(10 ** rng.normal(3, 1, n)).astype(int)
+    flip, names = rng.random((2, n)) < 0.15, [*RELATIONS]
+    rows = []
+    for i in range(n):
+        name, subject = names[i % 3], f"Subject {i}"
+        row = dict.fromkeys(COLUMNS, "x") | {"id": str(1000 + i), "subj": subject, "prop": name, "obj": f"Object {i}"}
+        row |= {name: str(i) for name in ("subj_id", "prop_id", "obj_id", "o_pop")} | {"s_pop": str(popularity[i])}
+        row |= {"s_aliases": "[]", "o_aliases": "[]", "possible_answers": json.dumps([f"Object {i}", f"Thing {i}"])}
+        row |= {f"{side}_uri": f"http://www.wikidata.org/entity/Q{k}{i}" for k, side in ((1, "s"), (2, "o"))}
+        rows.append(row | {"question": RELATIONS[name].format(subject)})
+    return Made(rows, (popularity >= crossing) ^ flip[0], (popularity < crossing) ^ flip[1])
+
+
+def table(names: Sequence[str], rows: Sequence[Sequence], delimiter: str = ",") -> str:
+    out = io.StringIO()
+    csv.writer(out, delimiter=delimiter, lineterminator="\r\n").writerows([names, *rows])
+    return out.getvalue()
+
+
+def popqa(path: Path, made: Made) -> Path:
+    path.write_text(table(COLUMNS, [[row[name] for name in COLUMNS] for row in made.rows], "\t"), encoding="utf-8")
+    return path
+
+
+def plain(made: Made, right: np.ndarray) -> str:
+    return table(
+        ["id", "prediction"], [[row["id"], said] for row, said in zip(made.rows, made.said(right), strict=True)]
+    )
+
+
+def authors(made: Made, right: np.ndarray) -> str:
+    """PopQA's authors: run_model.py."""
+    names = ["subj", "prop", "obj", "s_uri", "o_uri", "s_pop", "question", "possible_answers"]
+    rows = zip(made.rows, made.said(right), right, strict=True)
+    return table(
+        ["", "id", *names, "prompt", "pred", "is_correct", "generation"],
+        [
+            [i, row["id"], *(row[name] for name in names), "Q: … A:", said, ok, said]
+            for i, (row, said, ok) in enumerate(rows)
+        ],
+    )
+
+
+def harness(made: Made, right: np.ndarray) -> str:
+    """lm-evaluation-harness: --log_samples."""
+    return lines(
+        {
+            "doc_id": i,
+            "doc": {name: row[name] for name in ("id", "question", "possible_answers")},
+            "target": row["obj"],
+            "arguments": {"gen_args_0": {"arg_0": f"Q: {row['question']} A:"}},
+            "resps": [[f" {said}\n"]],
+            "filtered_resps": [said],
+            "filter": "none",
+            "exact_match": float(ok),
+        }
+        for i, (row, said, ok) in enumerate(zip(made.rows, made.said(right), right, strict=True))
+    )
+
+
+def flashrag(made: Made, right: np.ndarray) -> str:
+    """FlashRAG: intermediate_data.json."""
+    return json.dumps(
+        [
+            {
+                "id": f"test_{i}",
+                "question": row["question"],
+                "golden_answers": json.loads(row["possible_answers"]),
+                "output": {"retrieval_result": [], "prompt": "…", "pred": said, "metric_score": {"em": float(ok)}},
+            }
+            for i, (row, said, ok) in enumerate(zip(made.rows, made.said(right), right, strict=True))
+        ]
+    )
+
+
+def self_rag(made: Made, right: np.ndarray) -> str:
+    """Self-RAG: run_short_form.py."""
+    said = made.said(right)
+    prompts = [f"### Instruction:\n{row['question']}\n\n### Response:\n" for row in made.rows]
+    return json.dumps(
+        {"preds": said, "prompts": prompts, "metric_results": [int(ok) for ok in right], "golds": [], "metric": "match"}
+    )
+
+
+def search_r1(made: Made, right: np.ndarray) -> str:
+    """Search-R1: a line each."""
+    return lines(
+        {
+            "qid": row["id"],
+            "query": row["question"],
+            "gt_answers": json.loads(row["possible_answers"]),
+            "final_answer": said,
+        }
+        for row, said in zip(made.rows, made.said(right), strict=True)
+    )
+
+
+def verl(made: Made, right: np.ndarray) -> str:
+    """verl, with which Search-R1 is trained: validation_data_dir."""
+    return lines(
+        {
+            "input": f"user\nAnswer the question. Question: {row['question']}\n<|im_end|>\n<|im_start|>assistant",
+            "output": f"<think>Hm.</think><answer>{said}</answer>",
+            "gts": {"target": json.loads(row["possible_answers"])},
+            "score": float(ok),
+            "step": 0,
+        }
+        for row, said, ok in zip(made.rows, made.said(right), right, strict=True)
+    )
+
+
+def lines(records) -> str:
+    return "".join(json.dumps(record) + "\n" for record in records)
+
+
+LAYOUTS = {  # file -> what writes it, and the words that the command must say
+    "authors.csv": (authors, "the PopQA authors' results"),
+    "samples.jsonl": (harness, "lm-evaluation-harness' samples"),
+    "intermediate_data.json": (flashrag, "FlashRAG's intermediate data"),
+    "self_rag.json": (self_rag, "Self-RAG's results"),
+    "search_r1.jsonl": (search_r1, "Search-R1's results"),
+    "validation.jsonl": (verl, "Search-R1's results"),
+}
