@@ -1,0 +1,165 @@
+"""The explorer's server, on the loopback address alone: every view is an address, and only a form asks for work."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from urllib.parse import parse_qs
+
+import uvicorn
+from fastapi import FastAPI, Request
+from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+from pipelines.errors import LongtailError
+from pipelines.explorer import asking, looked_at, pages
+from pipelines.explorer.addresses import one_of
+from pipelines.report import attribution_page
+
+PORT = 4300  # unless it is taken
+HOSTS = ["127.0.0.1", "localhost"]  # another name in a request is that of a page elsewhere that was led here
+LONGEST = 20_000  # bytes of a form
+OURS = (
+    "default-src 'none'; style-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+# Pages that a run wrote bring their own scripts; as pages of no origin they reach nothing here.
+WRITTEN = (
+    "sandbox allow-scripts allow-downloads allow-popups; default-src 'none'; style-src 'unsafe-inline'; "
+    "img-src 'self' data: blob:; script-src {}; base-uri 'none'; frame-ancestors 'none'"
+)
+
+
+def app(open_run: Callable[[], looked_at.Run] = looked_at.open_run, places: Sequence[pages.Place] = ()) -> FastAPI:
+    """The pages of the run that `open_run` gives at each request; the first one leads to `places` too."""
+    made = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
+    made.add_middleware(TrustedHostMiddleware, allowed_hosts=HOSTS)
+    token, jobs = secrets.token_urlsafe(), asking.Jobs()
+
+    @made.middleware("http")
+    async def with_headers(request: Request, call_next: Callable) -> Response:
+        response = await call_next(request)
+        response.headers.setdefault("Content-Security-Policy", OURS)
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        response.headers["Referrer-Policy"] = "same-origin"
+        response.headers["Cache-Control"] = "no-cache"
+        return response
+
+    @made.exception_handler(LongtailError)
+    def refused(request: Request, error: LongtailError) -> Response:
+        return _error(404, str(error))
+
+    @made.exception_handler(HTTPException)
+    def not_there(request: Request, error: HTTPException) -> Response:
+        return _error(error.status_code, f"{request.url.path}: {error.detail}")
+
+    @made.get("/style.css")
+    def style() -> Response:
+        return Response(pages.css(), media_type="text/css")
+
+    @made.get("/")
+    def home() -> Response:
+        return HTMLResponse(pages.home(open_run(), places))
+
+    @made.get("/questions")
+    def questions(request: Request) -> Response:
+        return HTMLResponse(pages.questions(open_run(), request.query_params))
+
+    @made.get("/question")
+    def question(request: Request) -> Response:
+        return HTMLResponse(pages.question(open_run(), request.query_params))
+
+    @made.get("/texts")
+    def texts(request: Request) -> Response:
+        return HTMLResponse(pages.texts(open_run(), request.query_params))
+
+    @made.get("/text")
+    def text(request: Request) -> Response:
+        return HTMLResponse(pages.text(open_run(), request.query_params))
+
+    @made.get("/attribution")
+    def attribution(request: Request) -> Response:
+        """The token by token page; the only script that may run is the one that the page's template ends with."""
+        run, asked = open_run(), request.query_params
+        corpus = one_of("corpus", asked.get("corpus", ""), run.params.parts.scored)
+        retriever, query = asked.get("retriever", ""), asked.get("id", "")
+        shown = attribution_page.one_text(run.data, corpus, retriever, query, "The text")
+        page = attribution_page.render([shown], shown["summary"])
+        script = page[page.rindex("<script>") + len("<script>") : page.rindex("</script>")]
+        known = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        policy = WRITTEN.format(f"'sha256-{known}'")
+        return HTMLResponse(page, headers={"Content-Security-Policy": policy})
+
+    @made.get("/report/{path:path}")
+    def report(path: str) -> Response:
+        file = open_run().data / "report" / (path or "index.html")
+        if ".." in file.parts or path.startswith("/") or not file.is_file():  # DVC may have linked files to its cache
+            raise LongtailError(f"data/report/{path or 'index.html'}: no such file; {looked_at.RUN}")
+        return FileResponse(file, headers={"Content-Security-Policy": WRITTEN.format("'unsafe-inline'")})
+
+    @made.get("/ask")
+    def asked(request: Request) -> Response:
+        run = open_run()
+        asked = asking.Asked.of(run, request.query_params)
+        return HTMLResponse(pages.ask(run, asked, jobs.get(run, asked), token))
+
+    @made.post("/ask")
+    async def ask(request: Request) -> Response:
+        """Begin to answer, and show the question's page. A page elsewhere knows no token, and has another origin."""
+        if int(request.headers.get("content-length") or LONGEST) >= LONGEST:
+            return _error(413, f"the form has {LONGEST:,} bytes or more; ask a shorter question")
+        form = parse_qs((await request.body()).decode(errors="replace"), keep_blank_values=True)
+        fields = {name: values[-1] for name, values in form.items()}
+        origin = request.headers.get("origin", f"http://{request.headers['host']}")
+        if origin != f"http://{request.headers['host']}" or not secrets.compare_digest(
+            fields.get("token", "").encode(), token.encode()
+        ):
+            return _error(403, "this form is not from here, or from before the explorer was started anew; open /ask")
+        run = open_run()
+        asked = asking.Asked.of(run, fields)
+        if asked.question.strip():
+            jobs.start(run, asked)
+        return RedirectResponse(asked.to(), status_code=303)
+
+    return made
+
+
+def _error(status: int, message: str) -> Response:
+    return HTMLResponse(pages.render("error", message=message, title="This can't be shown"), status_code=status)
+
+
+@contextmanager
+def serving(
+    port: int | None = None,
+    places: Sequence[pages.Place] = (),
+    open_run: Callable[[], looked_at.Run] = looked_at.open_run,
+) -> Iterator[str]:
+    """Serve `app` for the block; yields its address. `port` is the one asked for; None: PORT, or a free one.
+
+    Raises LongtailError if the port asked for is taken.
+    """
+    with socket.socket() as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind(("127.0.0.1", port or PORT))
+        except OSError:
+            if port:
+                raise LongtailError(f"port {port} is taken; end what listens there, or choose another") from None
+            listening.bind(("127.0.0.1", 0))
+        made = app(open_run, places)
+        server = uvicorn.Server(uvicorn.Config(made, log_level="warning", lifespan="off", timeout_graceful_shutdown=1))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        while not server.started and thread.is_alive():
+            time.sleep(0.01)
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(10)

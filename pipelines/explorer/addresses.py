@@ -1,0 +1,35 @@
+"""The parameters of a page's address: read, checked, and put together again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from pipelines.errors import LongtailError
+
+PAGE = 50  # rows of a list
+WORDS = 200  # characters of a text in an address, which every link of a page repeats
+
+
+def address(path: str, values: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
+    """A path with its parameters, without those that are empty or have their default."""
+    named = {name: value for name, value in values.items() if value and defaults.get(name) != value}
+    return f"{path}?{urlencode(named, errors='replace')}" if named else path
+
+
+def one_of(field: str, value: str, allowed: Iterable[str]) -> str:
+    """The value, if it is allowed; else LongtailError with what is."""
+    if value not in (known := list(allowed)):
+        names = ", ".join(name for name in known if name)
+        raise LongtailError(f"{field}: there is no {value!r}, expected one of: {names or 'nothing'}")
+    return value
+
+
+def page_of(asked: Mapping[str, str]) -> int:
+    """The number of the page asked for, from 1. Raises LongtailError for anything else."""
+    page = asked.get("page", "1")
+    if not re.fullmatch(r"[1-9]\d{0,8}", page):
+        raise LongtailError(f"page: {page!r} is no page, expected a number from 1 on")
+    return int(page)

@@ -1,0 +1,119 @@
+"""Questions of one's own: asked one after the other in the background, with what is known of each so far."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from pipelines import methods
+from pipelines.adaptive import ask
+from pipelines.adaptive.pairs import BELOW
+from pipelines.adaptive.subjects import Reading
+from pipelines.answering import answer_files
+from pipelines.errors import LongtailError
+from pipelines.explorer.addresses import address, one_of
+from pipelines.explorer.looked_at import RUN, Run
+
+KEPT = 100  # questions, with their answers
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked; each field is a parameter of the page's address."""
+
+    question: str
+    lm: str
+    method: str  # that answers below the threshold, or the name of two answers
+    subject: str = ""  # Wikidata id; "": the likeliest of that name
+
+    @classmethod
+    def of(cls, run: Run, asked: Mapping[str, str]) -> Asked:
+        """What some fields ask; LongtailError where no model can answer, and for a value that a field does not have."""
+        known = ways(run)
+        if not known:
+            raise LongtailError(f"no language model answers with passages here; {RUN}")
+        lm = one_of("lm", asked.get("lm") or next(iter(known)), known)
+        chosen = run.params
+        tuned = bool(chosen.retrievers) and chosen.retrievers[0] in chosen.parts.tuned
+        best = next((name for name in ("lsr" if tuned else "dense", "bm25") if name in known[lm]), known[lm][0])
+        method = asked.get("method") or best
+        return cls(
+            asked.get("question", "")[:2000], lm, method if method in known[lm] else best, asked.get("subject", "")
+        )
+
+    def to(self) -> str:
+        return address("/ask", asdict(self), {})
+
+
+@dataclass
+class Job:
+    """A question at work; `working` says at what, and is empty at the end."""
+
+    working: str = "Waiting for an earlier question"
+    reading: Reading | None = None
+    decision: ask.Decision | None = None
+    passage: ask.Passage | None = None
+    result: ask.Asked | None = None
+    error: str = ""
+
+    def tell(self, reading: Reading | None, decision: ask.Decision, passage: ask.Passage | None) -> None:
+        self.reading, self.decision, self.passage = reading, decision, passage
+        self.working = "The language model answers" if passage or not decision.retrieve else "Searching"
+
+
+class Jobs:
+    """The last questions asked; their answers are kept, because the same question has the same answer."""
+
+    def __init__(self) -> None:
+        self._jobs: OrderedDict[Asked, tuple[Run, Job]] = OrderedDict()
+        self._one_at_a_time = threading.Lock()
+
+    def get(self, run: Run, asked: Asked) -> Job | None:
+        """What is known of a question; None if it was not asked, or only before the run's params changed."""
+        of_run, job = self._jobs.get(asked, (run, None))
+        return job if of_run is run else None
+
+    def start(self, run: Run, asked: Asked) -> None:
+        """Begin to answer, if that was not asked before or ended in an error."""
+        known = self.get(run, asked)
+        if known and not known.error:
+            return
+        job = Job()
+        self._jobs[asked] = run, job
+        while len(self._jobs) > KEPT:
+            self._jobs.popitem(last=False)
+        threading.Thread(target=self._work, args=(run, asked, job), daemon=True).start()
+
+    def _work(self, run: Run, asked: Asked, job: Job) -> None:
+        with self._one_at_a_time:
+            job.working = "Reading the question"
+            try:
+                job.result = ask.ask(
+                    asked.question,
+                    asked.lm,
+                    asked.method,
+                    run.params,
+                    subject=asked.subject or None,
+                    data=run.data,
+                    tell=job.tell,
+                )
+                job.passage = job.result.passage
+            except Exception as error:  # the page says so; its reader can't see this process
+                job.error = str(error) if isinstance(error, LongtailError) else f"{type(error).__name__}: {error}"
+            job.working = ""
+
+
+def ways(run: Run) -> dict[str, list[str]]:
+    """Language model -> how it can answer below the threshold; imported ones come last, and one can see what counts."""
+    chosen = run.params
+    own = [*methods.indexes(chosen), *methods.hybrids(chosen), *methods.reranked(chosen), "genread"]
+    known = {}
+    for lm in chosen.lms:
+        pairs = [name for dataset in chosen.parts.answered for name in run.rules(dataset, lm) if BELOW in name]
+        known[lm] = [*own, *dict.fromkeys(pairs)]
+    for lm, by in answer_files.elsewhere(chosen.lms, chosen.retrievers, run.data).items():
+        if others := [name for name in by if name != "closed_book"]:
+            known[lm] = others
+    return known

@@ -1,0 +1,198 @@
+"""Scored texts: what retrieved documents gain on each query and token, and each document alone (REPLUG, section 3)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from pipelines import database
+from pipelines.errors import LongtailError
+from pipelines.explorer.addresses import PAGE, WORDS, address, one_of, page_of
+from pipelines.explorer.looked_at import RUN, Run, lookup
+from pipelines.replug import ensemble, responsibility
+from pipelines.report import attribution_page
+
+LN2 = math.log(2)
+ORDERS = {"gain": "saved / tokens DESC, query_id", "loss": "saved / tokens, query_id", "id": "query_id"}
+
+GAINS = """WITH gains AS (
+    SELECT with_documents.query_id, with_documents.source, with_documents.tokens, none.nats / ln(2) AS bits,
+        (none.nats - with_documents.nats) / ln(2) AS saved
+    FROM bpb AS with_documents JOIN bpb AS none USING (lm, query_id)
+    WHERE lm = $lm AND with_documents.retriever = $retriever AND with_documents.k = $k AND none.retriever = 'none'
+) """
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Which scored texts are looked at; each field is a parameter of the pages' addresses."""
+
+    corpus: str
+    lm: str
+    retriever: str
+    k: int  # documents of an ensemble
+    source: str = ""  # The Pile's subset; "": all
+    order: str = "gain"
+    page: int = 1
+
+    @classmethod
+    def of(cls, run: Run, asked: Mapping[str, str]) -> Texts:
+        """The texts that some fields ask for; LongtailError for a value that a field does not have."""
+        asked = {name: value for name, value in asked.items() if value}
+        corpora = [name for name in run.params.parts.scored if table(run, name).is_file()]
+        if not corpora:
+            raise LongtailError(f"{run.data}/language_modelling: no scored texts; {RUN}")
+        corpus = one_of("corpus", asked.get("corpus", corpora[0]), corpora)
+        settings = settings_of(run, corpus)
+        lm = one_of("lm", asked.get("lm", next(iter(settings))), settings)
+        retrievers = settings[lm]
+        best = next((name for name in attribution_page.SHOWN if name in retrievers), next(iter(retrievers), ""))
+        retriever = one_of("retriever", asked.get("retriever", best), retrievers)
+        ks = retrievers[retriever]
+        most = max((k for k in ks if k <= run.params.replug.top_k), default=ks[0])
+        return cls(
+            corpus,
+            lm,
+            retriever,
+            int(one_of("k", asked.get("k", str(most)), map(str, ks))),
+            asked.get("source", "")[:WORDS],
+            one_of("order", asked.get("order", "gain"), ORDERS),
+            page_of(asked),
+        )
+
+    def to(self, path: str = "/texts", *, id: str = "", **changes: str | int) -> str:
+        """The address of a page about these texts with some changes: of their list, or of the text `id`."""
+        chosen = asdict(replace(self, **({"page": self.page if id else 1} | changes)))
+        return address(path, chosen | {"id": id}, {"order": "gain", "page": 1})
+
+
+@dataclass(frozen=True)
+class Token:
+    text: str
+    bits: float  # without documents
+    saved: float  # by the ensemble
+    by_document: list[float]  # bits that each document saves alone
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document of the ensemble."""
+
+    id: str
+    rank: int
+    similarity: float
+    weight: float  # lambda
+    saved: float  # bits that it saves alone, over the whole continuation
+    title: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Text:
+    """A scored text with the documents that one retriever brought to it."""
+
+    id: str
+    source: str
+    context: str
+    continuation: str
+    tokens: list[Token]
+    documents: list[Document]
+    attributed: bool  # whether there is a page that attributes each token to memory and documents
+
+    @property
+    def bits(self) -> float:
+        return sum(token.bits for token in self.tokens)
+
+    @property
+    def saved(self) -> float:
+        return sum(token.saved for token in self.tokens)
+
+
+def table(run: Run, corpus: str) -> Path:
+    return run.data / "language_modelling" / corpus / "bpb.parquet"
+
+
+def settings_of(run: Run, corpus: str) -> dict[str, dict[str, list[int]]]:
+    """Language model -> retriever -> numbers of documents that a corpus was scored with."""
+    query = "SELECT lm, retriever, list(DISTINCT k ORDER BY k) FROM bpb WHERE k > 0 GROUP BY ALL ORDER BY ALL"
+    settings: dict[str, dict[str, list[int]]] = {}
+    for lm, retriever, ks in database.ask(query, bpb=table(run, corpus)).fetchall():
+        settings.setdefault(lm, {})[retriever] = ks
+    return settings
+
+
+def listed(run: Run, chosen: Texts) -> tuple[list[dict], dict[str, int]]:
+    """The texts of one page, with the bits that documents save, and how many there are of each source."""
+    values = {"lm": chosen.lm, "retriever": chosen.retriever, "k": chosen.k}
+    file, where = table(run, chosen.corpus), "source = $source" if chosen.source else "true"
+    sources = database.ask(f"{GAINS} SELECT source, count(*) FROM gains GROUP BY ALL ORDER BY ALL", values, bpb=file)
+    query = f"{GAINS} SELECT * FROM gains WHERE {where} ORDER BY {ORDERS[chosen.order]} LIMIT $limit OFFSET $offset"
+    values |= {"limit": PAGE, "offset": PAGE * (chosen.page - 1)} | ({"source": chosen.source} if chosen.source else {})
+    result = database.ask(query, values, bpb=file)
+    rows = [dict(zip(result.columns, row, strict=True)) for row in result.fetchall()]
+    queries = run.data / "corpus" / chosen.corpus / "queries.parquet"
+    asked = lookup(queries, "id", [row["query_id"] for row in rows], "continuation") if rows else []
+    texts = {query["id"]: query["continuation"] for query in asked}
+    return [row | {"text": texts.get(row["query_id"], "")} for row in rows], dict(sources.fetchall())
+
+
+def read(run: Run, chosen: Texts, query_id: str) -> Text:
+    """A text with its documents and tokens. Raises LongtailError if it was not scored, or a file is missing."""
+    corpus, scores = run.data / "corpus" / chosen.corpus, run.data / "logprobs" / chosen.corpus / chosen.lm
+    retrieved = [
+        row
+        for row in lookup(scores / "retrieved.parquet", "query_id", [query_id])
+        if row["retriever"] == chosen.retriever and row["rank"] <= chosen.k
+    ]
+    if not retrieved:
+        raise LongtailError(
+            f"id: no text {query_id!r} of {chosen.corpus} was scored with documents by {chosen.retriever}"
+        )
+    retrieved.sort(key=lambda row: row["rank"])
+    scored = {row["doc_id"]: row for row in lookup(scores / "logprobs.parquet", "query_id", [query_id])}
+    (query,) = lookup(corpus / "queries.parquet", "id", [query_id])
+    docs = lookup(corpus / "docs.parquet", "id", [row["doc_id"] for row in retrieved], "title", "text")
+    known = {document["id"]: document for document in docs}
+    alone = np.array(scored[""]["log_probs"], float)
+    log_probs = np.array([scored[row["doc_id"]]["log_probs"] for row in retrieved], float)  # (k, tokens)
+    settings = run.params.replug
+    weights = ensemble.log_weights(np.array([[row["similarity"] for row in retrieved]]), settings.temperature)
+    mixed = ensemble.MIXTURES[settings.mixture](log_probs[None], weights)[0]
+    gains = (log_probs - alone) / LN2
+    pieces = responsibility.token_texts(query["continuation"], np.array(scored[""]["bytes"]))
+    tokens = zip(pieces, (-alone / LN2).tolist(), ((mixed - alone) / LN2).tolist(), gains.T.tolist(), strict=True)
+    return Text(
+        query_id,
+        query["source"],
+        query["context"],
+        query["continuation"],
+        [Token(*token) for token in tokens],
+        [
+            Document(
+                row["doc_id"],
+                row["rank"],
+                row["similarity"],
+                weight,
+                saved,
+                known[row["doc_id"]]["title"],
+                known[row["doc_id"]]["text"],
+            )
+            for row, weight, saved in zip(
+                retrieved, np.exp(weights[0]).tolist(), gains.sum(axis=1).tolist(), strict=True
+            )
+            if row["doc_id"]
+        ],
+        attributed=_attributed(run, chosen, query_id),
+    )
+
+
+def _attributed(run: Run, chosen: Texts, query_id: str) -> bool:
+    file = run.data / "attribution" / chosen.corpus / "texts.parquet"
+    if not file.is_file():
+        return False
+    query = "SELECT count(*) FROM texts WHERE lm = ? AND retriever = ? AND query_id = ?"
+    return database.ask(query, [chosen.lm, chosen.retriever, query_id], texts=file).fetchall()[0][0] > 0

@@ -1,0 +1,122 @@
+"""The run that is looked at: its params, which answers there are, its rules, and rows of its files by key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import duckdb
+
+from pipelines import database, params_file, parquet
+from pipelines.adaptive import rule
+from pipelines.answering import answer_files, passages
+from pipelines.errors import LongtailError
+
+if TYPE_CHECKING:
+    from pipelines.adaptive.rule import RuleFile
+    from pipelines.answering.passages import Source
+
+SECTIONS = ("seed", "lm", "lms", "compute", "retriever", "retrievers", "reranker", "replug", "answer", "parts")
+SECTIONS += ("thresholds",)
+RUN = "`longtail run` makes it"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run's outputs, below `data`, and its params."""
+
+    data: Path
+    params: SimpleNamespace
+
+    @property
+    def sets(self) -> list[str]:
+        """The question sets that something has answered."""
+        return [name for name in self.params.parts.answered if self.answers(name)]
+
+    def questions(self, dataset: str) -> Path:
+        """The file of a question set. Raises LongtailError if it is missing."""
+        file = self.data / "questions" / dataset / f"{dataset}.parquet"
+        if not file.is_file():
+            raise LongtailError(f"{file}: no such file; {RUN}")
+        return file
+
+    def answers(self, dataset: str) -> dict[str, dict[str, Path]]:
+        """Language model -> method -> its file of answers; this run's models first, then the imported ones."""
+        folders = [self.data / kind / dataset for kind in ("predictions", "imported", "questions")]
+        files = sorted(file for folder in folders for file in folder.rglob("*.parquet"))
+        states = tuple((str(file), file.stat().st_mtime_ns) for file in files)
+        return self._answers(dataset, states)
+
+    @cached_property
+    def _answers(self):
+        """`answers`, which reads every imported file, once for each state of the files."""
+
+        @lru_cache(maxsize=16)
+        def read(dataset: str, states: tuple) -> dict[str, dict[str, Path]]:
+            chosen = self.params
+            return answer_files.sets(
+                dataset, chosen.lms, chosen.retrievers, self.data, split=chosen.thresholds.imported
+            )
+
+        return read
+
+    def rules(self, dataset: str, lm: str) -> dict[str, RuleFile]:
+        """Method, or name of two answers -> its rule for when to retrieve."""
+        file = self.data / "adaptive/popularity/thresholds.json"
+        if not file.is_file():
+            return {}
+        tuned = json.loads(file.read_text(encoding="utf-8"))["rules"].get(dataset, {}).get(lm, {})
+        return {name: rule.parse(entry, str(file)) for name, entry in tuned.items()}
+
+    def source(self, method: str) -> Source | None:
+        """`passages.open_source` of a method that retrieves, open until its index is made anew; None for others."""
+        metas = [file for file in passages.inputs(method, self.params, self.data) if file.name == "meta.json"]
+        if missing := [meta.parent for meta in metas if not meta.is_file()]:
+            raise LongtailError(f"{missing[0]}: no such index; {RUN}")
+        return self._source(method, tuple(meta.stat().st_mtime_ns for meta in metas))
+
+    @cached_property
+    def _source(self):
+        """`source`, once for each state of its indexes; the last ones stay open."""
+
+        @lru_cache(maxsize=4)
+        def open_source(method: str, states: tuple) -> Source | None:
+            return passages.open_source(method, None, self.params, self.data)
+
+        return open_source
+
+
+def open_run(data: Path = Path("data"), params: Path = Path("params.yaml")) -> Run:
+    """The run of params.yaml as it is now. Raises LongtailError if there is none, or a value is wrong."""
+    return _run(data, params, params.stat().st_mtime_ns if params.is_file() else 0)
+
+
+@lru_cache(maxsize=1)
+def _run(data: Path, params: Path, state: int) -> Run:
+    return Run(data, params_file.load(*SECTIONS, path=params))
+
+
+def lookup(file: Path, column: str, values: Sequence[str], *columns: str) -> list[dict]:
+    """The rows of a Parquet file whose `column` has one of these values, with some columns or all.
+
+    Only the row groups that may hold them are read, so a file of any size will do if its rows are ordered by that
+    column. Raises LongtailError if the file is missing or damaged.
+    """
+    about, groups = parquet.metadata(file), []
+    for group in range(about.num_row_groups):
+        chunks = map(about.row_group(group).column, range(about.num_columns))
+        bounds = next(chunk.statistics for chunk in chunks if chunk.path_in_schema == column)
+        if bounds is None or not bounds.has_min_max or any(bounds.min <= value <= bounds.max for value in values):
+            groups.append(group)
+    with duckdb.connect() as db:
+        database.view(db, "rows", file, columns=[*dict.fromkeys((column, *columns))] if columns else (), groups=groups)
+        result = db.sql(
+            f"SELECT * FROM rows WHERE {column} IN (SELECT unnest($values::VARCHAR[])) ORDER BY {column}",
+            params={"values": list(values)},
+        )
+        return [dict(zip(result.columns, row, strict=True)) for row in result.fetchall()]

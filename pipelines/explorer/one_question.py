@@ -1,0 +1,179 @@
+"""A question with every answer to it: passages, what each rule decides, and the prompts as they were sent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import numpy as np
+
+from pipelines import database, methods, parquet
+from pipelines.adaptive import rule as rules
+from pipelines.adaptive.rule import RuleFile
+from pipelines.answering import prompts
+from pipelines.errors import LongtailError
+from pipelines.explorer.looked_at import Run, lookup
+from pipelines.lm.language_model import Prompt
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a rule for when to retrieve does with the question."""
+
+    name: str  # the answer below the threshold, or two answers, as thresholds.json names them
+    retrieve: bool
+    threshold: float | None  # None for always
+    why: str
+    answer: dict | None  # the row of the answer that it takes; None if that answer is not there
+
+
+@dataclass(frozen=True)
+class Question:
+    row: dict[str, Any]  # of the question set
+    answers: dict[str, dict[str, dict]]  # language model -> method -> its row of predictions
+    decisions: dict[str, list[Decision]]  # language model -> what its rules decide
+    documents: dict[str, dict]  # id -> row of docs.parquet, of every best passage
+
+    @property
+    def read(self) -> list[tuple[dict, list[tuple[str, str, dict]]]]:
+        """Each passage with the (model, method, answer) that it was the best one of; the most used one comes first."""
+        readers: dict[str, list[tuple[str, str, dict]]] = {}
+        for lm, by_method in self.answers.items():
+            for method, answer in by_method.items():
+                if answer["doc_id"] in self.documents:
+                    readers.setdefault(answer["doc_id"], []).append((lm, method, answer))
+        return [(self.documents[id_], by) for id_, by in sorted(readers.items(), key=lambda pair: -len(pair[1]))]
+
+    @property
+    def written(self) -> list[tuple[str, str, str]]:
+        """(model, method, passage) of each passage that a language model wrote itself."""
+        return [
+            (lm, method, answer["passage"])
+            for lm, by_method in self.answers.items()
+            for method, answer in by_method.items()
+            if answer["passage"]
+        ]
+
+
+@dataclass(frozen=True)
+class Sent:
+    """The prompts of an answer, made again: one, or one for each document of an ensemble."""
+
+    prompts: list[Prompt]
+    documents: list[dict]  # id, title, similarity, and weight in an ensemble; none for closed-book
+    same: bool  # whether they are those that were sent, by their hash
+
+
+def read(run: Run, dataset: str, question_ids: Sequence[str]) -> list[Question]:
+    """Questions with all there is about them, in this order. Raises LongtailError for an id that the set lacks."""
+    asked = {row["question_id"]: row for row in lookup(run.questions(dataset), "question_id", question_ids)}
+    if missing := [id_ for id_ in question_ids if id_ not in asked]:
+        raise LongtailError(f"id: {dataset} has no question {missing[0]!r}")
+    answers = _answers(run, dataset, question_ids)
+    known = {answer["doc_id"] for of in answers.values() for by in of.values() for answer in by.values()} - {None}
+    corpus = run.params.parts.datastore
+    docs = run.data / f"corpus/{corpus}/docs.parquet"
+    found = lookup(docs, "id", sorted(known), "title", "text") if known and docs.is_file() else []
+    documents = {document["id"]: document for document in found}
+    of_models = {lm: run.rules(dataset, lm) for lm in run.answers(dataset)}
+    return [
+        Question(
+            asked[id_],
+            answers[id_],
+            {lm: _decisions(by_name, asked[id_], answers[id_]) for lm, by_name in of_models.items() if by_name},
+            {
+                answer["doc_id"]: documents[answer["doc_id"]]
+                for by in answers[id_].values()
+                for answer in by.values()
+                if answer["doc_id"] in documents
+            },
+        )
+        for id_ in question_ids
+    ]
+
+
+def _answers(run: Run, dataset: str, question_ids: Sequence[str]) -> dict[str, dict[str, dict[str, dict]]]:
+    """Question -> language model -> method -> the row of the answer."""
+    places = [(lm, method, file) for lm, by in run.answers(dataset).items() for method, file in by.items()]
+    answers: dict[str, dict] = {id_: {} for id_ in question_ids}
+    with duckdb.connect() as db:
+        for place, (_, _, file) in enumerate(places):
+            database.view(db, f"answers{place}", file)
+        queries = [
+            f"SELECT {place} AS place, * FROM answers{place} WHERE question_id IN (SELECT unnest($ids::VARCHAR[]))"
+            for place in range(len(places))
+        ]
+        empty = "SELECT NULL::FLOAT AS margin, NULL AS place WHERE false"  # a column that older imports do not have
+        result = db.sql(
+            f"FROM ({' UNION ALL BY NAME '.join([*queries, empty])}) ORDER BY place", params={"ids": list(question_ids)}
+        )
+        for values in result.fetchall():
+            row = dict(zip(result.columns, values, strict=True))
+            lm, method, _ = places[row["place"]]
+            answers[row["question_id"]].setdefault(lm, {})[method] = row
+    return answers
+
+
+def _decisions(by_name: dict[str, RuleFile], asked: dict, answers: dict[str, dict[str, dict]]) -> list[Decision]:
+    decisions = []
+    for name, file in by_name.items():
+        decided = rules.decide(file, asked["relation"], asked["s_pop"])
+        lm, _, method = (file.tail if decided.retrieve else file.popular).partition("/")
+        decisions.append(
+            Decision(
+                name,
+                decided.retrieve,
+                decided.threshold if math.isfinite(decided.threshold) else None,
+                rules.why(file, asked["relation"], asked["s_pop"]),
+                answers.get(lm, {}).get(method),
+            )
+        )
+    return decisions
+
+
+def sent(run: Run, dataset: str, lm: str, method: str, question: Question) -> Sent:
+    """The prompts of one answer, made again by the code that made them, with passages searched for anew.
+
+    Raises LongtailError where that can't be done: for imported answers, without an index, and for demonstrations whose
+    passages a language model wrote.
+    """
+    chosen, answer = run.params, question.answers.get(lm, {}).get(method)
+    if answer is None:
+        raise LongtailError(f"prompt: no answer by {lm}, {method}")
+    if lm not in chosen.lms:
+        raise LongtailError(f"prompt: {lm} answered elsewhere, so its prompts are not known here")
+    kind, name = methods.split(method)
+    columns = parquet.read(run.questions(dataset)).sort_by("question_id").to_pydict()
+    ids, texts, shown = columns["question_id"], columns["question"], prompts.shown_answers(columns)
+    pool = prompts.Questions(ids, np.array(columns["relation"], dtype=object), texts, columns["possible_answers"])
+    position, n_shots = ids.index(answer["question_id"]), chosen.answer.of(chosen.lm[lm]).n_shots
+    written = kind == "genread"
+    (shots,) = prompts.demonstrations(chosen.seed, dataset, pool, [position], n_shots, common=written)
+    if written and shots:
+        raise LongtailError("prompt: the language model wrote the demonstrations' passages, which are not kept")
+    read, documents = [[answer["passage"]]] if written else [[None]] * (1 + len(shots)), []
+    if not written and (source := run.source(methods.named(kind, name))):
+        found = source.find([texts[i] for i in (position, *shots)])
+        read = found["texts"].to_pylist()
+        (documents,) = _documents(run, kind, found.slice(0, 1).to_pylist())
+    examples = [(texts[i], shown[i], passages[0]) for i, passages in zip(shots, read[1:], strict=True)]
+    made = [prompts.question_prompt(texts[position], passage, examples) for passage in read[0]]
+    return Sent(made, documents, prompts.prompt_hash(*made) == answer["prompt_hash"])
+
+
+def _documents(run: Run, kind: str, found: list[dict]) -> list[list[dict]]:
+    """The documents of each row of passages.SCHEMA, with their weights in an ensemble."""
+    from pipelines.replug import ensemble
+
+    listed = []
+    for row in found:
+        similarities = np.array([row["similarities"]], float)
+        weights = np.exp(ensemble.log_weights(similarities, run.params.replug.temperature))[0].tolist()
+        columns = zip(row["doc_ids"], row["titles"], row["similarities"], weights, strict=True)
+        names = ("id", "title", "similarity", "weight")
+        rows = [dict(zip(names, values, strict=True)) for values in columns if values[0]]
+        listed.append([row if kind in methods.ENSEMBLES else row | {"weight": None} for row in rows])
+    return listed

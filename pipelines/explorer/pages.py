@@ -1,0 +1,212 @@
+"""The explorer's pages as HTML. What stands on them is escaped and neutral, whatever it is made of."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from pipelines.errors import LongtailError
+from pipelines.explorer import asking, lm_queries, one_question, slices
+from pipelines.explorer.addresses import PAGE
+from pipelines.explorer.asking import Asked, Job
+from pipelines.explorer.lm_queries import Texts
+from pipelines.explorer.looked_at import RUN, Run
+from pipelines.explorer.one_question import Question, Sent
+from pipelines.explorer.slices import UNKNOWN, Slice
+from pipelines.report import page
+
+Place = tuple[str, str, str]  # title, address ("": not there), what is there
+
+TEMPLATES = Path(__file__).parent / "templates"
+FULL = 3.0  # bits that shade a token fully
+LONG = 20_000  # characters of a prompt or a text that a page shows
+JUDGED = {"published": "published rule", "words": "whole words"}
+ORDERED = {"popular": "most viewed first", "rare": "least viewed first", "id": "by id"}
+GAINED = {"gain": "most bits saved first", "loss": "fewest bits saved first", "id": "by id"}
+
+
+def css() -> str:
+    """The stylesheet of all pages."""
+    return page.inline("report.css") + (TEMPLATES / "explorer.css").read_text(encoding="utf-8")
+
+
+@cache
+def _templates() -> jinja2.Environment:
+    made = page.environment()
+    made.loader = jinja2.FileSystemLoader(TEMPLATES)
+    made.filters |= {
+        "label": page.label,
+        "relation": page.named,
+        "views": views,
+        "range": range_of,
+        "marked": marked,
+        "long": lambda text: text if len(text) <= LONG else f"{text[:LONG]}…",
+        "prompts": sent_prompts,
+        "share": lambda value: f"{100 * value:.0f} %",
+        "weight": lambda value: f"{100 * value:.1f} %",
+        "signed": lambda value: f"{value:+.2f}".replace("-", "\N{MINUS SIGN}"),
+        "probability": lambda nats: "" if nats is None or math.isnan(nats) else f"{100 * math.exp(nats):.0f} %",
+        "level": lambda bits: f"l{min(5, math.ceil(5 * abs(bits) / FULL))}",
+    }
+    made.globals["judgements"] = JUDGED
+    return made
+
+
+def render(template: str, **values: Any) -> str:
+    """A page by the name of its template."""
+    return _templates().get_template(f"{template}.html.j2").render({"css": "", "here": ""} | values)
+
+
+def views(number: int | float | None) -> str:
+    """A popularity as a reader knows it."""
+    return "popularity unknown" if number is None else f"{number:,.0f} views a month"
+
+
+def range_of(popularity: str) -> str:
+    """A range of popularity in words."""
+    if popularity == UNKNOWN:
+        return "unknown"
+    least, _, most = popularity.partition("-")
+    ends = [f"{int(end):,}" if end else "" for end in (least, most)]
+    return f"{ends[0]} to {ends[1]}" if all(ends) else f"up to {ends[1]}" if ends[1] else f"{ends[0] or 0} or more"
+
+
+def marked(text: str, answers: Sequence[str]) -> list[str]:
+    """The text in parts; every second one is an answer as `matching.word` finds it. The longest answer wins."""
+    text, *names = (unicodedata.normalize("NFC", words) for words in (text, *answers))
+    names = sorted({name.strip() for name in names if name.strip()}, key=lambda name: (-len(name), name))
+    if not names:
+        return [text]
+    return re.split(rf"(?<!\w)({'|'.join(map(re.escape, names))})(?!\w)", text, flags=re.IGNORECASE)
+
+
+def who_is_right(chosen: Slice) -> dict[str, str]:
+    """Cell of the 2x2 -> what it is called."""
+    base, method = page.label(chosen.base), page.label(chosen.method)
+    names = "right by both", f"right only by {base}", f"right only by {method}", "wrong by both"
+    return dict(zip(slices.CELLS, names, strict=True))
+
+
+def questions(run: Run, asked: Mapping[str, str]) -> str:
+    """The list of a slice's questions, with the counts of the 2x2 and of the bands of popularity."""
+    chosen = Slice.of(run, asked)
+    return render("questions", here="questions", **of_slice(run, chosen))
+
+
+def of_slice(run: Run, chosen: Slice) -> dict[str, Any]:
+    """What the list of a slice shows."""
+    listed, answers = slices.listed(run, chosen), run.answers(chosen.set)
+    relations = dict.fromkeys([*listed.relations, *([chosen.relation] if chosen.relation else [])])
+    return {
+        "chosen": chosen,
+        "listed": listed,
+        "cells": who_is_right(chosen),
+        "sets": run.sets,
+        "set_names": {name: page.label(name) for name in run.sets},
+        "models": list(answers),
+        "imported_names": imported_names(run, answers),
+        "methods": list(answers[chosen.lm]),
+        "method_names": {method: page.label(method) for method in answers[chosen.lm]},
+        "relations": sorted(relations, key=lambda relation: page.named(relation).lower()),
+        "relation_names": {"": "all"} | {relation: page.named(relation) for relation in relations},
+        "bands": (bands := list(dict.fromkeys([*listed.bands, *([chosen.popularity] if chosen.popularity else [])]))),
+        "band_names": {"": "all"} | {band: range_of(band) for band in bands},
+        "orders": ORDERED,
+        "first": PAGE * (chosen.page - 1) + 1,
+    }
+
+
+def home(run: Run, places: Sequence[Place]) -> str:
+    """What there is to look at: questions, texts, a question of one's own, the report, and `places`."""
+    answered = [f"{page.label(name)} by {', '.join(run.answers(name))}" for name in run.sets]
+    scored = [page.label(name) for name in run.params.parts.scored if lm_queries.table(run, name).is_file()]
+    report = (run.data / "report/index.html").is_file()
+    here = [
+        ("Questions", "/questions" if answered else "", "; ".join(answered) or f"no answers yet; {RUN}"),
+        ("Scored texts", "/texts" if scored else "", ", ".join(scored) or "no scored texts in this run"),
+        ("Ask", "/ask", "a question of your own: the decision, the search and the answer"),
+        ("The report", "/report/" if report else "", "every table and figure" if report else f"not yet; {RUN}"),
+    ]
+    return render("home", places=[*here, *places])
+
+
+def ask(run: Run, asked: Asked, job: Job | None, token: str) -> str:
+    """The form for a question of one's own, with what is known of the answer so far."""
+    job = job or Job(working="")
+    known = asking.ways(run)
+    return render(
+        "ask",
+        here="ask",
+        asked=asked,
+        token=token,
+        models=list(known),
+        imported_names=imported_names(run, known),
+        methods=list(dict.fromkeys(name for names in known.values() for name in names)),
+        method_names={name: page.label(name) for names in known.values() for name in names},
+        **vars(job),
+    )
+
+
+def imported_names(run: Run, models: Iterable[str]) -> dict[str, str]:
+    """Imported model -> what it is called in a choice."""
+    return {lm: f"{lm} (imported)" for lm in models if lm not in run.params.lms}
+
+
+def question(run: Run, asked: Mapping[str, str]) -> str:
+    """A question with all answers; with `prompt` (model/method) also the prompts of one of them."""
+    chosen, id_ = Slice.of(run, asked), asked.get("id", "")
+    (read,) = one_question.read(run, chosen.set, [id_])
+    before, after = slices.neighbours(run, chosen, id_)
+    lm, _, method = asked.get("prompt", "").partition("/")
+    sent, unsent = None, ""
+    try:
+        sent = one_question.sent(run, chosen.set, lm, method, read) if lm else None
+    except LongtailError as error:
+        unsent = str(error)
+    more = {"before": before, "after": after, "sent": sent, "unsent": unsent, "sent_to": (lm, method)}
+    return render("question", here="questions", chosen=chosen, **more, **of_question(run, read))
+
+
+def of_question(run: Run, read: Question) -> dict[str, Any]:
+    """What is shown of a question."""
+    return {"question": read, "own": run.params.lms, "gold": read.row["possible_answers"]}
+
+
+def texts(run: Run, asked: Mapping[str, str]) -> str:
+    """The list of scored texts, with what documents save on each."""
+    chosen = Texts.of(run, asked)
+    rows, sources = lm_queries.listed(run, chosen)
+    total = sources.get(chosen.source, 0) if chosen.source else sum(sources.values())
+    settings = lm_queries.settings_of(run, chosen.corpus)
+    return render(
+        "texts",
+        here="texts",
+        chosen=chosen,
+        rows=rows,
+        sources=sources,
+        total=total,
+        pages=max(1, math.ceil(total / PAGE)),
+        corpora=[name for name in run.params.parts.scored if lm_queries.table(run, name).is_file()],
+        settings=settings,
+        names={name: page.label(name) for name in (*run.params.parts.scored, *settings[chosen.lm])},
+        orders=GAINED,
+        first=PAGE * (chosen.page - 1) + 1,
+    )
+
+
+def text(run: Run, asked: Mapping[str, str]) -> str:
+    """A scored text with its tokens and documents."""
+    chosen = Texts.of(run, asked)
+    return render("text", here="texts", chosen=chosen, text=lm_queries.read(run, chosen, asked.get("id", "")))
+
+
+def sent_prompts(sent: Sent) -> list[str]:
+    """Each prompt as one text."""
+    return [f"{prompt.document}{prompt.context}" for prompt in sent.prompts]

@@ -1,0 +1,105 @@
+"""Runs to look at: small tables of answers and of scored texts, and a project that can be asked."""
+
+import copy
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import asked_run
+import hostile
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import scored_texts
+import small_results
+import tiny_models
+import yaml
+
+from pipelines import params, params_file
+from pipelines.answering import answer, passages
+from pipelines.evaluation import evaluate_lm
+from pipelines.explorer import looked_at
+from pipelines.explorer.looked_at import Run
+from pipelines.lm.local import LocalModel
+from pipelines.replug import attribution, bits
+from pipelines.retrieval import bm25_build
+
+METHODS = ("closed_book", "bm25", "genread")
+DOCUMENTS = {"Velm": "Velm is the capital of Norland.", "The Long Field": "The Long Field was made by Mira Tosh."}
+DOCUMENTS |= {"Black": "Black was directed in Velm.", "Mira Tosh": "Mira Tosh was born in Velm."}
+
+
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory) -> Run:
+    """800 questions of PopQA by seven methods of tiny, and by two of davinci, which were imported."""
+    home = tmp_path_factory.mktemp("answered")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        small_results.write_data(home / "data")
+    return Run(home / "data", small_results.SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def spoilt(answered, tmp_path_factory) -> Run:
+    """The same with hostile texts wherever there are texts."""
+    data = shutil.copytree(answered.data, tmp_path_factory.mktemp("spoilt") / "data")
+    hostile.spoil(data)
+    return Run(data, answered.params)
+
+
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory) -> Run:
+    """Three texts of The Pile, scored with documents by two retrievers."""
+    home = tmp_path_factory.mktemp("scored")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        chosen, _ = scored_texts.write(home)
+        chosen.replug = params.Replug(top_k=2, temperature=0.5, mixture="token_mixture", vote=False)
+        chosen.parts = copy.copy(small_results.PARTS)
+        measured = bits.measure(home / "data/logprobs/pile/tiny", chosen.replug)
+        texts = evaluate_lm.describe(home / "data/corpus/pile/queries.parquet", measured.ids)
+        tables = evaluate_lm.per_query("pile", "tiny", measured, texts, chosen.replug.temperature)
+        small_results.write(home / "data/language_modelling/pile/bpb.parquet", pa.concat_tables(tables))
+        attribution.attribute(chosen, "pile")
+    return Run(home / "data", chosen)
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory, root) -> SimpleNamespace:
+    """A project whose tiny language model answered seven questions by METHODS, with demonstrations; its `folder`."""
+    folder = tmp_path_factory.mktemp("asked")
+    data = folder / "data"
+    asked_run.write_tables(data)
+    (folder / "conf").mkdir()
+    for name in ("dvc.yaml", "conf/config.yaml"):
+        (folder / name).touch()
+    values = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))
+    values["answer"]["n_shots"], values["compute"]["threads"], values["replug"]["top_k"] = 2, 1, 2
+    values["answer"]["passages"], values["parts"]["hybrids"] = 2, []
+    values["lm"]["tiny"]["n_shots"] = None
+    (folder / "params.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
+    tiny_models.language_model(data / "models/lm/tiny", positions=512)
+    docs = data / "corpus/wikipedia/docs.parquet"
+    docs.parent.mkdir(parents=True)
+    columns = {"id": [f"{i}:0" for i in range(len(DOCUMENTS))], "title": [*DOCUMENTS], "text": [*DOCUMENTS.values()]}
+    pq.write_table(pa.table(columns), docs)
+    bm25_build.build(
+        docs, data / "index/bm25/wikipedia", params_file.parse(values).index, tiny_models.compute(), "test"
+    )
+    lm = LocalModel(data / "models/lm/tiny", name="tiny", dtype="fp32", batch_tokens=4096, device="cpu", threads=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        chosen = params_file.load(*looked_at.SECTIONS)
+        for method in METHODS:
+            source = passages.open_source(method, lm, chosen, data)
+            setup = answer.Setup("popqa", method, lm, source, chosen.answer, chosen.replug, chosen.seed, method)
+            table, _ = answer.answer(asked_run.questions(), setup)
+            small_results.write(data / f"predictions/popqa/tiny/{method}.parquet", table)
+    return SimpleNamespace(folder=folder, lm=lm, run=Run(data, chosen))
+
+
+@pytest.fixture
+def at_work(asked, monkeypatch) -> Run:
+    """The project that can be asked, as the working folder."""
+    monkeypatch.chdir(asked.folder)
+    return Run(Path("data"), asked.run.params)

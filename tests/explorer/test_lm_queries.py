@@ -1,0 +1,54 @@
+"""Scored texts: the list's figures are those of the table, and a text's documents add up to them."""
+
+import math
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.errors import LongtailError
+from pipelines.explorer import lm_queries
+from pipelines.explorer.lm_queries import Texts
+
+
+@pytest.mark.parametrize(("retriever", "k"), [("dense", 1), ("dense", 2), ("lsr", 2)])
+def test_a_text_saves_what_the_table_of_bits_says(scored, retriever, k):
+    chosen = Texts.of(scored, {"retriever": retriever, "k": str(k)})
+    rows, sources = lm_queries.listed(scored, chosen)
+    assert sources == {"Pile": 3}
+    known = pq.read_table(scored.data / "language_modelling/pile/bpb.parquet").to_pylist()
+    nats = {(row["query_id"], row["retriever"], row["k"]): row["nats"] for row in known}
+    saved = {q: (nats[q, "none", 0] - nats[q, retriever, k]) / math.log(2) for q in ("q0", "q1", "q2")}
+    assert {row["query_id"]: row["saved"] for row in rows} == pytest.approx(saved)
+    a_token = [row["saved"] / row["tokens"] for row in rows]
+    assert a_token == sorted(a_token, reverse=True)
+    for row in rows:
+        text = lm_queries.read(scored, chosen, row["query_id"])
+        assert text.saved == pytest.approx(row["saved"], abs=1e-5)
+        assert text.bits == pytest.approx(row["bits"], abs=1e-5)
+        assert "".join(token.text for token in text.tokens) == text.continuation == row["text"]
+        assert text.attributed
+
+
+def test_a_document_alone_saves_its_own_bits_and_empty_places_are_no_documents(scored):
+    chosen = Texts.of(scored, {"retriever": "lsr"})
+    text = lm_queries.read(scored, chosen, "q1")
+    assert [document.id for document in text.documents] == ["d0"], "only one was found"
+    table = pq.read_table(scored.data / "logprobs/pile/tiny/logprobs.parquet").to_pylist()
+    log_probs = {row["doc_id"]: np.array(row["log_probs"]) for row in table if row["query_id"] == "q1"}
+    saved = (log_probs["d0"] - log_probs[""]) / math.log(2)
+    assert text.documents[0].saved == pytest.approx(saved.sum())
+    assert text.documents[0].weight == pytest.approx(1)
+    assert [token.by_document[0] for token in text.tokens] == pytest.approx(saved)
+    assert text.documents[0].text == "The </script> Oslo the in"
+
+
+def test_texts_that_there_are_not_are_named(scored, answered):
+    chosen = Texts.of(scored, {})
+    with pytest.raises(LongtailError, match="id: no text 'q9' of pile was scored with documents by lsr"):
+        lm_queries.read(scored, chosen, "q9")
+    for asked, said in (({"corpus": "c4"}, "corpus: there is no 'c4'"), ({"k": "7"}, "k: there is no '7'")):
+        with pytest.raises(LongtailError, match=said):
+            Texts.of(scored, asked)
+    with pytest.raises(LongtailError, match="language_modelling: no scored texts; `longtail run` makes it"):
+        Texts.of(answered, {})
