@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ def mend(root: Path) -> None:
     """
     with _no_dvc_writing(root):
         rwlock = root / RWLOCK
-        if rwlock.exists() and not _names_a_living_process(rwlock):
+        if rwlock.exists() and not at_work(root):
             rwlock.unlink()
         if not (root / LOCK).exists():
             return
@@ -89,30 +89,31 @@ def _no_dvc_writing(root: Path) -> Iterator[None]:
         yield
 
 
+def at_work(root: Path) -> list[psutil.Process]:
+    """The DVC processes at work by the rwlock, such as one that outlived its killed `longtail run`."""
+    rwlock = root / RWLOCK
+    try:
+        entries = json.loads(rwlock.read_text(encoding="utf-8"))
+        readers = [reader for path in entries.get("read", {}).values() for reader in path]
+        pids = {entry["pid"] for entry in [*readers, *entries.get("write", {}).values()]}
+        written = rwlock.stat().st_mtime
+    except (OSError, ValueError, AttributeError, TypeError, KeyError):
+        return []
+    living = []
+    for pid in sorted(pids):
+        with suppress(psutil.NoSuchProcess):
+            process = psutil.Process(pid)  # a zombie has ended, but nobody took note, as in a container without an init
+            # a process that began later was only given the same number
+            if process.create_time() <= written and process.status() != psutil.STATUS_ZOMBIE:
+                living.append(process)
+    return living
+
+
 def _value(values: Any, key: str) -> Any:
     """The value of a dotted key; None where there is none."""
     for part in key.split("."):
         values = values.get(part) if isinstance(values, dict) else None
     return values
-
-
-def _names_a_living_process(rwlock: Path) -> bool:
-    """Whether a process that a rwlock names is alive, and no later one that has been given the same number."""
-    try:
-        entries = json.loads(rwlock.read_text(encoding="utf-8"))
-        readers = [reader for path in entries.get("read", {}).values() for reader in path]
-        pids = {entry["pid"] for entry in [*readers, *entries.get("write", {}).values()]}
-    except (ValueError, AttributeError, TypeError, KeyError):
-        return False
-    written = rwlock.stat().st_mtime
-    for pid in pids:
-        try:
-            process = psutil.Process(pid)  # a zombie has ended, but nobody took note, as in a container without an init
-            if process.create_time() <= written and process.status() != psutil.STATUS_ZOMBIE:
-                return True
-        except psutil.NoSuchProcess:
-            continue
-    return False
 
 
 def _is_cut(text: str, copy: str, root: Path) -> bool:

@@ -72,10 +72,14 @@ def read(root: Path, beside_a_run: bool = False) -> tuple[list[Stage], dict[str,
 def read_with_cache(root: Path, say: Callable[[str], None]) -> tuple[list[Stage], dict[str, list[str]]]:
     """`read`, after outputs that are here as in dvc.lock, but no more in .dvc/cache, were put back there.
 
-    Otherwise DVC would make them again. `say` is told of it.
+    Otherwise DVC would make them again. DVC processes that still work here are waited for. `say` is told of both.
     """
     from dvc.repo import Repo
 
+    while others := dvc_files.at_work(root):
+        numbers = ", ".join(str(process.pid) for process in others)
+        say(f"DVC is at work here, as of a run that was killed (process {numbers}); waiting until it has ended")
+        psutil.wait_procs(others)
     stages, changed = read(root)
     gone = [stage for stage in stages if changed.get(stage.name) and _only_not_in_cache(changed[stage.name])]
     if gone:

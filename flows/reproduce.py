@@ -12,7 +12,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +23,7 @@ from prefect.artifacts import create_table_artifact
 from prefect.runtime import flow_run
 from prefect.states import Failed, State
 
-from flows import dvc_files, graph, verify, workspace
+from flows import dvc_files, graph, verify, warm, workspace
 from pipelines import disks, neutral, tracking
 
 UNCHANGED, RESTORED, RAN = "unchanged", "restored from the cache", "ran"
@@ -42,7 +41,7 @@ HINT = re.compile(  # what DVC says after each stage to who runs it by hand
     "|Use `dvc push` to send your updates to remote storage."
 )
 
-_children: set[subprocess.Popen] = set()
+_children: set[warm.Process | subprocess.Popen] = set()
 
 
 def _can_help(_task, _run, state: State) -> bool:
@@ -130,12 +129,7 @@ def _dvc(*words: str, log: Path) -> Done:
     """Run DVC. Each line of its output, but for hints, goes to the task's log and to the file `log`."""
     context = {"run": _run_key(), "tags": {"prefect.flow_run_id": _run_key().removeprefix("prefect-")}}
     log.parent.mkdir(parents=True, exist_ok=True)
-    child = subprocess.Popen(
-        [sys.executable, "-m", "dvc", "--wait-for-lock", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env={**os.environ, tracking.CONTEXT: json.dumps(context), "PYTHONUNBUFFERED": "1"},
-    )
+    child = warm.dvc(["--wait-for-lock", *words], {**os.environ, tracking.CONTEXT: json.dumps(context)})
     _children.add(child)
     logger, done = get_run_logger(), Done()
     try:
@@ -159,13 +153,16 @@ def _dvc(*words: str, log: Path) -> Done:
 
 
 def _lines(stream) -> Iterator[str]:
-    """Yield the lines of a process's output. Of a progress bar, which redraws itself by carriage returns, only some."""
+    """Yield the lines of a process's output. Of a progress bar, which redraws itself by carriage returns, only some.
+
+    The bar of a killed stage has no end: DVC's error stands right behind it.
+    """
     shown, rest = 0.0, b""
     while block := os.read(stream.fileno(), 1 << 16):
-        *parts, rest = re.split(rb"(?<=[\r\n])", rest + block)
+        *parts, rest = re.split(rb"(?<=[\r\n])|(?<=])(?=ERROR: )", rest + block)
         for part in parts:
             text = neutral.line(part.decode(errors="replace").strip())
-            bar = part.endswith(b"\r")
+            bar = part.endswith((b"\r", b"]"))
             if text and not (bar and time.monotonic() - shown < PROGRESS_SECONDS):
                 shown = time.monotonic() if bar else shown
                 yield text

@@ -17,12 +17,13 @@ from prefect.artifacts import create_table_artifact
 from prefect.futures import PrefectFuture, as_completed
 from prefect.states import Completed, Failed, State
 
-from flows import dvc_files, graph, landing, profiles, regressions, workspace
+from flows import dvc_files, graph, landing, months, regressions, warm, workspace
 from flows.reproduce import RAN, RESTORED, UNCHANGED, push_outputs, reproduce, stopping_children
 from pipelines import neutral, params, params_file, tracking
 from pipelines.errors import LongtailError
 
 TOLERANCE = 0.05
+MAKE_UP = 2  # months
 SHOWN = 10  # regressions in the log; the artifact lists all of them
 
 
@@ -33,19 +34,28 @@ def refresh(
     release: bool = False,
     push: bool = False,
     tolerance: float = TOLERANCE,
+    make_up: int = MAKE_UP,
 ) -> State:
     """Reproduce what changed. The state's message counts the stages that ran, or says which failed, why, and its log.
 
-    `month` (YYYY-MM or `last`) becomes the month of the page views. `anew` fetches the sources again though nothing
-    here changed. `release` makes a release of the result, `push` sends it to DVC's default remote. A figure is reported
-    when it is worse than the last landed run's by more than the share `tolerance` of it.
+    `month` becomes the month of the dumps and page views: YYYY-MM, `last` for the last that is over, or `next` for the
+    one after the month that landed last, of the last and the `make_up` before it. Where none is due, or its dumps are
+    late, the state says so and nothing is done. `anew` fetches the sources again though nothing here changed. `release`
+    makes a release of the result, `push` sends it to DVC's default remote. A figure is reported when it is worse than
+    the last landed run's by more than the share `tolerance` of it.
     """
-    return _bring_up_to_date("refresh", month, anew, release, push, tolerance)
+    return _bring_up_to_date("refresh", month, anew, release, push, tolerance, make_up)
 
 
 @flow(name="popqa", description="PopQA, EntityQuestions and the entities of NQ, with the triples they come from.")
-def popqa(month: str | None = None, anew: bool = False, push: bool = False, tolerance: float = TOLERANCE) -> State:
-    return _bring_up_to_date("popqa", month, anew, False, push, tolerance)
+def popqa(
+    month: str | None = None,
+    anew: bool = False,
+    push: bool = False,
+    tolerance: float = TOLERANCE,
+    make_up: int = MAKE_UP,
+) -> State:
+    return _bring_up_to_date("popqa", month, anew, False, push, tolerance, make_up)
 
 
 @flow(name="corpus", description="The documents of every corpus, and the held-out queries.")
@@ -80,15 +90,22 @@ FLOWS: dict[str, Flow] = {part.name: part for part in (refresh, popqa, corpus, r
 
 
 def _bring_up_to_date(
-    name: str, month: str | None, anew: bool, with_release: bool, push: bool, tolerance: float
+    name: str,
+    month: str | None,
+    anew: bool,
+    with_release: bool,
+    push: bool,
+    tolerance: float,
+    make_up: int = MAKE_UP,
 ) -> State:
     """Do what `refresh` does, for the part of the graph with this name."""
     log, root = get_run_logger(), Path.cwd()
     try:
         with workspace.alone(waiting=log.info):
             if month:
-                log.info(profiles.set_month(month, Path("params.yaml")))
+                month = months.begin(month, make_up, name, log.info)
             settings = params_file.load("profile", "compute")
+            warm.begin(settings.compute)
             stages, changed = graph.read_with_cache(root, log.info)
             stages = graph.part(stages, graph.PARTS[name])
             outcomes, failed = _reproduce_all(stages, changed, settings.compute, anew)
@@ -101,6 +118,12 @@ def _bring_up_to_date(
                 message.append(_release())
             if push:
                 message.append(_push(root, stages))
+            if month:
+                months.landed(month, name)
+                message.append(f"{month} has landed")
+    except months.Nothing as nothing:
+        log.info(str(nothing))
+        return Completed(name="Waits", message=str(nothing))
     except LongtailError as error:
         return Failed(message=str(error))
     return Completed(message="; ".join(message))

@@ -14,10 +14,12 @@ import sys
 import threading
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -25,6 +27,7 @@ from flows import workspace
 from pipelines import tracking
 from pipelines.errors import LongtailError
 
+TRAINING = "workflowType=machine_learning"  # else MLflow's pages are about prompts and traces
 START_TIMEOUT = 180  # seconds; a fresh database takes 10 to 20
 
 
@@ -128,6 +131,39 @@ def mlflow_pages(home: Path, port: int) -> Iterator[str]:
     finally:
         workspace.stop([process.pid], patience=10)
         process.wait()
+
+
+def port_for(asked: int | None, usual: int) -> int:
+    """The port asked for, else the usual one, or a free one where that is taken."""
+    return asked or (usual if _is_free(usual) else _free_port())
+
+
+def last_run(url: str) -> str:
+    """The page of the newest run in Prefect, by its API's URL; without one that of all runs."""
+    begun = {"start_time": {"is_null_": False}}
+    asked = {"sort": "START_TIME_DESC", "limit": 1, "flow_runs": begun}
+    found = _json(f"{url}/flow_runs/filter", json.dumps(asked).encode()) or []
+    return f"{url.removesuffix('/api')}/runs" + "".join(f"/flow-run/{run['id']}" for run in found)
+
+
+def experiment(pages: str) -> str:
+    """The list of runs in MLflow's pages, once they can be opened; without a run yet the pages' beginning."""
+    deadline = time.monotonic() + START_TIMEOUT
+    while not _healthy(pages) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    name = urllib.parse.quote(tracking.EXPERIMENT)
+    found = _json(f"{pages}/api/2.0/mlflow/experiments/get-by-name?experiment_name={name}")
+    return f"{pages}/#/experiments/{found['experiment']['experiment_id']}/runs?{TRAINING}" if found else pages
+
+
+def _json(url: str, body: bytes | None = None) -> Any:
+    """What a server answers to GET, or to POST with a body; None for an error."""
+    asked = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(asked, timeout=30) as answer:
+            return json.load(answer)
+    except (urllib.error.URLError, OSError, ValueError):
+        return None
 
 
 def flush() -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from pipelines import QUIET
@@ -33,6 +34,16 @@ class Project:
             # a shell has what it runs in the background ignore Ctrl-C, these tests included
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
+
+    def start_asleep(self) -> subprocess.Popen:
+        """A run of the quick project whose stage a sleeps."""
+        (self.folder / "asleep").unlink(missing_ok=True)
+        (self.folder / "input.txt").write_text("sleep a")
+        child = self.start("run")
+        while not (self.folder / "asleep").exists():
+            assert child.poll() is None
+            time.sleep(0.05)
+        return child
 
     def longtail(self, *words: str) -> subprocess.CompletedProcess:
         child = self.start(*words)

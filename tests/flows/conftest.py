@@ -1,29 +1,33 @@
-"""A small DVC project whose stages are quick, to try the flow on: a -> (b1, b2) -> c."""
+"""A small DVC project whose stages are quick, a -> (b1, b2) -> c; and a checkout with the folder of a user."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import yaml
 from quick_project import Project
+from user_folder import LAPTOP
 
 DVC_YAML = """
 stages:
   a:
-    cmd: {python} work.py a
+    cmd: {python} -m work a
     deps: [work.py, input.txt]
     params: [seed]
     outs: [data/a]
     metrics: [data/metrics/a.json]
   b:
     matrix: {{n: [1, 2]}}
-    cmd: {python} work.py b${{item.n}}
+    cmd: {python} -m work b${{item.n}}
     meta: {{workers: all}}
     deps: [work.py, data/a]
     outs: ["data/b${{item.n}}"]
   c:
-    cmd: {python} work.py c
+    cmd: {python} -m work c
     deps: [work.py, data/b1, data/b2]
     params: [{{data/metrics/a.json: [rows]}}]
     outs: [data/c]
@@ -72,7 +76,9 @@ def project(root, tmp_path_factory) -> Project:
     folder = tmp_path_factory.mktemp("project")
     (folder / "conf").mkdir()
     (folder / "conf/config.yaml").touch()
-    (folder / "params.yaml").write_text(profiles.compose("sample", root), encoding="utf-8")
+    params = yaml.safe_load(profiles.compose("sample", root))
+    params["compute"]["threads"] = 2  # so that no run loads torch beforehand, which none of these stages needs
+    (folder / "params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
     (folder / "dvc.yaml").write_text(DVC_YAML.format(python=sys.executable))
     (folder / "work.py").write_text(WORK)
     (folder / "input.txt").write_text("one")
@@ -85,3 +91,15 @@ def project(root, tmp_path_factory) -> Project:
     subprocess.run([*git, "add", "-A"], cwd=folder, check=True)
     subprocess.run([*git, "commit", "-qm", "a project"], cwd=folder, check=True)
     return Project(folder, root)
+
+
+@pytest.fixture
+def checkout(root, tmp_path, monkeypatch) -> Path:
+    """The working folder, with the project's conf/; `data` in it is the user's folder."""
+    from flows import init_profile
+
+    shutil.copytree(root / "conf", tmp_path / "conf")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(init_profile, "this_machine", lambda: LAPTOP)
+    (tmp_path / "data").mkdir()
+    return tmp_path / "data"

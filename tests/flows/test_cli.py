@@ -11,10 +11,13 @@ import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
+import psutil
 import pytest
 import yaml
 
-from flows import cli, server, workspace
+from flows import cli, graph, running, server, terminal, workspace
+from pipelines import pool
+from pipelines.errors import LongtailError
 from pipelines.lsr import plan, speed
 
 
@@ -25,7 +28,7 @@ def longtail(tmp_path, monkeypatch, capsys, root):
     for name in ("params.yaml", "dvc.yaml", "conf/config.yaml"):
         shutil.copy(root / name, tmp_path / name)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli, "CALLED_FROM", tmp_path)
+    monkeypatch.setattr(terminal, "CALLED_FROM", tmp_path)
 
     def call(*words, command="longtail"):
         monkeypatch.setattr(sys, "argv", [command, *words])
@@ -43,6 +46,43 @@ def test_each_command_is_described_whole_on_80_columns(longtail, monkeypatch):
     commands = said.split("Commands:\n")[1].splitlines()
     assert len(commands) == len(cli.app.registered_commands)
     assert [line for line in commands if not line.endswith(".") or line.endswith("...")] == []
+
+
+@pytest.mark.parametrize("part", running.Part)
+def test_a_part_that_makes_no_report_names_none(longtail, tmp_path, monkeypatch, part):
+    monkeypatch.setattr(graph, "read_with_cache", lambda folder, say: ([], set()))
+    (tmp_path / "data/report").mkdir(parents=True)
+    (tmp_path / "data/report/index.html").touch()
+    _, said, _ = longtail("run", part)
+    assert ("report" in said) == (part == "refresh"), said
+
+
+def test_status_ends_with_the_cluster_or_with_why_there_is_none(longtail, tmp_path, monkeypatch):
+    params = tmp_path / "params.yaml"
+    text = (
+        params.read_text()
+        .replace("executor: local", "executor: dask")
+        .replace("dask: null", "dask: tcp://10.0.0.1:8786")
+    )
+    params.write_text(text)
+    monkeypatch.setattr(graph, "read", lambda root, beside_a_run: ([], {}))
+    monkeypatch.setattr(pool, "about", lambda address: f"{address} has 3 workers")
+    assert longtail("status")[1].splitlines()[-1] == "compute.dask: tcp://10.0.0.1:8786 has 3 workers"
+
+    def away(address):
+        raise LongtailError("compute.dask: no scheduler answers")
+
+    monkeypatch.setattr(pool, "about", away)
+    code, said, _ = longtail("status")
+    assert (code, said.splitlines()[-1]) == (0, "compute.dask: no scheduler answers")
+
+
+@pytest.mark.parametrize("words", [["--device", "a10", "--measure"], ["--price", "2"], ["--device", "gtx"]])
+def test_options_of_a_plan_that_do_not_fit_are_refused_before_any_work(longtail, words):
+    code, said, error = longtail("plan", *words)
+    assert (code, said) == (1, "")
+    assert error.startswith("error: --")
+    assert error.count("\n") == 1
 
 
 def test_plan_takes_a_profile_and_leaves_params_yaml(longtail, tmp_path, root, monkeypatch):
@@ -135,7 +175,16 @@ def test_a_command_that_is_printed_runs_as_it_stands(longtail, tmp_path, root, m
     assert longtail("report", command=command)[2].endswith(f"; `{printed} run` writes it\n")
 
 
-@pytest.mark.parametrize("words", [("ui", "--port"), ("ui", "--mlflow-port"), ("schedule", "--port")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("ui", "--port"),
+        ("ui", "--mlflow-port"),
+        ("ui", "--explorer-port"),
+        ("explore", "--port"),
+        ("schedule", "--port"),
+    ],
+)
 def test_a_port_that_no_machine_has_is_refused(longtail, words):
     code, _, error = longtail(*words, "99999")
     assert code == 2
@@ -159,7 +208,7 @@ def test_ui_shows_the_pages_of_a_schedule_that_has_the_port(longtail, tmp_path, 
 
     with HTTPServer(("127.0.0.1", 0), Healthy) as prefect:
         threading.Thread(target=prefect.serve_forever, daemon=True).start()
-        note = tmp_path / cli.HOME / "server.json"
+        note = tmp_path / running.HOME / "server.json"
         note.parent.mkdir(parents=True)
         note.write_text(json.dumps({"url": f"http://127.0.0.1:{prefect.server_port}/api"}))
         command = [sys.executable, "-m", "flows.cli", "ui", "--port", str(prefect.server_port)]
@@ -171,11 +220,15 @@ def test_ui_shows_the_pages_of_a_schedule_that_has_the_port(longtail, tmp_path, 
             text=True,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
-        assert child.stdout.readline() == f"Prefect: http://127.0.0.1:{prefect.server_port}\n"
-        child.stdout.readline(), child.stdout.readline()
+        lines = [child.stdout.readline() for _ in range(4)]
+        assert lines[1] == f"Prefect:  http://127.0.0.1:{prefect.server_port}/runs\n"
+        started = psutil.Process(child.pid).children(recursive=True)
+        assert len(started) > 0
+        assert lines[3] == "(Ctrl-C ends it)\n"
         child.send_signal(signal.SIGINT)
         assert child.communicate(timeout=60)[0] == "closed\n"
         assert child.returncode == 0
+        assert [process for process in started if workspace._runs(process)] == []
         prefect.shutdown()
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from flows import dvc_files
+from flows import dvc_files, graph
 from pipelines import shards
 
 DVC_YAML = {"stages": {name: {"cmd": f"echo {name} > {name}", "deps": ["in"], "outs": [name]} for name in "abc"}}
@@ -150,6 +150,24 @@ def test_a_rwlock_goes_when_no_process_that_it_names_is_alive(project):
     rwlock(ended.pid)
     dvc_files.mend(project)
     assert not lock.exists()
+
+
+def test_a_run_waits_for_a_dvc_that_outlived_its_killed_run(project):
+    child = subprocess.Popen(["sleep", "600"])
+    entry = {"pid": child.pid, "cmd": "dvc repro"}
+    dvc_files.RWLOCK.write_text(json.dumps({"write": {str(project / "a"): entry}}))
+    said = []
+
+    def say(line: str) -> None:
+        said.append(line)
+        child.kill()
+        child.wait()
+
+    stages, _ = graph.read_with_cache(project, say)
+    assert stages
+    assert said == [
+        f"DVC is at work here, as of a run that was killed (process {child.pid}); waiting until it has ended"
+    ]
 
 
 def test_a_process_that_got_the_number_of_a_dead_one_does_not_keep_a_rwlock(project):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from flows import graph, reproduce
@@ -75,6 +77,15 @@ def test_why_a_stage_failed_is_what_dvc_or_the_stage_says_last(last, errors, cau
     assert reproduce.Done(255, last, None, errors).cause().startswith(cause)
 
 
+def test_the_error_behind_a_killed_stages_progress_bar_is_a_line_of_its_own():
+    out, into = os.pipe()
+    error = "ERROR: failed to reproduce 'a': failed to run: python -m a, exited with -9"
+    os.write(into, f"a: 0% [00:00<?, ?shard/s]\ra: 50% [00:01<00:01, 1shard/s]{error}\n".encode())
+    os.close(into)
+    with os.fdopen(out, "rb") as stream:
+        assert [*reproduce._lines(stream)][-1] == error
+
+
 def test_of_stages_that_as_many_wait_for_those_first_in_dvc_yaml_start_first(every):
     names = [stage.name for stage in every]
     answers = [name for name in names if name.startswith("answer") and "@popqa" in name]
@@ -82,7 +93,9 @@ def test_of_stages_that_as_many_wait_for_those_first_in_dvc_yaml_start_first(eve
         f"answer@popqa-tiny-{method}" for method in ("genread", "bm25", "closed_book")
     ]
     started = set(names) - set(answers)
-    assert [stage.name for stage in graph.ready(every, started, [], compute(2))] == answers[:2]
+    first_lsr = "answer_replug_lsr@popqa-tiny-dense"  # long, and thresholds wait for it
+    assert [stage.name for stage in graph.ready(every, started, [], compute(2))] == [first_lsr, answers[0]]
+    assert [stage.name for stage in graph.ready(every, started | {first_lsr}, [], compute(2))] == answers[:2]
 
 
 def test_stages_wait_only_for_what_they_read(every):

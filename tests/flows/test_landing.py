@@ -84,7 +84,7 @@ def test_a_release_names_the_commit_the_params_and_dvcs_hashes(project):
     assert all(len(md5) == len("d41d8cd98f00b204e9800998ecf8427e.dir") for md5 in outputs.values())
     date = json.loads(Path("release/1.0.0/croissant.json").read_text(encoding="utf-8"))["datePublished"]
     assert date == git("show", "-s", "--format=%cs").strip()
-    for file in Path("release/1.0.0").iterdir():
+    for file in (path for path in Path("release/1.0.0").rglob("*") if path.is_file()):
         assert str(project).encode() not in file.read_bytes()
     assert landing.land() == "nothing changed since the last release in release: no new one"
 

@@ -7,15 +7,10 @@ import json
 import os
 import re
 import signal
-import socket
-import sqlite3
-import subprocess
-import time
-from collections.abc import Callable
 
 import psutil
 import pytest
-import yaml
+from scheduled import Schedules
 
 DEPLOYMENT = """
 name: stand-in
@@ -32,61 +27,9 @@ deployments:
 """
 
 
-class Schedules:
-    """A project with a short interval, and `longtail schedule` in it."""
-
-    def __init__(self, project):
-        self.project, self.folder = project, project.folder
-        (self.folder / "prefect.yaml").write_text(DEPLOYMENT)
-        project.environment |= {
-            "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "1",
-            "PREFECT_WORKER_QUERY_SECONDS": "1",
-        }
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self.process: subprocess.Popen | None = None
-
-    def start(self) -> str:
-        """What it says until it waits."""
-        self.process = self.project.start("schedule", "--port", str(self.port))
-        said = []
-        while not said or said[-1] != "waiting for their times\n":
-            said.append(self.process.stdout.readline())
-            assert said[-1], self.process.communicate()[1]
-        return "".join(said)
-
-    def family(self) -> list[psutil.Process]:
-        process = psutil.Process(self.process.pid)
-        return [process, *process.children(recursive=True)]
-
-    def write(self, text: str) -> None:
-        (self.folder / "input.txt").write_text(text)
-
-    def until(self, holds: Callable[[], bool], seconds: float = 300) -> None:
-        deadline = time.monotonic() + seconds
-        while not holds():
-            assert time.monotonic() < deadline, (self.folder / ".longtail/prefect/worker.log").read_text()[-3000:]
-            time.sleep(0.1)
-
-    def runs(self) -> list[tuple[str, str]]:
-        """State and message of each flow run that began, in order."""
-        with sqlite3.connect(self.folder / ".longtail/prefect/prefect.db") as database:
-            return database.execute(
-                "SELECT r.state_type, s.message FROM flow_run r JOIN flow_run_state s ON s.id = r.state_id"
-                " WHERE r.start_time IS NOT NULL ORDER BY r.start_time"
-            ).fetchall()
-
-    def ended(self, state: str) -> list[str]:
-        return [message for kind, message in self.runs() if kind == state]
-
-    def landed(self) -> dict:
-        return yaml.safe_load((self.folder / "dvc.lock").read_text())["stages"]
-
-
 @pytest.fixture(scope="module")
 def schedules(project) -> Schedules:
-    made = Schedules(project)
+    made = Schedules(project, DEPLOYMENT)
     said = made.start()
     made.said = said
     yield made
@@ -139,7 +82,8 @@ def test_after_a_kill_of_everything_the_next_one_goes_on(schedules):
     (schedules.folder / "asleep").unlink()
     schedules.write("two")
     before = len(schedules.ended("COMPLETED"))
-    schedules.start()
+    said = schedules.start()
+    assert said.count("often fell due while nothing ran: it runs now, once\n") == 1
     assert schedules.ended("CRASHED") == ["its process is gone"]
     schedules.until(lambda: len(schedules.ended("COMPLETED")) > before)
     assert (schedules.folder / "data/a").read_text() == "two"

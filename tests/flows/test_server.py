@@ -68,6 +68,10 @@ def test_a_flow_runs_a_schedule_inserts_runs_and_the_server_ends(clean):
         ]
         done = subprocess.run([sys.executable, "-c", SCHEDULED], capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stdout + done.stderr
+        page = server.last_run(url)
+        shown = requests.get(f"{url}/flow_runs/{page.rpartition('/')[2]}").json()
+        assert page.startswith(f"{url.removesuffix('/api')}/runs/flow-run/")
+        assert shown["state_name"] == "Completed", "one that ran, not one that waits for its time"
         with server.running(clean) as again:
             assert again == url, "a server that is up is used"
     assert not process.is_running()
@@ -104,6 +108,7 @@ def test_mlflow_serves_the_runs_of_the_folder_and_ends(clean, tmp_path, monkeypa
     clean.mkdir()
     client = mlflow.MlflowClient(tracking_uri=tracking.STORE)
     client.create_experiment("shown")
+    of_runs = client.create_experiment(tracking.EXPERIMENT)
     port = server._free_port()
     with server.mlflow_pages(clean, port) as url:
         asked = f"{url}/api/2.0/mlflow/experiments/get-by-name?experiment_name=shown"
@@ -115,6 +120,9 @@ def test_mlflow_serves_the_runs_of_the_folder_and_ends(clean, tmp_path, monkeypa
             except requests.ConnectionError:
                 assert time.monotonic() < deadline, (clean / "mlflow.log").read_text()
                 time.sleep(0.2)
+        assert server.experiment(url) == f"{url}/#/experiments/{of_runs}/runs?{server.TRAINING}"
+        assert server.port_for(None, port) not in (port, 0), "a usual port that is taken"
+        assert server.port_for(port, 1) == port, "one that was asked for is not changed"
         with pytest.raises(LongtailError, match=f"port {port} is taken"), server.mlflow_pages(clean, port):
             pass
     with pytest.raises(requests.ConnectionError):

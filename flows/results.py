@@ -1,0 +1,172 @@
+"""Commands that show what a run made: search, ask, attribute, report, reproduce."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Annotated
+
+import typer
+
+from flows import terminal
+from pipelines import catalogue, methods, neutral, params_file
+from pipelines.errors import LongtailError
+
+REPRODUCTION = Path("data/reproduction/reproduction.md")  # of the run at hand; git and DVC leave it alone
+PUBLISHED_REPRODUCTION = Path("docs/reproduction.md")
+ATTRIBUTION = Path(".longtail/attribution.html")
+RETRIEVERS = (
+    "bm25, dense (the main retriever untuned), lsr (tuned, the default if it is), hybrid (bm25 and dense), reranked; "
+    "another's: dense_NAME, lsr_NAME and so on."
+)
+Corpus = StrEnum("Corpus", catalogue.names("documents"))
+
+
+def search(
+    text: Annotated[str, typer.Argument(help="What to look for.")],
+    k: Annotated[int, typer.Option("-k", min=1, help="How many documents.")] = 5,
+    corpus: Annotated[Corpus | None, typer.Option(help="Where to look, in place of parts.datastore.")] = None,
+    retriever: Annotated[str | None, typer.Option(help=RETRIEVERS)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all of each document, as a JSON list.")] = False,
+) -> None:
+    """Search a corpus. Shows score, title, id and the beginning of the best documents."""
+    from dataclasses import asdict
+    from shutil import get_terminal_size
+
+    from flows import searching
+
+    params = params_file.load("retrievers", "parts")
+    corpus = corpus or params.parts.datastore or next(iter(params.parts.corpora), "")
+    hits = searching.search(text, corpus, retriever or _best(params), k)
+    if as_json:
+        print(neutral.dumps([asdict(hit) for hit in hits]))
+        return
+    for line in searching.lines(hits, max(30, min(get_terminal_size().columns, 100))):
+        terminal.show(line)
+
+
+def ask(
+    question: Annotated[str, typer.Argument(help="Such as: What is X's occupation? Other questions get a passage.")],
+    lm: Annotated[str | None, typer.Option(help="Of params.yaml's lms or imported; by default the first.")] = None,
+    retriever: Annotated[str | None, typer.Option(help=RETRIEVERS)] = None,
+    pair: Annotated[str | None, typer.Option(help="Two answers of thresholds.pairs: TAIL_below_POPULAR.")] = None,
+    subject: Annotated[str | None, typer.Option(help="Wikidata id of the subject that is meant, such as Q42.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all that was found, as a JSON object.")] = False,
+) -> None:
+    """Answer a question, and say why. Retrieves only where the subject is below its relation's popularity threshold."""
+    from dataclasses import asdict
+
+    from flows import searching
+    from pipelines.adaptive import ask
+    from pipelines.answering import answer_files
+
+    question = question.encode(errors="replace").decode()  # no tokenizer takes an argument that is no UTF-8
+    params = params_file.load("seed", "lm", "lms", "compute", "retriever", "retrievers", "reranker", "answer", "parts")
+    if not params.lms and not lm:
+        raise LongtailError("params.yaml: lms is empty, expected a language model that answers")
+    by = pair or answer_files.way(lm, retriever, params.lms, params.retrievers)
+    by = by or methods.short(*searching.index_of(retriever or _best(params), params), params.retrievers)
+    asked = ask.ask(question, lm or params.lms[0], by, params, subject=subject, data=Path("data"))
+    if as_json:
+        print(neutral.dumps(asdict(asked)))
+        return
+    for line in ask.lines(asked):
+        terminal.show(line)
+
+
+def attribute(
+    query: Annotated[str, typer.Argument(help="Id of a language-modelling query of the test split.")],
+    retriever: Annotated[str | None, typer.Option(help=RETRIEVERS)] = None,
+) -> None:
+    """Show what a text owes to memory and to each document. Token by token, with a page."""
+    from flows import searching
+
+    for line in searching.attribute(query, retriever or _best(params_file.load("retrievers", "parts")), ATTRIBUTION):
+        terminal.show(line)
+
+
+def explore(
+    export: Annotated[Path | None, typer.Option(help="Write the questions as one page, and serve nothing.")] = None,
+    most: Annotated[int, typer.Option(min=1, help="Questions of that page, the first of the order.")] = 50,
+    set_: Annotated[str, typer.Option("--set", help="Question set; by default the first that is answered.")] = "",
+    lm: Annotated[str, typer.Option(help="Language model, one of the run's or an imported one.")] = "",
+    base: Annotated[str, typer.Option(help="Method whose answers are compared; by default closed_book.")] = "",
+    method: Annotated[str, typer.Option(help="Method that they are compared with, as bm25 or dense.")] = "",
+    relation: Annotated[str, typer.Option(help="Wikidata property, as P57; by default all.")] = "",
+    popularity: Annotated[str, typer.Option(help="Views a month, LEAST-MOST, as 1000-9999, or unknown.")] = "",
+    cell: Annotated[str, typer.Option(help="Who is right: both, base (it alone), method (it alone), neither.")] = "",
+    judged: Annotated[str, typer.Option(help="By which rule: published (substring) or words (whole words).")] = "",
+    words: Annotated[str, typer.Option(help="Words that the question has.")] = "",
+    order: Annotated[str, typer.Option(help="popular, rare (least viewed first) or id.")] = "",
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="On 127.0.0.1; by default 4300, or free.")] = None,
+    show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+) -> None:
+    """Look at questions, answers and scored texts in a browser. Until Ctrl-C; or write questions as one page.
+
+    The options are the choices of the page with the list of questions.
+    """
+    from pipelines import shards
+    from pipelines.explorer import looked_at
+    from pipelines.explorer.slices import Slice
+
+    asked = {"set": set_, "lm": lm, "base": base, "method": method, "relation": relation, "popularity": popularity}
+    asked |= {"cell": cell, "judged": judged, "words": words, "order": order}
+    if export:
+        from pipelines.explorer import export as exporting
+
+        run = looked_at.open_run()
+        page = exporting.html(run, Slice.of(run, asked), most)
+        path = terminal.CALLED_FROM / export
+        with shards.atomic(path) as file:
+            file.write_text(page, encoding="utf-8")
+        terminal.show(f"the page: {path}")
+    else:
+        from flows import explorer
+
+        start = Slice.of(looked_at.open_run(), asked).to() if any(asked.values()) else "/"
+        with explorer.serving(port) as address:
+            terminal.until_interrupted([("explorer", f"{address}{start}")], show=show)
+    if export and show:
+        typer.launch(path.as_uri())
+
+
+def report(
+    show: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
+) -> None:
+    """Print where the report is."""
+    if not terminal.REPORT.is_file():
+        raise LongtailError(f"{terminal.REPORT}: no such file; `longtail run` writes it")
+    print(terminal.REPORT.resolve())
+    if show:
+        typer.launch(terminal.REPORT.resolve().as_uri())
+
+
+def reproduce(
+    docs: Annotated[bool, typer.Option("--docs", help="Write docs/reproduction.md, which the project keeps.")] = False,
+) -> None:
+    """Compare with the papers' numbers. Of results whose set-up is the paper's, says which agree; writes a page."""
+    from flows import graph
+    from pipelines import shards
+    from pipelines.params import Params
+    from pipelines.report import comparison, comparison_page, papers
+
+    chosen = params_file.load(*Params.model_fields)
+    behind = graph.behind(*graph.read(Path.cwd(), beside_a_run=True)) if chosen.fetch.source != "world" else ()
+    published = papers.read()
+    held = comparison.Run(Path("data"), chosen, published.setups, finished="analyse" not in behind)
+    groups = [(group, [held.compare(number) for number in group.numbers]) for group in published.groups]
+    for line in comparison_page.lines(groups):
+        terminal.show(line)
+    path, prefix = (PUBLISHED_REPRODUCTION, "") if docs else (REPRODUCTION, "../../docs/")
+    with shards.atomic(path) as file:
+        file.write_text(comparison_page.page(groups, published, chosen.profile, prefix), encoding="utf-8")
+    print()
+    terminal.show(f"all numbers, and what each of them needs: {path}")
+
+
+def _best(params: SimpleNamespace) -> str:
+    """The main retriever, tuned if the run tunes it; BM25 in a run without retrievers."""
+    if not params.retrievers:
+        return "bm25"
+    return "lsr" if params.retrievers[0] in params.parts.tuned else "dense"

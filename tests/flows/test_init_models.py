@@ -1,0 +1,200 @@
+"""`longtail init` writes how the models of a folder are used, and what that takes."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from user_folder import FILES, LAPTOP, bert, composed, gpt, main_retriever, model, write
+
+from flows import init_profile, profiles
+from pipelines.lsr import plan, speed, workload
+
+
+def test_of_two_language_models_the_smaller_is_the_main_one(checkout):
+    write(checkout, FILES["popqa"] | FILES["wikipedia"])
+    gpt(checkout / "Pythia-1.4b", positions=2048, parameters=1000)
+    gpt(checkout / "hub/models--a--gpt2-small/snapshots/0123abcd", positions=1024, parameters=10)
+    init_profile.init(checkout, None)
+    params = composed()
+    assert params.lms == ["gpt2-small", "pythia-1-4b"]
+    assert params.tokenizer.path.endswith("0123abcd")
+    assert 0 < params.answer.n_shots * 200 < 1024
+
+
+def test_why_a_chat_template_is_not_used_and_when_to_use_it_stands_beside_the_model(checkout):
+    write(checkout, FILES["popqa"] | FILES["wikipedia"])
+    gpt(checkout / "plain")
+    instruct = gpt(checkout / "smol-instruct", parameters=20)
+    write(instruct, {"tokenizer_config.json": {"chat_template": "{{ messages }}"}})
+    said = init_profile.init(checkout, None)
+    assert [line.rpartition("; ")[2] for line in said if "chat template" in line] == [
+        "its chat template is not used (the profile says why)"
+    ]
+    above = Path("conf/profile/data.yaml").read_text().partition("\nlm:")[0].splitlines()[-1]
+    assert above.startswith("# smol-instruct has a chat template")
+    assert "the papers" in above
+    assert "Set chat: true" in above
+    assert not composed().lm["smol-instruct"].chat
+
+
+@pytest.mark.parametrize(("positions", "gpu", "n_shots"), [(256, False, 0), (8192, False, 5), (8192, True, 15)])
+def test_demonstrations_fit_beside_a_passage(checkout, monkeypatch, positions, gpu, n_shots):
+    monkeypatch.setattr(init_profile, "this_machine", lambda: LAPTOP._replace(gpu=gpu))
+    write(checkout, FILES["popqa"] | FILES["wikipedia"])
+    gpt(checkout / "gpt2", positions=positions)
+    init_profile.init(checkout, None)
+    assert composed().answer.n_shots == n_shots
+    assert composed().answer.passage_tokens == min(150, positions // 4)  # GenRead's passage, beside its question
+    assert composed().compute.device == ("cuda" if gpu else "cpu")
+
+
+def test_a_large_model_gets_fewer_processes_with_more_threads_and_fewer_questions(checkout):
+    write(checkout, FILES["popqa"] | FILES["wikipedia"])
+    gpt(checkout / "small")
+    init_profile.init(checkout, None)
+    small = composed()
+    gpt(checkout / "small", parameters=1_500_000_000)
+    init_profile.init(checkout, None, force=True)
+    large = composed()
+    assert (small.compute.workers, small.compute.threads) == (4, 1)
+    assert (large.compute.workers, large.compute.threads) == (1, 4)
+    assert small.answer.max_questions > large.answer.max_questions == 200
+    gpt(checkout / "small", parameters=3_000_000_000)
+    init_profile.init(checkout, None, force=True)
+    assert composed().lm["small"].dtype == "bf16"
+
+
+@pytest.mark.parametrize("parameters", [30_000_000, 1_500_000_000])
+def test_init_and_plan_say_the_same_time(checkout, monkeypatch, parameters):
+    monkeypatch.setattr(speed, "matrix_products", lambda threads, device, half: threads * LAPTOP.operations)
+    monkeypatch.setattr(plan.os, "cpu_count", lambda: LAPTOP.cores)
+    monkeypatch.setattr(workload, "sizes", lambda params: {"gpt2": workload.Size(parameters, 0, "here")})
+    passages = "".join(f"{i}\tA text.\tVelm\n" for i in range(50_000))
+    write(checkout, FILES["popqa"] | {"psgs_w100.tsv.gz": f"id\ttext\ttitle\n{passages}"})
+    gpt(checkout / "gpt2", parameters=parameters)
+    shape = {"hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536, "vocab_size": 30_000}
+    bert(checkout / "minilm")
+    config = json.loads((checkout / "minilm/config.json").read_text()) | shape
+    (checkout / "minilm/config.json").write_text(json.dumps(config))
+    said = " ".join(init_profile.init(checkout, None))
+    planned = plan.forecast(plan.read(yaml.safe_load(profiles.compose("data"))))
+
+    def minutes(pattern: str, text: str) -> float:
+        number, unit = re.search(pattern, text).groups()
+        return float(number) * {"h": 60, "m": 1, "s": 1 / 60}[unit]
+
+    assert "about 50,000 documents" in said
+    assert "documents: wikipedia 50,000 (counted in its files)" in planned
+    for said_of, planned_of in (("To embed .*?", "indexes"), ("Answers to .*?", "gpt2, answers")):
+        (row,) = (line for line in planned if line.startswith(planned_of))
+        of_plan = minutes(r"([\d.]+) (h|m|s)\w*  ", row)
+        assert minutes(said_of + r"takes? about ([\d.]+) (h|m)", said) == pytest.approx(of_plan, rel=0.05, abs=1)
+
+
+def test_the_number_of_replugs_documents_is_written_with_what_it_costs(checkout, monkeypatch):
+    write(checkout, FILES["popqa"] | FILES["wikipedia"])
+    gpt(checkout / "gpt2"), bert(checkout / "encoder")
+    init_profile.init(checkout, None)
+    text = Path("conf/profile/data.yaml").read_text()
+    assert "# These are 5 of the 10 prompts that a question makes, so fewer save the most time.\nreplug:\n" in text
+    assert composed().replug.top_k == 5
+    monkeypatch.setattr(init_profile, "this_machine", lambda: LAPTOP._replace(gpu=True))
+    init_profile.init(checkout, None, force=True)
+    assert composed().replug.top_k == 10
+
+
+TITLED = "{title} {text}"
+MEAN, CLS = {"pooling_mode_mean_tokens": True}, {"pooling_mode_mean_tokens": False, "pooling_mode_cls_token": True}
+NORMALIZE = [{"type": "sentence_transformers.models.Transformer"}, {"type": "sentence_transformers.models.Normalize"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "expected"),
+    [
+        ("minilm", {"modules.json": NORMALIZE, "1_Pooling/config.json": MEAN}, ("mean", "cosine", "", TITLED)),
+        ("multi-qa-dot-v1", {"modules.json": NORMALIZE[:1], "1_Pooling/config.json": CLS}, ("cls", "dot", "", TITLED)),
+        ("e5-base-v2", {}, ("mean", "cosine", "query: ", f"passage: {TITLED}")),
+        (
+            "bge-small-en-v1.5",
+            {},
+            ("cls", "cosine", "Represent this sentence for searching relevant passages: ", TITLED),
+        ),
+        ("contriever", {}, ("mean", "dot", "", TITLED)),
+        (
+            "own",
+            {"config_sentence_transformers.json": {"prompts": {"query": "q: "}, "similarity_fn_name": "dot"}},
+            ("mean", "dot", "q: ", TITLED),
+        ),
+    ],
+)
+def test_an_encoder_is_used_as_it_was_trained(checkout, name, files, expected):
+    write(checkout, FILES["wikipedia"])
+    bert(checkout / name)
+    write(checkout / name, files | {"sentence_bert_config.json": {"max_seq_length": 256}})
+    init_profile.init(checkout, None)
+    made = main_retriever(composed())
+    assert (made.pooling, made.similarity, made.query_prefix, made.document) == expected
+    assert made.max_tokens == 256
+
+
+def test_weights_may_be_pytorchs_older_files(checkout):
+    write(checkout, FILES["wikipedia"] | FILES["popqa"])
+    for folder, size in ((gpt(checkout / "gpt2"), 4000), (bert(checkout / "contriever"), 80)):
+        (folder / "model.safetensors").unlink()
+        (folder / "pytorch_model.bin").write_bytes(bytes(size))
+    init_profile.init(checkout, None)
+    assert (composed().lms, Path(main_retriever(composed()).path).name) == (["gpt2"], "contriever")
+    assert init_profile.look(checkout).lms[0].parameters == 1000
+
+
+def test_dprs_two_encoders_belong_together(checkout):
+    write(checkout, FILES["wikipedia"])
+    bert(checkout / "dpr-ctx", "DPRContextEncoder"), bert(checkout / "dpr-question", "DPRQuestionEncoder")
+    init_profile.init(checkout, None)
+    made = main_retriever(composed())
+    assert (Path(made.path).name, Path(made.query_path).name) == ("dpr-ctx", "dpr-question")
+    assert made.document == "{title} [SEP] {text}"
+    assert (made.pooling, made.similarity) == ("cls", "dot")
+
+
+def test_models_that_nothing_here_can_use_are_named(checkout):
+    write(checkout, FILES["wikipedia"])
+    bert(checkout / "reranker", "BertForSequenceClassification")
+    model(checkout / "t5", {"architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True})
+    (gpt(checkout / "old") / "model.safetensors").unlink()
+    bert(checkout / "last", **{"1_Pooling__config.json": {"pooling_mode_lasttoken": True}})
+    said = "\n".join(init_profile.init(checkout, None))
+    assert "not used: reranker: a model of the kind BertForSequenceClassification" in said
+    assert "not used: t5: a model of the kind T5ForConditionalGeneration" in said
+    assert "not used: old: a model without weights" in said
+    assert "not used: last: an encoder that pools neither by the mean nor by the first token" in said
+    assert main_retriever(composed()).source == "train"
+
+
+def test_real_files_and_models_give_a_profile_whose_first_stages_run(checkout, real, real_models, monkeypatch):
+    from pipelines import shards
+    from pipelines.corpus import tokenizer
+    from pipelines.retrieval import base_retriever
+    from pipelines.sources.fetch import fetch
+
+    for target in (real / "popqa/popQA.tsv", real / "passages/psgs_w100.tsv.gz"):
+        (checkout / target.name).symlink_to(target)
+    for name in ("smollm2-135m", "minilm"):
+        (checkout / name).symlink_to(real_models / name)
+    said = init_profile.init(checkout, None)
+    params = composed()
+    assert [line for line in said if line.startswith("not used")] == []
+    assert params.lms == ["smollm2-135m"]
+    made = main_retriever(params)
+    assert (made.pooling, made.similarity, made.max_tokens) == ("mean", "cosine", 256)
+    text = Path("conf/profile/data.yaml").read_text()
+    assert "language model smollm2-135m: 135 M parameters, reads 8,192 tokens at once; its chat template" in text
+    monkeypatch.setattr(shards, "SCRATCH", Path(".longtail"))
+    assert fetch(Path("raw"), 0, None, params.fetch, params.wikidata, params.world, "2021-10")["files"] == 2
+    tokenizer.copy_pretrained("tokenizer", params.tokenizer.path, params.tokenizer.revision, Path("tokenizer"))
+    assert tokenizer.open_tokenizer(Path("tokenizer")).get_vocab_size() == 49152
+    assert base_retriever.copy_pretrained(made, Path("retriever"))["parameters"] > 2e7
