@@ -9,7 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines import params, shards
+from pipelines.adaptive import rule
 from pipelines.adaptive.tune_thresholds import THRESHOLDS
+from pipelines.adaptive.verdict import Rule
 from pipelines.questions.popqa import COLUMNS
 from pipelines.questions.published import SCHEMA
 from pipelines.relations import RELATIONS
@@ -29,7 +31,8 @@ MADE_BY = {
     "params": {
         "profile": "sample",
         "contact": "ada@example.org",
-        "fetch": {"root": "/home/ada/dumps", "source": "files"},
+        "fetch": {"root": "/home/ada/dumps", "source": "files", "days_apart": 31},
+        "popqa": {"source": "wikidata", "per_relation": 2000, "mix": "drawn", "total": None, "refresh": False},
         "lm": {"tiny": {"path": "../models/tiny"}},
         "thresholds": {"search": "shrunk"},
     },
@@ -79,6 +82,7 @@ def links() -> list[dict[str, Any]]:
 
 def thresholds(lms=("tiny",)) -> list[dict[str, Any]]:
     figures = {"questions": 4, "pooled": False, "threshold": float("inf"), "threshold_low": 3.0}
+    figures |= {"policy": "thresholds", "deployed": float("inf"), "popularity_most": 900.0}
     figures |= {
         "threshold_high": float("inf"),
         "closed_book": 0.25,
@@ -91,6 +95,18 @@ def thresholds(lms=("tiny",)) -> list[dict[str, Any]]:
         for lm in lms
         for search in ("exact", "shrunk")
     ]
+
+
+def rules(cuts: list[dict[str, Any]]) -> dict[str, Any]:
+    """The rules of these thresholds, as tune_thresholds writes them."""
+    made: dict = {}
+    for row in cuts:
+        if row["search"] == "shrunk":
+            followed = Rule(row["policy"], "as measured", {row["relation"]: row["deployed"]}, {}, (), 50.0)
+            answers, names = (f"{row['lm']}/closed_book", f"{row['lm']}/{row['method']}"), {"P106": "occupation"}
+            file = rule.as_json(rule.RuleFile(followed, *answers, search="shrunk", names=names))
+            made.setdefault(row["dataset"], {}).setdefault(row["lm"], {})[row["method"]] = file
+    return made
 
 
 def write_data(
@@ -108,6 +124,7 @@ def write_data(
     for name, table in tables.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(table, folder / f"{name}.parquet")
+    shards.write_json(folder / "adaptive/popularity/thresholds.json", {"rules": rules(cuts or thresholds())})
     source = {"path": "wikidata/dump.json.gz", "dataset": "wikidata", "source": "dump.json.gz", "licence": "CC0-1.0"}
     shards.write_json(folder / "raw/manifest.json", [source | {"bytes": 1_500_000, "sha256": "0" * 64}])
     return folder

@@ -13,8 +13,10 @@ import jinja2
 
 from pipelines import database, neutral
 from pipelines.catalogue import DATASETS
+from pipelines.questions import published
 from pipelines.relations import RELATIONS
 from pipelines.release import contents
+from pipelines.sources import snapshots
 from pipelines.sources.fetch import GENERATED
 
 TITLE = "PopQA by Longtail"
@@ -77,6 +79,8 @@ def write_texts(
     """
     tables, search = contents.present(folder), made_by["params"]["thresholds"]["search"]
     names = {table.name for table in tables}
+    popqa, settings = _popqa(db), made_by["params"]
+    dates = snapshots.dates(manifest, popqa["months"])
     facts = {
         "title": TITLE,
         "version": folder.name,
@@ -89,12 +93,17 @@ def write_texts(
         "sums": {  # they make the front matter unique: `datasets` takes a folder with known front matter from its cache
             table.parquet: contents.sha256(folder / table.parquet) for table in tables
         },
-        "popqa": _popqa(db),
+        "popqa": popqa,
+        "dates": dates,
+        "warning": snapshots.warning(dates, settings["fetch"]["days_apart"]),
+        "mix": settings["popqa"],
         "published": _published(db),
+        "published_month": published.MONTH,
         "relations": _relations(db),
         "links": _links(db) if contents.LINKS.name in names else None,
         "thresholds": _thresholds(db, search) if contents.THRESHOLDS.name in names else None,
         "search": search,
+        "rules": bool(contents.rules(folder)),
         "changes": changes,
         "commit": made_by["commit"],
         "sources": _sources(manifest),
@@ -154,10 +163,14 @@ def _popqa(db: duckdb.DuckDBPyConnection) -> dict[str, Any]:
 
 
 def _relations(db: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
-    """Each relation's number of questions and median popularity, in the order of relations.yaml."""
+    """Each relation's number of questions, here and published, and median popularity, in relations.yaml's order."""
     rows = db.sql("SELECT relation, count(*), median(s_pop) FROM popqa GROUP BY relation").fetchall()
     measured = {pid: {"questions": questions, "popularity": popularity} for pid, questions, popularity in rows}
-    return [vars(relation) | measured[pid] for pid, relation in RELATIONS.items() if pid in measured]
+    return [
+        vars(relation) | measured[pid] | {"published": published.MIX.get(relation.name, 0)}
+        for pid, relation in RELATIONS.items()
+        if pid in measured
+    ]
 
 
 def _links(db: duckdb.DuckDBPyConnection) -> dict[str, int]:
@@ -173,7 +186,8 @@ def _thresholds(db: duckdb.DuckDBPyConnection, search: str) -> list[dict[str, An
     )
     return database.read(
         db,
-        f"""SELECT dataset, lm, method, sum(questions)::BIGINT AS questions, {means}, min(row) AS place
+        f"""SELECT dataset, lm, method, sum(questions)::BIGINT AS questions, {means}, min(policy) AS policy,
+            min(row) AS place
         FROM thresholds WHERE search = ? GROUP BY ALL ORDER BY place""",
         [search],
     ).to_pylist()

@@ -2,24 +2,28 @@
 
 PopQA's TSV has the published 17 columns in the published format, its Parquet file five more. Of EntityQuestions a
 release has the ids of the questions, not their text. A table that the last run did not make, or that has no row, is
-left out. SHA256SUMS is in the format of `sha256sum -c`.
+left out. Beside the thresholds, rules/ has each rule in use as a JSON file. SHA256SUMS is in the format of
+`sha256sum -c`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
 
-from pipelines import database, parquet
+from pipelines import database, parquet, shards
+from pipelines.adaptive import rule
 from pipelines.errors import LongtailError
 from pipelines.questions import published
 
 INTEGER, FLOAT, BOOLEAN, TEXT, TEXTS = "BIGINT", "DOUBLE", "BOOLEAN", "VARCHAR", "VARCHAR[]"  # DuckDB's names
 BATCH = 100_000  # rows
 SUMS = "SHA256SUMS"
+RULES = "rules"  # <question set>/<language model>/<method>.json
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,9 @@ THRESHOLDS = Table(
             "2.5 % of the thresholds that other questions would have given (bootstrap over subjects)",
         ),
         "threshold_high": (FLOAT, "97.5 % of them"),
+        "policy": (TEXT, "what to use: thresholds; or always or never, where thresholds lose accuracy held out"),
+        "deployed": (FLOAT, "the threshold by that policy"),
+        "popularity_most": (FLOAT, "largest popularity that was tuned on; beyond it nothing is known"),
         "closed_book": (FLOAT, "accuracy without retrieval"),
         "augmented": (FLOAT, "accuracy with it always"),
         "adaptive": (FLOAT, "accuracy by thresholds on questions held out from them, mean over splits"),
@@ -150,6 +157,25 @@ def write_tables(db: duckdb.DuckDBPyConnection, data: Path, folder: Path) -> Non
             db.execute(f"COPY ({rows}) TO ? (FORMAT csv, DELIMITER '\t', HEADER)", [str(folder / table.tsv)])
     if not (folder / POPQA.parquet).is_file():
         raise LongtailError(f"{data / POPQA.source}: no question in it, expected PopQA; `longtail run` makes it")
+
+
+def write_rules(data: Path, folder: Path) -> None:
+    """Write each rule that the run put to use below the release's `folder`, if the release has thresholds."""
+    source = data / THRESHOLDS.source.replace(".parquet", ".json")
+    if not (folder / THRESHOLDS.parquet).is_file():
+        return
+    if not source.is_file():
+        raise LongtailError(
+            f"{source}: no such file, expected the rules of thresholds.parquet; `longtail run` makes it"
+        )
+    for name, entry in rule.named(json.loads(source.read_text(encoding="utf-8"))).items():
+        shards.write_json(folder / RULES / f"{name}.json", entry)
+
+
+def rules(folder: Path) -> dict[str, Path]:
+    """The files of a release's rules, by name, as popqa/opt-13b/bm25."""
+    files = {path.relative_to(folder / RULES): path for path in sorted((folder / RULES).rglob("*.json"))}
+    return {name.as_posix().removesuffix(".json"): path for name, path in files.items()}
 
 
 def sha256(file: Path) -> str:

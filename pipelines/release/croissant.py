@@ -18,7 +18,7 @@ TYPES = {
     contents.TEXT: "sc:Text",
     contents.TEXTS: "sc:Text",  # in a field marked as repeated
 }
-FORMATS = {".parquet": "application/x-parquet", ".tsv": "text/tab-separated-values"}
+FORMATS = {".json": "application/json", ".parquet": "application/x-parquet", ".tsv": "text/tab-separated-values"}
 CONTEXT = (
     Path(__file__).with_name("templates") / "croissant_context.json"
 )  # the standard one, without which readers warn
@@ -27,6 +27,8 @@ CONTEXT = (
 def write(db: duckdb.DuckDBPyConnection, folder: Path, date: str) -> None:
     """Write croissant.json into a release's folder; `db` holds its checked tables, `date` is YYYY-MM-DD."""
     tables = contents.present(folder)
+    files = [name for table in tables for name in (table.parquet, table.tsv)]
+    files += [path.relative_to(folder).as_posix() for path in contents.rules(folder).values()]
     described = {
         "@context": json.loads(CONTEXT.read_text(encoding="utf-8")),
         "@type": "sc:Dataset",
@@ -39,7 +41,7 @@ def write(db: duckdb.DuckDBPyConnection, folder: Path, date: str) -> None:
         "datePublished": date,
         "inLanguage": "en",
         "isLiveDataset": False,
-        "distribution": [_file(folder, name) for table in tables for name in (table.parquet, table.tsv)],
+        "distribution": [_file(folder, name) for name in files],
         "recordSet": [_records(table) for table in tables],
     }
     shards.write_json(folder / "croissant.json", described)

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pipelines import database, params, parquet, shards
 from pipelines.errors import LongtailError
 from pipelines.questions import published
+from pipelines.relations import BY_NAME
 from pipelines.release import difference_page
 from pipelines.sources.rejects import Rejects
 
@@ -95,7 +96,7 @@ def _load(db: duckdb.DuckDBPyConnection, name: str, path: Path, ingest: params.I
         db.execute("DROP VIEW rows")
     else:
         rows = published.read_published(file, rejects)
-        relations = pa.array([published.BY_NAME[prop] for prop in rows["prop"].to_pylist()], pa.string())
+        relations = pa.array([BY_NAME[prop] for prop in rows["prop"].to_pylist()], pa.string())
         db.register("rows", rows.append_column("relation", relations))
         query = f"SELECT {', '.join(READ)}, NULL::VARCHAR AS month FROM rows"
         db.execute(f"CREATE TEMP TABLE {name} AS SELECT * REPLACE ({VIEWS}) FROM ({query})")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from itertools import zip_longest
 from pathlib import Path
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines import database, parquet
+from pipelines.adaptive import rule
 from pipelines.errors import LongtailError
 from pipelines.questions import published
 from pipelines.questions.entityquestions import LINKS
@@ -127,6 +129,7 @@ def check_tables(db: duckdb.DuckDBPyConnection, folder: Path) -> None:
             f"not fit for a release, {count:,} faults: {named}" + f"; and {count - NAMED:,} more" * (count > NAMED)
         )
     _check_tsv(folder)
+    _check_rules(db, folder)
 
 
 def _check_schema(file: Path, table: schema.Table) -> None:
@@ -189,3 +192,25 @@ def _check_tsv(folder: Path) -> None:
             values, read_again = pc.fill_null(values, ""), pc.fill_null(read_again, "")
         if values.to_pylist() != read_again.to_pylist():
             raise LongtailError(f"{file.name}: its column {name} is not that of {contents.POPQA.parquet}")
+
+
+def _check_rules(db: duckdb.DuckDBPyConnection, folder: Path) -> None:
+    """Raise LongtailError where the rules are not those of the table of thresholds; the first releases have none."""
+    files = contents.rules(folder)
+    read = {
+        name: rule.parse(json.loads(file.read_text(encoding="utf-8")), f"{contents.RULES}/{name}.json")
+        for name, file in files.items()
+    }
+    deployed: dict[str, dict[str, float]] = {name: {} for name in read}
+    if read:
+        columns = "dataset || '/' || lm || '/' || method, search, relation, deployed"
+        for name, search, relation, cut in db.sql(f"SELECT {columns} FROM thresholds").fetchall():
+            if name not in read or search == read[name].search:
+                deployed.setdefault(name, {})[relation] = cut
+    for name, cuts in deployed.items():
+        if name not in read:
+            raise LongtailError(f"{contents.RULES}/{name}.json: no such file, expected the rule of these thresholds")
+        if cuts != read[name].rule.thresholds:
+            raise LongtailError(
+                f"{contents.RULES}/{name}.json: its thresholds are not `deployed` in {contents.THRESHOLDS.parquet}"
+            )

@@ -7,9 +7,9 @@ import math
 from pipelines.evaluation.accuracy import LEAST_POPULAR, OF_PUBLISHED
 from pipelines.evaluation.popularity_bins import FEWEST
 from pipelines.report import by_popularity
-from pipelines.report.by_popularity import RULES
+from pipelines.report.by_popularity import RULES, crossed, labels, of_relation
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Percent, Section, Table, label, named, percent
+from pipelines.report.page import Percent, Section, Table, label, percent
 
 ENOUGH = 3 * FEWEST  # questions with a known popularity; with fewer, nothing is shown by popularity
 RULES_EXPLAINED = (
@@ -23,22 +23,37 @@ def accuracy(inputs: Inputs) -> Section:
     title = "Accuracy and popularity"
     if not inputs.asked:
         return Section("accuracy", title)
+    elsewhere = ["", *inputs.imported]  # the main language model's rows come first
+    of = ["language model"] * bool(inputs.imported)
     blocks: list = [
-        f"These are the answers of {inputs.main}, the main language model. data/analyses/*.parquet has those of all "
-        "language models, and everything that is left out here.",
+        f"These are the answers of {inputs.main}, the main language model"
+        f"{', and in the first two tables those that were imported' * bool(inputs.imported)}. data/analyses/*.parquet "
+        "has those of all language models, and everything that is left out here."
+        + " The section on language models compared has the others by popularity and relation."
+        * (len(inputs.sizes) > 1),
+        *(row["why"] for row in inputs.tables["left_out"]),
         Table(
             "accuracy",
             f"Accuracy in per cent, with Wilson's intervals. {RULES_EXPLAINED} The correlation is that of being right "
             "(substring) with log popularity.",
-            ["questions of", "answered", "questions", *RULES, "correlation"],
+            ["questions of", *of, "answered", "questions", *RULES, "correlation"],
             [
-                [label(dataset), label(row["method"]), row["questions"], *_by_rules(row), row["correlation"]]
+                [
+                    *(label(dataset), *(row["lm"] for _ in of), label(row["method"]), row["questions"]),
+                    *(*_by_rules(row), row["correlation"]),
+                ]
                 for dataset in inputs.asked
-                for row in inputs.rows("accuracy", dataset=dataset)
+                for lm in elsewhere
+                for row in inputs.rows("accuracy", lm, dataset=dataset)
             ],
         ),
     ]
-    groups = [row for dataset in inputs.asked for row in inputs.rows("accuracy_by_group", dataset=dataset)]
+    groups = [
+        row
+        for dataset in inputs.asked
+        for lm in elsewhere
+        for row in inputs.rows("accuracy_by_group", lm, dataset=dataset)
+    ]
     blocks.append(
         Table(
             "accuracy-by-group",
@@ -47,9 +62,12 @@ def accuracy(inputs: Inputs) -> Section:
             "Ambiguous: the question set asks the same text about another subject as well. Least popular: the "
             f"{percent(LEAST_POPULAR / OF_PUBLISHED)} of the questions of known popularity that are the least popular, "
             f"the share of the paper's {LEAST_POPULAR:,} of {OF_PUBLISHED:,}; at most so many.",
-            ["questions of", "answered", "which", "questions", *RULES],
+            ["questions of", *of, "answered", "which", "questions", *RULES],
             [
-                [label(row["dataset"]), label(row["method"]), row["group"], row["questions"], *_by_rules(row)]
+                [
+                    *(label(row["dataset"]), *(row["lm"] for _ in of), label(row["method"]), row["group"]),
+                    *(row["questions"], *_by_rules(row)),
+                ]
                 for row in groups
             ],
         )
@@ -79,37 +97,15 @@ def accuracy(inputs: Inputs) -> Section:
 def _by_relation(dataset: str, inputs: Inputs) -> list:
     """Accuracy and its correlation with log popularity by relation (Figure 4)."""
     rows, methods = inputs.rows("accuracy_by_relation", dataset=dataset), inputs.methods(dataset)
-    cells = {(row["method"], row["relation"]): row for row in rows}
     relations = [row for row in rows if row["method"] == methods[0]]
-    blocks: list = [
-        Table(
-            f"accuracy-by-relation-{dataset}",
-            f"{label(dataset)}: accuracy in per cent by relation, by both rules.",
-            ["relation", "questions", "match", *map(label, methods)],
-            [
-                [named(row["relation"]), row["questions"], rule]
-                + [Percent(cells[m, row["relation"]][rule]) for m in methods]
-                for row in relations
-                for rule in RULES
-            ],
-        )
-    ]
+    head, columns = ["relation", "questions"], labels(methods)
+
+    caption = f"{label(dataset)}: accuracy in per cent by relation, by both rules."
+    blocks: list = [crossed(f"accuracy-by-relation-{dataset}", caption, head, of_relation, rows, "relation", columns)]
     if any(math.isfinite(row["correlation"].value) for row in relations):
-        blocks.append(
-            Table(
-                f"correlation-by-relation-{dataset}",
-                f"{label(dataset)}: correlation of being right (substring) with log popularity, by relation.",
-                ["relation", "questions", *map(label, methods)],
-                [
-                    [
-                        named(row["relation"]),
-                        row["questions"],
-                        *(cells[m, row["relation"]]["correlation"] for m in methods),
-                    ]
-                    for row in relations
-                ],
-            )
-        )
+        name = f"correlation-by-relation-{dataset}"
+        caption = f"{label(dataset)}: correlation of being right (substring) with log popularity, by relation."
+        blocks.append(crossed(name, caption, head, of_relation, rows, "relation", columns, values=["correlation"]))
         blocks += by_popularity.relation_and_popularity(relations, inputs) if dataset == inputs.main_questions else []
     return blocks
 

@@ -15,7 +15,7 @@ from pipelines.evaluation.stage_metrics import retrievers_of
 from pipelines.intervals import interval
 from pipelines.report import figures
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Link, Percent, Section, Table, environment, inline, label, show
+from pipelines.report.page import Link, Percent, Section, Share, Table, environment, inline, label, show
 
 SHOWN = ("lsr", "dense", "bm25")  # retrievers; the first of them that a run has is shown on the page
 EACH = 3  # texts of each kind
@@ -71,10 +71,38 @@ def rarity(inputs: Inputs) -> Section:
                 for i, row in enumerate(rows)
             ],
         ),
+        *_weights(inputs.data, inputs.main_corpus),
         *_copied(by_retriever, inputs.main_corpus),
         *_elsewhere(inputs),
     ]
     return Section("attribution", title, blocks)
+
+
+def _weights(data: Path, corpus: str) -> list[Table]:
+    """REPLUG's weight (lambda) of each document of the texts on the page."""
+    retriever = shown_retriever(data, corpus)
+    texts = chosen(data, corpus, retriever)
+    rows = database.ask(
+        "SELECT query_id, (nats_none - nats) / ln(2), weights, doc_ids FROM texts WHERE retriever = ?",
+        [retriever],
+        texts=data / "attribution" / corpus / "texts.parquet",
+    ).fetchall()
+    of_text = {query_id: (saved, weights, documents) for query_id, saved, weights, documents in rows}
+    most = max(len(of_text[query_id][1]) for query_id, _ in texts)
+    lines = []
+    for query_id, why in texts:
+        saved, weights, documents = of_text[query_id]
+        shares = [Share(weight) if document else None for weight, document in zip(weights, documents, strict=True)]
+        lines.append([query_id, why, saved, *shares, *[None] * (most - len(shares))])
+    return [
+        Table(
+            "document-weights",
+            f"{label(corpus)}: the weight of each document in the ensemble for the texts of {NAME}, in per cent, by "
+            f"the similarity that {label(retriever)} gives it, most similar first; and bits saved.",
+            ["text", "why it is shown", "bits saved", *(f"document {rank}" for rank in range(1, most + 1))],
+            lines,
+        )
+    ]
 
 
 def _copied(by_retriever: dict[str, dict], corpus: str) -> list[str | Table]:

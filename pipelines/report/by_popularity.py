@@ -1,40 +1,96 @@
 """Accuracy by popularity, as figures and tables of the section on accuracy (PopQA, section 4).
 
-By decile and by half power of ten of popularity, by popularity relative to the relation, and by relation; all of the
-main language model.
+By decile and by half power of ten of popularity, and by popularity relative to the relation.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 
 from pipelines.evaluation import accuracy, popularity_bins
+from pipelines.intervals import Interval
 from pipelines.report import figures
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Figure, Percent, Table, label, named
+from pipelines.report.page import Block, Figure, Percent, Table, label, named
 
 RULES = ("substring", "word")
 BOUNDS = ("page views from", "below")
 MEDIAN = "median monthly page views"
 SHOWN_RELATIONS = 2  # drawn are those with the strongest and as many with the weakest correlation
+WILSON = "Bands are Wilson's 95 % intervals."
 
 
-def popularity(dataset: str, inputs: Inputs) -> list[Figure | Table]:
+def views(row: dict) -> float:
+    """Where a bin is drawn: at its median page views, none below 1 on their log scale."""
+    return max(row["popularity"], 1)
+
+
+def crossed(
+    name: str,
+    caption: str,
+    head: Sequence[str],
+    lead: Callable[[dict], Sequence],
+    rows: Sequence[dict],
+    by: str,
+    columns: Mapping[str, str],
+    *,
+    across: str = "method",
+    values: Sequence[str] = RULES,
+) -> Table:
+    """A table with a line for each value of `by` (a bin, a relation), and a column for each method or other `across`.
+
+    `rows` have a figure for each of both; `columns` maps the values of `across` to what the head calls them. `head` and
+    `lead` are a line's first cells. Several `values`, such as both rules, take a line each. Shares become per cent.
+    """
+    cells = {(row[across], row[by]): row for row in rows}
+    several = len(values) > 1
+    lines = [row for row in rows if row[across] == next(iter(columns))]
+    return Table(
+        name,
+        caption,
+        [*head, *["match"] * several, *columns.values()],
+        [
+            [*lead(row), *[value] * several] + [_shown(cells[column, row[by]][value], value) for column in columns]
+            for row in lines
+            for value in values
+        ],
+    )
+
+
+def _shown(figure: Interval, value: str) -> Interval | Percent:
+    return figure if value == "correlation" else Percent(figure)
+
+
+def chart(
+    name: str,
+    rows: Sequence[dict],
+    methods: Iterable[str],
+    value: str = "substring",
+    place: Callable[[dict], float] = views,
+    **words,
+) -> Figure:
+    """A line for each method, of a share in per cent over its rows' places; `words` are those of axes and caption."""
+    of_methods = {method: [row for row in rows if row["method"] == method] for method in methods}
+    series = {m: ([*map(place, of)], [row[value].times(100) for row in of]) for m, of in of_methods.items()}
+    return figures.lines(name, series, **{"y": "accuracy, %"} | words)
+
+
+def popularity(dataset: str, inputs: Inputs) -> list[Block]:
     """By decile of popularity; the reader can choose a relation, drawn by bins of its own (Figures 1, 7 and 20)."""
     rows, methods = inputs.rows("accuracy_by_popularity", dataset=dataset), inputs.methods(dataset)
     if not rows:
         return []
-    cells = {(row["method"], row["decile"]): row for row in rows}
-    deciles = {row["decile"]: row for row in rows if row["method"] == methods[0]}
-    places = {decile: max(row["popularity"], 1) for decile, row in deciles.items()}
+    deciles = [row for row in rows if row["method"] == methods[0]]
     drawn = drawn_methods(methods)
     bins, parts, why = "by decile", "by decile of popularity", ""
     if len(deciles) < popularity_bins.DECILES:
         bins = parts = f"in {len(deciles)} groups by popularity"
-        least = popularity_bins.least_of(sum(row["questions"] for row in deciles.values()))
+        least = popularity_bins.least_of(sum(row["questions"] for row in deciles))
         why = f" There are {len(deciles)} groups, because some deciles would have fewer than {least} questions."
-    whole = _charts(f"popularity-{dataset}", label(dataset), cells, places, drawn, f"{MEDIAN}, {bins}", why)
+    whole = _charts(f"popularity-{dataset}", label(dataset), rows, drawn, f"{MEDIAN}, {bins}", why)
     by_relation = inputs.rows("accuracy_by_relation_and_popularity", dataset=dataset)
     choices = _of_relations(dataset, by_relation, drawn)
     return [
@@ -42,49 +98,41 @@ def popularity(dataset: str, inputs: Inputs) -> list[Figure | Table]:
             replace(chart, by="relation", choices={name: charts[i] for name, charts in choices.items()})
             for i, chart in enumerate(whole)
         ),
-        Table(
+        crossed(
             f"accuracy-by-popularity-{dataset}",
             f"{label(dataset)}: accuracy in per cent {parts}, by both rules.{why}",
-            ["from decile", "questions", "median page views", "match", *map(label, methods)],
-            [
-                [decile, row["questions"], row["popularity"], rule, *(Percent(cells[m, decile][rule]) for m in methods)]
-                for decile, row in deciles.items()
-                for rule in RULES
-            ],
+            ["from decile", "questions", "median page views"],
+            itemgetter("decile", "questions", "popularity"),
+            rows,
+            "decile",
+            labels(methods),
         ),
     ]
 
 
-def log_popularity(dataset: str, inputs: Inputs) -> list[Figure | Table]:
+def log_popularity(dataset: str, inputs: Inputs) -> list[Block]:
     """By half power of ten of popularity (Figure 1); nothing where there are too few questions for a bin."""
     rows, methods = inputs.rows("accuracy_by_log_popularity", dataset=dataset), inputs.methods(dataset)
-    by_method = {method: [row for row in rows if row["method"] == method] for method in methods}
-    cells = {(row["method"], row["bin"]): row for row in rows}
     if not rows:
         return []
+    name, why = f"accuracy-by-log-popularity-{dataset}", merged([row for row in rows if row["method"] == methods[0]])
     return [
-        figures.lines(
-            f"accuracy-by-log-popularity-{dataset}",
-            {
-                method: (places(by_method[method]), [row["substring"].times(100) for row in by_method[method]])
-                for method in drawn_methods(methods)
-            },
+        chart(
+            name,
+            rows,
+            drawn_methods(methods),
             x=f"{MEDIAN} (log scale)",
-            y="accuracy, %",
             log_x=True,
-            caption=f"{label(dataset)}: accuracy by half power of ten of popularity. {merged(by_method[methods[0]])} "
-            "Bands are Wilson's 95 % intervals.",
+            caption=f"{label(dataset)}: accuracy by half power of ten of popularity. {why} {WILSON}",
         ),
-        Table(
-            f"accuracy-by-log-popularity-{dataset}",
-            f"{label(dataset)}: accuracy in per cent by half power of ten of monthly page views, by both rules. "
-            f"{merged(by_method[methods[0]])}",
-            [*BOUNDS, "questions", "match", *map(label, methods)],
-            [
-                [*bounds(row), row["questions"], rule, *(Percent(cells[m, row["bin"]][rule]) for m in methods)]
-                for row in by_method[methods[0]]
-                for rule in RULES
-            ],
+        crossed(
+            name,
+            f"{label(dataset)}: accuracy in per cent by half power of ten of monthly page views, by both rules. {why}",
+            [*BOUNDS, "questions"],
+            lambda row: [*bounds(row), row["questions"]],
+            rows,
+            "bin",
+            labels(methods),
         ),
     ]
 
@@ -118,94 +166,59 @@ def _of_relations(dataset: str, rows: list[dict], methods: list[str]) -> dict[st
     choices = {}
     for relation in dict.fromkeys(row["relation"] for row in rows):
         bins = [row for row in rows if row["relation"] == relation]
-        cells = {(row["method"], row["bin"]): row for row in bins}
-        places = {row["bin"]: max(row["popularity"], 1) for row in bins if row["method"] == methods[0]}
-        if len(places) > 1:
+        if sum(row["method"] == methods[0] for row in bins) > 1:
             title = f"{label(dataset)}, {named(relation)}"
             x, name = f"{MEDIAN}, by half power of ten", f"popularity-{dataset}-{relation}"
-            choices[named(relation)] = _charts(name, title, cells, places, methods, x, f" {MERGED}")
+            choices[named(relation)] = _charts(name, title, bins, methods, x, f" {MERGED}")
     return choices
 
 
-def _charts(
-    name: str,
-    title: str,
-    cells: dict[tuple[str, int], dict],
-    places: dict[int, float],
-    methods: list[str],
-    x: str,
-    bins: str,
-) -> list[Figure]:
-    """Accuracy by popularity, and what reading a passage changes; `cells` are by (method, bin), `places` by bin.
-
-    `bins` says in the captions how the bins came about.
-    """
-    at = list(places.values())
-    charts = [
-        figures.lines(
-            f"accuracy-by-{name}",
-            {m: (at, [cells[m, bin_]["substring"].times(100) for bin_ in places]) for m in methods},
-            x=f"{x} (log scale)",
-            y="accuracy, %",
-            log_x=True,
-            caption=f"{title}: accuracy by the subject's popularity.{bins} Bands are Wilson's 95 % intervals.",
-        )
-    ]
+def _charts(name: str, title: str, rows: list[dict], methods: list[str], x: str, bins: str) -> list[Figure]:
+    """Accuracy by popularity, and what reading a passage changes; `bins` says how the bins of `rows` came about."""
+    x = f"{x} (log scale)"
+    caption = f"{title}: accuracy by the subject's popularity.{bins} {WILSON}"
+    charts = [chart(f"accuracy-by-{name}", rows, methods, x=x, log_x=True, caption=caption)]
     augmented = [m for m in methods if m != "closed_book"]
     if not augmented or "closed_book" not in methods:
         return charts
-    return [
-        *charts,
-        figures.lines(
-            f"gain-by-{name}",
-            {m: (at, [cells[m, bin_]["gain"].times(100) for bin_ in places]) for m in augmented},
-            x=f"{x} (log scale)",
-            y="augmented minus closed-book, points",
-            log_x=True,
-            zero=True,
-            caption=f"{title}: what reading a passage changes, by popularity. Above zero it helps.{bins} Bands are "
-            "95 % bootstrap intervals over subjects.",
-        ),
-    ]
+    caption = (
+        f"{title}: what reading a passage changes, by popularity. Above zero it helps.{bins} Bands are 95 % bootstrap "
+        "intervals over subjects."
+    )
+    words = {"x": x, "y": "augmented minus closed-book, points", "log_x": True, "zero": True, "caption": caption}
+    return [*charts, chart(f"gain-by-{name}", rows, augmented, "gain", **words)]
 
 
-def relative_popularity(inputs: Inputs) -> list[Figure | Table]:
+def relative_popularity(inputs: Inputs) -> list[Block]:
     """The main question set's accuracy by popularity relative to the relation (Figure 8)."""
-    dataset = inputs.main_questions
+    dataset, name = inputs.main_questions, "accuracy-by-relative-popularity"
     rows, methods = inputs.rows("accuracy_by_relative_popularity", dataset=dataset), inputs.methods(dataset)
-    cells = {(row["method"], row["bin"]): row for row in rows}
-    bins = [row for row in rows if row["method"] == methods[0]]
-    if not bins:
+    if not rows:
         return []
-    at = [row["relative_popularity"] for row in bins]
     return [
-        figures.lines(
-            "accuracy-by-relative-popularity",
-            {
-                method: (at, [cells[method, row["bin"]]["substring"].times(100) for row in bins])
-                for method in drawn_methods(methods)
-            },
+        chart(
+            name,
+            rows,
+            drawn_methods(methods),
+            place=itemgetter("relative_popularity"),
             x="log popularity against the relation's mean, in its standard deviations",
-            y="accuracy, %",
-            caption=f"{label(dataset)}: accuracy by popularity relative to other questions of the same relation. Bands "
-            "are Wilson's 95 % intervals.",
+            caption=f"{label(dataset)}: accuracy by popularity relative to other questions of the same relation. "
+            f"{WILSON}",
         ),
-        Table(
-            "accuracy-by-relative-popularity",
+        crossed(
+            name,
             f"{label(dataset)}: accuracy in per cent by relative popularity (the mean of a bin, in standard deviations "
             "of the relation), by both rules.",
-            ["relative popularity", "questions", "match", *map(label, methods)],
-            [
-                [round(row["relative_popularity"], 2), row["questions"], rule]
-                + [Percent(cells[method, row["bin"]][rule]) for method in methods]
-                for row in bins
-                for rule in RULES
-            ],
+            ["relative popularity", "questions"],
+            lambda row: [round(row["relative_popularity"], 2), row["questions"]],
+            rows,
+            "bin",
+            labels(methods),
         ),
     ]
 
 
-def relation_and_popularity(relations: list[dict], inputs: Inputs) -> list[Figure | Table]:
+def relation_and_popularity(relations: list[dict], inputs: Inputs) -> list[Block]:
     """The first method's accuracy (closed-book, if there is one) by relation and popularity (Figure 6)."""
     dataset = inputs.main_questions
     method = inputs.methods(dataset)[0]
@@ -236,15 +249,15 @@ def relation_and_popularity(relations: list[dict], inputs: Inputs) -> list[Figur
     figure = figures.lines(
         "accuracy-by-relation-and-popularity",
         {
-            named(relation): (places(rows), [row["substring"].times(100) for row in rows])
+            named(relation): ([*map(views, rows)], [row["substring"].times(100) for row in rows])
             for relation, rows in drawn.items()
         },
         x=f"{MEDIAN} (log scale)",
         y="accuracy, %",
         log_x=True,
         caption=f"{label(dataset)}, {label(method)}: accuracy by popularity for the {SHOWN_RELATIONS} relations with "
-        f"the strongest and the {SHOWN_RELATIONS} with the weakest correlation, of those with two bins or more. Bands "
-        "are Wilson's 95 % intervals.",
+        f"the strongest and the {SHOWN_RELATIONS} with the weakest correlation, of those with two bins or more. "
+        f"{WILSON}",
     )
     return [figure, table]
 
@@ -266,9 +279,14 @@ def drawn_methods(methods: list[str]) -> list[str]:
     return [method for method in methods if not method.startswith("replug")]
 
 
-def places(rows: list[dict]) -> list[float]:
-    """Where bins are drawn: at their median popularity."""
-    return [max(row["popularity"], 1) for row in rows]
+def of_relation(row: dict) -> list:
+    """The first cells of a line of a table by relation."""
+    return [named(row["relation"]), row["questions"]]
+
+
+def labels(methods: Sequence[str]) -> dict[str, str]:
+    """Each method and what the report calls it."""
+    return {method: label(method) for method in methods}
 
 
 def bounds(row: dict) -> list[int]:

@@ -150,7 +150,7 @@ class Run:
         """
         if "metrics" in find:
             figure = self.metrics.get(find["metrics"], {})
-            for part in find["key"].format(lm=lm).split("."):
+            for part in (part.format(lm=lm) for part in find["key"].split(".")):  # imported names may have dots
                 figure = figure.get(part, {}) if isinstance(figure, dict) else {}
             measured = interval(figure) if isinstance(figure, dict) else Interval(*[float(figure)] * 3)
         elif "least_popular" in find:
@@ -211,10 +211,13 @@ class Run:
 
     def _least_popular(self, find: dict[str, Any], lm: str) -> Interval:
         dataset, method = find["dataset"], find["method"]
-        files = answer_files.sets(dataset, self.params.lms, self.params.retrievers, self.data).get(lm, {})
+        split = self.params.thresholds.imported
+        files = answer_files.sets(dataset, self.params.lms, self.params.retrievers, self.data, split).get(lm, {})
         if method not in files:
             return NOTHING
-        answers = accuracy.read(self.data / "questions" / dataset / f"{dataset}.parquet", {method: files[method]})
+        answers = accuracy.read(
+            self.data / "questions" / dataset / f"{dataset}.parquet", {method: files[method]}, split
+        )
         order = accuracy.least_popular(answers, find["least_popular"])
         whole = len(order) == find["least_popular"]
         return accuracy.share(answers.by_method[method].correct, order) if whole else NOTHING

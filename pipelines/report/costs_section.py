@@ -6,7 +6,7 @@ import math
 
 from pipelines.report import figures
 from pipelines.report.inputs import Inputs, bounded
-from pipelines.report.page import Figure, Link, Percent, Section, Table, label
+from pipelines.report.page import Figure, Link, Percent, Section, Share, Table, label
 
 LATENCY = "Seconds of a question by method, with the machine that they were measured on (data/latency/index.html)"
 SAVED = ("retrieves", "prompts saved", "tokens saved", "cost saved")
@@ -47,7 +47,7 @@ def costs(inputs: Inputs) -> Section:
                 [
                     [label(row["method"]), row["questions"]]
                     + [Percent(row[f"retrieved{over}"]) for over in ("", "_splits")]
-                    + [row[f"{name}{over}"] for name in savings for over in ("", "_splits")]
+                    + [Percent(row[f"{name}{over}"].times(0.01)) for name in savings for over in ("", "_splits")]
                     for row in saved
                     if any(math.isfinite(row[name].value) for name in savings)
                 ],
@@ -88,7 +88,7 @@ def prices(dataset: str, lm: str, curve: list[dict]) -> list[Figure | Table]:
             "these points divided by the mean extra cost of a retrieval.",
             ["language model", "retriever", "must earn", "weight", "accuracy", "retrieves", "cost"],
             [
-                [row["lm"], label(row["method"]), 100 * row["price"], row["cost_weight"]]
+                [row["lm"], label(row["method"]), Share(row["price"]), row["cost_weight"]]
                 + [Percent(bounded(row, name)) for name in ("adaptive", "retrieved")]
                 + [bounded(row, "cost")]
                 for row in curve

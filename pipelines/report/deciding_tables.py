@@ -1,14 +1,94 @@
-"""The report on what else can decide, and for whom: thresholds carried over, calibrated confidence, a learned gate."""
+"""What decides: policies and thresholds as figures, which rule is put to use, a gate, confidence, other thresholds."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from pipelines.adaptive.from_files import NEVER
+from pipelines.adaptive.verdict import THRESHOLDS
 from pipelines.intervals import Interval, interval
 from pipelines.report import figures
 from pipelines.report.inputs import bounded
-from pipelines.report.page import Figure, Percent, Table, label
+from pipelines.report.page import Block, Figure, Percent, Share, Table, label, named, show
 
-Block = str | Figure | Table
+POLICIES = ("never", "always", "adaptive", "oracle")
+CUTS = ("threshold", "threshold_low", "threshold_high")
 CALIBRATION = {"none": "as the model says", "isotonic": "after isotonic regression"}
+
+
+def policies(name: str, groups: Sequence[str], held: Sequence[dict], caption: str) -> Figure:
+    """Held-out accuracy by policy of each group, from its figures, as `held_out.summary` has them."""
+    shown = {policy: [interval(figure[policy]).times(100) for figure in held] for policy in POLICIES}
+    return figures.bars(
+        name,
+        groups,
+        shown,
+        y="held-out accuracy, %",
+        caption=f"{caption} The oracle knows which of the two answers is right.",
+    )
+
+
+def thresholds(
+    name: str, rows: Mapping[str, dict[str, dict]], names: Mapping[str, str], signal: str, of: str
+) -> Figure:
+    """Thresholds fitted to all questions `of` a set; `rows` are method -> relation -> row, `names` the relations'."""
+    points = {
+        m: [tuple(of_method[relation][key] for key in CUTS) for relation in names] for m, of_method in rows.items()
+    }
+    values = [value for of_method in points.values() for point in of_method for value in point]
+    finite = [value for value in values if 0 < value < math.inf] or [1.0]
+    middle = {method: median(point[0] for point in of_method) for method, of_method in points.items()}
+    return figures.ranges(
+        name,
+        [*names.values()],
+        points,
+        (min(finite), max(finite)),
+        x=f"threshold, {signal} (left edge: never retrieve, right edge: always)",
+        caption=f"{of}: thresholds fitted on all questions. Bars span the middle 95 % of the thresholds over resampled "
+        "subjects (a bootstrap).",
+        alt=f"Thresholds of {len(names)} relations, in {signal}. The median over relations is "
+        f"{'; '.join(f'{label(m)}: {show(cut(value))}' for m, value in middle.items())}. The numbers are in the table "
+        "below.",
+    )
+
+
+def cut(value: float) -> float | str:
+    """A threshold as a cell: never and always in words."""
+    return "never" if value in (0.0, NEVER) else "always" if value == math.inf else value
+
+
+def verdicts(dataset: str, models: dict[str, dict[str, dict]], search: str) -> list[str]:
+    """Whose rule is not the thresholds, since they lose accuracy held out, and why."""
+    lost = [
+        f"{lm}, {label(method)}: {by_search[search]['verdict']}"
+        for lm, methods in models.items()
+        for method, by_search in methods.items()
+        if by_search[search]["policy"] != THRESHOLDS
+    ]
+    if not lost:
+        return []
+    return [
+        f"On {label(dataset)} thresholds are not put to use where they lose accuracy to always or never retrieving, "
+        "with the whole interval of the gain, or to never at all. `longtail ask` and a release follow this verdict: "
+        f"{'; '.join(lost)}."
+    ]
+
+
+def pooled(dataset: str, lm: str, rows: list[dict], least: int) -> list[str]:
+    """Which relations have no threshold of their own, and what theirs is fitted to, by the first method of `lm`."""
+    of_lm = [row for row in rows if row["lm"] == lm]
+    of_method = [row for row in of_lm if row["method"] == of_lm[0]["method"]]
+    sharing = [named(row["relation"]) for row in of_method if row["pooled"]]
+    if not sharing:
+        return []
+    return [
+        f"{len(sharing):,} of the {len(of_method):,} relations {'has' if len(sharing) == 1 else 'have'} fewer than "
+        f"{least:,} questions of {label(dataset)} (thresholds.min_questions): {', '.join(sharing)}. The threshold "
+        f"there is pooled: it is fitted to the {sum(row['questions'] for row in of_method):,} questions of all "
+        "relations."
+    ]
 
 
 def gate(dataset: str, models: dict[str, dict[str, dict]]) -> list[Block]:
@@ -39,7 +119,7 @@ def gate(dataset: str, models: dict[str, dict[str, dict]]) -> list[Block]:
                 [lm, label(method), figure["questions"]]
                 + [Percent(interval(figure[name])) for name in ("gate", "popularity")]
                 + [Percent(interval(figure["difference"]), signed=True)]
-                + [100 * figure["difference"][f"splits_{end}"] for end in ("low", "high")]
+                + [Share(figure["difference"][f"splits_{end}"]) for end in ("low", "high")]
                 + [Percent(interval(figure[f"retrieved_{name}"])) for name in ("gate", "popularity")]
                 for lm, method, figure in compared
             ],
@@ -67,8 +147,9 @@ def confidence(dataset: str, by_lm: dict[str, dict], reliability: list[dict], co
     return [
         "The closed-book answer's confidence is the geometric mean of its tokens' probabilities. The calibration error "
         "(ECE) is the mean distance of accuracy and confidence over ten bins of equal counts. The isotonic regression "
-        "is fitted on the training sides of the splits and judged on the others. The area of risk is the error rate "
-        "among all answers at least as confident, on average over the answers.",
+        "is fitted on the training sides of the splits and judged on the others; the interval of its error holds it "
+        "fixed and covers 90 % in simulations. The area of risk is the error rate among all answers at least as "
+        "confident, on average over the answers.",
         figures.lines(
             f"reliability-{dataset}",
             {
@@ -102,7 +183,7 @@ def confidence(dataset: str, by_lm: dict[str, dict], reliability: list[dict], co
             [
                 [name, figure["questions"]]
                 + [Percent(interval(figure[key])) for key in ("ece", "ece_isotonic")]
-                + [Percent(_over_splits(figure[key])) for key in ("ece", "ece_isotonic")]
+                + [Percent(over_splits(figure[key])) for key in ("ece", "ece_isotonic")]
                 + [Percent(interval(figure[key])) for key in ("risk_area", "error")]
                 + [Percent(_at(covered[name], share)) for share in shares]
                 for name, figure in by_lm.items()
@@ -110,12 +191,13 @@ def confidence(dataset: str, by_lm: dict[str, dict], reliability: list[dict], co
         ),
         Table(
             f"reliability-{dataset}",
-            f"{label(dataset)}: closed-book answers in ten bins, with confidence and accuracy in per cent.",
+            f"{label(dataset)}: closed-book answers in ten bins, with confidence and accuracy in per cent. "
+            "Intervals hold the bins fixed: in simulations they cover 83 %.",
             ["language model", "calibration", "bin", "answers", "confidence", "accuracy"],
             [
                 [
                     *(row["lm"], CALIBRATION[row["calibration"]], row["bin"], row["questions"]),
-                    *(100 * row["confidence"], Percent(bounded(row, "accuracy"))),
+                    *(Share(row["confidence"]), Percent(bounded(row, "accuracy"))),
                 ]
                 for row in reliability
             ],
@@ -143,7 +225,7 @@ def carried(dataset: str, rows: list[dict]) -> list[Block]:
                 [row["lm"], label(row["method"]), row["fitted"], row["judged"], row["scale"], row["questions"]]
                 + [Percent(bounded(row, name)) for name in ("own", "carried")]
                 + [Percent(bounded(row, "difference"), signed=True)]
-                + [100 * row[f"difference_splits_{end}"] for end in ("low", "high")]
+                + [Share(row[f"difference_splits_{end}"]) for end in ("low", "high")]
                 + [Percent(bounded(row, f"retrieved_{name}")) for name in ("own", "carried")]
                 for row in rows
             ],
@@ -155,7 +237,8 @@ def _percent(row: dict) -> Interval:
     return bounded(row, "accuracy").times(100)
 
 
-def _over_splits(figure: dict) -> Interval:
+def over_splits(figure: dict) -> Interval:
+    """The mean over splits, and the middle 95 % of them."""
     return Interval(figure["mean_over_splits"], figure["splits_low"], figure["splits_high"])
 
 

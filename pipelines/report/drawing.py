@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from types import MappingProxyType
 
 from pipelines import neutral
 
@@ -113,10 +114,10 @@ def _step(least: float) -> float:
 
 
 class Canvas:
-    """A drawing `width` pixels wide, whose parts become SVG."""
+    """A drawing `width` pixels wide, whose parts become SVG; `slots` has the place of each series in PALETTE."""
 
-    def __init__(self, width: int) -> None:
-        self.width, self.size = width, SIZE[width]
+    def __init__(self, width: int, slots: Mapping[str, int] = MappingProxyType({})) -> None:
+        self.width, self.size, self.slots = width, SIZE[width], slots
         self.parts: list[str] = []
 
     def length(self, text: str) -> float:

@@ -9,7 +9,7 @@ from pipelines.evaluation.retrieval_effects import EXAMPLES, TAIL_LESS_HEAD
 from pipelines.report import figures
 from pipelines.report.by_popularity import drawn_methods
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Marked, Percent, Section, Table, label, marked, named, percent
+from pipelines.report.page import Marked, Percent, Section, Share, Table, label, marked, named, percent
 
 COMPARED = (
     *("questions", "accuracy, substring", "accuracy, word", "recall"),
@@ -65,9 +65,9 @@ def retrieval_effect(inputs: Inputs) -> Section:
                 f"{label(dataset)}: recall in per cent, over all questions and by which of the two answers is right. "
                 "Recall is the share of questions for which what the method read holds an answer as whole words: the "
                 "top passage, any of REPLUG's documents, or the passage that GenRead wrote.",
-                ["answered", "questions", "share, %", "recall"],
+                ["answered", "questions", "share", "recall"],
                 [
-                    [label(row["method"]), row["answers"], 100 * row["share"], Percent(row["recall"])]
+                    [label(row["method"]), row["answers"], Share(row["share"]), Percent(row["recall"])]
                     for row in inputs.rows("recall", dataset=dataset)
                 ],
             )

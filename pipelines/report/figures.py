@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from pipelines.intervals import Interval
+from pipelines.report import colours
 from pipelines.report.drawing import (
     DASHES,
     NARROW,
@@ -25,12 +26,6 @@ from pipelines.report.drawing import (
 )
 from pipelines.report.page import Figure, label, show
 
-SLOTS = {  # of PALETTE, DASHES and MARKERS, the same in every figure; other names take the remaining slots
-    "closed_book": 0, "never": 0, "none": 0, "bm25": 1, "always": 1, "dense": 2, "lsr": 3, "adaptive": 3,
-    "random": 4, "oracle": 4, "genread": 5, "replug": 6, "replug_lsr": 7,
-}  # fmt: skip
-OTHERS = (4, 6, 5, 7, 2, 1, 3, 0)  # slots of names that are not in SLOTS, such as language models
-ORDER = (2, 1, 3, 4, 5, 6, 7, 0)  # slots of histograms and curves
 OUTLINES = ("", "6 3", "2 2", "8 3 2 3", "4 4", "1 3", "10 2", "3 1")  # of histograms, in their order
 BINS = 30
 MARKS = 60  # of a curve at most: the points that say their numbers
@@ -52,7 +47,6 @@ def lines(
 
     The text for who can't see it (`alt`) has the first and the last value of each line.
     """
-    slots = _slots(series)
     known = {
         key: [(place, f) for place, f in zip(places, figures, strict=True) if math.isfinite(f.value)]
         for key, (places, figures) in series.items()
@@ -67,7 +61,7 @@ def lines(
     values = [value for points in known.values() for _, f in points for value in (f.value, f.low, f.high)]
 
     def draw(canvas: Canvas) -> float:
-        top = canvas.legend([(label(key), slots[key]) for key in series], 0)
+        top = canvas.legend([(label(key), canvas.slots[key]) for key in series], 0)
         left, top, bottom, up = y_axis(canvas, top, [*values, *([0.0] if zero else [])], y)
         ends = left + 8, canvas.width - 10
         across = logarithmic(places, *ends) if log_x else linear(places, *ends, tight=True)
@@ -76,18 +70,18 @@ def lines(
             band = [(across(place), up(f.low)) for place, f in points]
             band += [(across(place), up(f.high)) for place, f in reversed(points)]
             if len(points) > 1:
-                canvas.area(band, PALETTE[slots[key]], 0.13)
+                canvas.area(band, PALETTE[canvas.slots[key]], 0.13)
         for key, points in known.items():
             if len(points) > 1:
                 path = [(across(place), up(f.value)) for place, f in points]
-                canvas.path(path, PALETTE[slots[key]], DASHES[slots[key]])
+                canvas.path(path, PALETTE[canvas.slots[key]], DASHES[canvas.slots[key]])
             for place, f in points:
                 if len(points) == 1:
-                    canvas.line(across(place), up(f.low), across(place), up(f.high), PALETTE[slots[key]], 1.5)
-                canvas.marker(across(place), up(f.value), slots[key], (label(key), show(place), show(f)))
+                    canvas.line(across(place), up(f.low), across(place), up(f.high), PALETTE[canvas.slots[key]], 1.5)
+                canvas.marker(across(place), up(f.value), canvas.slots[key], (label(key), show(place), show(f)))
         return x_name(canvas, x, bottom, left)
 
-    return _figure(name, draw, x, caption, f"Line chart of {y} by {x}. {ends}.")
+    return _figure(name, series, draw, x, caption, f"Line chart of {y} by {x}. {ends}.")
 
 
 def bars(
@@ -102,7 +96,6 @@ def bars(
 
     The text for who can't see it (`alt`) has the value of each bar.
     """
-    slots = _slots(series)
     numbers = "; ".join(
         f"{label(key)}: " + ", ".join(f"{group} {show(float(f.value))}" for group, f in zip(groups, row, strict=True))
         for key, row in series.items()
@@ -112,7 +105,7 @@ def bars(
     def draw(canvas: Canvas) -> float:
         room = (canvas.width - 50) / len(groups)
         fits = 0.84 * room / len(series) >= LEAST and all(canvas.length(group) <= room - 6 for group in groups)
-        top = canvas.legend([(label(key), slots[key]) for key in series], 0, swatch=True)
+        top = canvas.legend([(label(key), canvas.slots[key]) for key in series], 0, swatch=True)
         return (upright if fits else lying)(canvas, top)
 
     def upright(canvas: Canvas, top: float) -> float:
@@ -125,7 +118,7 @@ def bars(
                 if math.isfinite(f.value):
                     at = across(i + 0.5) + (number - len(series) / 2) * width
                     tip = (label(key), groups[i], show(f))
-                    canvas.box(at + 1, up(0), width - 2, up(f.value) - up(0), PALETTE[slots[key]], tip)
+                    canvas.box(at + 1, up(0), width - 2, up(f.value) - up(0), PALETTE[canvas.slots[key]], tip)
                     error_bar(canvas, (at + width / 2, up(f.low)), (at + width / 2, up(f.high)))
         return bottom + 2 * canvas.size
 
@@ -144,11 +137,11 @@ def bars(
             for number, (key, figures) in enumerate(series.items()):
                 if math.isfinite((f := figures[i]).value):
                     at, tip = start + number * height, (label(key), group, show(f))
-                    canvas.box(across(0), at, across(f.value) - across(0), height - 2, PALETTE[slots[key]], tip)
+                    canvas.box(across(0), at, across(f.value) - across(0), height - 2, PALETTE[canvas.slots[key]], tip)
                     error_bar(canvas, (across(f.low), at + 4.5), (across(f.high), at + 4.5))
         return x_name(canvas, y, bottom, left)
 
-    return _figure(name, draw, "", caption, f"Bar chart of {y}. {numbers}.")
+    return _figure(name, series, draw, "", caption, f"Bar chart of {y}. {numbers}.")
 
 
 def ranges(
@@ -162,10 +155,9 @@ def ranges(
     alt: str,
 ) -> Figure:
     """A point and its range for each row and series, on a log axis; 0 and infinity lie on its two edges."""
-    slots = _slots(series)
 
     def draw(canvas: Canvas) -> float:
-        top = canvas.legend([(label(key), slots[key]) for key in series], 0)
+        top = canvas.legend([(label(key), canvas.slots[key]) for key in series], 0)
         longest = max(canvas.length(row) for row in rows)
         beside = longest < 0.38 * canvas.width
         left, height, head = (longest + 8 if beside else EDGE), 13, (2 if beside else 1.5 * canvas.size)
@@ -183,12 +175,12 @@ def ranges(
                 if any(point is None or math.isnan(point) for point in points[i]):
                     continue
                 value_x, low_x, high_x = (across(min(max(point, edges[0]), edges[1])) for point in points[i])
-                canvas.line(low_x, at, high_x, at, PALETTE[slots[key]], 2)
+                canvas.line(low_x, at, high_x, at, PALETTE[canvas.slots[key]], 2)
                 tip = (label(key), row, f"{show(value)} [{show(low)}, {show(high)}]")
-                canvas.marker(value_x, at, slots[key], tip)
+                canvas.marker(value_x, at, canvas.slots[key], tip)
         return x_name(canvas, x, bottom, left)
 
-    return _figure(name, draw, "", caption, alt)
+    return _figure(name, series, draw, "", caption, alt)
 
 
 def histogram(name: str, values: dict[str, np.ndarray], *, x: str, caption: str, alt: str) -> Figure:
@@ -197,10 +189,9 @@ def histogram(name: str, values: dict[str, np.ndarray], *, x: str, caption: str,
     top_value = max(everything.max(), everything.min() * 10)
     edges = np.geomspace(everything.min(), top_value * 1.0001, BINS + 1)
     shares = {key: 100 * np.histogram(np.maximum(views, 1), edges)[0] / len(views) for key, views in values.items()}
-    slots = dict(zip(values, ORDER, strict=False))
 
     def draw(canvas: Canvas) -> float:
-        top = canvas.legend([(label(key), slots[key]) for key in values], 0, swatch=True)
+        top = canvas.legend([(label(key), canvas.slots[key]) for key in values], 0, swatch=True)
         y = "share of the questions, %"
         left, top, bottom, up = y_axis(canvas, top, [0.0, *(share for row in shares.values() for share in row)], y)
         across = logarithmic(edges, left + 4, canvas.width - 10)
@@ -210,15 +201,15 @@ def histogram(name: str, values: dict[str, np.ndarray], *, x: str, caption: str,
             for i, share in enumerate(row):
                 outline += [(across(edges[i]), up(share)), (across(edges[i + 1]), up(share))]
             outline.append((across(edges[-1]), up(0.0)))
-            canvas.area(outline, PALETTE[slots[key]], 0.15)
-            canvas.path(outline, PALETTE[slots[key]], dash)
+            canvas.area(outline, PALETTE[canvas.slots[key]], 0.15)
+            canvas.path(outline, PALETTE[canvas.slots[key]], dash)
         for key, row in shares.items():
             for i in np.flatnonzero(row):
                 tip = (label(key), f"{edges[i]:,.0f} to {edges[i + 1]:,.0f}", f"{row[i]:.1f} %")
                 canvas.box(across(edges[i]), up(row[i]) - 1.5, across(edges[i + 1]) - across(edges[i]), 3, "none", tip)
         return x_name(canvas, x, bottom, left)
 
-    return _figure(name, draw, x, caption, alt)
+    return _figure(name, values, draw, x, caption, alt)
 
 
 def curves(
@@ -228,35 +219,45 @@ def curves(
     x: str,
     caption: str,
     alt: str,
+    log_x: bool = False,
+    same: bool = False,
 ) -> Figure:
-    """Small panels, each (title, x values, named series), two beside each other if there is room."""
+    """Small panels, each (title, x values, named series), two beside each other if there is room.
 
-    def panel(title: str, places: Sequence[float], series: dict[str, Sequence[float]]) -> tuple[list[str], float]:
-        canvas = Canvas(NARROW)
-        slots = dict(zip(series, ORDER, strict=False))
+    With `same`, all panels have the same scales.
+    """
+    every_place = [place for _, places, _ in panels for place in places]
+    every_value = [value for _, _, series in panels for row in series.values() for value in row]
+
+    def panel(
+        slots: Mapping[str, int], title: str, places: Sequence[float], series: dict[str, Sequence[float]]
+    ) -> tuple[list[str], float]:
+        canvas = Canvas(NARROW, slots)
         canvas.text(2, canvas.size, title, weight="600")
         top = 1.5 * canvas.size
         if len(series) > 1:
-            top = canvas.legend([(key, slots[key]) for key in series], top, swatch=True)
-        left, top, bottom, up = y_axis(canvas, top, [value for row in series.values() for value in row], "", 170)
-        across = linear(places, left + 8, canvas.width - 12, tight=True)
+            top = canvas.legend([(key, canvas.slots[key]) for key in series], top, swatch=True)
+        values = every_value if same else [value for row in series.values() for value in row]
+        left, top, bottom, up = y_axis(canvas, top, values, "", 170)
+        over, ends = every_place if same else places, (left + 8, canvas.width - 12)
+        across = logarithmic(over, *ends) if log_x else linear(over, *ends, tight=True)
         grid(canvas, across, up, left)
         for key, row in series.items():
             points = [(place, value) for place, value in zip(places, row, strict=True) if math.isfinite(value)]
-            dash = OUTLINES[list(series).index(key)]
-            canvas.path([(across(place), up(value)) for place, value in points], PALETTE[slots[key]], dash)
+            slot = canvas.slots[key]
+            canvas.path([(across(place), up(value)) for place, value in points], PALETTE[slot], DASHES[slot])
             for place, value in points[:: max(1, math.ceil(len(points) / MARKS))]:
                 tip = (key, f"{x} {show(place)}", show(float(value)))
                 if len(points) > 12:  # too close for markers: seen only when pointed at
                     canvas.box(across(place) - 1.5, up(value) - 1.5, 3, 3, "none", tip)
                 else:
-                    canvas.marker(across(place), up(value), slots[key], tip)
+                    canvas.marker(across(place), up(value), slot, tip)
         end = x_name(canvas, x, bottom, left)
         return canvas.parts, end
 
     def draw(canvas: Canvas) -> float:
         columns, y = (1 if canvas.width == NARROW or len(panels) == 1 else 2), 0.0
-        drawn = [panel(*content) for content in panels]
+        drawn = [panel(canvas.slots, *content) for content in panels]
         for start in range(0, len(drawn), columns):
             row = drawn[start : start + columns]
             for column, (parts, _) in enumerate(row):
@@ -264,20 +265,19 @@ def curves(
             y += max(end for _, end in row) + 10
         return y
 
-    return _figure(name, draw, "", caption, alt)
+    keys = (key for _, _, series in panels for key in series)
+    return _figure(name, keys, draw, "", caption, alt)
 
 
-def _slots(keys: Iterable[str]) -> dict[str, int]:
-    """A slot for every series: that of SLOTS, or the next one that no series of this figure has."""
-    keys = list(keys)
-    taken = {SLOTS[key] for key in keys if key in SLOTS}
-    free = [slot for slot in OTHERS if slot not in taken] or OTHERS
-    others = [key for key in keys if key not in SLOTS]
-    return {key: SLOTS[key] for key in keys if key in SLOTS} | {
-        key: free[i % len(free)] for i, key in enumerate(others)
-    }
+def _figure(name: str, keys: Iterable[str], draw: Callable[[Canvas], float], x: str, caption: str, alt: str) -> Figure:
+    """The figure that `draw` makes on a wide and on a narrow canvas; `keys` name its series."""
+    names = {key: label(key) for key in keys}
 
+    def drawn(chosen: Mapping[str, int]) -> tuple[str, str]:
+        of_series = {key: chosen[shown] for key, shown in names.items()}
+        wide, narrow = (Canvas(width, of_series) for width in (WIDE, NARROW))
+        return wide.svg(draw(wide), alt, x), narrow.svg(draw(narrow), alt, x)
 
-def _figure(name: str, draw: Callable[[Canvas], float], x: str, caption: str, alt: str) -> Figure:
-    wide, narrow = Canvas(WIDE), Canvas(NARROW)
-    return Figure(name, wide.svg(draw(wide), alt, x), caption, alt, narrow.svg(draw(narrow), alt, x))
+    series = tuple(names.values())
+    svg, narrow = drawn(colours.slots([series]))
+    return Figure(name, svg, caption, alt, narrow, series=series, drawn=drawn)

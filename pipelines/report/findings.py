@@ -18,6 +18,7 @@ def findings(inputs: Inputs, thresholds: params.Thresholds, top_k: int) -> list[
     `thresholds` are the params of that name, `top_k` the number of REPLUG's documents.
     """
     of_questions = _memory(inputs) + _retrieval(inputs) + _adaptive(inputs, thresholds)
+    of_questions += _of_imported(inputs, thresholds)
     return of_questions + _bits(inputs, top_k) + _recall(inputs) + _benchmarks(inputs)
 
 
@@ -103,6 +104,28 @@ def _adaptive(inputs: Inputs, thresholds: params.Thresholds) -> list[Finding]:
             )
         claim = f"With {words}, retrieving below a popularity threshold beats both always and never retrieving."
         found.append(Finding(f"adaptive-{method}", claim, measured, gain, 1))
+    return found
+
+
+def _of_imported(inputs: Inputs, thresholds: params.Thresholds) -> list[Finding]:
+    """Whether thresholds are worth it for each imported model, whatever its methods are called."""
+    by_lm = inputs.metrics.get("adaptive", {}).get(inputs.main_questions, {})
+    found = []
+    for lm in inputs.imported:
+        for method, by_search in by_lm.get(lm, {}).items():
+            figures = by_search.get(thresholds.search) if isinstance(by_search, dict) else None
+            if not figures:
+                continue
+            gain = interval(figures["gain"])
+            measured = (
+                f"Held out, adaptive retrieval is right on {100 * figures['adaptive']['value']:.1f} % of the questions."
+                f" Adaptive less the better of always and never is {_points(gain)}."
+            )
+            claim = (
+                f"For {lm}, whose answers were imported, choosing between its closed-book answer and that by "
+                f"{label(method)} at a popularity threshold beats both."
+            )
+            found.append(Finding(f"adaptive-{lm}-{method}", claim, measured, gain, 1))
     return found
 
 

@@ -41,6 +41,11 @@ class Inputs:
         return {row["lm"]: row["family"] for row in self.tables["models"]}
 
     @property
+    def imported(self) -> list[str]:
+        """The language models whose answers were made elsewhere, without the main one."""
+        return [row["lm"] for row in self.tables["models"] if row["imported"] and row["lm"] != self.main]
+
+    @property
     def asked(self) -> list[str]:
         """The question sets that the main language model answered."""
         return [dataset for dataset in self.parts.answered if self.rows("accuracy", dataset=dataset)]

@@ -8,10 +8,23 @@ from dataclasses import replace
 from pipelines.evaluation.popularity_bins import LEAST
 from pipelines.intervals import NOTHING
 from pipelines.report import figures
-from pipelines.report.by_popularity import BOUNDS, MEDIAN, MERGED, bounds, merged, places
+from pipelines.report.by_popularity import (
+    BOUNDS,
+    MEDIAN,
+    MERGED,
+    WILSON,
+    bounds,
+    crossed,
+    drawn_methods,
+    merged,
+    of_relation,
+    views,
+)
 from pipelines.report.effect_section import COMPARED, compared
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Figure, Percent, Section, Table, label, named
+from pipelines.report.page import Block, Figure, Percent, Section, Table, label, named
+
+PANELS = 8  # language models in small charts; the tables have all
 
 
 def language_models(inputs: Inputs) -> Section:
@@ -21,22 +34,28 @@ def language_models(inputs: Inputs) -> Section:
         rows = [row for row in inputs.tables["accuracy"] if row["dataset"] == dataset]
         lms = [lm for lm in inputs.sizes if any(row["lm"] == lm for row in rows)]
         if len(lms) > 1:
-            blocks += [_everything(dataset, rows, inputs), *_in_common(dataset, lms, inputs)]
+            blocks += [
+                _everything(dataset, rows, inputs),
+                *_each(dataset, lms, inputs),
+                *_in_common(dataset, lms, inputs),
+            ]
     return Section("models", "Language models compared", blocks)
 
 
 def _everything(dataset: str, rows: list[dict], inputs: Inputs) -> Table:
+    judged = {row["lm"]: row["judged"] for row in inputs.tables["models"]}
     return Table(
         f"models-{dataset}",
         f"{label(dataset)}: accuracy in per cent by language model, and its correlation (substring) with log "
         "popularity. Smaller models come first; those of unknown size come last. Each was asked its own number of "
-        "questions; the figures and tables below compare models on questions that they have in common.",
-        ["language model", "parameters", "answered", "questions", "substring", "word", "correlation"],
+        "questions, of the test split or of all splits (thresholds.imported).",
+        ["language model", "parameters", "answered", "judged on", "questions", "substring", "word", "correlation"],
         [
             [
                 row["lm"],
                 inputs.sizes[row["lm"]],
                 label(row["method"]),
+                judged[row["lm"]],
                 row["questions"],
                 Percent(row["substring"]),
                 Percent(row["word"]),
@@ -45,6 +64,55 @@ def _everything(dataset: str, rows: list[dict], inputs: Inputs) -> Table:
             for row in sorted(rows, key=lambda row: _by_size(inputs, row["lm"]))
         ],
     )
+
+
+def _each(dataset: str, lms: list[str], inputs: Inputs) -> list[Block]:
+    """Each model's accuracy by all its methods, by popularity (Figures 1 and 7) and by relation, the main one first."""
+    by_bin = {lm: rows for lm in lms if (rows := inputs.rows("accuracy_by_log_popularity", lm, dataset=dataset))}
+    own = "Each model has the questions that it answered itself; later figures have those that all of them answered."
+    panels = []
+    for lm in list(by_bin)[:PANELS]:
+        methods = dict.fromkeys(row["method"] for row in by_bin[lm])
+        of = {m: [row for row in by_bin[lm] if row["method"] == m] for m in drawn_methods([*methods])}
+        values = {label(m): [100 * row["substring"].value for row in rows] for m, rows in of.items()}
+        panels.append((lm, [*map(views, next(iter(of.values())))], values))
+    rows = [row for lm in lms for row in inputs.rows("accuracy_by_relation", lm, dataset=dataset)]
+    cells = {(row["lm"], row["method"], row["relation"]): Percent(row["substring"]) for row in rows}
+    relations = list(dict.fromkeys(row["relation"] for row in rows))
+    drawn = figures.curves(
+        f"each-by-popularity-{dataset}",
+        panels,
+        x=MEDIAN,
+        caption=f"{label(dataset)}: accuracy in per cent by half power of ten of popularity, a panel for each language "
+        f"model{f' (the first {PANELS})' * (len(by_bin) > PANELS)}. {own} The table below has the intervals.",
+        alt=f"Line charts of accuracy by popularity for {', '.join(lm for lm, *_ in panels)}. The numbers are in the "
+        "table below.",
+        log_x=True,
+        same=True,
+    )
+    return [
+        *([drawn] if panels else []),
+        Table(
+            f"each-by-popularity-{dataset}",
+            f"{label(dataset)}: accuracy in per cent (substring) by language model, method and half power of ten of "
+            f"monthly page views. {own}",
+            ["language model", "answered", *BOUNDS, "questions", "accuracy"],
+            [
+                [lm, label(row["method"]), *bounds(row), row["questions"], Percent(row["substring"])]
+                for lm, rows in by_bin.items()
+                for row in rows
+            ],
+        ),
+        Table(
+            f"each-by-relation-{dataset}",
+            f"{label(dataset)}: accuracy in per cent (substring) by language model, method and relation. {own}",
+            ["language model", "answered", *map(named, relations)],
+            [
+                [lm, label(method), *(cells.get((lm, method, relation)) for relation in relations)]
+                for lm, method in dict.fromkeys((row["lm"], row["method"]) for row in rows)
+            ],
+        ),
+    ]
 
 
 def _in_common(dataset: str, lms: list[str], inputs: Inputs) -> list[str | Figure | Table]:
@@ -166,12 +234,12 @@ def _closed_book(rows: list[dict]) -> dict[str, list[dict]]:
 def _drawn(name: str, by_lm: dict[str, list[dict]], of_common: str, bins: str) -> Figure:
     return figures.lines(
         f"models-by-popularity-{name}",
-        {lm: (places(rows), [row["substring"].times(100) for row in rows]) for lm, rows in by_lm.items()},
+        {lm: ([*map(views, rows)], [row["substring"].times(100) for row in rows]) for lm, rows in by_lm.items()},
         x=f"{MEDIAN} (log scale)",
         y="closed-book accuracy, %",
         log_x=True,
         caption=f"Closed-book accuracy by half power of ten of popularity and language model, on {of_common}. {bins} "
-        "Bands are Wilson's 95 % intervals.",
+        f"{WILSON}",
     )
 
 
@@ -179,11 +247,11 @@ def _by_relation(dataset: str, lms: list[str], rows: list[dict], of_common: str)
     """Each model's correlation of being right with log popularity by relation (Figure 4)."""
     cells = {(row["lm"], row["relation"]): row for row in rows if row["method"] == "closed_book"}
     shown = [lm for lm in lms if any(of == lm for of, _ in cells)]
-    relations = {
-        relation: row["questions"]
+    relations = dict.fromkeys(
+        relation
         for (_, relation), row in cells.items()
         if row["questions"] >= LEAST and math.isfinite(row["correlation"].value)
-    }
+    )
     if len(shown) < 2 or not relations:
         return []
     return [
@@ -195,14 +263,16 @@ def _by_relation(dataset: str, lms: list[str], rows: list[dict], of_common: str)
             caption=f"How much closed-book answers depend on popularity: correlation of being right (substring) with "
             f"log popularity by relation and language model, on {of_common}; relations with {LEAST} questions or more.",
         ),
-        Table(
+        crossed(
             f"models-correlation-{dataset}",
             f"Correlation of being right (substring, closed-book) with log popularity by relation and language model, "
             f"on {of_common}; relations with {LEAST} questions or more.",
-            ["relation", "questions", *shown],
-            [
-                [named(relation), questions, *(cells[lm, relation]["correlation"] for lm in shown)]
-                for relation, questions in relations.items()
-            ],
+            ["relation", "questions"],
+            of_relation,
+            [row for (_, relation), row in cells.items() if relation in relations],
+            "relation",
+            {lm: lm for lm in shown},
+            across="lm",
+            values=["correlation"],
         ),
     ]

@@ -8,9 +8,10 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jinja2
@@ -19,11 +20,12 @@ from markupsafe import Markup
 
 from pipelines import catalogue, methods, neutral
 from pipelines.adaptive.pairs import BELOW
-from pipelines.intervals import Interval
+from pipelines.intervals import Interval, fixed, plainly
 from pipelines.relations import RELATIONS
 
 NONE = "\N{EN DASH}"
 TEMPLATES = Path(__file__).parent / "templates"
+FORMULA = tuple("=+-@\t\r")  # what a formula begins with
 CELL = 2000  # characters that the page shows of a text in a table; its CSV file has all
 LABELS = {
     "closed_book": "closed-book",
@@ -50,6 +52,10 @@ class Percent:
     signed: bool = False
 
 
+class Share(float):
+    """A share without an interval, shown in per cent; as a Percent, it is a share in CSV files."""
+
+
 @dataclass(frozen=True)
 class Marked:
     """A text in parts: every second part is marked, as an answer in a passage is."""
@@ -69,7 +75,7 @@ class Marked:
 
 @dataclass(frozen=True)
 class Table:
-    """`rows` hold text (some Marked), numbers, Intervals and Percents; `name` is the CSV file's."""
+    """`rows` hold text (some Marked), numbers, Shares, Intervals and Percents; `name` is the CSV file's."""
 
     name: str
     caption: str
@@ -94,6 +100,7 @@ class Figure:
     """An SVG drawing; `alt` says in words what it shows, `narrow` is the same drawing for a phone.
 
     The reader can choose one of `choices` instead, the same figure of a part; `by` names the parts, such as "relation".
+    `drawn` makes both drawings again, with the place of each of its `series` in the palette.
     """
 
     name: str
@@ -103,6 +110,8 @@ class Figure:
     narrow: str = ""
     by: str = ""
     choices: dict[str, Figure] = field(default_factory=dict)
+    series: tuple[str, ...] = ()
+    drawn: Callable[[Mapping[str, int]], tuple[str, str]] | None = None
 
 
 @dataclass(frozen=True)
@@ -111,6 +120,9 @@ class Link:
 
     text: str
     href: str
+
+
+Block = str | Link | Table | Figure
 
 
 @dataclass(frozen=True)
@@ -149,7 +161,7 @@ class Section:
 
     id: str
     title: str
-    blocks: list[str | Link | Table | Figure] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
     missing: str = ""
 
 
@@ -174,13 +186,15 @@ def show(value: Any, signed: bool = False, digits: int | None = None) -> str:
     """A table cell as text: intervals as `value [low, high]`, unknown figures as a dash."""
     if isinstance(value, Percent):
         return show(value.interval.times(100), value.signed, 1)
+    if isinstance(value, Share):
+        return show(100 * float(value))
     if isinstance(value, Interval):
         if not math.isfinite(value.value):
             return NONE
         if digits is None:
             digits = _digits([value])
-        form = f"{{:{'+' if signed else ''},.{digits}f}}".format
-        return _minus(f"{form(value.value)} [{form(value.low)}, {form(value.high)}]")
+        figure, low, high = (fixed(number, digits, signed) for number in (value.value, value.low, value.high))
+        return _minus(f"{figure} [{low}, {high}]")
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
@@ -188,7 +202,7 @@ def show(value: Any, signed: bool = False, digits: int | None = None) -> str:
     if isinstance(value, float):
         if math.isnan(value):
             return NONE
-        return "∞" if math.isinf(value) else _minus(f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}")
+        return "∞" if math.isinf(value) else _minus(plainly(value, 3))
     text = "" if value is None else str(value)
     return (text if len(text) <= CELL else f"{text[:CELL]}…") or NONE
 
@@ -210,7 +224,8 @@ def to_csv(table: Table) -> str:
     """The table with plain numbers, shares as shares; an Interval takes three columns, name, name_low and name_high."""
     wide = [any(isinstance(row[i], (Interval, Percent)) for row in table.rows) for i in range(len(table.head))]
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
+    lines = SimpleNamespace(write=lambda line: out.write(line.removesuffix("\r\n") + "\n"))
+    writer = csv.writer(lines, lineterminator="\r\n")  # it quotes cells with one of both
     writer.writerow(
         [
             name
@@ -223,6 +238,15 @@ def to_csv(table: Table) -> str:
         for row in table.rows
     )
     return out.getvalue()
+
+
+def inert(table: Table) -> Table:
+    """The table with an apostrophe before each text that a spreadsheet would take for a formula."""
+
+    def text(cell: Any) -> Any:
+        return f"'{cell}" if isinstance(cell, str) and cell[:1] in FORMULA and cell else cell
+
+    return replace(table, head=[*map(text, table.head)], rows=[[*map(text, row)] for row in table.rows])
 
 
 def standalone(figure: Figure) -> str:
@@ -292,5 +316,5 @@ def _three(value: Any) -> tuple[str, str, str]:
 
 def _plain(value: Any) -> str:
     if isinstance(value, float):
-        return "" if math.isnan(value) else f"{value:.10g}"
+        return "" if math.isnan(value) else f"{value:z.0f}" if 1e10 <= abs(value) < 1e16 else f"{value:z.10g}"
     return "" if value is None else str(value)

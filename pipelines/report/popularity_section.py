@@ -9,7 +9,7 @@ import numpy as np
 from pipelines import catalogue
 from pipelines.report import figures
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Section, Table, label, named, percent, show
+from pipelines.report.page import Section, Share, Table, label, named, percent, show
 
 LINKED = ("label", "alias")
 HEADS = {
@@ -97,12 +97,13 @@ def _linking(dataset: str, links: list[tuple[str, str, int]], metrics: dict) -> 
         + (f"The question's answers name an object of that statement for {' and '.join(checked)}." if checked else ""),
         Table(
             f"linking-{dataset}",
-            f"{label(dataset)}: questions by what became of the subject's name. Labels are tried before aliases. "
+            f"{label(dataset)}: questions by what became of the subject's name; linked is the share by label or alias, "
+            "in per cent. Labels are tried before aliases. "
             "Ambiguous: several candidates. Another type: no entity of that name has such a statement. No article: no "
             "candidate has a Wikipedia article, so its popularity is not known.",
-            ["relation", "questions", "linked, %", *HEADS.values()],
+            ["relation", "questions", "linked", *HEADS.values()],
             [
-                [name, count.total(), round(100 * _share(count, *LINKED), 1), *(count[link] for link in HEADS)]
+                [name, count.total(), Share(round(_share(count, *LINKED), 3)), *(count[link] for link in HEADS)]
                 for name, count in [("all", total), *((named(relation), count) for relation, count in counts.items())]
             ],
         ),

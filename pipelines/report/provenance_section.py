@@ -12,16 +12,20 @@ from typing import Any
 
 import yaml
 
+from pipelines import parquet
 from pipelines.report.drawing import NARROW, SOFT, WIDE, Canvas
 from pipelines.report.page import Figure, Link, Section, Table
+from pipelines.sources import snapshots
 
 STAGE = "report"
 PREFECT, MLFLOW = "http://127.0.0.1:4200", "http://127.0.0.1:5000"
 DIGITS = 12  # of a hash, enough to tell files apart
 
 
-def provenance(data: Path, manifest: Sequence[dict], params: Mapping[str, Any]) -> Section:
+def provenance(data: Path, manifest: Sequence[dict], params: Mapping[str, Any], days_apart: int = 0) -> Section:
     """The stages of the dvc.yaml beside `data`, and the hashes of what the report read and of the source files.
+
+    Then the dates of dumps and page views, with a warning where they are more than `days_apart` days apart.
 
     DVC takes neither dvc.yaml nor dvc.lock as a dependency, so a change of either alone does not make the page again.
     The page therefore says that the stages are those of its time, and shows of dvc.lock only its own inputs' hashes.
@@ -33,8 +37,11 @@ def provenance(data: Path, manifest: Sequence[dict], params: Mapping[str, Any]) 
         ["file", "bytes", "SHA-256", "from"],
         [[row["path"], row["bytes"], row["sha256"][:DIGITS], row["source"]] for row in manifest],
     )
+    dated = _dates(snapshots.dates(manifest, _months(data)), days_apart)
     if not (project / "dvc.yaml").is_file():
-        return Section("provenance", title, [sources], "No dvc.yaml lies beside data/, so its stages are unknown.")
+        return Section(
+            "provenance", title, [*dated, sources], "No dvc.yaml lies beside data/, so its stages are unknown."
+        )
     stages = yaml.safe_load((project / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
     stages = {name: _resolved(stage, params) for name, stage in stages.items()}
     stages = {name: stage for name, stage in stages.items() if _items(stage)}  # not those of an empty list
@@ -63,6 +70,7 @@ def provenance(data: Path, manifest: Sequence[dict], params: Mapping[str, Any]) 
                 ],
             ),
             *_state(project / "dvc.lock", stages),
+            *dated,
             sources,
             "Times and logs of runs are not on this page, because the same inputs must give the same page. Prefect and "
             "MLflow on the machine that made it have them; the command longtail ui opens both there:",
@@ -70,6 +78,21 @@ def provenance(data: Path, manifest: Sequence[dict], params: Mapping[str, Any]) 
             Link(f"MLflow, parameters, metrics and the registry of retrievers ({MLFLOW})", MLFLOW),
         ],
     )
+
+
+def _months(data: Path) -> list[str]:
+    """The months of the page views that questions have."""
+    files = [file for file in data.glob("questions/*/*.parquet") if "month" in parquet.schema_of(file).names]
+    return sorted({month for file in files for month in parquet.read(file, ["month"])["month"].unique().to_pylist()})
+
+
+def _dates(dates: Mapping[str, list[str]], days_apart: int) -> list[Table | str]:
+    """A table of what the sources are of, and a warning where their dates are too far apart; nothing without dates."""
+    if not dates:
+        return []
+    rows = [[name, ", ".join(days)] for name, days in dates.items()]
+    table = Table("dates", "What the facts, the pages and the page views are of.", ["source", "of"], rows)
+    return [table, *filter(None, [snapshots.warning(dates, days_apart)])]
 
 
 def _resolved(value: Any, params: Mapping[str, Any]) -> Any:

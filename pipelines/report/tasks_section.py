@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipelines.intervals import interval
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import NONE, Percent, Section, Table, label
+from pipelines.report.page import NONE, Percent, Section, Share, Table, label
 
 METHODS = ("closed_book", "replug_random", "replug_bm25", "replug", "replug_lsr")
 
@@ -59,7 +59,7 @@ def tasks(inputs: Inputs) -> Section:
                     [
                         *(lm, label(method)),
                         *(Percent(interval(figures["categories"].get(category))) for category in categories),
-                        100 * figures["mean_of_categories"],
+                        Share(figures["mean_of_categories"]),
                     ]
                     for lm, by_method in of_lm.items()
                     for method, figures in by_method.items()

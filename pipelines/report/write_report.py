@@ -22,6 +22,7 @@ FOOTER = (
 SECTIONS = (
     "profile",
     "seed",
+    "fetch",
     "lm",
     "lms",
     "retriever",
@@ -75,6 +76,7 @@ def _sections(inputs: Inputs, params: SimpleNamespace) -> list[Section]:
         accuracy_section,
         adaptive_section,
         attribution_page,
+        colours,
         costs_section,
         effect_section,
         lm_section,
@@ -102,11 +104,12 @@ def _sections(inputs: Inputs, params: SimpleNamespace) -> list[Section]:
         attribution_page.rarity(inputs),
         retrievers_section.training(inputs),
         tasks_section.tasks(inputs),
-        provenance_section.provenance(inputs.data, inputs.manifest, vars(params)),
+        provenance_section.provenance(inputs.data, inputs.manifest, vars(params), params.fetch.days_apart),
     ]
     full = [[block for block in s.blocks if not isinstance(block, page.Table) or block.rows] for s in sections]
     with_blocks = (replace(section, blocks=blocks) for section, blocks in zip(sections, full, strict=True))
-    return [section for section in with_blocks if any(not isinstance(block, str) for block in section.blocks)]
+    shown = [section for section in with_blocks if any(not isinstance(block, str) for block in section.blocks)]
+    return colours.same_everywhere(shown)
 
 
 def _intro(inputs: Inputs, params: SimpleNamespace) -> str:

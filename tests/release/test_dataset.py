@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from itertools import islice
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ import yaml
 from releases import FACTS, VIEWS, files_of, questions, release, write_data
 
 from pipelines import params
+from pipelines.adaptive import rule
 from pipelines.errors import LongtailError
 from pipelines.questions import published
 from pipelines.questions.popqa import build_popqa
@@ -78,7 +80,8 @@ def test_a_release_has_every_file(first):
     assert first.name == "1.0.0"
     tables = [f"{table.name}.{kind}" for table in contents.TABLES for kind in ("parquet", "tsv")]
     others = [f"{name}.json" for name in ("croissant", "schema", "provenance", "changes")]
-    assert sorted(files_of(first)) == sorted([*tables, *others, "README.md", "LICENSE.md", "SHA256SUMS"])
+    others += ["rules/popqa/tiny/bm25.json", "README.md", "LICENSE.md", "SHA256SUMS"]
+    assert sorted(files_of(first)) == sorted([*tables, *others])
 
 
 def test_every_loader_reads_it(first, loaders, monkeypatch, tmp_path):
@@ -110,11 +113,56 @@ def test_the_cards_way_of_reading_the_tsv_tells_unknown_from_rare(first):
     assert views.min() == 5
 
 
+def test_a_rule_decides_by_the_ten_lines_of_the_documents_which_the_card_shows(tmp_path, root, monkeypatch):
+    cuts = [row | {"deployed": 700.0, "threshold": 700.0} for row in releases.thresholds(("tiny", "big"))]
+    cuts += [row | {"method": "dense", "policy": "never", "deployed": 0.0} for row in releases.thresholds()]
+    folder = release(write_data(tmp_path / "data", cuts=cuts), tmp_path / "out")
+    names = ["popqa/big/bm25", "popqa/tiny/bm25", "popqa/tiny/dense"]
+    assert list(contents.rules(folder)) == names
+    texts = [(root / "docs/adaptive.md"), folder / "README.md"]
+    blocks = [re.findall(r"```python\n(.*?)```", text.read_text(encoding="utf-8"), re.DOTALL) for text in texts]
+    documented, shown = (next(block for block in of_text if "def retrieve" in block) for of_text in blocks)
+    assert shown == documented.replace("thresholds/rule.json", "rules/popqa/tiny/bm25.json")
+    monkeypatch.chdir(folder)
+    for name in names:
+        reader: dict = {}
+        exec(shown.replace("rules/popqa/tiny/bm25.json", f"rules/{name}.json"), reader)
+        file = rule.read(folder / f"rules/{name}.json")
+        assert (reader["rule"]["schema"], reader["rule"]["version"]) == ("longtail-rule", 1)
+        for relation in ("P106", "occupation", "P999"):
+            for views in (None, 0, 49, 50, 699, 700):
+                assert reader["retrieve"](relation, views) == rule.decide(file, relation, views).retrieve
+        assert reader["retrieve"]("occupation", 699) is (name != "popqa/tiny/dense")
+        assert reader["retrieve"]("occupation", 700) is False
+
+
+@pytest.mark.parametrize("fault", ["another threshold", "gone", "none"])
+def test_rules_that_are_not_those_of_the_thresholds_stop_a_release(tmp_path, fault):
+    data = write_data(tmp_path / "data", cuts=releases.thresholds(("tiny", "big")))
+    file = data / "adaptive/popularity/thresholds.json"
+    made = json.loads(file.read_text(encoding="utf-8"))
+    if fault == "another threshold":
+        made["rules"]["popqa"]["big"]["bm25"]["thresholds"]["P106"] = 3.0
+    else:
+        del made["rules"]["popqa"]["big"]
+    file.write_text(json.dumps(made), encoding="utf-8")
+    if fault == "none":
+        file.unlink()
+    said = {
+        "another threshold": r"rules/popqa/big/bm25\.json: its thresholds are not `deployed` in thresholds\.parquet",
+        "gone": r"rules/popqa/big/bm25\.json: no such file, expected the rule of these thresholds",
+        "none": r"adaptive/popularity/thresholds\.json: no such file, expected the rules of thresholds\.parquet",
+    }
+    with pytest.raises(LongtailError, match=said[fault]):
+        release(data, tmp_path / "out")
+    assert not list((tmp_path / "out").glob("*"))
+
+
 def test_a_release_whose_page_views_are_all_unknown_has_a_card(tmp_path):
     data = write_data(tmp_path / "data", questions(views=dict.fromkeys(VIEWS)))
     text = (release(data, tmp_path / "out") / "README.md").read_text(encoding="utf-8")
     assert f"| popularity of the subjects: least, quartiles, highest | {page.NONE} |" in text
-    assert f"occupation? | 5 | {page.NONE} |" in text
+    assert f"occupation? | 5 | 532 | {page.NONE} |" in text
 
 
 def test_entityquestions_is_there_by_its_ids_only(first):
@@ -134,7 +182,7 @@ def test_the_card_has_the_front_matter_and_what_was_measured(first):
     assert [each["config_name"] for each in front["configs"]] == [table.name for table in contents.TABLES]
     assert "| questions | 5 about 4 subjects |" in text
     assert "| split | 1 train, 4 test |" in text
-    assert "| occupation | P106 | What is {}'s occupation? | 5 | 53 |" in text  # of the four that are known
+    assert "| occupation | P106 | What is {}'s occupation? | 5 | 532 | 53 |" in text  # of the four that are known
     assert "| questions about subjects of unknown popularity | 1 |" in text
     assert "| popqa | tiny | bm25 | 4 | 0.250 | 0.500 | 0.750 | 1.000 |" in text
     assert "1 (50.0 %) are linked" in text
@@ -144,6 +192,33 @@ def test_the_card_has_the_front_matter_and_what_was_measured(first):
         assert all(f"| `{column}` |" in text for column in table.columns)
 
 
+def test_the_card_has_the_dates_of_all_sources_and_warns_where_they_are_far_apart(tmp_path):
+    data = write_data(tmp_path / "data", questions(month="2026-09"))
+    pages = {"path": "wikipedia/x.bz2", "dataset": "wikipedia", "licence": "-", "bytes": 1, "sha256": "1" * 64}
+    manifest = json.loads((data / "raw/manifest.json").read_text(encoding="utf-8"))
+    dated = [manifest[0] | {"date": "2026-09-28"}, pages | {"source": "x", "date": "2026-07-20"}]
+    (data / "raw/manifest.json").write_text(json.dumps(dated), encoding="utf-8")
+    card = (release(data, tmp_path / "out") / "README.md").read_text(encoding="utf-8")
+    assert "| Wikidata of | 2026-09-28 |\n| Wikipedia of | 2026-07-20 |\n| page views of | 2026-09 |\n" in card
+    assert "**These dates are up to 70 days apart, more than fetch.days_apart allows (31)" in card
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, "are taken as drawn, up to 2,000 of a relation. So the shares of relations are not those"),
+        ({"total": 800}, "up to 2,000 of a relation and 800 in all. So the shares"),
+        ({"mix": "published"}, "in the published set's proportions of relations. A relation with fewer"),
+        ({"mix": "published", "total": 800}, "proportions of relations, 800 at most. A relation"),
+    ],
+)
+def test_the_card_says_the_mix_of_relations(tmp_path, change, said):
+    settings = releases.MADE_BY["params"]
+    made_by = releases.MADE_BY | {"params": settings | {"popqa": settings["popqa"] | change}}
+    folder = release(write_data(tmp_path / "data"), tmp_path / "out", made_by=made_by)
+    assert said in " ".join((folder / "README.md").read_text(encoding="utf-8").split())
+
+
 def test_provenance_says_what_made_it_but_nothing_of_the_machine(first):
     made = json.loads((first / "provenance.json").read_text(encoding="utf-8"))
     assert made["commit"] == releases.MADE_BY["commit"]
@@ -151,7 +226,8 @@ def test_provenance_says_what_made_it_but_nothing_of_the_machine(first):
     assert made["sources"][0]["sha256"] == "0" * 64
     assert made["params"] == {
         "profile": "sample",
-        "fetch": {"root": "(outside the project)/dumps", "source": "files"},
+        "fetch": {"root": "(outside the project)/dumps", "source": "files", "days_apart": 31},
+        "popqa": releases.MADE_BY["params"]["popqa"],
         "lm": {"tiny": {"path": "(outside the project)/tiny"}},
         "thresholds": {"search": "shrunk"},
     }
@@ -205,7 +281,7 @@ def test_a_tampered_file_is_caught(tmp_path):
     folder = release(write_data(tmp_path / "data"), tmp_path / "out")
     check = ["sha256sum", "--check", "--strict", "SHA256SUMS"]
     assert subprocess.run(check, cwd=folder, capture_output=True).returncode == 0
-    assert dataset.check_release(folder, ingest=releases.INGEST, threads=1) == 12
+    assert dataset.check_release(folder, ingest=releases.INGEST, threads=1) == 13
     text = (folder / "popqa.tsv").read_text(encoding="utf-8")
     (folder / "popqa.tsv").write_text(text.replace("poet", "pope"), encoding="utf-8")
     (folder / "LICENSE.md").unlink()
@@ -261,7 +337,16 @@ def test_the_published_popqa_is_released_and_loads(tmp_path, real, loaders, monk
     (data / "adaptive/popularity/thresholds.parquet").unlink()
     settings = SimpleNamespace(
         seed=0,
-        popqa=params.PopQA(source="published", sampling="all", per_relation=100, train_share=0.0),
+        popqa=params.PopQA(
+            source="published",
+            sampling="all",
+            per_relation=100,
+            mix="drawn",
+            total=None,
+            refresh=False,
+            train_share=0.0,
+        ),
+        popularity=SimpleNamespace(month="2021-10"),
         ingest=releases.INGEST,
         compute=SimpleNamespace(threads=1),
     )

@@ -51,7 +51,9 @@ def release(folder: Path, month: str, facts: list[tuple[int, int]], views: dict[
     )
     settings = SimpleNamespace(
         seed=0,
-        popqa=params.PopQA(source="wikidata", sampling="all", per_relation=100, train_share=0.0),
+        popqa=params.PopQA(
+            source="wikidata", sampling="all", per_relation=100, mix="drawn", total=None, refresh=False, train_share=0.0
+        ),
         popularity=SimpleNamespace(month=month),
         ingest=INGEST,
         compute=SimpleNamespace(threads=1),

@@ -1,17 +1,91 @@
-"""A real browser for the pages' tests."""
+"""The pages that a browser opens, and the tables and the report of a world with every effect."""
 
 import shutil
+from pathlib import Path
 
+import hostile
 import pytest
+import releases
+import scored_texts
+import small_results
+import systems
+
+from flows import anywhere, terminal
+from pipelines.evaluation import analyse
+from pipelines.release.difference import write_difference
+from pipelines.replug import attribution
+from pipelines.report import attribution_page, write_report
 
 
-@pytest.fixture(scope="module")  # longer, its driver would wait for processes that other tests fork
-def browser():
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if path is None:
-        pytest.skip("no chromium, chromium-browser or google-chrome on the PATH")
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
+@pytest.fixture(scope="session")
+def written(tmp_path_factory):
+    """The tables of a world with every effect: (data folder, what was right by method)."""
+    home = tmp_path_factory.mktemp("present")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        return home / "data", small_results.write_data(home / "data")
+
+
+@pytest.fixture(scope="session")
+def made(written):
+    """The report on them: (folder, what was right by method)."""
+    data, right = written
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(data.parent)
+        write_report.write_report(data, data.parent / "report", small_results.SETTINGS)
+    return data.parent / "report", right
+
+
+@pytest.fixture
+def data(written, tmp_path, monkeypatch):
+    """A copy of these tables, to change."""
+    monkeypatch.chdir(tmp_path)
+    return shutil.copytree(written[0], tmp_path / "data")
+
+
+@pytest.fixture(scope="module")
+def files(root, written, tmp_path_factory, request):
+    """The pages, by name; in a module with HOSTILE, they are made of labels that attack whoever shows them."""
+    home, spoiled = tmp_path_factory.mktemp("pages"), getattr(request.module, "HOSTILE", False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        shutil.copytree(written[0], home / "data")
+        shutil.copy(root / "dvc.yaml", home)
+        if spoiled:
+            hostile.spoil(home / "data")
+            metrics = home / "data/metrics/analyses.json"
+            analyse.analyse(home / "data", home / "data/analyses", metrics, small_results.SETTINGS)
+        write_report.write_report(home / "data", home / "report", small_results.SETTINGS)
+        patch.chdir(tmp_path_factory.mktemp("attribution"))
+        params, _ = scored_texts.write(Path())
+        for name, columns in {"docs": ("title", "text"), "queries": ("context",)}.items() if spoiled else ():
+            hostile.replace(Path(f"data/corpus/pile/{name}.parquet"), *columns)
+        attribution.attribute(params, "pile")
+        attribution_page.write(Path("data"), "pile", "tiny", home / "attribution.html")
+        patch.setattr(terminal, "CALLED_FROM", home)
+        patch.chdir(home)
+        closed, *others = _predictions(home, spoiled)
+        anywhere.thresholds(closed, others, "popQA.tsv")
+        anywhere.compare([closed, *others], "popQA.tsv")
+    popqa = {"old": releases.questions([(1, 20), (2, 21)], {1: 900, 2: 40})}
+    popqa["new"] = releases.questions([(1, 20), (2, 21), (3, 20)], {1: 9, 2: 4000, 3: 5}, "2022-10")
+    old, new = (releases.write_data(home / name, rows) / "questions/popqa" for name, rows in popqa.items())
+    write_difference(old, new, home / "difference", ingest=releases.INGEST, threads=1)
+    folders = ("report", "thresholds", "comparison", "difference")
+    return {"attribution": home / "attribution.html"} | {name: home / name / "index.html" for name in folders}
+
+
+def _predictions(home: Path, spoiled: bool) -> list[str]:
+    """Files of predictions for popQA.tsv, the closed-book one first."""
+    made = systems.make()
+    if spoiled:
+        for i, row in enumerate(made.rows):
+            text = hostile.LABELS[i % len(hostile.LABELS)]
+            row |= {"question": f"{text} {i}", "subj": text, "prop": hostile.LABELS[i % 3]}
+    systems.popqa(home / "popQA.tsv", made)
+    others = ["=HYPERLINK(1)<b>"] if spoiled else ["bm25", "contriever-msmarco", "self_rag_llama2_7b", "search-r1"]
+    names = [f"{name}.csv" for name in ("closed", *others)]
+    for name in names:
+        right = made.closed if name == "closed.csv" else made.augmented
+        (home / name).write_text(systems.plain(made, right), encoding="utf-8")
+    return names

@@ -10,6 +10,7 @@ import small_results
 from adaptive_pairs import CHOSEN, made_pairs
 
 from pipelines.adaptive import carried, confidence, tune_thresholds
+from pipelines.intervals import Interval
 from pipelines.report import adaptive_section, findings
 from pipelines.report.page import Figure, Table, label
 
@@ -79,16 +80,35 @@ def rows_of(table, **wanted):
 def test_every_search_of_every_model_is_shown_with_its_policies(found, tmp_path):
     _, tables, drawn = section(found, tmp_path)
     table = tables["adaptive-popqa"]
-    assert len(table.rows) == 4 * 3
+    assert len(table.rows) == 4 * 4
     (row,) = rows_of(table, language_model="large", search="exact")
     figures = found["large", "dense"].figures["exact"]
     for name in ("adaptive", "always", "never", "oracle", "gain"):
         assert row[name].interval.value == figures[name]["value"]
     assert row["over splits"].interval.low == figures["adaptive"]["splits_low"]
-    assert row["training"] == 100 * figures["train_adaptive"]["value"]
+    assert row["training"] == figures["train_adaptive"]["value"]
     assert "small" in drawn["policies-popqa"].caption
     adaptive = 100 * found["small", "dense"].figures["shrunk"]["adaptive"]["value"]
     assert f"; adaptive: dense {adaptive:.3g}, " in drawn["policies-popqa"].alt
+
+
+def test_thresholds_that_lose_accuracy_are_named_with_what_is_used_instead(found, tmp_path):
+    made, _, _ = section(found, tmp_path)
+    assert not [block for block in made.blocks if isinstance(block, str) and "not put to use" in block]
+    rng = np.random.default_rng(0)
+    kind = rng.random(600)
+    lost = tune_thresholds.evaluate(
+        made_pairs(closed=kind < 0.05, augmented=kind > 0.67), CHOSEN.model_copy(update={"search": "exact"}), 0, 100
+    )
+    chosen = CHOSEN.model_copy(update={"search": "exact"})
+    made, tables, _ = section(found | {("small", "dense"): lost}, tmp_path, chosen=chosen)
+    (said,) = [block for block in made.blocks if isinstance(block, str) and "not put to use" in block]
+    assert f"small, dense: {lost.figures['exact']['verdict']}" in said
+    assert lost.figures["exact"]["verdict"].startswith("always retrieve: thresholds lose ")
+    (row,) = rows_of(tables["adaptive-popqa"], language_model="small", retriever="dense", search="exact")
+    assert row["use"] == "always"
+    in_use = {row["in use"] for row in rows_of(tables["thresholds-popqa"], language_model="small", retriever="dense")}
+    assert in_use == {np.inf}
 
 
 def test_questions_of_unknown_popularity_are_counted_and_left_out(found, tmp_path):
@@ -144,6 +164,28 @@ def test_a_finding_that_was_not_measured_says_how_many_questions_there_are_and_h
         assert finding.measured.startswith(said)
 
 
+def test_each_imported_models_thresholds_are_a_finding_whatever_its_methods_are_called():
+    gain = {"gain": Interval(0.02, 0.01, 0.03).as_json(), "adaptive": {"value": 0.5}}
+    inputs = SimpleNamespace(
+        main_questions="popqa",
+        imported=["gpt-4.1", "none"],
+        metrics={"adaptive": {"popqa": {"gpt-4.1": {"questions": 60, "web-search": {CHOSEN.search: gain}}}}},
+    )
+    (finding,) = findings._of_imported(inputs, CHOSEN)
+    assert (finding.id, finding.verdict) == ("adaptive-gpt-4.1-web-search", "shown")
+    assert "its closed-book answer and that by web-search" in finding.claim
+    assert "right on 50.0 % of the questions. Adaptive less the better of always and never is +2.0" in finding.measured
+
+
+def test_imported_models_policies_stand_beside_the_main_ones(found, tmp_path):
+    _, _, drawn = section(found, tmp_path)
+    alt = drawn["policies-popqa"].alt
+    assert "BM25, elsewhere " in alt
+    assert ", small" not in alt
+    assert ", large" not in alt, "the run's other models stand in the table"
+    assert "small and elsewhere: " in drawn["policies-popqa"].caption
+
+
 def test_thresholds_are_shown_by_relation_with_both_intervals(found, tmp_path):
     _, tables, drawn = section(found, tmp_path)
     rows = rows_of(tables["thresholds-popqa"], language_model="small", retriever="dense", relation="P1")
@@ -163,7 +205,7 @@ def test_costs_and_doubt_are_shown_where_they_are_known(found, tmp_path):
     prices, deciding = tables["prices-popqa"], tables["deciding-popqa"]
     assert {row[0] for row in prices.rows} == {row[0] for row in deciding.rows} == {"small", "large"}
     last = rows_of(prices, language_model="small", retriever="dense")[-1]
-    assert (last["must earn"], last["retrieves"].interval.value) == (100, 0)
+    assert (last["must earn"], last["retrieves"].interval.value) == (1, 0)
     assert last["cost"].value == pytest.approx(1)
     figures = found["large", "dense"].figures["uncertainty"]
     (row,) = rows_of(deciding, language_model="large")
@@ -196,7 +238,7 @@ def test_confidence_is_shown_by_model_and_carried_thresholds_by_where_they_come_
         )
         for lm, made in (("small", made_pairs()), ("large", made_pairs(crossing=300.0)))
     }
-    tuned = {("popqa", lm, "dense"): (made_pairs(crossing=at), found[lm, "dense"].judged)
+    tuned = {("popqa", lm, "dense"): (made_pairs(crossing=at), found[lm, "dense"].tuned.fitted)
              for lm, at in (("small", 1000.0), ("large", 300.0))}  # fmt: skip
     brought = carried.between_models(tuned, CHOSEN, 0, 30)
     _, tables, drawn = section(alone, tmp_path, trusted=trusted, brought=brought)

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import scored_texts
 
-from flows import explore
+from flows import searching
 from pipelines.errors import LongtailError
 from pipelines.replug import attribution
 from pipelines.report import attribution_page, page
@@ -85,9 +85,10 @@ def test_without_lsr_the_page_has_the_documents_of_the_untuned_retriever(project
     assert "Documents by dense." in (project.folder / "page.html").read_text()
     figures = json.loads((attribution.METRICS / "attribution_pile.json").read_text())
     del figures["lsr"]
-    inputs = SimpleNamespace(metrics={"attribution": {"pile": figures}}, main_corpus="pile", parts=PARTS)
-    table = attribution_page.rarity(inputs).blocks[-1]
+    inputs = SimpleNamespace(metrics={"attribution": {"pile": figures}}, main_corpus="pile", parts=PARTS, data=DATA)
+    table, weights = attribution_page.rarity(inputs).blocks[-2:]
     assert table.head[3:-1] == ["saved, dense"]
+    assert "the similarity that dense gives it" in weights.caption
 
 
 def test_the_page_holds_every_token_with_its_numbers(project):
@@ -144,7 +145,7 @@ def test_a_text_that_was_not_scored_is_named(project):
 
 
 def test_the_command_tells_a_texts_tokens_and_shares_and_writes_its_page(project):
-    *lines, last = explore.attribute("q1", "lsr", project.folder / "one.html")
+    *lines, last = searching.attribute("q1", "lsr", project.folder / "one.html")
     assert [line.split("  ")[-1] for line in lines if line.endswith("'")] == ["' Oslo,'", "' they'", "' say'"]
     (memory,) = [line for line in lines if line.startswith("memory: ")]
     (document,) = [line for line in lines if "document 1, d0" in line]
@@ -154,7 +155,7 @@ def test_the_command_tells_a_texts_tokens_and_shares_and_writes_its_page(project
     assert len(Page((project.folder / "one.html").read_text()).data) == 1
 
 
-def test_the_section_tells_what_is_copied_and_which_words_are_rare_elsewhere():
+def test_the_section_tells_what_is_copied_and_which_words_are_rare_elsewhere(project):
     def figures(value):
         interval = {"value": value, "low": value - 0.1, "high": value + 0.1}
         return {name: interval for name in ("none", "gain", "memory", "share_of_gain")}
@@ -170,7 +171,7 @@ def test_the_section_tells_what_is_copied_and_which_words_are_rare_elsewhere():
         "pile": {"dense": rows | {"counted_in": "c4"}},
         "wikitext": {"lsr": rows | {"counted_in": "wikitext"}},
     }
-    inputs = SimpleNamespace(metrics={"attribution": of_corpora}, main_corpus="pile", parts=PARTS)
+    inputs = SimpleNamespace(metrics={"attribution": of_corpora}, main_corpus="pile", parts=PARTS, data=DATA)
     tables = {block.name: block for block in attribution_page.rarity(inputs).blocks if isinstance(block, page.Table)}
     assert "how often C4 has their word" in tables["gain-by-frequency"].caption
     copied = tables["gain-by-shared-ngram"].rows
@@ -182,13 +183,26 @@ def test_the_section_tells_what_is_copied_and_which_words_are_rare_elsewhere():
 
 def test_the_section_shows_each_retriever_and_links_to_the_page(project):
     figures = json.loads((attribution.METRICS / "attribution_pile.json").read_text())
-    inputs = SimpleNamespace(metrics={"attribution": {"pile": figures}}, main_corpus="pile", parts=PARTS)
+    inputs = SimpleNamespace(metrics={"attribution": {"pile": figures}}, main_corpus="pile", parts=PARTS, data=DATA)
     section = attribution_page.rarity(inputs)
     (link,) = [block for block in section.blocks if isinstance(block, page.Link)]
     assert link.href == "attribution.html"
-    (table,) = [block for block in section.blocks if isinstance(block, page.Table)]
+    table, weights = [block for block in section.blocks if isinstance(block, page.Table)]
     assert [row[0] for row in table.rows] == ["never", "1 to 9"]
     assert table.head[3:-1] == ["saved, dense", "saved, LSR"]
+    rows = {
+        row["query_id"]: row
+        for row in pq.read_table(DATA / "attribution/pile/texts.parquet").to_pylist()
+        if row["retriever"] == "lsr"
+    }
+    assert [row[:2] for row in weights.rows] == [[*text] for text in attribution_page.chosen(DATA, "pile", "lsr")]
+    for query_id, _, saved, *shares in weights.rows:
+        row = rows[query_id]
+        assert saved == pytest.approx((row["nats_none"] - row["nats"]) / math.log(2))
+        known = [weight if document else None for weight, document in zip(row["weights"], row["doc_ids"], strict=True)]
+        assert shares == known
+        assert sum(row["weights"]) == pytest.approx(1)
+        assert page.show(shares[0]) == f"{100 * known[0]:.3g}"
     html = page.render("Report", "", [], [section], "")
     assert '<a href="attribution.html">' in html
     assert not attribution_page.rarity(SimpleNamespace(metrics={}, main_corpus="pile")).blocks

@@ -1,17 +1,10 @@
 """The pages in a real browser, headless Chromium: nothing but the page is asked for, it fits every screen, it works."""
 
+import csv
 import re
-import shutil
-from pathlib import Path
 
 import pytest
-import releases
-import scored_texts
-import small_results
-
-from pipelines.release.difference import write_difference
-from pipelines.replug import attribution
-from pipelines.report import attribution_page, write_report
+import systems
 
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1440, "height": 900}
 ACCURACY, GAIN = "#figure-accuracy-by-popularity-popqa", "#figure-gain-by-popularity-popqa"
@@ -44,30 +37,6 @@ CONTRAST = """() => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def files(root, tmp_path_factory):
-    """The pages, by name, made by the code that makes them from small tables."""
-    home = tmp_path_factory.mktemp("pages")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(home)
-        small_results.write_data(home / "data")
-        shutil.copy(root / "dvc.yaml", home)
-        write_report.write_report(home / "data", home / "report", small_results.SETTINGS)
-        patch.chdir(tmp_path_factory.mktemp("attribution"))
-        params, _ = scored_texts.write(Path())
-        attribution.attribute(params, "pile")
-        attribution_page.write(Path("data"), "pile", "tiny", home / "attribution.html")
-        popqa = {"old": releases.questions([(1, 20), (2, 21)], {1: 900, 2: 40})}
-        popqa["new"] = releases.questions([(1, 20), (2, 21), (3, 20)], {1: 9, 2: 4000, 3: 5}, "2022-10")
-        old, new = (releases.write_data(home / name, rows) / "questions/popqa" for name, rows in popqa.items())
-        write_difference(old, new, home / "difference", ingest=releases.INGEST, threads=1)
-    return {
-        "report": home / "report/index.html",
-        "attribution": home / "attribution.html",
-        "difference": home / "difference/index.html",
-    }
-
-
 @pytest.fixture
 def opened(browser, files):
     """Opens a page: what it said and asked for is in `noise`, which must stay empty."""
@@ -91,7 +60,7 @@ def opened(browser, files):
 
 
 @pytest.mark.parametrize("viewport", [PHONE, DESK], ids=["phone", "desk"])
-@pytest.mark.parametrize("name", ["report", "attribution", "difference"])
+@pytest.mark.parametrize("name", ["report", "attribution", "difference", "thresholds", "comparison"])
 def test_a_page_fits_the_screen_and_its_figures_are_seen_at_their_size(opened, name, viewport):
     page = opened(name, viewport)
     assert page.evaluate("document.documentElement.scrollWidth") == viewport["width"]
@@ -109,6 +78,76 @@ def test_a_page_fits_the_screen_and_its_figures_are_seen_at_their_size(opened, n
         .map((text) => [text.getBoundingClientRect(), text.closest("svg").getBoundingClientRect(), text.textContent])
         .filter(([own, all]) => own.left < all.left - 1 || own.right > all.right + 1).map(([, , words]) => words)""")
     assert cut == [], "texts that stand out of their figures"
+
+
+@pytest.mark.parametrize("width", [400, 1100])
+@pytest.mark.parametrize("name", ["report", "thresholds", "comparison"])
+def test_a_wide_table_scrolls_in_its_own_box_and_its_first_column_stays(opened, name, width):
+    """The first cell of every row, that of the head as well, stays in sight, above the cells that pass it."""
+    page = opened(name, {"width": width, "height": 900})
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    scrolled = page.evaluate("""() => [...document.querySelectorAll(".scroll")].map((box) => {
+        box.scrollLeft = 1e6;
+        const left = box.getBoundingClientRect().left, rows = [...box.querySelectorAll("tr")].slice(0, 4);
+        const firsts = rows.map((row) => row.cells[0]), seen = firsts.map((cell) => {
+            cell.scrollIntoView({ block: "center", inline: "nearest" });
+            const { left, top, height } = cell.getBoundingClientRect();
+            return cell.contains(document.elementFromPoint(left + 3, top + height / 2));
+        });
+        const moved = firsts.map((cell) => Math.abs(cell.getBoundingClientRect().left - left));
+        const share = Math.max(...firsts.map((cell) => cell.offsetWidth)) / box.clientWidth;
+        const range = document.createRange(), tall = firsts.slice(1).map((cell) => {
+            range.selectNodeContents(cell);
+            return cell.className === "brief" ? range.getBoundingClientRect().height : 0;
+        });
+        const far = box.scrollLeft;
+        return [box.closest(".table").id, far, Math.max(...moved), seen.every(Boolean), share, Math.max(...tall)];
+    })""")
+    wide = [row for row in scrolled if row[1] > 0]
+    assert len(wide) >= 2
+    for table, _, moved, seen, share, tall in wide:
+        assert moved < 1, f"{table}: its first column does not stay"
+        assert seen, f"{table}: its first column is covered"
+        assert share < 0.6, f"{table}: its first column takes the room"
+        assert tall < 70, f"{table}: its first column has four lines or more"
+
+
+@pytest.mark.parametrize("name", ["report", "thresholds", "comparison"])
+def test_a_name_has_one_colour_in_all_figures_of_a_page_and_no_two_of_a_figure_share_it(files, name):
+    text = files[name].read_text(encoding="utf-8")
+    colours, drawings = {}, re.findall(r"<svg .*?</svg>", text, re.DOTALL)
+    for drawing in drawings:
+        marks = re.findall(r'class="mark" d="[^"]*" fill="(var[^"]*)"><title>([^\n]*)\n', drawing)
+        of_drawing = {series: colour for colour, series in marks if series != "after"}  # of the graph of stages
+        assert len({*of_drawing.values()}) == min(len(of_drawing), 8)
+        for series, colour in of_drawing.items():
+            assert colours.setdefault(series, colour) == colour, series
+    assert len(colours) >= 5
+    assert len(drawings) >= 2
+
+
+def test_pages_of_files_say_what_was_read_and_where_systems_disagree(files):
+    for name in ("thresholds", "comparison"):
+        text = files[name].read_text(encoding="utf-8")
+        read = text[text.index('<section id="files') :]
+        assert "What was read" in read
+        for file in ("popQA.tsv: TSV, 300 questions", "closed.csv: CSV, 300 rows", "300 of 300 rows joined by id"):
+            assert file in read
+    assert "Where they disagree: popQA-2021-10" in text
+    made = systems.make()
+    rows = list(csv.DictReader((files["comparison"].parent / "agreement-popQA-2021-10.csv").open(encoding="utf-8")))
+    kinds = ("both right", "only the first", "only the second", "neither")
+    by_pair = {}
+    for row in rows:
+        by_pair.setdefault((row["system"], row["and"]), {})[row["relation"]] = [int(row[kind]) for kind in kinds]
+        assert sum(int(row[kind]) for kind in kinds) == int(row["questions"])
+    assert len(by_pair) == 6
+    for pair, of_pair in by_pair.items():
+        everything = of_pair.pop("all")
+        first, second = (made.closed if name == "closed" else made.augmented for name in pair)
+        assert everything == [n.sum() for n in (first & second, first > second, first < second, ~first & ~second)]
+        assert len(of_pair) == len(systems.RELATIONS)
+        assert everything == [sum(counts) for counts in zip(*of_pair.values(), strict=True)]
 
 
 def test_a_click_on_a_relation_changes_the_figures_that_have_it(opened):

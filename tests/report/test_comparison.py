@@ -191,6 +191,16 @@ def test_how_imported_answers_were_made_is_not_asked(written, root):
     assert opened.compare(of("davinci", "theirs", "size")).needs == ("questions.popqa 14,267 (here 800)",)
 
 
+def test_an_imported_models_name_may_have_dots(run):
+    opened = run()
+    opened.metrics["adaptive"] = {
+        "popqa": {"opt-1.3b": {"bm25": {"exact": {"gain": {"value": 0.5, "low": 0, "high": 1}}}}}
+    }
+    find = {"metrics": "adaptive", "key": "popqa.{lm}.bm25.exact.gain"}
+    assert opened.measure(find, "opt-1.3b") == Interval(0.5, 0, 1)
+    assert opened.measure(find, "opt-1_3b") == NOTHING
+
+
 def test_derived_figures(run):
     opened = run()
     gain = {"table": "tasks", "task": "nq", "method": "replug", "category": "all", "value": "relative_gain"}

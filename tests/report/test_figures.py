@@ -86,6 +86,20 @@ def test_long_curves_have_a_limited_number_of_marks_and_gaps_are_left_out():
     assert "nan" not in figure.svg
 
 
+def test_panels_have_the_same_scales_where_they_are_compared():
+    panels = [("low", [10, 100], {"dense": [1, 2]}), ("high", [50, 5000], {"dense": [60, 90]})]
+
+    def ticks(**more):
+        figure = figures.curves("curves", panels, x="views", caption="", alt="", log_x=True, **more)
+        left, right = re.findall(r"<g .*?</g>", figure.svg, re.DOTALL)
+        return [re.findall(r">([\d.,]+)</text>", panel) for panel in (left, right)]
+
+    apart, same = ticks(), ticks(same=True)
+    assert apart[0] != apart[1]
+    assert same[0] == same[1]
+    assert {"0", "1,000"} <= {*same[0]}
+
+
 def test_a_method_has_its_colour_everywhere_and_no_two_series_share_one():
     def colours(*names):
         figure = lines({name: (AT, [interval(1.0)] * 3) for name in names})

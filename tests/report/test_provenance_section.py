@@ -1,5 +1,7 @@
 """How the page was made: stages and runs as dvc.yaml has them, hashes of what was read and of nothing else."""
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipelines.report.page import Table
@@ -65,3 +67,22 @@ def test_source_files_have_their_hashes_with_or_without_stages(section, tmp_path
     assert alone.missing
     for own in (section, alone):
         assert table(own, "source-files").rows == [["pile/0.zst", 7, "f" * 12, "https://example.org/0.zst"]]
+
+
+def test_the_dates_of_the_sources_are_named_and_warned_about_when_they_are_far_apart(tmp_path):
+    (tmp_path / "data/questions/popqa").mkdir(parents=True)
+    pq.write_table(pa.table({"month": ["2026-09", "2026-09"]}), tmp_path / "data/questions/popqa/popqa.parquet")
+    dated = [
+        *({"dataset": "wikidata", "date": "2026-09-28"} | MANIFEST[0], {"dataset": "pile"} | MANIFEST[0]),
+        {"dataset": "wikipedia", "date": "2018-12-20"} | MANIFEST[0],
+    ]
+    section = provenance(tmp_path / "data", dated, {"lms": ["tiny"]}, 31)
+    assert table(section, "dates").rows == [
+        ["Wikidata", "2026-09-28"],
+        ["Wikipedia", "2018-12-20"],
+        ["page views", "2026-09"],
+    ]
+    warning = section.blocks[1]
+    assert warning.startswith("These dates are up to 2,839 days apart, more than fetch.days_apart allows (31)")
+    near = provenance(tmp_path / "data", dated[:1], {"lms": ["tiny"]}, 31)
+    assert [type(block) for block in near.blocks] == [Table, Table]

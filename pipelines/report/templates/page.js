@@ -47,6 +47,7 @@ for (const scroll of all(".scroll")) {
   const caption = scroll.querySelector("caption");
   const more = () => {
     scroll.classList.toggle("more", scroll.scrollWidth - scroll.clientWidth - scroll.scrollLeft > 4);
+    scroll.classList.toggle("scrolled", scroll.scrollLeft > 0);
     scroll.style.setProperty("--caption", `${caption ? caption.offsetHeight : 0}px`);
   };
   const resized = new ResizeObserver(more);
