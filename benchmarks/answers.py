@@ -50,7 +50,8 @@ def answered(chosen, name: str, method: str, dataset: str, questions: pa.Table) 
 def compare(chosen, name: str, dataset: str, price: float) -> list[str]:
     """Markdown: a line for each method of one language model, and what adaptive retrieval saves of it."""
     questions = pq.read_table(DATA / "questions" / dataset / f"{dataset}.parquet")
-    cuts = json.loads((DATA / "adaptive/popularity/thresholds.json").read_text())["thresholds"][dataset].get(name, {})
+    rules = json.loads((DATA / "adaptive/popularity/thresholds.json").read_text())["rules"][dataset].get(name, {})
+    cuts = {method: rule["thresholds"] for method, rule in rules.items()}
     popularity = dict(zip(*(questions[c].to_pylist() for c in ("question_id", "s_pop")), strict=True))
     relations = dict(zip(*(questions[c].to_pylist() for c in ("question_id", "relation")), strict=True))
     heads = ["method", "seconds", "LM calls", "tokens", "cost", "accuracy"]

@@ -92,7 +92,7 @@ def _documents(name: str, file: Path) -> Iterator[Raw]:
         if name != "wikipedia":
             yield row
         elif text := wikitext_to_text(row.text):
-            yield row._replace(text=f"{row.title}\n{text}")
+            yield row._replace(text=text)
 
 
 def _raw(name: str, file: Path) -> Iterator[Raw]:

@@ -2,10 +2,15 @@
 
     .venv/bin/python -m benchmarks.encoder_speed
     .venv/bin/python -m benchmarks.encoder_speed --cores 16 --texts 2048
+    .venv/bin/python -m benchmarks.encoder_speed --workers 1 2 --texts 1024 --model all-MiniLM-L6-v2
 
 The loop (generate_passage_embeddings.py) takes texts as they come, 512 at once, padded to the longest, in fp32; 32 at
 once is kinder to a CPU's caches. One core is measured in CPU seconds, several in wall-clock seconds. That all ways give
 the same vectors is checked.
+
+--workers measures how embedding scales, as the stage `index` does it: shards of texts go to workers, vectors come back.
+Times are wall-clock seconds, without the workers' start, the better of two; bytes are compared. CPU seconds are of all
+processes: where others use the machine, they say what is lost by having several. --model is an encoder's folder.
 """
 
 from __future__ import annotations
@@ -18,17 +23,20 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, chdir
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import psutil
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, PreTrainedTokenizerFast
 
-from pipelines import params
+from pipelines import params, workers
 from pipelines.pool import processes
+from pipelines.retrieval import embeddings
 from pipelines.retrieval.encoder import EXACT, Encoder, Numerics
 
 SHAPE = BertConfig()  # Contriever-base is BERT-base
@@ -69,9 +77,12 @@ def lengths(kind: str, n: int) -> np.ndarray:
 KINDS = ("documents, all of one length", "documents of 128 LM tokens", "queries and documents mixed")
 
 
-def make_texts(kind: str, n: int) -> list[str]:
+def make_texts(kind: str, n: int, model: Path | None = None) -> list[str]:
+    """Texts of words that are a token each, of the made-up encoder or of `model`."""
+    vocabulary = AutoTokenizer.from_pretrained(model).get_vocab() if model else []
+    words = sorted(filter(str.isalpha, vocabulary)) or [f"w{i}" for i in range(30_000)]
     draw = np.random.default_rng(1)
-    return [" ".join(f"w{i}" for i in draw.integers(0, 30_000, count - 2)) for count in lengths(kind, n)]
+    return [" ".join(words[i] for i in draw.integers(0, len(words), count - 2)) for count in lengths(kind, n)]
 
 
 def make_encoder(folder: Path) -> None:
@@ -155,6 +166,45 @@ def side_by_side(folder: Path, texts: list[str], cores: int) -> float:
         return time.perf_counter() - started
 
 
+def by_workers(folder: Path, texts: list[str], counts: list[int]) -> None:
+    """Print how fast each number of workers embeds, and the share of linear; the first is the measure."""
+    numerics = Encoder.open(folder, RETRIEVER, _compute(1)).numerics
+    shard = max(1, len(texts) // (8 * max(counts)))
+    ranges = [(start, min(start + shard, len(texts))) for start in range(0, len(texts), shard)]
+    write, length = embeddings._write, embeddings._length
+    steps = workers.Steps(lambda positions: texts[slice(*positions)], embeddings._embed, write, length)
+    seconds, cpu, made = dict.fromkeys(counts, float("inf")), dict.fromkeys(counts, float("inf")), set()
+    workers.WORTH = {"cpu": 1.0}  # however little work there is
+    with ExitStack() as stack:
+        opened = {}
+        for count in counts:
+            settings = (RETRIEVER, _compute(1), numerics)
+            model = workers.Model(Encoder.open, folder, settings, SHAPE.hidden_size**2, 10**9)
+            opened[count] = stack.enter_context(workers.Workers(model, _compute(count)))
+            workers.map_texts(opened[count], f"start{count}", "", ranges[: 4 * count], steps)
+        for turn in range(2):
+            for count in counts:
+                started, used = time.perf_counter(), cpu_seconds()
+                files = workers.map_texts(opened[count], f"embed{count}", str(turn), ranges, steps)
+                seconds[count] = min(seconds[count], time.perf_counter() - started)
+                cpu[count] = min(cpu[count], cpu_seconds() - used)
+                made.add(b"".join(file.read_bytes() for file in files))
+    assert len(made) == 1, "other bytes"
+    print(f"{len(texts)} texts in {len(ranges)} shards, {' '.join(numerics)}\n")
+    print("| workers | seconds | docs/s | of linear | CPU seconds | of linear by these |\n|---|---|---|---|---|---|")
+    for count in counts:
+        share = seconds[counts[0]] * counts[0] / (seconds[count] * count)
+        columns = f"{seconds[count]:.1f} | {len(texts) / seconds[count]:.1f} | {share:.2f} | {cpu[count]:.1f}"
+        print(f"| {count} | {columns} | {cpu[counts[0]] / cpu[count]:.2f} |", flush=True)
+
+
+def cpu_seconds() -> float:
+    """Of this process and those it started, so far."""
+    here = psutil.Process()
+    times = [process.cpu_times() for process in [here, *here.children(recursive=True)]]
+    return sum(spent.user + spent.system for spent in times)
+
+
 def peak() -> dict[str, float]:
     """Multiplications and additions a second of one core, at a product of the model's own shapes."""
     torch.set_num_threads(1)
@@ -193,7 +243,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--texts", type=int, default=256, help="of each kind")
     parser.add_argument("--cores", type=int, default=4)
+    parser.add_argument("--workers", type=int, nargs="+", help="measure embedding by so many workers, and nothing else")
+    parser.add_argument("--model", type=Path, help="--workers: an encoder's folder, instead of random weights")
     given = parser.parse_args()
+    if given.workers:
+        with tempfile.TemporaryDirectory() as name:
+            folder = given.model.absolute() if given.model else Path(name, "model")
+            if not given.model:
+                make_encoder(folder)
+            with chdir(name):
+                by_workers(folder, make_texts(KINDS[1], given.texts, given.model and folder), given.workers)
+        return
     most = peak()
     rates = ", ".join(f"{name} {rate / 1e9:.0f}" for name, rate in most.items())
     print(f"one core's products of matrices, 10^9 operations/s: {rates}")

@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import pickle
 import re
 import shutil
 import signal
@@ -240,12 +239,7 @@ def inputs(seeds: list[tuple[Target, str, bytes]], seconds: dict[str, float]) ->
 
 def work(bench: Bench, stages: list[Stage], number: int, workers: int, most: int, only: str) -> None:
     """One process's share of the inputs."""
-    known = bench.log.with_suffix(".pickle")
-    if known.is_file():
-        seeds, bench.undamaged = pickle.loads(known.read_bytes())
-    else:
-        seeds = [seed for target in bench.targets(stages, number, workers, only) for seed in bench.seeds(target)]
-        known.write_bytes(pickle.dumps((seeds, bench.undamaged)))
+    seeds = [seed for target in bench.targets(stages, number, workers, only) for seed in bench.seeds(target)]
     print(f"{len(seeds)} files and layouts to damage", flush=True)
     rows = [json.loads(line) for line in bench.log.read_text().splitlines()] if bench.log.is_file() else []
     done = {(row["target"], row["mutation"], row["round"]) for row in rows}

@@ -2,11 +2,16 @@
 
     .venv/bin/python -m benchmarks.lm
     .venv/bin/python -m benchmarks.lm --threads 4 --queries 4
+    .venv/bin/python -m benchmarks.lm --workers 2 --model smollm2-135m   # many processes beside one
     .venv/bin/python -m benchmarks.lm --pile pile.jsonl.zst --model smollm2-135m   # what is scored, not how fast
 
 Every way scores the same (query, document) pairs, one thread, seconds of processor time (of the clock on a GPU, where
 there is one); that all give the same log-probs is checked. Peak is the product of two large squares in the same number
 format, by torch.matmul or by oneDNN, whichever is faster; its share is of the products that no way can do without.
+
+With --workers, the same shards by this process and by so many workers, in turns; the bytes are compared. The efficiency
+is the seconds of one process over the workers times theirs: once they have the model open, and with their start. On a
+machine that does other work too, the ratio of processor time says what the workers cost beside the shards themselves.
 
 With --pile, a model's bits per byte of a file of the Pile, without documents, by two protocols: rolling windows over
 whole documents, and the second 128 tokens of those documents that have 256, alone.
@@ -25,6 +30,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import psutil
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
@@ -36,13 +42,16 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from pipelines import draws, intervals
+from pipelines import draws, intervals, params, parquet, shards, workers
 from pipelines.corpus.cut import rolling_windows
 from pipelines.corpus.token_bytes import open_encoder
 from pipelines.lm import prefixes
 from pipelines.lm.language_model import Prompt
 from pipelines.lm.local import LocalModel
+from pipelines.lm.open_lm import lm_at_work
+from pipelines.lm.weights import TEXT
 from pipelines.replug.ensemble import bits_per_byte
+from pipelines.scoring import logprobs
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import read_raw
 from pipelines.sources.wikipedia import parts
@@ -214,6 +223,80 @@ def compare_prefix(shape: Shape, device: str, threads: int, shared: int, prompts
     return out
 
 
+def compare_workers(model: Path | None, n_workers: int, shards_of_each: int, rounds: int) -> list[str]:
+    """Markdown: seconds of one process and of several for the same shards, a query's pairs each."""
+    workers.WORTH = {"cpu": 1.0}  # however little there is to do
+    shape, rng = SHAPES[0], np.random.default_rng(0)
+    count = shards_of_each * n_workers
+    with tempfile.TemporaryDirectory() as name, contextlib.chdir(name):
+        folder = model or write_model(shape, Path("random"), 1024)
+        prompts, continuations = make_pairs(shape, count)
+        if model:  # whose tokenizer knows words
+            drawn = [" ".join(rng.choice(TEXT.split(), 100)) + " " for _ in range(len(prompts) + 2 * count)]
+            prompts = [Prompt(drawn[i // DOCUMENTS], drawn[2 * count + i]) for i in range(len(prompts))]
+            continuations = [drawn[count + i // DOCUMENTS] for i in range(len(prompts))]
+        tasks = [slice(i, i + DOCUMENTS) for i in range(0, len(prompts), DOCUMENTS)]
+        settings = {
+            "path": str(folder),
+            "revision": None,
+            "http": None,
+            "training": None,
+            "n_shots": None,
+            "chat": False,
+        }
+        lm = params.LM(source="pretrained", dtype="fp32", batch_tokens=4096, **settings)
+        ids = np.full(DOCUMENTS, "", object)
+        steps = workers.Steps(
+            read=lambda task: logprobs.Asked(prompts[task], ids, continuations[task]),
+            work=logprobs.scored,
+            write=lambda _, table, path: parquet.write(table, path),
+            length=logprobs.Asked.length,
+        )
+        taken: dict[str, list[float]] = {}
+        worked: dict[str, list[float]] = {}  # seconds of processor time
+
+        def run(key: str, opened, some: list[slice]) -> list[bytes]:
+            started, before = time.perf_counter(), processor_time()
+            files = workers.map_texts(opened, "benchmark", key, some, steps)
+            taken.setdefault(key, []).append(time.perf_counter() - started)
+            worked.setdefault(key, []).append(processor_time() - before)
+            written = [file.read_bytes() for file in files]
+            shards.forget("benchmark", key)
+            return written
+
+        for _ in range(rounds):
+            with lm_at_work(folder, lm, compute_of(1)) as one:
+                run("warm", one, tasks[:1])
+                expected = run("one process", one, tasks)
+            del one
+            with lm_at_work(folder, lm, compute_of(n_workers)) as many:
+                assert run("workers, with their start", many, tasks) == expected, "other bytes"
+                assert run("workers", many, tasks) == expected, "other bytes"
+            print(", ".join(f"{key} {values[-1]:.1f} s" for key, values in taken.items()), flush=True)
+    tokens = count * DOCUMENTS * (300 if model else sum(shape.tokens))
+    first = min(taken["one process"])
+    out = [f"{count} shards of {DOCUMENTS} pairs, about {tokens:,} tokens, 1 thread each", ""]
+    out += ["| | seconds (best round) | efficiency | processor time | of one process's |", "|---|---|---|---|---|"]
+    for key in ("one process", "workers", "workers, with their start"):
+        best = min(taken[key])
+        efficiency = first / best / (1 if key == "one process" else n_workers)
+        cost = min(worked[key])
+        row = f"| {key.replace('workers', f'{n_workers} workers', 1)} | {best:.1f} | {efficiency:.2f} "
+        out.append(f"{row}| {cost:.1f} | {cost / min(worked['one process']):.2f} |")
+    return out
+
+
+def processor_time() -> float:
+    """Seconds of this process and of those that it started and that still run."""
+    this = psutil.Process()
+    times = [process.cpu_times() for process in (this, *this.children(recursive=True))]
+    return sum(used.user + used.system for used in times)
+
+
+def compute_of(workers: int) -> params.Compute:
+    return params.Compute(threads=1, workers=workers, executor="local", dask=None, device="cpu")
+
+
 def protocols(pile: Path, lm: LocalModel, folder: Path, n: int) -> list[str]:
     """Markdown: by subset, what rolling windows and documents' beginnings score; `n` drawn windows of each."""
     encoder, width = open_encoder(folder), 128
@@ -274,10 +357,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2, help="the best counts")
     parser.add_argument("--prompts", type=int, default=16, help="few-shot prompts")
     parser.add_argument("--pile", type=Path, help="a file of the Pile, .jsonl.zst")
-    parser.add_argument("--model", type=Path, help="with --pile: the language model's folder")
+    parser.add_argument("--model", type=Path, help="with --pile or --workers: the language model's folder")
+    parser.add_argument("--workers", type=int, help="compare so many processes with one; --model: of real weights")
+    parser.add_argument("--shards", type=int, default=6, help="with --workers: of each of them")
     parser.add_argument("--windows", type=int, default=16, help="with --pile: of each subset and protocol, at most")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
+    if given.workers:
+        model = given.model and given.model.absolute()
+        print("\n".join(compare_workers(model, given.workers, given.shards, given.rounds)))
+        return
     if given.pile:
         lm = open_model(given.model, "cpu", "fp32", given.threads)
         print("\n".join(protocols(given.pile, lm, given.model, given.windows)))

@@ -238,7 +238,7 @@ def compare_steps(params: SimpleNamespace, steps: int) -> None:
         spent, losses = {}, {}
         for dtype in ("fp32", "bf16") if has_bf16("cpu") else ("fp32",):
             lsr = params.lsr.model_copy(update={"dtype": dtype})
-            gradients = GradientCache(Encoder.open(path, params.retriever, params.compute), [], lsr)
+            gradients = GradientCache(Encoder.open(path, params.retriever, params.compute), lsr)
             trainer = Trainer(gradients, corpora, schedule, lsr)
             spent[dtype] = Counter()
             with timed(spent[dtype], "gather"):

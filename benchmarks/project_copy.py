@@ -155,12 +155,13 @@ def kill(processes: list[psutil.Process]) -> None:
 
 
 def at_work(copy: Copy) -> list[str]:
-    """The stages whose processes run."""
-    names = set()
-    for process in copy.living():
-        with suppress(psutil.Error):
-            names.add(process.environ().get("DVC_STAGE"))
-    return sorted(filter(None, names))
+    """The stages that DVC processes bring up to date: of each its words, as DVC notes them beside what it writes."""
+    try:
+        writers = json.loads((copy.folder / ".dvc/tmp/rwlock").read_text(encoding="utf-8")).get("write", {}).values()
+    except (OSError, ValueError):  # none yet, or just being written
+        return []
+    living = {process.pid for process in copy.living()}
+    return sorted({writer["cmd"].split()[-1] for writer in writers if writer["pid"] in living})
 
 
 def compare(copy: Copy, log: Log, **about: object) -> None:

@@ -40,7 +40,15 @@ from pipelines.world.facts import ALIASES, RELATION_IDS, make_world
 FULL_ENTITIES, FULL_TRIPLES = 7_500_000, 12_000_000
 MONTH, SEED = "2021-10", 0
 INGEST = params.Ingest(max_reject_share=0.0, memory_gb=1.0, record_mb=64.0, rejects_kept=100_000)
-POPQA = params.PopQA(source="wikidata", sampling="term_frequency", per_relation=2000, train_share=0.25)
+POPQA = params.PopQA(
+    source="wikidata",
+    sampling="term_frequency",
+    per_relation=2000,
+    mix="drawn",
+    total=None,
+    refresh=False,
+    train_share=0.25,
+)
 LARGE = POPQA.model_copy(update={"sampling": "all", "per_relation": 50_000})
 THREADS = 2
 

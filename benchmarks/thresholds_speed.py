@@ -1,6 +1,7 @@
 """Threshold search: how fast all splits at once are, compared with the published notebook, and which search is best.
 
     .venv/bin/python -m benchmarks.thresholds_speed --popqa popQA.tsv
+    .venv/bin/python -m benchmarks.thresholds_speed --large 1000000
 
 Answers are simulated for the popularities of the published question set if its file is given, else for log-normal
 popularities of as many questions and relations. For the first table both ways judge the same splits on one core and
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import sys
 import time
 from pathlib import Path
@@ -21,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from pipelines import params
-from pipelines.adaptive import held_out
+from pipelines.adaptive import held_out, tuning
 from pipelines.adaptive.pairs import Pairs
 from pipelines.adaptive.searches import SEARCHES
 
@@ -31,13 +33,14 @@ import notebook
 QUESTIONS, RELATIONS, SPLITS, TRAIN_SHARE = 14_267, 16, 100, 0.75
 WORLDS = 20
 CHOSEN = params.Thresholds(
+    imported="all",
     pairs=[], search="shrunk",
     splits=SPLITS, split_by="subject", train_share=TRAIN_SHARE, pseudo_questions=None, quantiles=50, min_questions=20,
     cost="retrievals", cost_weight=0.0,
 )  # fmt: skip
 
 
-def read_questions(popqa: Path | None) -> pd.DataFrame:
+def read_questions(popqa: Path | None, n: int = QUESTIONS) -> pd.DataFrame:
     """Columns subject, relation and popularity."""
     if popqa:
         table = pd.read_csv(popqa, sep="\t")
@@ -48,9 +51,9 @@ def read_questions(popqa: Path | None) -> pd.DataFrame:
     sizes = rng.dirichlet(np.full(RELATIONS, 2.0))
     return pd.DataFrame(
         {
-            "subject": [f"Q{i}" for i in rng.integers(0, QUESTIONS * 3, QUESTIONS)],
-            "relation": [f"P{i:02d}" for i in rng.choice(RELATIONS, QUESTIONS, p=sizes)],
-            "popularity": np.ceil(10 ** rng.normal(3.3, 0.9, QUESTIONS)),
+            "subject": [f"Q{i}" for i in rng.integers(0, n * 3, n)],
+            "relation": [f"P{i:02d}" for i in rng.choice(RELATIONS, n, p=sizes)],
+            "popularity": np.ceil(10 ** rng.normal(3.3, 0.9, n)),
         }
     )
 
@@ -143,10 +146,31 @@ def choice(questions: pd.DataFrame) -> None:
         print(f"{n:10,}{always:8.2f}{never:8.2f}" + "".join(f"{cell:>30}" for cell in cells))
 
 
+def large(n: int) -> None:
+    """What `tuning.tune` takes from arrays to the rule: all searches, their splits, resamples and intervals."""
+    pairs = simulate(read_questions(None, n), 0, n)
+    columns = pairs.popularity, pairs.relations, pairs.subjects, pairs.closed, pairs.augmented
+    before, start = _peak(), time.process_time()
+    tuned = tuning.tune(*columns)
+    print(
+        f"{n:,} questions, all {len(SEARCHES)} searches: {time.process_time() - start:.1f} CPU s, at most "
+        f"{_peak():.2f} GB of memory ({before:.2f} GB before); {tuned.rule.verdict}"
+    )
+
+
+def _peak() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.thresholds_speed", description=__doc__.splitlines()[0])
     parser.add_argument("--popqa", type=Path, help="the published question set, popQA.tsv")
-    questions = read_questions(parser.parse_args().popqa)
+    parser.add_argument("--large", type=int, metavar="N", help="only tune thresholds to N questions, as 1000000")
+    chosen = parser.parse_args()
+    if chosen.large:
+        large(chosen.large)
+        return
+    questions = read_questions(chosen.popqa)
     speed(questions)
     choice(questions)
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import binom, norm
 
 LEVEL = 0.95
+UNITS = 20_000  # drawn at most; of more clusters several are drawn together, which costs an interval nothing
 _BLOCK = 4_000_000  # drawn positions held at a time: bounds the memory of a bootstrap
 
 
@@ -35,6 +35,11 @@ class Interval:
         low, high = sorted((self.low * factor, self.high * factor))
         return Interval(self.value * factor, low, high)
 
+    def within(self, least: float, most: float) -> Interval:
+        """The same figure with bounds that lie between `least` and `most`, if it does."""
+        low, high = max(self.low, min(least, self.value)), min(self.high, max(most, self.value))
+        return Interval(self.value, float(low), float(high))
+
     def as_json(self) -> dict[str, float | None]:
         """{"value", "low", "high"}, null for NaN, which JSON does not have."""
         numbers = {"value": self.value, "low": self.low, "high": self.high}
@@ -42,6 +47,19 @@ class Interval:
 
 
 NOTHING = Interval(math.nan, math.nan, math.nan)
+
+
+def fixed(number: float, digits: int, signed: bool = False) -> str:
+    """A number with so many digits after the point; one that rounds to zero has no sign."""
+    text = f"{number:{'+' if signed else ''},.{digits}f}"
+    return text if text.strip("+-0.,") else text.lstrip("+-")
+
+
+def plainly(number: float, digits: int = 6) -> str:
+    """A number with so many digits that say something, or all of those before the point; never as 1e+09."""
+    if abs(number) >= 10 ** (digits - 1) or number == int(number):
+        return fixed(number, 0)
+    return f"{number:.{digits}g}"
 
 
 def interval(figure: dict | None) -> Interval:
@@ -53,8 +71,10 @@ def interval(figure: dict | None) -> Interval:
 
 def wilson(successes: np.ndarray, counts: np.ndarray, level: float = LEVEL) -> tuple[np.ndarray, np.ndarray]:
     """Wilson's score interval of successes/counts, elementwise: (low, high), NaN where counts is 0."""
+    from scipy.special import ndtri  # SciPy takes as long to import as all else here
+
     successes, n = np.asarray(successes, dtype=float), np.asarray(counts, dtype=float)
-    z2 = norm.ppf(0.5 + level / 2) ** 2
+    z2 = ndtri(0.5 + level / 2) ** 2
     with np.errstate(divide="ignore", invalid="ignore"):
         share = successes / n
         centre = (share + z2 / (2 * n)) / (1 + z2 / n)
@@ -80,6 +100,8 @@ def mcnemar(only_this: int, only_that: int) -> float:
 
     The counts are of questions on which only one of two answers is right. Questions count as independent.
     """
+    from scipy.stats import binom
+
     return float(min(1.0, 2 * binom.cdf(min(only_this, only_that), only_this + only_that, 0.5)))
 
 
@@ -88,12 +110,23 @@ def quantile(values: np.ndarray, share: float, level: float = LEVEL) -> Interval
 
     With few values a bound may hold less often than `level` says: it is at most the largest and at least the smallest.
     """
+    from scipy.stats import binom
+
     if not len(values):
         return NOTHING
     low, high = binom.ppf([0.5 - level / 2, 0.5 + level / 2], len(values), share).astype(int)
     ordered = np.sort(values)
     bounds = ordered[max(low - 1, 0)], ordered[min(high, len(values) - 1)]
     return Interval(float(np.quantile(ordered, share)), float(bounds[0]), float(bounds[1]))
+
+
+def units(clusters: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """The unit that each row is drawn with, (rows,): its cluster, or one of UNITS random groups of more clusters.
+
+    `clusters` (rows,) are numbers from 0.
+    """
+    n = int(clusters.max(initial=-1)) + 1
+    return clusters if n <= UNITS else (generator.permutation(n) % UNITS)[clusters]
 
 
 def cluster_sums(columns: np.ndarray, clusters: np.ndarray) -> np.ndarray:
@@ -127,9 +160,11 @@ def bootstraps(
 ) -> list[Interval]:
     """`bootstrap` of many functions of the same sums, over the same resamples."""
     sums = np.asarray(sums, dtype=float)
-    n = len(sums)
-    if n == 0:
+    if not len(sums):
         return [NOTHING] * len(statistics)
+    if len(sums) > UNITS:
+        sums = cluster_sums(sums, units(np.arange(len(sums)), generator))
+    n = len(sums)
     block = max(1, min(resamples, _BLOCK // n))
     drawn = np.empty((resamples, sums.shape[1]))
     for start in range(0, resamples, block):

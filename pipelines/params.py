@@ -65,7 +65,7 @@ __all__ = [
     "RetrieverTraining",
 ]  # sections within sections, for those who need one
 
-Answers = Annotated[str, Field(pattern=r"^([a-z0-9][a-z0-9_-]*/)?[a-z0-9][a-z0-9_-]*$")]  # METHOD or LM/METHOD
+Answers = Annotated[str, Field(pattern=r"^([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*$")]  # METHOD or LM/METHOD
 
 
 class Pair(Section):
@@ -86,8 +86,9 @@ class Pair(Section):
 
 
 class Thresholds(Section):
+    imported: Literal["all", "test"]  # the questions that imported answers count on: all, or the test split's
     pairs: list[Pair]  # further than the closed-book answer above and each other method below
-    search: Literal["exact", "bins", "shrunk"]  # the search in use; all three are reported
+    search: Literal["exact", "bins", "shrunk", "logistic"]  # the search in use; all four are reported
     splits: PositiveInt  # random splits into a training side and a held-out side
     split_by: Literal["subject", "question"]  # what splits draw: subjects with all their questions, or questions
     train_share: Share  # share of the subjects, or questions, that thresholds are fitted on
@@ -215,7 +216,7 @@ def _check_parts(
 ) -> None:
     """Raise ValueError naming the first list of `parts` that lacks what another one needs; `tested` have test texts."""
     tested = [name for name in parts.corpora if name in tested]
-    published = {"popqa"} if popqa.source == "published" else set()
+    published = {"popqa"} if popqa.source == "published" and not popqa.refresh else set()
     from_triples = [name for name in parts.question_sets if catalogue.DATASETS[name].triples and name not in published]
     answering = bool(parts.benchmarks or parts.passages or (parts.answered and lms))
     rules = [

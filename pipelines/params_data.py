@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from pipelines import catalogue
-from pipelines.params_types import Address, Month, PositiveFloat, PositiveInt, Section, Share, known
+from pipelines.params_types import Address, Count, Month, PositiveFloat, PositiveInt, Section, Share, known
 
 
 class Compute(Section):
@@ -16,6 +16,7 @@ class Compute(Section):
     executor: Literal["local", "dask"]  # what runs shards: processes on this machine, or a Dask cluster
     dask: Annotated[str, Field(pattern=r"^(\w+://)?[^\s/]+:\d+$")] | None  # dask: address of the scheduler
     device: Literal["cpu", "cuda"]  # where torch computes; FAISS and DuckDB stay on the CPU
+    store: Annotated[str, Field(pattern=r"^\w+://\S+$")] | None = None  # dask: for models of over 8 GB, as s3://a/b
 
     @field_validator("dask")
     @classmethod
@@ -45,6 +46,7 @@ class Fetch(Section):
     source: Literal["world", "files", "wikimedia"]  # the generated world, files on disk, or Wikimedia's servers
     root: str | None  # files: the folder that they lie in
     files: dict[str, list[Address]]  # data set of the catalogue -> globs below root (files) or URLs (wikimedia)
+    days_apart: Count  # days between dates of Wikidata, Wikipedia and page views without a warning; a late dump's wait
     redirects: list[str]  # hosts that a download may be sent on to, besides its own and those of the other URLs
     pages: Pages | None  # wikimedia: pages to ask for in place of a dump of Wikipedia; null: none
 
@@ -89,6 +91,9 @@ class PopQA(Section):
     source: Literal["wikidata", "published", "both"]  # built from triples, the published set, or both
     sampling: Literal["term_frequency", "all"]  # triples drawn by term frequency up to per_relation, or all
     per_relation: PositiveInt  # term_frequency: questions of a relation, at most
+    mix: Literal["drawn", "published"]  # shares of relations among triples' questions: as drawn, or the published set's
+    total: PositiveInt | None  # questions from triples, at most; null: no bound, with mix published 14,267
+    refresh: bool  # published questions get the views and answers of popularity.month, by their Wikidata ids
     train_share: Share  # share of subjects whose questions LSR may learn from; they are never evaluated
 
 

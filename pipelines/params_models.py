@@ -33,14 +33,17 @@ class LMServer(Section):
     """A server with OpenAI's completions or chat interface; its key, if it wants one, is $LONGTAIL_API_KEY."""
 
     url: Annotated[Address, Field(pattern=r"^https?://\S+$")]  # base address, as https://host/v1; without a password
+    urls: list[Annotated[Address, Field(pattern=r"^https?://\S+$")]] = Field(
+        default_factory=list
+    )  # further servers of the same model, as url
     max_tokens: PositiveInt  # tokens of prompt and continuation; vLLM and llama.cpp: one less than their context
     tokenizer: str | None  # local folder or Hub name (at lm.<name>.revision); null: prompts are sent as text, uncut
     batch_size: PositiveInt  # prompts in a request; a chat's request has one
-    concurrency: PositiveInt  # requests at the same time, by each stage
+    concurrency: PositiveInt  # requests to a server at the same time, by each stage
     logprobs: PositiveInt  # likeliest next tokens to ask for when one is chosen
     extra: dict[str, bool | int | float | str]  # further fields of each request, which the server understands
-    requests_per_minute: PositiveInt | None  # limit for all stages together; null: none
-    tokens_per_minute: PositiveInt | None  # limit for all stages together; null: none
+    requests_per_minute: PositiveInt | None  # limit of a server, for all stages together; null: none
+    tokens_per_minute: PositiveInt | None  # limit of a server, for all stages together; null: none
     prompt_price: Annotated[float, Field(ge=0)]  # price of 1,000 prompt tokens, in any currency
     completion_price: Annotated[float, Field(ge=0)]  # price of 1,000 generated tokens, in the same currency
     max_cost: PositiveFloat | None  # limit on the cost of all requests to this model, over all runs; null: none
@@ -166,8 +169,10 @@ class LSR(Section):
     )  # refreshes without better validation after which training ends; null: it never ends early
     keep: Literal["best", "last"]  # the encoder that is kept: the one that validates best, or the last step's
     checkpoint_steps: PositiveInt  # steps between checkpoints, which a killed run goes on from
-    dtype: Literal["fp32", "bf16"]  # number format of matrix products; weights and Adam stay fp32
-    micro_batch: PositiveInt | None  # texts embedded with gradients at once; null: the whole batch
+    dtype: Literal["auto", "fp32", "bf16"]  # number format of matrix products; weights and Adam stay fp32; auto: bf16
+    # where the device has it in hardware and the untuned encoder's vectors agree
+    micro_batch: PositiveInt | None  # texts that a process embeds with gradients at once; null: all of its texts
+    processes: PositiveInt | None  # that share each step, on a GPU each; null: one for each GPU, or one without a GPU
     keep_scores: bool  # keep the language model's scores for later trainings; their last digits may then differ
     max_cost: (
         PositiveFloat | None

@@ -93,8 +93,21 @@ def foreign(path: Path, columns: Callable[[pa.Schema], Sequence[str]], size: int
             rows = _rows_that_fit(path, file.metadata, {name.partition(".")[0] for name in names}, size)
             yield from file.iter_batches(rows, columns=names)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        said = " ".join(str(error).split())[:SHOWN]
-        raise LongtailError(f"{path}: corrupt, expected a Parquet file ({said}); fetch it again") from None
+        raise _corrupt(path, error) from None
+
+
+def foreign_rows(path: Path, columns: Callable[[pa.Schema], Sequence[str]], size: int) -> Iterator[dict[str, Any]]:
+    """The rows of `foreign` as dictionaries."""
+    for batch in foreign(path, columns, size):
+        try:
+            yield from batch.to_pylist()
+        except UnicodeDecodeError as error:
+            raise _corrupt(path, error) from None
+
+
+def _corrupt(path: Path, error: Exception) -> LongtailError:
+    said = " ".join(str(error).split())[:SHOWN]
+    return LongtailError(f"{path}: corrupt, expected a Parquet file ({said}); fetch or copy it again")
 
 
 def _rows_that_fit(path: Path, about: pq.FileMetaData, columns: Collection[str], size: int) -> int:

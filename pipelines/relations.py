@@ -60,3 +60,4 @@ def property_ids(templates: Path) -> list[str]:
 
 
 RELATIONS = read_relations()
+BY_NAME = {relation.name: pid for pid, relation in RELATIONS.items()}

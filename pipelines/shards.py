@@ -20,7 +20,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager, suppress
-from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -173,7 +172,7 @@ def map_shards(
     which `sizes` says how many each shard has.
     """
     sizes = sizes or [1] * len(shards)
-    folder, done = _begun(stage, key)
+    folder, done = begun(stage, key)
     paths = [folder / f"{i:06d}" for i in range(len(shards))]
     todo = [i for i, path in enumerate(paths) if path.name not in done]
     before = sum(sizes) - sum(sizes[i] for i in todo)
@@ -183,20 +182,27 @@ def map_shards(
                 _one(work, shards[i], paths[i])
                 bar.update(sizes[i])
             return paths
-        left, running, ended = iter(todo), {}, SimpleQueue()
-        while True:
-            for i in islice(left, AT_ONCE - len(running)):
-                future = executor.submit(_one, work, shards[i], paths[i])
-                running[future] = i
-                future.add_done_callback(ended.put)
-            if not running:
-                return paths
-            i = running.pop(future := ended.get())
-            _wait(future, stage, i, shards[i])
+        for i, future in in_parallel(deque(todo), lambda i: executor.submit(_one, work, shards[i], paths[i]), AT_ONCE):
+            result_of(future, stage, i, shards[i])
             bar.update(sizes[i])
+    return paths
 
 
-def _begun(stage: str, key: str) -> tuple[Path, set[str]]:
+def in_parallel(waiting: deque[int], submit: Callable[[int], Future], at_once: int) -> Iterator[tuple[int, Future]]:
+    """Submit what is `waiting`, of which at most `at_once` are not done; yield each with its future once it is done.
+
+    The caller may put more into `waiting` at any time.
+    """
+    running, ended = {}, SimpleQueue()
+    while waiting or running:
+        while waiting and len(running) < at_once:
+            i = waiting.popleft()
+            running[future := submit(i)] = i
+            future.add_done_callback(ended.put)
+        yield running.pop(future := ended.get()), future
+
+
+def begun(stage: str, key: str) -> tuple[Path, set[str]]:
     """The folder of a stage's shards, and the names of those in it.
 
     Listed, not asked for one by one: a network file system goes on for a while to deny a file it once denied.
@@ -212,9 +218,10 @@ def _one(work: Callable[[Any, Path], None], shard: Any, path: Path) -> None:
             work(shard, temporary)
 
 
-def _wait(future: Future, stage: str, number: int, shard: Any) -> None:
+def result_of(future: Future, stage: str, number: int, shard: Any) -> Any:
+    """What a shard's future gives. Raises LongtailError that names the shard if its workers died."""
     try:
-        future.result()
+        return future.result()
     except WorkerLost as lost:
         what = " ".join(str(shard).split())[:200]
         raise LongtailError(f"{stage}: shard {number} ({what}): {lost}") from None
@@ -234,14 +241,14 @@ def map_stream(
     and reads all pieces. At most `at_once` shards wait or are worked on. Their bytes pass to workers in that many
     files, which are written over and over, ten times faster than by a pipe.
     """
-    folder, done = _begun(stage, key)
+    folder, done = begun(stage, key)
     (SCRATCH / "tmp").mkdir(exist_ok=True)
     running: deque[tuple[Future | None, int, Any]] = deque()
 
     def finished() -> Path:
         future, number, what = running.popleft()
         if future:
-            _wait(future, stage, number, what)
+            result_of(future, stage, number, what)
         return folder / f"{number:06d}"
 
     with (

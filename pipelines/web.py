@@ -282,6 +282,11 @@ class Kept:
         with self._writing():
             self._db.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", rows)
 
+    def oldest(self) -> float | None:
+        """When the oldest answer came, in seconds since 1970; None if there is none."""
+        with self._lock:
+            return self._db.execute("SELECT min(at) FROM answers").fetchone()[0]
+
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """One transaction, whatever other threads and processes do."""

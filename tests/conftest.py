@@ -11,7 +11,7 @@ import yaml
 
 from pipelines import web
 
-pytest_plugins = ["small_project"]
+pytest_plugins = ["small_project", "chromium"]
 ROOT = Path(__file__).resolve().parents[1]
 
 

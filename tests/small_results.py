@@ -1,7 +1,6 @@
 """Small tables in every place that the analyses and the report read, for runs of several kinds."""
 
 import copy
-import math
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +10,7 @@ import pyarrow.parquet as pq
 import tiny_models
 
 from pipelines import params, shards
-from pipelines.adaptive import pairs, tune_thresholds
+from pipelines.adaptive import pairs, rule, tune_thresholds
 from pipelines.answering.answer import SCHEMA
 from pipelines.evaluation import analyse
 
@@ -19,6 +18,7 @@ QUESTIONS = 800
 METHODS = ("closed_book", "bm25", "dense", "lsr", "genread", "replug", "replug_lsr")  # the sample's
 REJECTS = pa.schema([("file", pa.string()), ("row", pa.int64()), ("reason", pa.string()), ("detail", pa.string())])
 TUNING = params.Thresholds(
+    imported="all",
     pairs=[],
     search="shrunk",
     splits=10,
@@ -49,7 +49,7 @@ PARTS = params.Parts(
 SETTINGS = SimpleNamespace(
     profile="sample",
     seed=0,
-    fetch=SimpleNamespace(source="world"),
+    fetch=SimpleNamespace(source="world", days_apart=31),
     lms=["tiny", "big"],
     retriever={
         "dense": tiny_models.retriever(path="/home/someone/all-MiniLM-L6-v2"),
@@ -73,7 +73,8 @@ def settings(lms: list[str], **parts) -> SimpleNamespace:
     """Those of a run with these language models and no other parts than these."""
     nothing = {name: [] for name in params.Parts.model_fields} | {"datastore": None}
     chosen = copy.copy(SETTINGS)
-    chosen.lms, chosen.parts, chosen.fetch = lms, params.Parts(**nothing | parts), SimpleNamespace(source="files")
+    chosen.lms, chosen.parts = lms, params.Parts(**nothing | parts)
+    chosen.fetch = SimpleNamespace(source="files", days_apart=31)
     chosen.retrievers = ["dense"] if chosen.parts.corpora else []
     return chosen
 
@@ -257,7 +258,7 @@ def _write_thresholds(data: Path, chosen: SimpleNamespace) -> dict:
     """The outputs of the stage `tune_thresholds` on PopQA; returns its metrics."""
     folder = data / "predictions/popqa/tiny" if chosen.lms else data / "imported/popqa/davinci"
     by_method: dict = {"questions": QUESTIONS, "excluded_without_popularity": 0}
-    rows, splits, curve, cuts = [], [], [], {}
+    rows, splits, curve, rules = [], [], [], {}
     files = {method: folder / f"{method}.parquet" for method in ("bm25", "dense", "lsr") if chosen.parts.rules}
     for method, file in files.items():
         if file.is_file():
@@ -271,7 +272,8 @@ def _write_thresholds(data: Path, chosen: SimpleNamespace) -> dict:
             for search, columns in found.splits.items():
                 values = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
                 splits += [key | {"search": search, "split": i} | row for i, row in enumerate(values)]
-            cuts[method] = {r: cut if math.isfinite(cut) else None for r, cut in found.cuts.items()}
+            answers = f"{folder.name}/closed_book", f"{folder.name}/{method}"
+            rules[method] = rule.as_json(rule.of_tuned(found.tuned, *answers, TUNING.search, "2025-10"))
     for name, of_table, schema in (
         ("thresholds", rows, tune_thresholds.THRESHOLDS),
         ("splits", splits, tune_thresholds.SPLITS),
@@ -281,8 +283,7 @@ def _write_thresholds(data: Path, chosen: SimpleNamespace) -> dict:
         ("carried", [], tune_thresholds.CARRIED),
     ):
         write(data / f"adaptive/popularity/{name}.parquet", pa.Table.from_pylist(of_table, schema))
-    in_use = {"search": "shrunk", "thresholds": {"popqa": {folder.name: cuts}}}
-    shards.write_json(data / "adaptive/popularity/thresholds.json", in_use)
+    shards.write_json(data / "adaptive/popularity/thresholds.json", {"rules": {"popqa": {folder.name: rules}}})
     return {"popqa": {folder.name: by_method}, "entityquestions": {}}
 
 

@@ -73,7 +73,15 @@ def built(tmp_path_factory):
             wikidata=SimpleNamespace(api=None),
             ingest=params.Ingest(max_reject_share=0.0, memory_gb=1.0, record_mb=64.0, rejects_kept=100_000),
             compute=params.Compute(threads=1, workers=1, executor="local", dask=None, device="cpu"),
-            popqa=params.PopQA(source="wikidata", sampling="all", per_relation=2000, train_share=0.25),
+            popqa=params.PopQA(
+                source="wikidata",
+                sampling="all",
+                per_relation=2000,
+                mix="drawn",
+                total=None,
+                refresh=False,
+                train_share=0.25,
+            ),
             popularity=SimpleNamespace(month="2021-10"),
         )
         (data / "raw/wikidata").mkdir(parents=True)

@@ -5,184 +5,24 @@ Nothing that was answered is asked for again, nor paid for, in a later run eithe
 """
 
 import ast
-import bz2
 import gzip
-import hashlib
 import json
 import re
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
-from functools import partial
 from io import StringIO
 from pathlib import Path
-from types import SimpleNamespace
 
-import completions_server
-import numpy as np
-import pyarrow as pa
 import pytest
-import tiny_models
-import urllib3.util.connection
 import wikimedia_server
-from requests.adapters import HTTPAdapter
-from wikimedia_server import Fault, Wikidata, Wikipedia, moved
+from http_laboratory import CLIENTS, CONTINUATIONS, PROMPTS, Client, Laboratory, files, laboratory, model, prepare
+from wikimedia_server import Fault, moved
 
-from pipelines import params, web
 from pipelines.errors import LongtailError
-from pipelines.lm import http_client
-from pipelines.lm.http_model import HttpModel
-from pipelines.lm.language_model import Prompt
-from pipelines.sources import download, entity_api, pages_api, pageviews_api, query_service, wikimedia
-from pipelines.sources.rejects import Rejects
-
-ATTEMPTS = 2
-FILE = "enwiki-20181220-pages-articles.xml.bz2"
-DATA = bz2.compress(b"<mediawiki>" + np.random.default_rng(0).bytes(100_000))
-TITLES = [f"Page {n}" for n in range(5)]
-VIEWS = "/metrics/pageviews/per-article/en.wikipedia/all-access/user/{}/monthly/2021100100/2021103100"
-PROMPTS = [Prompt(text) for text in dict.fromkeys(tiny_models.words(6, 5, at_most=12))]
-CONTINUATIONS = [f" {text}" for text in tiny_models.words(len(PROMPTS), 6, at_most=10)]
-
-
-@dataclass
-class Laboratory:
-    """The played servers, and what a fault does besides answering."""
-
-    wikimedia: wikimedia_server.Wikimedia
-    completions: completions_server.Completions
-    tiny: Path
-    scheme: str = "http"
-    now: float = 0.0  # of the client's clock, which no test waits for
-    refusing: int = 0  # so many connections are refused
-    looked: threading.Event = field(default_factory=threading.Event)  # a client has looked at its clock
-
-    def address(self, server: str = "wikimedia") -> str:
-        url = self.wikimedia.address if server == "wikimedia" else self.completions.url
-        return url.replace("http", self.scheme, 1)
-
-    def clock(self) -> float:
-        self.looked.set()
-        return self.now
-
-    def drip(self) -> None:
-        self.looked.wait(1)
-        self.looked.clear()
-        self.now += web.DEADLINE / 4
-
-
-# The clients: each asks for its rows, and keeps its answers in a folder
-
-
-def opened(folder: Path):
-    return wikimedia.open_client("someone@example.org", folder / "kept")
-
-
-def statements(lab: Laboratory, folder: Path) -> object:
-    settings = params.Wikidata(
-        source="query_service", query_service=f"{lab.address()}/sparql", api=f"{lab.address()}/w/api.php", page=3
-    )
-    with opened(folder) as client, tempfile.TemporaryDirectory() as pages:
-        query_service.write_pages(client, Path(pages), settings, ["P106"])
-        tables = query_service.read_pages(sorted(Path(pages).iterdir()), rejects := Rejects(0.0))
-        rows = [sorted(map(str, table.to_pylist())) for pair in tables for table in pair]
-        rejects.check()
-        return rows
-
-
-def names(lab: Laboratory, folder: Path) -> object:
-    with opened(folder) as client:
-        rejects = Rejects(0.0)
-        table = entity_api.fetch_names(client, f"{lab.address()}/w/api.php", range(1, 8), rejects)
-        rejects.check()
-        return table.to_pylist(), rejects.skipped
-
-
-def views(lab: Laboratory, folder: Path) -> object:
-    settings = params.Popularity(source="api", api=lab.address(), redirects_api="", month="2021-10", agents="user")
-    with opened(folder) as client:
-        batches = pageviews_api.ask_views(client, pa.chunked_array([["A", "B", "C"]]), settings)
-        return [row for batch in batches for row in batch.to_pylist()]
-
-
-def redirects(lab: Laboratory, folder: Path) -> object:
-    with opened(folder) as client:
-        asked = pa.chunked_array([TITLES])
-        return [
-            row
-            for table in pageviews_api.ask_redirects(client, asked, f"{lab.address()}/redirects")
-            for row in table.to_pylist()
-        ]
-
-
-def pages(lab: Laboratory, folder: Path, **more) -> object:
-    published, *written = (folder / name for name in ("popQA.tsv", "pages.xml.bz2", "asked.tsv", "rejects.parquet"))
-    rows = (f"http://www.wikidata.org/entity/Q{n}\t{title}\n" for n, title in enumerate(TITLES, start=1))
-    published.write_text("s_uri\ts_wiki_title\n" + "".join(rows), encoding="utf-8")
-    settings = params.Pages(api=f"{lab.address()}/api", max_subjects=None, **{"namesakes": False, "others": 0} | more)
-    with opened(folder) as client:
-        pages_api.write_pages(client, settings, 0, published, *written)
-    return [path.read_bytes() for path in written]
-
-
-def files(lab: Laboratory, folder: Path) -> object:
-    with opened(folder) as client:
-        (path,) = download.download([f"{lab.address()}/{FILE}"], folder / "downloads", client)
-        return path.read_bytes()
-
-
-def model(lab: Laboratory, folder: Path, tokenizer: bool = True, chat: bool = False) -> HttpModel:
-    tokenizer_folder = lab.tiny if tokenizer else None
-    served = completions_server.settings(
-        lab.address("completions"), tokenizer_folder, chat=chat, batch_size=2, concurrency=1
-    )
-    return HttpModel(lab.tiny, served, None, folder / "completions")
-
-
-def scores(lab: Laboratory, folder: Path) -> object:
-    return [row.tolist() for row in model(lab, folder).score(PROMPTS, CONTINUATIONS).log_probs]
-
-
-def answers(lab: Laboratory, folder: Path) -> object:
-    return model(lab, folder).generate(PROMPTS, 3)
-
-
-def choices(lab: Laboratory, folder: Path) -> object:
-    return np.round(model(lab, folder).next_token(PROMPTS), 4).tolist()
-
-
-def chat(lab: Laboratory, folder: Path) -> object:
-    return [(made.text, made.mean_log_prob) for made in model(lab, folder, False, True).generate(PROMPTS, 3)]
-
-
-@dataclass(frozen=True)
-class Client:
-    ask: Callable[[Laboratory, Path], object]
-    at: str = ""  # part of the path of the requests that the fault hits
-    skipped: int = 1  # requests that are answered before the first fault
-    opened_with: Callable[[Laboratory, Path], object] | None = None  # what comes before, without a fault
-    server: str = "wikimedia"
-
-
-CLIENTS = {
-    "query service": Client(statements, "/sparql"),
-    "entity API": Client(names, "/w/api.php"),
-    "page views": Client(views),
-    "redirects": Client(redirects, "/redirects"),
-    "pages": Client(pages),
-    "listings": Client(partial(pages, namesakes=True, others=2)),
-    "sizes": Client(files, FILE, 0),
-    "download": Client(files, FILE),
-    "checksums": Client(files, "sha1sums", 0),
-    "scores": Client(scores, opened_with=model, server="completions"),
-    "answers": Client(answers, opened_with=model, server="completions"),
-    "choices": Client(choices, opened_with=model, server="completions"),
-    "chat": Client(chat, opened_with=lambda lab, folder: model(lab, folder, False, True), server="completions"),
-}
-
 
 # The faults: after one the right rows come ("again"), or one line says what is wrong ("refused")
 
@@ -339,69 +179,6 @@ FAULTS = {
 CELLS = [(fault, client) for fault, row in FAULTS.items() for client in row.clients]
 
 
-class Unencrypted(HTTPAdapter):
-    """Sends what goes to https:// without encryption, so that a played server can answer it."""
-
-    def send(self, request, **options):
-        asked = request.url
-        request.url = asked.replace("https:", "http:", 1)
-        answer = super().send(request, **options)
-        answer.url = request.url = asked
-        return answer
-
-
-@contextmanager
-def laboratory(folder: Path) -> Iterator[Laboratory]:
-    """The servers, and clients that don't wait, try twice, and give up soon."""
-    connect = urllib3.util.connection.create_connection
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        wikimedia_server.running() as wiki,
-        completions_server.running(tiny_models.language_model(folder / "tiny")) as lms,
-    ):
-        lab = Laboratory(wiki, lms, folder / "tiny")
-
-        def pause(self: web.Client, seconds: float) -> None:
-            lab.now += seconds
-
-        def refusing(address: tuple[str, int], *rest, **options):
-            lab.refusing -= (refused := lab.refusing > 0)
-            return connect(("127.0.0.1", 1) if refused else address, *rest, **options)
-
-        patch.setattr(urllib3.util.connection, "create_connection", refusing)
-        patch.setattr(web, "time", SimpleNamespace(monotonic=lab.clock, time=lambda: 1e9))
-        patch.setattr(web.Client, "pause", pause)
-        patch.setattr(web, "HTTPAdapter", Unencrypted)
-        patch.setenv("LONGTAIL_RECORD_MB", "0.25")
-        for module in (web, download, http_client):
-            patch.setattr(module, "ATTEMPTS", ATTEMPTS)
-        patch.setattr(wikimedia, "AT_ONCE", 1)
-        patch.setattr(entity_api, "AT_MOST", 3)
-        patch.setattr(pages_api, "AT_MOST", 3)
-        yield lab
-
-
-def prepare(lab: Laboratory) -> None:
-    """Both servers as they are without a fault."""
-    lab.wikimedia.reset()
-    lab.completions.reset()
-    lab.refusing, lab.scheme = 0, "http"
-    articles = {f"Q{n}": f"Title {n}" for n in range(1, 8)}
-    wikidata = Wikidata({"P106": [(f"Q{n}", "Q1") for n in range(1, 8)]}, articles, redirects={"Q6": "Q7"})
-    wikipedia = Wikipedia(dict.fromkeys([*TITLES, "Page 1 (film)", "Page 6", "Page 7"], "text"), {"Old 1": "Page 1"})
-    lab.wikimedia.pages |= {"/sparql": wikidata.sparql, "/w/api.php": wikidata.api, "/api": wikipedia.api}
-    for number, title in enumerate("ABC"):
-        item = {"project": "en.wikipedia", "article": title, "granularity": "monthly", "timestamp": "2021100100"}
-        body = json.dumps({"items": [item | {"agent": "user", "views": number}]}).encode()
-        lab.wikimedia.pages[VIEWS.format(title)] = body
-    lab.wikimedia.pages["/redirects"] = lambda asked: json.dumps(
-        {"query": {"pages": [{"title": asked["titles"], "redirects": [{"title": f"Old {asked['titles']}"}]}]}}
-    ).encode()
-    lab.wikimedia.pages[f"/{FILE}"] = DATA
-    lab.wikimedia.pages["/enwiki-20181220-sha1sums.txt"] = f"{hashlib.sha1(DATA).hexdigest()}  {FILE}\n".encode()
-    lab.wikimedia.version = '"one"'
-
-
 def refusal_or_rows(client: Client, lab: Laboratory, folder: Path, right: object) -> str:
     """ "right" or "refused"; anything else fails."""
     try:
@@ -425,8 +202,10 @@ def outcome(lab: Laboratory, client: Client, row: Row, folder: Path) -> str:
     server = lab.wikimedia if client.server == "wikimedia" else lab.completions
     if row is FAULTS["slow drip"]:
         fault = Fault(drip=lab.drip)
-    with tempfile.TemporaryDirectory() as reference:
-        right = client.ask(lab, Path(reference))
+    if (client, row.scheme) not in lab.right:
+        with tempfile.TemporaryDirectory() as reference:
+            lab.right[client, row.scheme] = client.ask(lab, Path(reference))
+    right = lab.right[client, row.scheme]
     if client.opened_with:
         client.opened_with(lab, folder)
     server.answered.clear()
@@ -492,7 +271,8 @@ def test_every_function_that_asks_a_server_is_in_the_table(lab: Laboratory, tmp_
     prepare(lab)
 
     def note(frame, event: str, _) -> None:
-        asked.add((frame.f_code.co_filename, frame.f_code.co_name))
+        if event == "call":
+            asked.add((frame.f_code.co_filename, frame.f_code.co_name))
 
     threading.setprofile(note)
     sys.setprofile(note)

@@ -90,3 +90,25 @@ def test_sign_is_zero_where_the_interval_touches_zero():
     assert [Interval(1, 0.2, 2).sign, Interval(-1, -2, -0.1).sign, Interval(1, 0.0, 2).sign] == [1, -1, 0]
     assert intervals.NOTHING.sign == 0
     assert intervals.NOTHING.as_json() == {"value": None, "low": None, "high": None}
+
+
+def test_numbers_for_people_have_no_sign_of_zero_and_no_exponent_of_large_ones():
+    assert [intervals.fixed(x, 1, signed=True) for x in (-0.04, 0.04, -0.06, 1234.5)] == [
+        "0.0",
+        "0.0",
+        "-0.1",
+        "+1,234.5",
+    ]
+    assert [intervals.plainly(x) for x in (-0.0, 1e9, 1234567.8, 0.25, -12.0)] == [
+        "0",
+        "1,000,000,000",
+        "1,234,568",
+        "0.25",
+        "-12",
+    ]
+    assert [intervals.plainly(x, 3) for x in (3.14159, 99.97, 100.4, 1e15)] == [
+        "3.14",
+        "100",
+        "100",
+        "1,000,000,000,000,000",
+    ]

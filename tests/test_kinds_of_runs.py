@@ -151,7 +151,7 @@ def test_predictions_alone_give_thresholds(root, sources, tmp_path):
         run("import-answers", str(answers), "--dataset", "popqa", "--lm", "elsewhere", "--method", method)
     run("run")
     assert run.stages == {"code", "fetch", "questions@popqa", "tune_thresholds@popularity", "analyse", "report"}
-    tuned = json.loads((run.folder / "data/adaptive/popularity/thresholds.json").read_text())["thresholds"]
+    tuned = json.loads((run.folder / "data/adaptive/popularity/thresholds.json").read_text())["rules"]
     assert set(tuned["popqa"]["elsewhere"]) == {"bm25"}
     assert 'id="adaptive"' in run.report
     assert "elsewhere" in run.report

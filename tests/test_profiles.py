@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import pytest
 import yaml
 
-from flows import graph, profiles
+from flows import graph, months, profiles
 from pipelines import params_file
 from pipelines.errors import LongtailError
 
@@ -157,8 +157,11 @@ def given(root, tmp_path):
 
 def test_a_month_moves_the_page_views_and_nothing_else(given):
     before = given.read_text(encoding="utf-8")
-    said = profiles.set_month("2022-03", given)
-    assert said == "popularity.month was 2021-10, and is 2022-03 from now on"
+    said = months.set_month("2022-03", given)
+    assert said == (
+        "popularity.month was 2021-10, and is 2022-03 from now on; https://dumps.wikimedia.org/wikidatawiki/entities/"
+        "20261109/wikidata-20261109-all.json.gz stays, with `latest` in place of its date it would be the month's dump"
+    )
     changed = [
         (old, new)
         for old, new in zip(before.splitlines(), given.read_text(encoding="utf-8").splitlines(), strict=True)
@@ -172,19 +175,12 @@ def test_a_month_moves_the_page_views_and_nothing_else(given):
         "month: 2022-03",
         "month: 2022-03",
     ]
-    assert profiles.set_month("2022-03", given) == "popularity.month is 2022-03 already"
-
-
-def test_the_last_month_is_the_one_before_this(given):
-    profiles.set_month("last", given)
-    month = yaml.safe_load(given.read_text(encoding="utf-8"))["popularity"]["month"]
-    now = datetime.now(UTC)
-    assert month == f"{now.year - (now.month == 1)}-{(now.month - 2) % 12 + 1:02}"
+    assert months.set_month("2022-03", given) == "popularity.month is 2022-03 already"
 
 
 @pytest.mark.parametrize("month", ["2021-13", "October", "2999-01", f"{datetime.now(UTC):%Y-%m}"])
 def test_a_month_that_is_not_over_is_refused(given, month):
     before = given.read_text(encoding="utf-8")
     with pytest.raises(LongtailError, match=f"month {month}: expected YYYY-MM up to"):
-        profiles.set_month(month, given)
+        months.set_month(month, given)
     assert given.read_text(encoding="utf-8") == before

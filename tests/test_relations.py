@@ -35,7 +35,15 @@ def questions(folder: Path, relations: dict[str, Relation]) -> list[dict]:
     settings = SimpleNamespace(
         seed=0,
         c4=params.C4(sample_mb=1),
-        popqa=params.PopQA(source="wikidata", sampling="term_frequency", per_relation=30, train_share=0.25),
+        popqa=params.PopQA(
+            source="wikidata",
+            sampling="term_frequency",
+            per_relation=30,
+            mix="drawn",
+            total=None,
+            refresh=False,
+            train_share=0.25,
+        ),
         popularity=SimpleNamespace(month="2021-10"),
         ingest=params.Ingest(max_reject_share=0.0, memory_gb=1.0, record_mb=64.0, rejects_kept=100_000),
         compute=params.Compute(threads=1, workers=1, executor="local", dask=None, device="cpu"),

@@ -12,16 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 
-from pipelines import database, parquet, shards
+from pipelines import database, parquet, workers
 from pipelines.lm.language_model import LanguageModel, Prompt
 from pipelines.retrieval import documents
 from pipelines.scoring.logprobs import Candidates
 from pipelines.scoring.queries import Queries
+
+if TYPE_CHECKING:
+    from pipelines.lm.open_lm import LMWorkers
 
 CONCATENATED, LONGER_CONTEXT = "concatenated", "longer_context"
 RETRIEVERS = ("dense", "lsr")  # whose documents are concatenated
@@ -42,7 +46,7 @@ def compared(retrieved: Sequence[Candidates]) -> list[Candidates]:
 def score(
     stage: str,
     key: str,
-    lm: LanguageModel,
+    lm: LanguageModel | LMWorkers,
     queries: Queries,
     before: np.ndarray,
     docs: Path,
@@ -56,24 +60,50 @@ def score(
     candidates for all queries, are put into one prompt. The files stay under (stage, key), as in logprobs.score_parts.
     """
 
-    def score_part(rows: np.ndarray, path: Path) -> None:
-        continuations, tables = list(queries.continuations[rows]), []
-        asked = [(LONGER_CONTEXT, "", *longer_context(queries, before, rows))]
-        for candidates in retrieved:
-            texts = documents.read(docs, candidates.positions[rows, :k]).filled(queries.document)
-            asked.append((CONCATENATED, candidates.retriever, *concatenated(lm, queries, texts, rows)))
-        scores = lm.score([p for *_, prompts in asked for p in prompts], continuations * len(asked)).log_probs
-        for number, (control, retriever, counts, prompts) in enumerate(asked):
-            contexts = queries.contexts[rows]
-            sizes = [len((prompt.document + prompt.context).encode()) for prompt in prompts]
-            added = [size - len(context.encode()) for size, context in zip(sizes, contexts, strict=True)]
-            log_probs = scores[number * len(rows) : (number + 1) * len(rows)]
-            columns = [queries.ids[rows], [control] * len(rows), [retriever] * len(rows), counts, added, log_probs]
-            tables.append(pa.table(columns, schema=SCHEMA))
-        parquet.write(pa.concat_tables(tables), path)
+    def read(rows: np.ndarray) -> Part:
+        texts = [documents.read(docs, c.positions[rows, :k]).filled(queries.document) for c in retrieved]
+        return Part(queries.take(rows), before[rows], dict(zip((c.retriever for c in retrieved), texts, strict=True)))
+
+    def write(_: np.ndarray, table: pa.Table, path: Path) -> None:
+        parquet.write(table, path)
 
     every = np.arange(len(queries))
-    return shards.map_shards(stage, key, score_part, np.split(every, every[size::size]))
+    parts = np.split(every, every[size::size])
+    steps, sizes = workers.Steps(read, _scored, write, Part.length), [len(part) for part in parts]
+    return workers.map_texts(lm, stage, key, parts, steps, sizes=sizes, unit="query")
+
+
+class Part(NamedTuple):
+    """Queries, the text in front of each (queries,), and by retriever the documents of each, (queries, k)."""
+
+    queries: Queries
+    before: np.ndarray
+    texts: dict[str, np.ndarray]
+
+    def length(self) -> int:
+        """How many characters there are to read."""
+        alone = [self.queries.contexts, self.queries.continuations]
+        return sum(len(text) for texts in (*alone * (1 + len(self.texts)), self.before) for text in texts) + sum(
+            len(text) for texts in self.texts.values() for text in texts.ravel()
+        )
+
+
+def _scored(lm: LanguageModel, part: Part) -> pa.Table:
+    """The rows of SCHEMA of some queries."""
+    queries, every, tables = part.queries, np.arange(len(part.queries)), []
+    asked = [(LONGER_CONTEXT, "", *longer_context(queries, part.before, every))]
+    for retriever, texts in part.texts.items():
+        asked.append((CONCATENATED, retriever, *concatenated(lm, queries, texts, every)))
+    continuations = list(queries.continuations) * len(asked)
+    scores = lm.score([p for *_, prompts in asked for p in prompts], continuations).log_probs
+    for number, (control, retriever, counts, prompts) in enumerate(asked):
+        sizes = [len((prompt.document + prompt.context).encode()) for prompt in prompts]
+        added = [size - len(context.encode()) for size, context in zip(sizes, queries.contexts, strict=True)]
+        log_probs = scores[number * len(queries) : (number + 1) * len(queries)]
+        n = len(queries)
+        columns = [queries.ids, [control] * n, [retriever] * n, counts, added, log_probs]
+        tables.append(pa.table(columns, schema=SCHEMA))
+    return pa.concat_tables(tables)
 
 
 def longer_context(queries: Queries, before: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, list[Prompt]]:

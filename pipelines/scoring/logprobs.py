@@ -14,14 +14,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines import parquet, shards
+from pipelines import parquet, shards, workers
 from pipelines.lm.language_model import LanguageModel, Prompt
 from pipelines.retrieval import documents
 from pipelines.scoring.queries import Queries
+
+if TYPE_CHECKING:
+    from pipelines.lm.open_lm import LMWorkers
 
 SHARD = 4096  # pairs scored at once; a killed run resumes after the last whole shard
 NONE = -1  # stands for "no document" among positions of documents
@@ -79,27 +83,46 @@ def prompts(queries: Queries, docs: Path, pairs: np.ndarray) -> tuple[list[Promp
 
 
 def score_parts(
-    stage: str, key: str, lm: LanguageModel, queries: Queries, docs: Path, parts: Sequence[np.ndarray]
+    stage: str, key: str, lm: LanguageModel | LMWorkers, queries: Queries, docs: Path, parts: Sequence[np.ndarray]
 ) -> list[Path]:
     """Score the continuation of each pair: a Parquet file of SCORED_PAIRS for each part, in the order of its pairs.
 
-    A part is an array (n, 2) of query and position or NONE. One part at a time is in memory. The files stay under
-    (stage, key) until the caller forgets them, so that a killed run scores no part twice.
+    A part is an array (n, 2) of query and position or NONE, whose scores are computed together, in one process. The
+    files stay under (stage, key) until the caller forgets them, so that a killed run scores no part twice.
     """
 
-    def score(part: np.ndarray, path: Path) -> None:
-        read, ids = prompts(queries, docs, part)
-        scores = lm.score(read, list(queries.continuations[part[:, 0]]))
-        bounds = np.concatenate([[0], np.cumsum([len(row) for row in scores.log_probs])]).astype(np.int32)
-        columns = [
-            pa.array(part[:, 0]),
-            pa.array(part[:, 1]),
-            pa.array(ids, TEXT),
-            *(pa.ListArray.from_arrays(bounds, np.concatenate(values)) for values in (scores.log_probs, scores.bytes)),
-        ]
+    def read(part: np.ndarray) -> Asked:
+        return Asked(*prompts(queries, docs, part), list(queries.continuations[part[:, 0]]))
+
+    def write_part(part: np.ndarray, scored: pa.Table, path: Path) -> None:
+        columns = [pa.array(part[:, 0]), pa.array(part[:, 1]), *scored.columns]
         parquet.write(pa.table(columns, schema=SCORED_PAIRS), path)
 
-    return shards.map_shards(stage, key, score, parts)
+    sizes = [len(part) for part in parts]
+    steps = workers.Steps(read, scored, write_part, Asked.length)
+    return workers.map_texts(lm, stage, key, parts, steps, sizes=sizes, unit="pair")
+
+
+class Asked(NamedTuple):
+    """Pairs as a language model scores them."""
+
+    prompts: list[Prompt]
+    doc_ids: np.ndarray
+    continuations: list[str]
+
+    def length(self) -> int:
+        """How many characters there are to read."""
+        prompts = sum(len(prompt.document) + len(prompt.context) for prompt in self.prompts)
+        return prompts + sum(map(len, self.continuations))
+
+
+def scored(lm: LanguageModel, asked: Asked) -> pa.Table:
+    """The last three columns of SCORED_PAIRS."""
+    scores = lm.score(asked.prompts, asked.continuations)
+    bounds = np.concatenate([[0], np.cumsum([len(row) for row in scores.log_probs])]).astype(np.int32)
+    lists = (pa.ListArray.from_arrays(bounds, np.concatenate(values)) for values in (scores.log_probs, scores.bytes))
+    columns = [pa.array(asked.doc_ids, TEXT), *lists]
+    return pa.table(columns, schema=pa.schema([SCORED_PAIRS.field(name) for name in ("doc_id", "log_probs", "bytes")]))
 
 
 def sums(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
@@ -144,16 +167,19 @@ def write(
     files: Sequence[Path],
     size: int,
     others: Mapping[str, Sequence[Path]],
+    metadata: Mapping[str, str] | None = None,
 ) -> None:
     """Write both files of `out`, sorted by (query_id, doc_id) and by (query_id, retriever, rank), atomically.
 
     `files` hold SCORED_PAIRS of `size` queries each, in order; `ids` (queries,) are sorted. Only one file is in memory.
-    Each of `others` becomes a file of that name, a row group for each of its parts.
+    Each of `others` becomes a file of that name, a row group for each of its parts. `metadata` is for the schema of
+    logprobs.parquet.
     """
+    schema = LOGPROBS.with_metadata(metadata) if metadata else LOGPROBS
     with shards.atomic(out) as folder:
         folder.mkdir()
         with (
-            parquet.writer(folder / "logprobs.parquet", LOGPROBS) as logprobs,
+            parquet.writer(folder / "logprobs.parquet", schema) as logprobs,
             parquet.writer(folder / "retrieved.parquet", RETRIEVED) as retrieved,
         ):
             for number, file in enumerate(files):
@@ -161,7 +187,7 @@ def write(
                 rows = scored["query"].to_numpy()
                 columns = [np.full(len(rows), lm, object), ids[rows], *scored.columns[2:]]
                 order = [("query_id", "ascending"), ("doc_id", "ascending")]
-                logprobs.write_table(pa.table(columns, schema=LOGPROBS).sort_by(order))
+                logprobs.write_table(pa.table(columns, schema=schema).sort_by(order))
                 queries_of_file = range(number * size, min((number + 1) * size, len(ids)))
                 retrieved.write_table(_ranked(candidates, queries_of_file, ids, scored))
         for name, parts in others.items():

@@ -29,6 +29,10 @@ class Queries:
         """What the language model reads; `document` is in the template, or None."""
         return Prompt(self.contexts[row], document or "")
 
+    def take(self, rows: np.ndarray) -> Queries:
+        arrays = (values[rows] for values in (self.ids, self.texts, self.contexts, self.continuations))
+        return Queries(*arrays, self.document)
+
     def and_then(self, other: Queries) -> Queries:
         names = ("ids", "texts", "contexts", "continuations")
         arrays = (np.concatenate([getattr(self, name), getattr(other, name)]) for name in names)

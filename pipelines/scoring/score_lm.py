@@ -9,8 +9,16 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
-from pipelines import catalogue, shards, stage
+from pipelines import catalogue, shards, stage, workers
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from pipelines.lm.language_model import LanguageModel
+    from pipelines.lm.open_lm import LMWorkers
+    from pipelines.scoring.queries import Queries
 
 OUT = Path("data/logprobs")
 SECTIONS = ("seed", "compute", "lm", "retriever", "retrievers", "logprobs", "replug", "parts")
@@ -19,20 +27,29 @@ QUERIES = 64  # in memory at once; a killed run loses the scores of this many at
 
 def score(params: SimpleNamespace, corpus: str, name: str) -> stage.Metrics:
     """Score the union of all retrievers' candidates; write the tables. LongtailError if there are no test queries."""
-    import numpy as np
-
     from pipelines.errors import LongtailError
-    from pipelines.lm.open_lm import MODELS, open_lm
-    from pipelines.scoring import candidates, controls, logprobs
+    from pipelines.lm.open_lm import MODELS, lm_at_work
     from pipelines.scoring.queries import read_language_modelling
 
-    lm = open_lm(MODELS / name, params.lm[name], params.compute, scoring=True)
-    folder = Path("data/corpus", corpus)
-    queries, sources, _ = read_language_modelling(folder, "test", params.seed, params.logprobs.max_queries)
-    if not len(queries):
-        raise LongtailError(
-            f"{folder}/queries.parquet: no queries in the split 'test'; raise corpus.{corpus}.query_share"
-        )
+    with lm_at_work(MODELS / name, params.lm[name], params.compute, scoring=True) as lm:
+        folder = Path("data/corpus", corpus)
+        queries, sources, _ = read_language_modelling(folder, "test", params.seed, params.logprobs.max_queries)
+        if not len(queries):
+            raise LongtailError(
+                f"{folder}/queries.parquet: no queries in the split 'test'; raise corpus.{corpus}.query_share"
+            )
+        return _score(params, corpus, lm, queries, sources)
+
+
+def _score(
+    params: SimpleNamespace, corpus: str, lm: LanguageModel | LMWorkers, queries: Queries, sources: np.ndarray
+) -> stage.Metrics:
+    import numpy as np
+
+    from pipelines.lm.open_lm import MODELS
+    from pipelines.scoring import candidates, controls, logprobs
+
+    name, folder = lm.name, Path("data/corpus", corpus)
     retrieved = candidates.find(corpus, queries, sources, params)
     pairs = candidates.union(len(queries), retrieved)
     parts = np.split(pairs, np.searchsorted(pairs[:, 0], np.arange(QUERIES, len(queries), QUERIES)))
@@ -48,7 +65,8 @@ def score(params: SimpleNamespace, corpus: str, name: str) -> stage.Metrics:
         others["controls"] = controls.score(
             of_controls, key_of_controls, lm, queries, before, docs, compared, k, QUERIES
         )
-    logprobs.write(OUT / corpus / name, name, queries.ids, retrieved, files, QUERIES, others)
+    made_on = workers.metadata(stage_name, key)
+    logprobs.write(OUT / corpus / name, name, queries.ids, retrieved, files, QUERIES, others, made_on)
     shards.forget(stage_name, key)
     if others:
         shards.forget(of_controls, key_of_controls)

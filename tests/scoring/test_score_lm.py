@@ -128,10 +128,19 @@ def test_each_pair_is_scored_once_and_a_killed_run_goes_on(project, monkeypatch,
     run()
     assert first == {path.name: path.read_bytes() for path in OUT.iterdir()}
     assert not list((project.folder / shards.SCRATCH / "shards").iterdir())
-    in_parts = rows("retrieved")
+    in_parts, of_controls = rows("retrieved"), controls_by_query()
     monkeypatch.setattr(score_lm, "QUERIES", 64)
     run()
     assert rows("retrieved") == in_parts
+    at_once = controls_by_query()
+    assert at_once.keys() == of_controls.keys()
+    for key, log_probs in at_once.items():
+        np.testing.assert_allclose(log_probs, of_controls[key], atol=1e-4)
+
+
+def controls_by_query() -> dict[tuple, list[float]]:
+    names = ("query_id", "control", "retriever", "documents", "added_bytes")
+    return {tuple(row[name] for name in names): row["log_probs"] for row in rows("controls")}
 
 
 def test_unfinished_work_is_known_by_its_pairs_without_spelling_them_out(project, monkeypatch):

@@ -106,7 +106,7 @@ def test_an_index_of_another_dump_is_an_error(tmp_path: Path, how: str) -> None:
     dump, index = write(tmp_path)
     index.write_bytes(bz2.compress(b"\n".join(changed(how, bz2.decompress(index.read_bytes()).splitlines()))))
     with pytest.raises(
-        LongtailError, match=rf"{dump.name}: .*(of its index; fetch both|fetch it again, and its index)"
+        LongtailError, match=rf"{dump.name}: .*(of its index; fetch both|copy it again, and its index)"
     ):
         read(parts(dump, 1))
 

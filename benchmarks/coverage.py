@@ -1,0 +1,289 @@
+"""What the report's intervals cover: each kind, on simulated data sets, should hold the truth in 95 % of them.
+
+    .venv/bin/python -m benchmarks.coverage
+    .venv/bin/python -m benchmarks.coverage --popqa popQA.tsv --questions 14267 --worlds mixed --only thresholds
+
+The truth is the mean figure over all data sets: what such a figure is expected to be. Its own error is a tenth of what
+the figures vary. The truth of a relation's threshold is the best cut of 200,000 questions. With 200 data sets, a kind
+that covers 95 % shows 92 to 98 % in 19 of 20 cases.
+
+A data set has questions of 16 relations, one or two of a subject. Being right depends on the subject's popularity, on
+the relation and on the subject, so that questions of a subject go together. In the world `mixed` either answer may be
+the better one, in `always` retrieving nearly always is, and in `flat` popularity says little.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
+import numpy as np
+import pandas as pd
+
+from pipelines import intervals
+from pipelines.adaptive import alternatives, carried, confidence, gate, held_out, tuning
+from pipelines.adaptive.pairs import Pairs
+from pipelines.evaluation import accuracy, paired, retrieval_effects, savings
+from pipelines.intervals import Interval
+
+RELATIONS, REPETITIONS, RESAMPLES, SPLITS = 16, 200, 1000, 50
+WORLDS = {  # level and slope of the closed-book and of the augmented answer, (mean, deviation) over relations
+    "mixed": ((-1.6, 1.0), (0.9, 0.4), (-0.8, 0.8), (0.1, 0.25)),
+    "always": ((-2.2, 0.4), (0.5, 0.2), (-0.3, 0.4), (0.1, 0.1)),
+    "flat": ((-1.0, 1.0), (0.1, 0.4), (-1.0, 0.8), (0.1, 0.25)),
+}
+CHOSEN = tuning.DEFAULTS.model_copy(update={"splits": SPLITS})
+Figures = dict[str, Interval]
+
+
+class World:
+    """Relations with their levels and slopes, from which any number of data sets is drawn."""
+
+    def __init__(self, name: str, popularity: np.ndarray | None = None, seed: int = 1) -> None:
+        rng = np.random.default_rng(seed)
+        self.sizes = rng.dirichlet(np.full(RELATIONS, 2.0))
+        self.closed_level, self.closed_slope, self.level, self.slope = (
+            rng.normal(*moments, RELATIONS) for moments in WORLDS[name]
+        )
+        self.popularity = popularity
+
+    def draw(self, n: int, seed: int, shift: float = 0.0) -> Pairs:
+        """`n` questions; `shift` makes the closed-book answers those of a better model."""
+        rng = np.random.default_rng([seed, 7])
+        m = math.ceil(n / 1.5)
+        subjects = np.concatenate([np.arange(m), rng.integers(0, m, n - m)])
+        views = 10 ** rng.normal(3.3, 0.9, m) if self.popularity is None else rng.choice(self.popularity, m)
+        popularity, of = np.ceil(views)[subjects], rng.choice(RELATIONS, n, p=self.sizes)
+        at, hard = np.log10(np.maximum(popularity, 1)) - 3, rng.normal(0, 0.7, m)[subjects]
+        closed = self.closed_level[of] + self.closed_slope[of] * at + hard + shift
+        augmented = self.level[of] + self.slope[of] * at + hard
+        doubt = 1 / (1 + np.exp(-(closed + rng.normal(0, 1, n)) / 2))  # too sure, and noisy
+        nothing = np.full(n, np.nan)
+        pairs = Pairs(
+            ids=np.array([f"q{i:06d}" for i in range(n)], dtype=object),
+            subjects=np.array([f"Q{i}" for i in subjects], dtype=object),
+            relations=np.array([f"P{i:02d}" for i in of], dtype=object),
+            signal=popularity,
+            popularity=popularity,
+            confidence=doubt,
+            closed=rng.random(n) < 1 / (1 + np.exp(-closed)),
+            augmented=rng.random(n) < 1 / (1 + np.exp(-augmented)),
+            closed_cost=rng.gamma(4.0, 0.25, n),
+            augmented_cost=rng.gamma(16.0, 0.25, n),
+            score=nothing,
+            margin=nothing,
+            excluded=0,
+        )
+        return pairs.take(np.lexsort((pairs.ids.astype(str), popularity, pairs.relations.astype(str))))
+
+
+def thresholds(world: World, n: int, seed: int, search: str) -> Iterator[tuple[str, Interval]]:
+    """What `tune_thresholds` says of a search."""
+    pairs = world.draw(n, seed)
+    tuned = tuning.tune_pairs(pairs, CHOSEN.model_copy(update={"search": search}), seed, RESAMPLES, [search])
+    figures = tuned.figures[search]
+    for name in ("adaptive", "gain", "retrieved", "always", "oracle"):
+        yield f"{name}, {search}", intervals.interval(figures[name])
+    for row in tuned.relations:
+        for name in ("adaptive", "retrieved"):
+            values = (row[name + end] for end in ("", "_low", "_high"))
+            if row[name] is not None:
+                yield f"{name} of a relation, {search}|{row['relation']}", Interval(*values)
+        values = (row[f"threshold{end}"] for end in ("", "_low", "_high"))
+        yield f"threshold of a relation, {search}|{row['relation']}", Interval(*values)
+
+
+def deciding(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
+    """What else is derived from thresholds: costs, other signals, the gate, other models' thresholds, savings."""
+    pairs = world.draw(n, seed)
+    train = held_out.split_train(seed, pairs.subjects, SPLITS, CHOSEN.train_share)
+    fitted = carried.fit(pairs, CHOSEN, seed, RESAMPLES)
+    drawn = tuning.refits.resample(pairs.subjects, pairs.subjects, CHOSEN.train_share, seed, RESAMPLES)
+    (row,) = [row for row in alternatives.cost_curve(pairs, train, drawn, CHOSEN) if row["price"] == 0.1]
+    for name in ("adaptive", "retrieved", "cost"):
+        yield f"{name}, at a price", Interval(*(row[name + end] for end in ("", "_low", "_high")))
+    figures = alternatives.uncertainty(pairs, train, drawn, CHOSEN, seed, RESAMPLES)["uncertainty"]
+    for name in ("uncertainty", "difference", "both_difference", "retrieved_uncertainty", "cost_uncertainty"):
+        yield f"{name}, the model's doubt", intervals.interval(figures[name])
+    judged = held_out.judge(pairs, train, dict(fitted.splits))
+    figures = gate.evaluate(pairs, judged, CHOSEN, seed, RESAMPLES)
+    for name in ("gate", "difference", "retrieved_gate"):
+        yield f"{name}, learned gate", intervals.interval(figures[name])
+    brought = carried.fit(world.draw(n, seed, shift=1.0), CHOSEN, seed, RESAMPLES)
+    row = carried.compare(pairs, fitted, brought, CHOSEN, seed, RESAMPLES)
+    for name in ("carried", "difference", "retrieved_carried"):
+        yield f"{name}, thresholds carried over", Interval(*(row[name + end] for end in ("", "_low", "_high")))
+    figures = savings.saved(answers(pairs), "dense", fitted, ~train, drawn)
+    yield "tokens saved", figures["tokens_saved"]
+
+
+def answers(pairs: Pairs) -> accuracy.Answers:
+    nothing = np.full(len(pairs.ids), np.nan)
+
+    def method(right: np.ndarray, cost: np.ndarray) -> accuracy.Method:
+        holds = 1.0 * (right | (pairs.confidence < 0.2))  # the text holds an answer that the model may overlook
+        return accuracy.Method(right * 1.0, right * 1.0, holds, nothing, nothing, cost, cost, 0 * cost, cost)
+
+    methods = {"closed_book": method(pairs.closed, pairs.closed_cost)}
+    methods["dense"] = method(pairs.augmented, pairs.augmented_cost)
+    columns = pairs.ids, pairs.relations, pairs.subjects, pairs.popularity, pairs.popularity < 100
+    return accuracy.Answers(*columns, by_method=methods)
+
+
+def tables(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
+    """What `analyse` says of accuracy."""
+    pairs = world.draw(n, seed)
+    asked = answers(pairs).take(np.argsort(pairs.ids.astype(str)))
+    closed, _ = accuracy.accuracy(asked, seed, RESAMPLES)
+    yield "accuracy (Wilson)", closed["substring"]
+    yield "correlation with log popularity", closed["correlation"]
+    for row in accuracy.by_relation(asked, seed, RESAMPLES):
+        if row["method"] == "dense":
+            yield f"accuracy of a relation (Wilson)|{row['relation']}", row["substring"]
+            yield f"correlation in a relation|{row['relation']}", row["correlation"]
+    groups = accuracy.by_group(asked, seed, RESAMPLES)
+    once = [row["substring"] for row in groups if (row["method"], row["group"]) == ("dense", accuracy.ONCE)]
+    yield "accuracy, each subject and relation once", once[0]
+    (row,) = paired.comparisons({"lm": asked}, seed, RESAMPLES)
+    yield "paired difference of two methods, by subject", row["gain"]
+    for row in retrieval_effects.where_retrieval_helps(asked, seed, RESAMPLES):
+        if row["group"] in ("tail", retrieval_effects.TAIL_LESS_HEAD):
+            yield f"gain, {row['group']}", row["gain"]
+    cells = {row["answers"]: row for row in retrieval_effects.recall(asked)}
+    yield "recall where both answers are wrong (Wilson)", cells["both wrong"]["recall"]
+    rng = np.random.default_rng(seed)
+    change = pairs.augmented.astype(float) - pairs.closed
+    yield "gain on a benchmark, by question", intervals.mean(rng.permutation(change)[:150], rng, RESAMPLES)
+
+
+def trust(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
+    """What the closed-book answer's probability is worth."""
+    pairs = world.draw(n, seed)
+    known = confidence.Answers(pairs.ids, pairs.subjects, pairs.confidence, pairs.closed)
+    trusted = confidence.evaluate(known, CHOSEN, seed, RESAMPLES)
+    for name in ("ece", "ece_isotonic", "risk_area", "error"):
+        yield f"{name}, confidence", intervals.interval(trusted.figures[name])
+    for row in trusted.reliability:
+        name = f"accuracy in a bin of confidence|{row['calibration']} {row['bin']}"
+        yield name, Interval(row["accuracy"], row["accuracy_low"], row["accuracy_high"])
+    for row in trusted.coverage[3:10:6]:
+        name = f"accuracy of the surest share|{row['coverage']:.1f}"
+        yield name, Interval(row["accuracy"], row["accuracy_low"], row["accuracy_high"])
+
+
+def texts(clusters: int, seed: int) -> Iterator[tuple[str, Interval]]:
+    """Bits per byte, what retrieval saves of them, and what attribution says, over source documents of many lengths."""
+    rng = np.random.default_rng(seed)
+    size = rng.geometric(0.2, clusters)
+    documents = np.repeat(np.arange(clusters), size)
+    n = len(documents)
+    n_bytes = rng.integers(200, 600, n).astype(float)
+    level = (2.5 * np.exp(rng.normal(0, 0.3, clusters)))[documents]
+    without = n_bytes * level * np.exp(rng.normal(0, 0.2, n))
+    saved = rng.normal(0.04, 0.05, clusters)[documents] + rng.normal(0, 0.05, n)
+    sums = intervals.cluster_sums(np.stack([without, n_bytes, without * (1 - saved)], axis=1), documents)
+
+    def gain(drawn: np.ndarray) -> np.ndarray:
+        return 100 * (1 - drawn[:, 2] / drawn[:, 0])
+
+    bits, saving = intervals.bootstraps(sums, [intervals.ratio, gain], rng, RESAMPLES)
+    yield f"bits per byte, {clusters} source documents", bits
+    yield f"bits saved, {clusters} source documents", saving
+    memory = np.stack([n_bytes * rng.beta(6, 3, clusters)[documents], n_bytes], axis=1)
+    of_documents = intervals.cluster_sums(memory, documents)
+    yield (
+        f"share that memory explains, {clusters} source documents",
+        intervals.bootstrap(of_documents, intervals.ratio, rng, RESAMPLES),
+    )
+
+
+def seconds(batches: int, seed: int) -> Iterator[tuple[str, Interval]]:
+    """Latency's quantiles over batches."""
+    values = np.random.default_rng(seed).lognormal(0, 0.5, batches)
+    yield f"median seconds, {batches} batches", intervals.quantile(values, 0.5)
+    yield f"90th percentile of seconds, {batches} batches", intervals.quantile(values, 0.9)
+    resampled = intervals.mean(values, np.random.default_rng(seed), RESAMPLES)
+    yield f"mean, {batches} values", resampled
+
+
+def cover(make: Callable[[int], Iterator[tuple[str, Interval]]], repetitions: int, truths: Figures) -> list[list]:
+    """A row for each kind of interval: its name, sets of data, share covered, mean figure, deviation, mean width.
+
+    A kind may have several intervals in a data set, KIND|WHICH. Intervals of figures that do not vary are left out.
+    """
+    made: dict[str, list[Interval]] = {}
+    for seed in range(repetitions):
+        for name, interval in make(seed):
+            if math.isfinite(interval.value) or name in truths:
+                made.setdefault(name, []).append(interval)
+    kinds: dict[str, list[tuple]] = {}
+    for name, drawn in made.items():
+        values = np.array([interval.value for interval in drawn])
+        truth = truths[name].value if name in truths else values.mean()
+        lows, highs = (np.array([getattr(interval, end) for interval in drawn]) for end in ("low", "high"))
+        if name.startswith("threshold of") and name not in truths:
+            continue
+        covered = (lows <= truth + 1e-12) & (truth <= highs + 1e-12)
+        with np.errstate(invalid="ignore"):
+            kinds.setdefault(name.partition("|")[0], []).append(
+                (covered.mean(), truth, values.std(), (highs - lows).mean(), len(drawn))
+            )
+    return [
+        [kind, len(rows), min(row[4] for row in rows), 100 * float(np.mean([row[0] for row in rows]))]
+        + [float(np.mean([row[i] for row in rows])) for i in (1, 2, 3)]
+        for kind, rows in kinds.items()
+    ]
+
+
+def best_cuts(world: World, search: str) -> Figures:
+    """Each relation's best cut of very many questions."""
+    pairs = world.draw(200_000, 10_000_000)
+    cuts = held_out.fit(pairs, np.ones((len(pairs.ids), 1), bool), "exact", CHOSEN)
+    return {f"threshold of a relation, {search}|{r}": Interval(*[float(cut[0])] * 3) for r, cut in cuts.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.coverage", description=__doc__.splitlines()[0])
+    parser.add_argument("--repetitions", type=int, default=REPETITIONS, help="simulated data sets of each kind")
+    parser.add_argument("--questions", type=int, nargs="+", default=[260, 1400], help="of a data set")
+    parser.add_argument("--worlds", nargs="+", default=[*WORLDS], choices=WORLDS)
+    parser.add_argument("--searches", nargs="+", default=["shrunk", "exact"])
+    parser.add_argument("--only", nargs="+", default=["thresholds", "deciding", "tables", "trust", "texts"])
+    parser.add_argument("--popqa", type=Path, help="the published question set, popQA.tsv, for its popularities")
+    chosen = parser.parse_args()
+    views = pd.read_csv(chosen.popqa, sep="\t")["s_pop"].to_numpy(float) if chosen.popqa else None
+    print(
+        f"{'world':8}{'questions':>10}  {'interval of':58}{'sets':>6}{'covers %':>10}{'mean':>10}{'sd':>9}{'width':>9}"
+    )
+
+    def show(world: str, n: int | str, make: Callable, truths: Figures | None = None) -> None:
+        start = time.time()
+        for kind, many, sets, share, *rest in cover(make, chosen.repetitions, truths or {}):
+            named = f"{kind} ({many} of each)" if many > 1 else kind
+            figures = "".join(f"{value:>9.4f}" for value in rest)
+            print(f"{world:8}{n:>10}  {named:58}{sets:>6}{share:>10.1f} {figures}", flush=True)
+        print(f"{'':20}{time.time() - start:.0f} s", flush=True)
+
+    for name in chosen.worlds:
+        world = World(name, views)
+        for n in chosen.questions:
+            for search in chosen.searches if "thresholds" in chosen.only else ():
+                truths = best_cuts(world, search)
+                show(name, n, lambda seed, s=search, n=n, w=world: thresholds(w, n, seed, s), truths)
+            for kind in ("deciding", "tables", "trust"):
+                if kind in chosen.only:
+                    make = {"deciding": deciding, "tables": tables, "trust": trust}[kind]
+                    show(name, n, lambda seed, make=make, n=n, w=world: make(w, n, seed))
+    for clusters in (30, 200) if "texts" in chosen.only else ():
+        show("", "", lambda seed, clusters=clusters: texts(clusters, seed))
+        show("", "", lambda seed, clusters=clusters: seconds(clusters, seed))
+
+
+if __name__ == "__main__":
+    main()
