@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import date
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,13 +21,13 @@ import tiny_models
 import urllib3.util.connection
 import wikimedia_server
 from requests.adapters import HTTPAdapter
-from wikimedia_server import Wikidata, Wikipedia
+from wikimedia_server import Dumps, Wikidata, Wikipedia
 
 from pipelines import params, web
 from pipelines.lm import http_client
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Prompt
-from pipelines.sources import download, entity_api, pages_api, pageviews_api, query_service, wikimedia
+from pipelines.sources import download, entity_api, pages_api, pageviews_api, query_service, snapshots, wikimedia
 from pipelines.sources.rejects import Rejects
 
 ATTEMPTS = 2
@@ -125,6 +126,17 @@ def files(lab: Laboratory, folder: Path) -> object:
         return path.read_bytes()
 
 
+def latest(lab: Laboratory, folder: Path) -> object:
+    asked = f"{lab.address()}/enwiki/latest/{FILE.replace('20181220', 'latest')}"
+    with opened(folder) as client:
+        return snapshots.resolve([asked], "2018-12", 31, folder / "pins", client, date(2019, 1, 8))
+
+
+def there(lab: Laboratory, folder: Path) -> object:
+    with opened(folder) as client:
+        return snapshots.check_there([f"{lab.address()}/{FILE}"], "2018-12", 31, client, date(2019, 1, 8)) or "there"
+
+
 def model(lab: Laboratory, folder: Path, tokenizer: bool = True, chat: bool = False) -> HttpModel:
     tokenizer_folder = lab.tiny if tokenizer else None
     served = completions_server.settings(
@@ -156,6 +168,7 @@ class Client:
     skipped: int = 1  # requests that are answered before the first fault
     opened_with: Callable[[Laboratory, Path], object] | None = None  # what comes before, without a fault
     server: str = "wikimedia"
+    keeps: bool = True  # whether it keeps each answer
 
 
 CLIENTS = {
@@ -165,9 +178,12 @@ CLIENTS = {
     "redirects": Client(redirects, "/redirects"),
     "pages": Client(pages),
     "listings": Client(partial(pages, namesakes=True, others=2)),
-    "sizes": Client(files, FILE, 0),
-    "download": Client(files, FILE),
-    "checksums": Client(files, "sha1sums", 0),
+    "sizes": Client(files, FILE, 0, keeps=False),
+    "download": Client(files, FILE, keeps=False),
+    "checksums": Client(files, "sha1sums", 0, keeps=False),
+    "dump listing": Client(latest, "/enwiki/", 0, keeps=False),
+    "dump status": Client(latest, "/enwiki/", keeps=False),
+    "there": Client(there, skipped=0, keeps=False),
     "scores": Client(scores, opened_with=model, server="completions"),
     "answers": Client(answers, opened_with=model, server="completions"),
     "choices": Client(choices, opened_with=model, server="completions"),
@@ -235,4 +251,5 @@ def prepare(lab: Laboratory) -> None:
     ).encode()
     lab.wikimedia.pages[f"/{FILE}"] = DATA
     lab.wikimedia.pages["/enwiki-20181220-sha1sums.txt"] = f"{hashlib.sha1(DATA).hexdigest()}  {FILE}\n".encode()
+    Dumps(lab.wikimedia).wiki("20181220", {FILE.removeprefix("enwiki-20181220-"): DATA})
     lab.wikimedia.version = '"one"'

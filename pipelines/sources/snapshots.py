@@ -91,8 +91,11 @@ def check_there(urls: Sequence[str], month: str, days_apart: int, client: Client
     """Raise Late if the server lacks one of these files, or Gone more than `days_apart` days after the month."""
     waits = (now or today()) <= last_day(month) + timedelta(days_apart)
     for url in urls:
-        if client.send("HEAD", url).status_code == 404:
+        answer = client.send("HEAD", url)
+        if answer.status_code == 404:
             raise Late(f"{url}: not there yet") if waits else Gone(f"{url}: not on the server; choose another month")
+        if answer.status_code != 200:
+            raise web.refusal(answer, url)
 
 
 def day_of(source: str) -> str | None:
@@ -140,11 +143,11 @@ def warning(of: Mapping[str, list[str]], days_apart: int) -> str:
 
 def _choose(base: str, group: Sequence[str], month: str, days_apart: int, client: Client, now: date) -> str:
     """The date (YYYYMMDD) of the dump that `resolve` takes for addresses of one wiki."""
-    answer = client.send("GET", f"{base}/")
+    answer = client.send("GET", f"{base}/", check=_listed)
     if answer.status_code != 200:
         raise web.refusal(answer, f"{base}/")
     end = f"{last_day(month):%Y%m%d}"
-    listed = sorted(set(LISTED.findall(answer.content.decode("utf-8", "replace"))), reverse=True)
+    listed = _listed(answer.content)
     until = sorted((day for day in listed if day <= end), reverse=True)
     waits = now <= last_day(month) + timedelta(days_apart)
     if waits and until and not until[0].startswith(month.replace("-", "")):
@@ -155,24 +158,37 @@ def _choose(base: str, group: Sequence[str], month: str, days_apart: int, client
             return day
         if waits:
             raise Late(f"{base}/{day}/{missing[0]}: not whole yet")
-    there = f"those of {listed[-1]} to {listed[0]}" if listed else "none"
     raise Gone(
-        f"{base}/: no whole dump by the end of {month}, the server lists {there}; choose another month, or a date"
+        f"{base}/: no whole dump by the end of {month}, the server lists those of {listed[-1]} to {listed[0]}; choose "
+        "another month, or a date"
     )
+
+
+def _listed(body: bytes) -> list[str]:
+    """The dates (YYYYMMDD) of the folders that a listing links to, latest first. Raises Again if it has none."""
+    if not (days := sorted(set(LISTED.findall(body.decode("utf-8", "replace"))), reverse=True)):
+        raise web.Again("not a listing of dumps, expected links to folders named by date")
+    return days
+
+
+def _jobs(body: bytes) -> dict[str, _Job]:
+    """The jobs of a dumpstatus.json. Raises Again if it is none."""
+    try:
+        if jobs := msgspec.json.decode(body, type=_Status).jobs:
+            return jobs
+    except web.BROKEN as error:
+        raise web.Again(f"not the JSON of a dump's status ({error})") from None
+    raise web.Again("not the JSON of a dump's status (it has no jobs)")
 
 
 def _is_whole(url: str, base: str, day: str, client: Client) -> bool:
     status = f"{base}/{day}/dumpstatus.json"
-    answer = client.send("GET", status)
+    answer = client.send("GET", status, check=_jobs)
     if answer.status_code == 404:
         return bool(published_checksum(client, url)[0])
     if answer.status_code != 200:
         raise web.refusal(answer, status)
-    try:
-        jobs = msgspec.json.decode(answer.content, type=_Status).jobs.values()
-    except web.BROKEN as error:
-        raise LongtailError(f"{status}: not the JSON of a dump's status ({error})") from None
-    return any(job.status == "done" and name_of(url) in job.files for job in jobs)
+    return any(job.status == "done" and name_of(url) in job.files for job in _jobs(answer.content).values())
 
 
 def _dated(url: str, day: str) -> str:

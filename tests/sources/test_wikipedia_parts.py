@@ -105,9 +105,7 @@ def test_a_bad_index_is_named(tmp_path: Path, how: str) -> None:
 def test_an_index_of_another_dump_is_an_error(tmp_path: Path, how: str) -> None:
     dump, index = write(tmp_path)
     index.write_bytes(bz2.compress(b"\n".join(changed(how, bz2.decompress(index.read_bytes()).splitlines()))))
-    with pytest.raises(
-        LongtailError, match=rf"{dump.name}: .*(of its index; fetch both|copy it again, and its index)"
-    ):
+    with pytest.raises(LongtailError, match=rf"{dump.name}: .*(of its index; fetch both|copy it again, and its index)"):
         read(parts(dump, 1))
 
 
