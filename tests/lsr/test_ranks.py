@@ -67,6 +67,12 @@ def losses(steps=6):
     return np.array([[row["kl"], row["entropy_retriever"], row["lm_gain"]] for row in curve])
 
 
+def same(found, alone):
+    """Sums have another order, so that the last digits differ, and each step's weights carry that on."""
+    np.testing.assert_allclose(found[0], alone[0], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(found, alone, rtol=0, atol=1e-5)
+
+
 def environment(root):
     return os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
 
@@ -98,7 +104,7 @@ def test_two_processes_have_the_losses_of_one(micro_batch, project):
     alone, weights = losses(), (TUNED / "model.safetensors").read_bytes()
     change(project, processes=2)
     train_lsr.train(project.params)
-    np.testing.assert_allclose(losses(), alone, rtol=0, atol=1e-6)
+    same(losses(), alone)
     assert np.ptp(alone[:, 0]) > 1e-3
     assert (TUNED / "model.safetensors").read_bytes() != weights, "the sums have another order"
     assert not child_processes()
@@ -138,7 +144,7 @@ def test_one_that_is_killed_is_named_and_another_number_goes_on(project, root, m
     steps = steps_from_now(monkeypatch)
     train_lsr.train(project.params)
     assert steps == [4, 5]
-    np.testing.assert_allclose(losses(), alone, rtol=0, atol=1e-6)
+    same(losses(), alone)
 
 
 def test_an_error_of_another_process_is_said_in_one_line(project, monkeypatch):
@@ -182,4 +188,4 @@ def test_torchrun_trains_the_same_and_goes_on_after_one_of_its_processes_was_kil
     assert ended.returncode == 0, ended.stderr
     assert "goes on from step" in ended.stdout
     assert ended.stdout.count("done, see") == 1
-    np.testing.assert_allclose(losses(steps), alone, rtol=0, atol=1e-6)
+    same(losses(steps), alone)
