@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from pipelines import code, database, pool, shards, stage
 from pipelines.errors import LongtailError
-from pipelines.sources import pageviews, pageviews_api, wikimedia
+from pipelines.sources import bz2_blocks, pageviews, pageviews_api, wikimedia
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import visible_files
 
@@ -55,16 +55,20 @@ def count_views(params: SimpleNamespace, entities: Path = ENTITIES, raw: Path = 
 def _from_dumps(db: duckdb.DuckDBPyConnection, params: SimpleNamespace, raw: Path, rejects: Rejects) -> dict[str, int]:
     """Create table views(title, views) from the page view dumps; return counts.
 
-    Files are read in parallel. A run that was killed doesn't read finished files again.
+    Files and their parts are read in parallel. A run that was killed doesn't read finished ones again.
     """
     files = pageviews.choose_files(visible_files(raw / "pageviews"), params.popularity.month, params.popularity.agents)
     tables = visible_files(raw / "redirects")
     loaded = _load_redirects(db, tables)
     key = shards.key_of(code.fingerprint("pipelines.knowledge.popularity"), files, rejects.max_share, *files)
-    with pool.processes(params.compute, len(files)) as executor:
-        parts = shards.map_shards("popularity", key, partial(_read_file, rejects.max_share), files, executor)
-    for part in parts:
-        rejects.take(Rejects.decoded((part / "rejects.json").read_bytes(), rejects.max_share))
+    cut = [(file, *part) for file in files for part in bz2_blocks.parts(file)]
+    with pool.processes(params.compute, len(cut)) as executor:
+        parts = shards.map_shards("popularity", key, partial(_read_part, rejects.max_share), cut, executor)
+    lines = 0
+    for (_, begin, _), part in zip(cut, parts, strict=True):
+        read = Rejects.decoded((part / "rejects.json").read_bytes(), rejects.max_share)
+        rejects.take(read, lines := lines if begin else 0)
+        lines += read.read + read.skipped[pageviews.OTHERS]
     pageviews.sum_views(db, [part / "views.parquet" for part in parts])
     shards.forget("popularity", key)
     return {"files.pageviews": len(files), "files.redirects": len(tables), "lines": rejects.read} | loaded
@@ -126,10 +130,11 @@ def _insert(db: duckdb.DuckDBPyConnection, table: str, batches: Iterable[pa.Tabl
         db.unregister("batch")
 
 
-def _read_file(max_reject_share: float, file: Path, folder: Path) -> None:
+def _read_part(max_reject_share: float, part: tuple[Path, int, int | None], folder: Path) -> None:
     folder.mkdir()
     rejects = Rejects(max_reject_share)
-    pageviews.write_views(file, rejects, folder / "views.parquet")
+    file, begin, end = part
+    pageviews.write_views(file, rejects, folder / "views.parquet", begin, end)
     (folder / "rejects.json").write_bytes(rejects.encoded())
 
 

@@ -1,4 +1,4 @@
-"""Reads a part of an ordinary Wikipedia dump, which is one long bz2 stream, without the parts before it.
+"""Reads a part of an ordinary dump, which is one long bz2 stream, without the parts before it.
 
 A stream consists of blocks, each compressed independently and with its own checksum. A block can begin at any bit of
 the file. It begins with a mark of 48 bits.
@@ -19,7 +19,19 @@ MARK, CHECKSUM = 48, 32  # bits; a checksum stands after either mark
 HEADER = b"BZh9"  # begins a stream with blocks of up to 900 kB, the largest that exist
 LARGEST = 1 << 23  # bits of a compressed block at most
 WINDOW = 1 << 18  # bytes searched at once
+PART = 1 << 24  # compressed bytes in a part: about 70 MB of XML, a few seconds
 OPEN, PAGE, CLOSE = b"<mediawiki>", b"<page>", b"</mediawiki>"  # never in a page's text, where "<" is "&lt;"
+
+
+def parts(path: Path) -> list[tuple[int, int | None]]:
+    """(begin, end) of parts of at most PART bytes for `open_pages` or `open_lines`; one part if it is not .bz2."""
+    starts = range(0, (path.stat().st_size or 1) if path.suffix == ".bz2" else 1, PART)
+    return list(zip(starts, [*starts[1:], None], strict=True))
+
+
+def open_lines(path: Path, begin: int, end: int | None) -> Iterator[bytes]:
+    """Yield the lines that begin in certain blocks, in pieces; see `open_pages`."""
+    yield from _whole_lines(_part(path, begin, end), begin == 0)
 
 
 def open_pages(path: Path, begin: int, end: int | None) -> Iterator[bytes]:
@@ -28,10 +40,22 @@ def open_pages(path: Path, begin: int, end: int | None) -> Iterator[bytes]:
     If parts divide the file's bytes among them, each page is in exactly one part. `end` is None for the file's end.
     Raises LongtailError naming the file if it is missing, cut or corrupt.
     """
-    check_start(path)
-    with path.open("rb") as raw:
-        size = raw.seek(0, 2)
-        yield from _whole_pages(_blocks(path, raw, 8 * begin, 8 * (size if end is None else end)), begin == 0)
+    yield from _whole_pages(_part(path, begin, end), begin == 0)
+
+
+def _whole_lines(blocks: Iterator[tuple[bytes, bool]], from_start: bool) -> Iterator[bytes]:
+    """Yield the lines that begin after a newline of a part, or `from_start`; `blocks` as of `_whole_pages`."""
+    begun = from_start
+    for data, in_part in blocks:
+        if not (begun or in_part):
+            return
+        start = 0 if begun else data.find(b"\n") + 1
+        begun = begun or start > 0
+        end = 0 if in_part else data.find(b"\n") + 1
+        if begun and (piece := data[start : end or None]):
+            yield piece
+        if end:
+            return
 
 
 def _whole_pages(blocks: Iterator[tuple[bytes, bool]], from_start: bool) -> Iterator[bytes]:
@@ -57,6 +81,14 @@ def _whole_pages(blocks: Iterator[tuple[bytes, bool]], from_start: bool) -> Iter
             yield text[:done]
         text, of_part = text[done:], max(of_part - done, 0)
     yield text if begun else CLOSE
+
+
+def _part(path: Path, begin: int, end: int | None) -> Iterator[tuple[bytes, bool]]:
+    """`_blocks` from byte `begin` on."""
+    check_start(path)
+    with path.open("rb") as raw:
+        size = raw.seek(0, 2)
+        yield from _blocks(path, raw, 8 * begin, 8 * (size if end is None else end))
 
 
 def _blocks(path: Path, raw: BinaryIO, begin: int, end: int) -> Iterator[tuple[bytes, bool]]:

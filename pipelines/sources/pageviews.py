@@ -22,6 +22,7 @@ import pyarrow.csv
 
 from pipelines import database, parquet
 from pipelines.errors import LongtailError
+from pipelines.sources import bz2_blocks
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import open_blocks, open_lines, open_runs
 
@@ -32,6 +33,7 @@ LINE = (
 )
 FILE = re.compile(r"pageviews-(?P<month>\d{6})(?:\d\d)?-(?P<agents>user|spider|automated)\b")
 BLOCK = 1 << 24  # bytes of lines parsed at once
+OTHERS = "other_project_views"  # lines that are only counted
 SCHEMA = pa.schema({"title": pa.string(), "page_id": pa.int64(), "views": pa.int64()})
 
 PAGES = re.compile(r"(?:^|-)page\.sql")  # in the name of a dump of the table `page`
@@ -67,28 +69,33 @@ def choose_files(files: Sequence[Path], month: str, agents: str) -> list[Path]:
     return chosen
 
 
-def write_views(path: Path, rejects: Rejects, out: Path) -> None:
-    """Write one file's views to the Parquet file `out`. A page has several rows if its lines lie far apart."""
+def write_views(path: Path, rejects: Rejects, out: Path, begin: int = 0, end: int | None = None) -> None:
+    """Write one file's views, or those of a part (`bz2_blocks.parts`), to the Parquet file `out`.
+
+    A page has several rows if its lines lie far apart.
+    """
     with parquet.writer(out, SCHEMA) as writer:
-        for table in read_views(path, rejects):
+        for table in read_views(path, rejects, begin=begin, end=end):
             writer.write_table(table)
     rejects.check()
 
 
-def read_views(path: Path, rejects: Rejects, project: str = PROJECT) -> Iterator[pa.Table]:
+def read_views(
+    path: Path, rejects: Rejects, project: str = PROJECT, begin: int = 0, end: int | None = None
+) -> Iterator[pa.Table]:
     """Yield tables (title as in the file, page_id or null, views) of one project's lines, BLOCK bytes at a time.
 
     The lines of one page in a block are summed. Bad lines of the project go to `rejects` (bad_line, not_utf8, and
     cut_line for a last line without its newline, whose number may lack digits); lines of other projects are only
     counted. Raises LongtailError if the file doesn't begin with page views.
     """
-    if not re.search(f"(?m){LINE}".encode(), next(open_blocks(path))):
+    if not begin and not re.search(f"(?m){LINE}".encode(), next(open_blocks(path))):
         raise LongtailError(
             f"{path}: none of its first lines is one of page views, expected `{PROJECT} Title 123 desktop 45 A1`; "
             "fetch a monthly pageview_complete file"
         )
     lines_before = 0  # in earlier blocks
-    for run in open_runs(path, BLOCK):
+    for run in open_runs(path, BLOCK, bz2_blocks.open_lines(path, begin, end) if begin or end else None):
         text = b"".join(run)
         lines = pc.split_pattern(pa.array([text.removesuffix(b"\n")]), b"\n")[0].values
         if not text.endswith(b"\n"):
@@ -99,7 +106,7 @@ def read_views(path: Path, rejects: Rejects, project: str = PROJECT) -> Iterator
         rows = np.flatnonzero(of_project) + lines_before + 1
         lines_before += len(lines)
         rejects.read += len(rows)
-        rejects.skip("other_project_views", len(lines) - len(rows))
+        rejects.skip(OTHERS, len(lines) - len(rows))
         table = _parse(path, lines.filter(of_project), rows, rejects)
         sums = table.group_by(["title", "page_id"], use_threads=False).aggregate([("views", "sum")])
         yield sums.rename_columns(SCHEMA.names)

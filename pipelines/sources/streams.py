@@ -160,13 +160,14 @@ def open_blocks(path: str | Path, begin: int = 0, end: int | None = None) -> Ite
             raise LongtailError(f"{path}: nothing in it once decompressed, expected data; {AGAIN}")
 
 
-def open_runs(path: str | Path, size: int) -> Iterator[Iterator[bytes]]:
+def open_runs(path: str | Path, size: int, blocks: Iterator[bytes] | None = None) -> Iterator[Iterator[bytes]]:
     """Yield the decompressed file in runs of whole lines, each of at least `size` bytes, as an iterator of its pieces.
 
-    A run must be read to its end before the next one. Where a run ends depends on the data and `size` alone. Raises the
-    errors of `open_lines`, except for long lines.
+    `blocks` are some of the file's lines, to be read in place of the file. A run must be read to its end before the
+    next one. Where a run ends depends on the data and `size` alone. Raises the errors of `open_lines`, except for long
+    lines.
     """
-    blocks, rest = open_blocks(path), b""
+    blocks, rest = open_blocks(path) if blocks is None else blocks, b""
 
     def run() -> Iterator[bytes]:
         nonlocal rest

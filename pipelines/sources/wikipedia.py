@@ -15,13 +15,13 @@ from xml.parsers import expat
 
 from pipelines import bounds
 from pipelines.errors import LongtailError
+from pipelines.sources import bz2_blocks
 from pipelines.sources.bz2_blocks import CLOSE, OPEN, open_pages
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import open_blocks, open_lines
 
 DUMP, INDEX = "-multistream", "-multistream-index"
 STREAMS = 20  # in a part, of 100 pages each: about 2 MB, a second to decompress and parse
-BYTES = 1 << 24  # in a part of a dump without an index: about 70 MB of XML, a few seconds
 
 PAGE = ("mediawiki", "page")
 NUMBER = re.compile("[0-9]{1,18}")  # of 64 bits
@@ -116,10 +116,7 @@ def _articles(path: str | Path, pages: list[dict[str, str]], rejects: Rejects) -
 
 
 def _cut_by_bytes(file: Path) -> list[Part]:
-    if ".xml" not in file.name or file.suffix != ".bz2" or file.stat().st_size <= BYTES:
-        return [Part(file)]
-    starts = range(0, file.stat().st_size, BYTES)
-    return [Part(file, start, end) for start, end in zip(starts, [*starts[1:], None], strict=True)]
+    return [Part(file, *part) for part in bz2_blocks.parts(file)] if ".xml" in file.name else [Part(file)]
 
 
 def _xml(part: Part) -> Iterable[bytes] | None:

@@ -14,7 +14,7 @@ from corpora import assert_same_bytes, chosen, joined, make, text_of
 
 from pipelines.corpus.clean import wikitext_to_text
 from pipelines.errors import LongtailError
-from pipelines.sources import wikipedia
+from pipelines.sources import bz2_blocks, wikipedia
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.wikipedia import read_pages
 
@@ -52,7 +52,7 @@ def test_a_dump_read_in_parts_gives_the_bytes_of_one_read_as_a_whole(
     in_parts = make(tokenizer, chosen(workers), "wikipedia", "parts")
     index.unlink()
     whole = make(tokenizer, chosen(1), "wikipedia", "whole")
-    monkeypatch.setattr(wikipedia, "BYTES", 2_000)
+    monkeypatch.setattr(bz2_blocks, "PART", 2_000)
     by_bytes = make(tokenizer, chosen(workers), "wikipedia", "bytes")
     assert in_parts == whole == by_bytes
     assert_same_bytes("parts", "whole")

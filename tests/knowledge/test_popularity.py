@@ -21,7 +21,7 @@ from pipelines.errors import LongtailError
 from pipelines.knowledge import popularity
 from pipelines.knowledge.popularity import count_views
 from pipelines.params import Compute, Ingest, Popularity
-from pipelines.sources import pageviews
+from pipelines.sources import bz2_blocks, pageviews
 from pipelines.sources.rejects import SCHEMA as REJECTS
 
 FACTS = {  # title -> views by people and by spiders
@@ -59,7 +59,9 @@ def write_entities(titles: list[str | None]) -> None:
     pq.write_table(pa.table({"qid": range(len(titles)), "wiki_title": pa.array(titles, pa.string())}), "e.parquet")
 
 
-def count(out: str = "out", *, contact: str | None = None, threads: int = 1, workers: int = 1, **settings: str) -> dict:
+def count(
+    out: str = "out", *, contact: str | None = None, threads: int = 1, workers: int = 1, rejected=0.0, **settings: str
+) -> dict:
     api = settings.get("api", "http://127.0.0.1:9")
     given = {
         "source": "dump",
@@ -71,7 +73,7 @@ def count(out: str = "out", *, contact: str | None = None, threads: int = 1, wor
     params = SimpleNamespace(
         popularity=Popularity(**given),
         contact=contact,
-        ingest=Ingest(max_reject_share=0.0, memory_gb=1.0, record_mb=64.0, rejects_kept=100_000),
+        ingest=Ingest(max_reject_share=rejected, memory_gb=1.0, record_mb=64.0, rejects_kept=100_000),
         compute=Compute(threads=threads, workers=workers, executor="local", dask=None, device="cpu"),
     )
     return count_views(params, Path("e.parquet"), Path("raw"), Path(out))
@@ -204,14 +206,33 @@ def test_a_damaged_file_leaves_no_output(place):
     assert not Path("out").exists()
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_parts_of_a_file_give_what_the_whole_gives(place, monkeypatch, workers):
+    words = [f"en.wikipedia {title.replace(' ', '_')} {n} desktop {n} A{n}" for n in range(40_000) for title in FACTS]
+    words[123_456] = "en.wikipedia two words 1 desktop 1 A1"
+    text = "\n".join(words) + "\nen.wikipedia Ada_Lovelace 1 desk"
+    Path("raw/pageviews/pageviews-202110-user.bz2").write_bytes(bz2.compress(text.encode(), 1))
+    counts, (whole, rejects) = count(rejected=0.01), written()
+    monkeypatch.setattr(bz2_blocks, "PART", 50_000)
+    assert len(bz2_blocks.parts(Path("raw/pageviews/pageviews-202110-user.bz2"))) > 5
+    assert count(rejected=0.01, workers=workers) == counts
+    assert written() == (whole, rejects)
+    rows = pq.read_table("out/rejects.parquet").to_pylist()
+    assert [(row["row"], row["reason"]) for row in rows] == [(123_457, "bad_line"), (200_001, "cut_line")]
+
+
+def written() -> tuple[bytes, bytes]:
+    return Path("out/views.parquet").read_bytes(), Path("out/rejects.parquet").read_bytes()
+
+
 def test_what_a_killed_run_read_is_not_read_again(place, monkeypatch):
     read, first = [], pageviews.read_views
 
-    def stops(path, rejects):
+    def stops(path, rejects, **part):
         read.append(path.name)
         if "user" in path.name and len(read) == 2:
             raise KeyboardInterrupt
-        return first(path, rejects)
+        return first(path, rejects, **part)
 
     monkeypatch.setattr(pageviews, "read_views", stops)
     with pytest.raises(KeyboardInterrupt):

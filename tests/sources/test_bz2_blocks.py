@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pipelines.errors import LongtailError
-from pipelines.sources import bz2_blocks, wikipedia
+from pipelines.sources import bz2_blocks
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.wikipedia import Page, Part, parts, read_articles, read_pages
 
@@ -48,7 +48,7 @@ def plain() -> bytes:
 def test_parts_give_what_the_whole_gives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain: bytes, split: int, streams: int
 ) -> None:
-    monkeypatch.setattr(wikipedia, "BYTES", split)
+    monkeypatch.setattr(bz2_blocks, "PART", split)
     third = -(-len(plain) // streams)
     compressed = [bz2.compress(plain[at : at + third], BLOCKS) for at in range(0, len(plain), third)]
     dump = saved(tmp_path, bz2.compress(b"").join(compressed))
@@ -63,7 +63,7 @@ def test_parts_give_what_the_whole_gives(
 
 def test_the_real_excerpt_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, real: Path) -> None:
     dump = saved(tmp_path, min((real / "wikipedia").glob("enwiki-*short*.bz2")).read_bytes())
-    monkeypatch.setattr(wikipedia, "BYTES", 400_000)
+    monkeypatch.setattr(bz2_blocks, "PART", 400_000)
     articles, rejects = read(parts(dump))
     assert (len(parts(dump)), len(articles), rejects.read) == (5, 106, 206)
     assert articles == list(read_pages(dump, Rejects(0.0)))
@@ -89,9 +89,22 @@ def test_a_page_belongs_to_the_part_where_its_mark_begins(size: int) -> None:
         assert b"".join(xml.removeprefix(b"<mediawiki>").removesuffix(b"</mediawiki>") for xml in dumps) == text[11:-12]
 
 
+@pytest.mark.parametrize("size", [1, 4, 100])
+def test_a_line_belongs_to_the_part_where_the_newline_before_it_is(size: int) -> None:
+    text = b"a\n\nlonger line\nb\nlast"
+    lines = text.splitlines(keepends=True)
+    newline_before = [0, *(at for at, byte in enumerate(text) if byte == ord("\n"))]
+    for first_cut, second_cut in product(range(1, len(text)), repeat=2):
+        for begin, end in pairwise([0, *sorted({first_cut, second_cut}), len(text)]):
+            blocks = [(text[at : min(at + size, end)], True) for at in range(begin, end, size)]
+            blocks += [(text[at : at + size], False) for at in range(end, len(text), size)]
+            expected = [line for line, at in zip(lines, newline_before, strict=True) if begin <= at < end]
+            assert b"".join(bz2_blocks._whole_lines(iter(blocks), from_start=begin == 0)) == b"".join(expected)
+
+
 @pytest.mark.parametrize("how", ["changed", "left out", "cut", "no end"])
 def test_damage_anywhere_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain: bytes, how: str) -> None:
-    monkeypatch.setattr(wikipedia, "BYTES", 100_000)
+    monkeypatch.setattr(bz2_blocks, "PART", 100_000)
     data = bz2.compress(plain[:300_000], BLOCKS) + bz2.compress(plain[300_000:], BLOCKS)
     for at in (4, len(data) // 3, data.rindex(b"BZh1"), data.rindex(b"BZh1") + 5, len(data) - 30):
         bad = {
