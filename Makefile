@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 SLOW := tests/test_end_to_end.py tests/test_kinds_of_runs.py tests/flows
 
-.PHONY: run test schedule lint format lock install clean
+.PHONY: run test schedule lint format lock install install-tests clean
 
 run: install
 	@$(BIN)/longtail run
@@ -17,14 +17,14 @@ schedule: install
 	@$(BIN)/longtail schedule
 
 # The slow ones begin first, so that no core idles at the end.
-test: install
+test: install-tests
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(SLOW) tests
 
-lint: install
+lint: install-tests
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 
-format: install
+format: install-tests
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
@@ -43,18 +43,27 @@ $(VENV):
 	@pwd > $(VENV)/place
 	@echo "installing into $(VENV) (once, a few minutes)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' requirements.lock)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	@sed '/^# only for/,$$d' requirements.lock > $(VENV)/runtime.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(VENV)/runtime.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@test -x $(BIN)/dvc || $(BIN)/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps \
 	  "$$(grep '^dvc==' requirements.lock)"  # earlier versions of Longtail had a dvc command of their own
 	@{ pwd; cat requirements.lock pyproject.toml; } > $(STAMP)
 
-# Resolve pyproject.toml's ranges anew in this .venv and write what came out.
-lock: install
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --upgrade-strategy eager -e '.[dev]'
-	@head -1 requirements.lock > $(VENV)/lock
-	@$(BIN)/python -m pip freeze --all --exclude longtail --exclude pip | sed 's/+cpu$$//' >> $(VENV)/lock
-	@mv $(VENV)/lock requirements.lock
+install-tests: install
+	@cmp -s $(STAMP) $(VENV)/tests || { \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock && cp $(STAMP) $(VENV)/tests; }
+
+# Resolve pyproject.toml's ranges anew, in a new .venv, and write what came out, what runs need first. torch stays: its
+# version is chosen by hand, so that it is one without CUDA.
+lock:
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' requirements.lock)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dask,s3]'
+	@{ head -1 requirements.lock; $(BIN)/python -m pip freeze --all --exclude longtail --exclude pip; } > $(VENV)/lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@$(BIN)/python -m pip freeze --all --exclude longtail --exclude pip -r $(VENV)/lock | \
+	  sed 's/+cpu$$//; s/^## The following.*/# only for make test, lint and format:/' > requirements.lock
 
 clean:
 	rm -rf $(VENV) .longtail
