@@ -1,5 +1,6 @@
 """Number formats: bf16 and int8 are compared with fp32, and refused where they differ."""
 
+import platform
 from importlib.util import find_spec
 
 import numpy as np
@@ -23,6 +24,19 @@ def test_bf16_is_compared_with_fp32_and_refused_where_it_differs(tmp_path, capsy
     rough = tiny_models.language_model(tmp_path / "rough", scale=1.0)
     with pytest.raises(LongtailError, match=r"in bf16 are \d.*set its dtype to fp32"):
         open_model(rough, dtype="bf16")
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="MKL and oneDNN are for x86 processors")
+@pytest.mark.parametrize(("maker", "layer"), [("AMD EPYC", "_OneDNNLinear"), ("Intel Xeon", "Linear")])
+def test_fp32_is_multiplied_by_what_is_fast_on_the_processor(tmp_path, monkeypatch, maker, layer):
+    folder = tiny_models.language_model(tmp_path, scale=0.05)
+    prompts, continuations = pairs(8)
+    expected = np.concatenate(open_model(folder).score(prompts, continuations).log_probs)
+    processor = torch.cpu.get_capabilities() | {"cpu_name": maker}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: processor)
+    lm = open_model(folder)
+    assert type(lm.model.model.layers[0].mlp.up_proj).__name__ == layer
+    np.testing.assert_allclose(np.concatenate(lm.score(prompts, continuations).log_probs), expected, atol=1e-5)
 
 
 def test_int8_scores_about_as_fp32_does(tmp_path):
