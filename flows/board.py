@@ -21,13 +21,14 @@ class Work:
     ended: float = 0.0
     pid: int | None = None  # of DVC, whose child does the work
     said: str = ""  # its last line, or its progress bar's
+    said_at: float = 0.0
 
     def begin(self) -> None:
         self.state, self.began, self.said = RUNS, time.monotonic(), ""
 
     def say(self, line: str) -> None:
         if not OF_DVC.match(line):
-            self.said = line
+            self.said, self.said_at = line, time.monotonic()
 
     def end(self, state: str) -> None:
         self.state, self.ended, self.pid = state, time.monotonic(), None

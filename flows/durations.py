@@ -11,7 +11,7 @@ from pipelines import params, tracking
 
 OF_FLOW = re.compile("prefect-(.+)")  # a run that is a flow's; others are of a `dvc repro` by hand
 PAGE = 200  # task runs of one answer, Prefect's most
-BAR = re.compile(r"(?:.*: +)?(\d+)%\|[^|]*\| *(\S+/\S+) \[[\d:]+<(?:([\d:]+)|\?),.*")  # tqdm's
+BAR = re.compile(r"(?:.*: +)? *(\d+)%\|[^|]*\| *(\S+/\S+) \[[\d:]+<(?:([\d:]+)|\?),.*")  # tqdm's
 
 
 def earlier(stages: list[graph.Stage], changed: Mapping[str, list[str]]) -> dict[str, float]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 REDRAW_SECONDS = 0.5
 MEMORY_SECONDS = 5  # reading it takes the system milliseconds for each GiB
+WIDE = 60  # columns; a narrower table has no times and memory
 SAID_AGAIN = ("Finished in state ", "Crash detected!")  # what Prefect logs, and a command's last line has too
 STYLES = {board.RAN: "green", board.RESTORED: "green", board.FAILED: "red", board.AWAY: "yellow"}
 
@@ -99,6 +100,9 @@ class Table:
         self.earlier: dict[str, float] = {}
         self.told: set[str] = set()
         self.memory: dict[str, int] = {}
+        self.states: dict[str, str] = {}  # those that `forecast` was made for
+        self.forecast: float | None = None
+        self.forecast_at = 0.0
         self.measured = 0.0
         self.over = threading.Event()
         self.thread = threading.Thread(target=self._follow, daemon=True)
@@ -124,11 +128,12 @@ class Table:
 
     def _follow(self) -> None:
         while not self.over.wait(REDRAW_SECONDS):
-            self._tell_ended()
             if time.monotonic() > self.measured + MEMORY_SECONDS:
                 self.memory = {stage: memory(work.pid) for stage, work in self._in(board.RUNS) if work.pid}
                 self.measured = time.monotonic()
-            self.live.update(self.drawn(), refresh=True)
+            self.live.update(self.drawn())
+            self._tell_ended()
+            self.live.refresh()
 
     def _in(self, *states: str) -> list[tuple[str, board.Work]]:
         works = [(name, work) for name, work in self._works().items() if work.state in states]
@@ -158,28 +163,32 @@ class Table:
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=None, expand=True, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+        table = Table(box=None, expand=True, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
         narrow = {"no_wrap": True, "overflow": "ellipsis"}
         table.add_column("stage", max_width=max(16, self.live.console.width * 2 // 5), **narrow)
-        table.add_column("state", **narrow)
+        table.add_column("state", min_width=10, **narrow)
         table.add_column("progress", ratio=1, min_width=8, **narrow)
-        table.add_column("time left", justify="right", **narrow)
-        table.add_column("memory", justify="right", **narrow)
+        if self.live.console.width >= WIDE:
+            table.add_column("time left", justify="right", min_width=9, **narrow)
+            table.add_column("memory", justify="right", min_width=8, **narrow)
         for stage, work in self._in(board.RUNS, board.AWAY):
             size = self.memory.get(stage)
             memory = f"{size / (1 << 30):.1f} GiB" if size and work.state == board.RUNS else ""
             state = Text(f"{work.state} {durations.clock(work.seconds)}", STYLES.get(work.state, "cyan"))
-            table.add_row(Text(stage), state, _progress(work.said), self._left(stage, work), memory)
+            cells = [Text(stage), state, _progress(work.said), self._left(stage, work), memory]
+            table.add_row(*cells[: len(table.columns)])
         for stage, work in self._in(board.FAILED):
-            table.add_row(Text(stage), Text(work.state, "red"), Text(work.said), "", "")
-        return Group(table, Text(self._counts()), Text(f"logs: {graph.LOGS}; in a browser: {self.page}", "dim"))
+            table.add_row(Text(stage), Text(work.state, "red"), Text(work.said))
+        where = Text(f"logs: {graph.LOGS}; in a browser: {self.page}", "dim", **narrow)
+        return Group(table, Text(self._counts()), where)
 
     def _left(self, stage: str, work: board.Work) -> str:
         """By the stage's earlier time; without it, or after it, by its bar, which may not be its last one."""
         if work.seconds < self.earlier.get(stage, 0.0):
             return durations.clock(self.earlier[stage] - work.seconds)
         bar = durations.of_bar(work.said)
-        return f"bar {durations.clock(bar[2])}" if bar and bar[2] is not None else ""
+        seconds = bar[2] - (time.monotonic() - work.said_at) if bar and bar[2] else 0.0
+        return f"bar {durations.clock(seconds)}" if seconds > 0 else ""
 
     def _counts(self) -> str:
         states = [work.state for work in self._works().values()]
@@ -189,23 +198,30 @@ class Table:
             line += f" ({parts})"
         if waiting := states.count(board.WAITS):
             line += f", {waiting} {'wait' if waiting > 1 else 'waits'}"
-        if seconds := self._seconds_left():
+        if (seconds := self._seconds_left()) and seconds > 0:
             line += f"; about {durations.clock(seconds)} left by earlier runs"
         return line
 
     def _seconds_left(self) -> float | None:
         """Of the whole run, if each stage that is not up to date has an earlier time."""
-        works = self._works()
-        if any(work.state in (board.AWAY, board.FAILED) for work in works.values()):
+        states = {name: work.state for name, work in self._works().items()}
+        if states != self.states:
+            self.states, self.forecast_at = states, time.monotonic()
+            self.forecast = self._forecast(states)
+        return self.forecast and self.forecast - (time.monotonic() - self.forecast_at)
+
+    def _forecast(self, states: Mapping[str, str]) -> float | None:
+        """As `_seconds_left`, from now on. With 50 stages it takes 20 milliseconds."""
+        if {board.AWAY, board.FAILED} & set(states.values()):
             return None
-        behind = graph.behind(self.stages, self.changed)
-        remaining = [stage for stage in self.stages if works[stage.name].state in (board.WAITS, board.RUNS)]
+        behind, works = graph.behind(self.stages, self.changed), self._works()
+        remaining = [stage for stage in self.stages if states[stage.name] in (board.WAITS, board.RUNS)]
         times = {stage.name: 0.0 for stage in remaining if stage.name not in behind} | {
             stage.name: max(0.0, self.earlier[stage.name] - works[stage.name].seconds)
             for stage in remaining
             if stage.name in behind and stage.name in self.earlier
         }
-        running = [name for name, work in works.items() if work.state == board.RUNS]
+        running = [name for name, state in states.items() if state == board.RUNS]
         return durations.left(remaining, times, running, self.compute)
 
 
@@ -216,7 +232,7 @@ def _progress(said: str):
         return Text(said, "dim")
     percent, count, _ = bar
     full = percent // 10
-    return Text.assemble(("━" * full, "cyan"), ("━" * (10 - full), "dim"), f" {percent:3} % {count}")
+    return Text.assemble(f"{percent:2} % {count} ", ("━" * full, "cyan"), ("━" * (10 - full), "dim"))
 
 
 def memory(pid: int) -> int:
