@@ -120,9 +120,8 @@ class Table:
         self.over.set()
         if self.thread.is_alive():
             self.thread.join()
-        self._tell_ended()
-        for stage, work in self._in(board.RUNS, board.AWAY):
-            self._tell(stage, work, "interrupted", "yellow")
+        self._tell(self._ended())
+        self._tell(self._in(board.RUNS, board.AWAY), "interrupted")
         self.live.stop()
         sys.stderr = self.stderr
 
@@ -131,8 +130,9 @@ class Table:
             if time.monotonic() > self.measured + MEMORY_SECONDS:
                 self.memory = {stage: memory(work.pid) for stage, work in self._in(board.RUNS) if work.pid}
                 self.measured = time.monotonic()
+            ended = self._ended()
             self.live.update(self.drawn())
-            self._tell_ended()
+            self._tell(ended)
             self.live.refresh()
 
     def _in(self, *states: str) -> list[tuple[str, board.Work]]:
@@ -142,20 +142,21 @@ class Table:
     def _works(self) -> dict[str, board.Work]:
         return {stage.name: board.WORK.get(stage.name) or board.Work() for stage in self.stages}
 
-    def _tell_ended(self) -> None:
-        """Print a line for each stage that has done its work, or failed, since the last call."""
-        for stage, work in sorted(self._in(board.RAN, board.RESTORED, board.FAILED), key=lambda each: each[1].ended):
-            if stage not in self.told:
-                self.told.add(stage)
-                self._tell(stage, work, work.state, STYLES[work.state])
+    def _ended(self) -> list[tuple[str, board.Work]]:
+        """The stages that have done their work, or failed, and have no line yet."""
+        ended = self._in(board.RAN, board.RESTORED, board.FAILED)
+        return sorted((each for each in ended if each[0] not in self.told), key=lambda each: each[1].ended)
 
-    def _tell(self, stage: str, work: board.Work, word: str, style: str) -> None:
+    def _tell(self, stages: list[tuple[str, board.Work]], word: str = "") -> None:
+        """Print a line for each of these stages, which stays; `word` is what became of them."""
         from rich.text import Text
 
         width = max(len(stage.name) for stage in self.stages)
-        said = f": {work.said}" if work.state == board.FAILED else ""
-        line = Text.assemble(f"{stage:{width}} ", (word, style), f" {durations.clock(work.seconds)}{said}")
-        self.live.console.print(line)
+        for stage, work in stages:
+            self.told.add(stage)
+            kind = (word or work.state, STYLES.get(work.state, "yellow"))
+            said = f": {work.said}" if work.state == board.FAILED else ""
+            self.live.console.print(Text.assemble(f"{stage:{width}} ", kind, f" {durations.clock(work.seconds)}{said}"))
 
     def drawn(self) -> Group:
         """The table as it is now, and a line with the counts."""
