@@ -7,6 +7,8 @@ import logging
 import re
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
+from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -60,11 +62,12 @@ def drawn(table: live.Table) -> list[str]:
     return lines.get().splitlines()
 
 
-@pytest.mark.parametrize("columns", [30, 80, 200])
+@pytest.mark.parametrize("columns", [45, 80, 200])
 def test_a_table_of_47_stages_has_a_line_for_each_that_runs_or_failed_and_counts_the_others(table, columns):
     lines = drawn(table(columns))
     assert max(map(len, lines)) <= columns
     assert sum(line.startswith("answer_") for line in lines) == 3
+    assert " 46 % 120/" in lines[1]
     assert "30 of 47 stages done (20 ran, 10 unchanged), 14 wait" in " ".join(" ".join(lines).split())
 
 
@@ -126,13 +129,30 @@ def test_a_bar_is_read(line, read):
     assert durations.of_bar(line) == read
 
 
-def test_a_stage_has_no_earlier_time_if_its_params_or_those_of_what_it_needs_are_others(workplace):
+@pytest.mark.parametrize(
+    ("changed", "with_times"),
+    [({}, "abc"), ({"b": ["changed params.yaml: seed"]}, "a"), ({"b": ["modified input.txt"]}, "abc")],
+)
+def test_a_stage_has_no_earlier_time_if_its_params_or_those_of_what_it_needs_are_others(
+    workplace, monkeypatch, changed, with_times
+):
     from pipelines import shards, tracking
 
-    for name in ("a", "b", "c"):
-        shards.write_json(tracking.RAN / name, "prefect-00000000-0000-0000-0000-000000000000")
-    of_graph = stages("a", "b", "c", needs={"b": ("a",), "c": ("b",)})
-    assert durations.earlier(of_graph, {"a": ["changed params.yaml: seed"]}) == {}, "and no server is asked"
+    run, other = (f"{digit * 8}-0000-0000-0000-000000000000" for digit in "12")
+    tasks = [SimpleNamespace(name=name, flow_run_id=run, total_run_time=timedelta(seconds=7)) for name in "abc"]
+    tasks += [SimpleNamespace(name=name, flow_run_id=other, total_run_time=timedelta(seconds=1)) for name in "abc"]
+    for name, of in (("a", run), ("b", run), ("c", run), ("by_hand", None)):
+        shards.write_json(tracking.RAN / name, f"prefect-{of}" if of else "dvc-17-1.5")
+
+    def read(flow_run_filter, task_run_filter, **_):
+        names, runs = task_run_filter.name.any_, {str(run) for run in flow_run_filter.id.any_}
+        return [task for task in tasks if task.name in names and run in runs]
+
+    monkeypatch.setattr(
+        "prefect.client.orchestration.get_client", lambda **_: nullcontext(SimpleNamespace(read_task_runs=read))
+    )
+    of_graph = stages("a", "b", "c", "by_hand", "new", needs={"b": ("a",), "c": ("b",)})
+    assert durations.earlier(of_graph, changed) == dict.fromkeys(with_times, 7.0)
 
 
 def test_warnings_appear_above_the_table_and_what_the_last_line_says_does_not():
