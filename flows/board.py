@@ -39,7 +39,7 @@ class Work:
         return (self.ended or time.monotonic()) - self.began if self.began else 0.0
 
 
-WORK: dict[str, Work] = {}  # by the stage's name
+WORK: dict[str, Work] = {}  # by the stage's name; a push is the work `push`
 
 
 def begin(stages: Iterable[str]) -> None:

@@ -136,7 +136,7 @@ class Table:
             self.live.refresh()
 
     def _in(self, *states: str) -> list[tuple[str, board.Work]]:
-        works = [(name, work) for name, work in self._works().items() if work.state in states]
+        works = [(name, work) for name, work in (self._works() | board.WORK).items() if work.state in states]
         return sorted(works, key=lambda each: each[1].began)
 
     def _works(self) -> dict[str, board.Work]:
@@ -200,7 +200,7 @@ class Table:
         if waiting := states.count(board.WAITS):
             line += f", {waiting} {'wait' if waiting > 1 else 'waits'}"
         if (seconds := self._seconds_left()) and seconds > 0:
-            line += f"; about {durations.clock(seconds)} left by earlier runs"
+            line += f"; up to {durations.clock(seconds)} left by earlier runs"
         return line
 
     def _seconds_left(self) -> float | None:
@@ -222,7 +222,7 @@ class Table:
             for stage in remaining
             if stage.name in behind and stage.name in self.earlier
         }
-        running = [name for name, state in states.items() if state == board.RUNS]
+        running = [stage.name for stage in remaining if states[stage.name] == board.RUNS]
         return durations.left(remaining, times, running, self.compute)
 
 

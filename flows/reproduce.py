@@ -24,7 +24,7 @@ from prefect.runtime import flow_run
 from prefect.states import Failed, State
 
 from flows import dvc_files, graph, verify, warm, workspace
-from flows.board import AWAY, RAN, RESTORED, UNCHANGED, WORK, Work
+from flows.board import AWAY, FAILED, RAN, RESTORED, UNCHANGED, WORK, Work
 from pipelines import disks, neutral, tracking
 
 UNREACHABLE = "Unreachable"  # state of a task whose server gave no answer: the one failure that a retry can help
@@ -93,8 +93,10 @@ def reproduce(stage: graph.Stage, spare: bool, force: bool, outputs_changed: boo
 @task(name="push", task_run_name="push", persist_result=False, retries=RETRIES, retry_condition_fn=_can_help)
 def push_outputs(names: list[str]) -> str | State:
     """Send the stages' outputs and DVC's run cache to the default remote; returns a message, or a Failed state."""
-    log = graph.LOGS / "push.log"
-    done = _dvc("push", "--run-cache", *names, log=log, work=Work())
+    log, work = graph.LOGS / "push.log", WORK.setdefault("push", Work())
+    work.begin()
+    done = _dvc("push", "--run-cache", *names, log=log, work=work)
+    work.end(FAILED if done.code else RAN)
     if done.code:
         problem = done.errors[0] if done.errors else done.last or f"DVC ended with exit code {done.code}"
         more = f" (and {len(done.errors) - 1} more)" if len(done.errors) > 1 else ""

@@ -96,9 +96,9 @@ def test_how_much_is_left_of_the_run_is_said_when_each_stage_to_run_has_an_earli
     board.WORK[NAMES[32]].end(board.RAN)
     made.changed = {name: ["modified input"] for name in NAMES}
     made.earlier = dict.fromkeys(NAMES, 60.0)
-    assert "about 8:00 left by earlier runs" in " ".join(drawn(made)), "16 stages on two workers"
+    assert "up to 8:00 left by earlier runs" in " ".join(drawn(made)), "16 stages on two workers"
     clock.now += 3
-    assert "about 7:57 left by earlier runs" in " ".join(drawn(made))
+    assert "up to 7:57 left by earlier runs" in " ".join(drawn(made))
     del made.earlier[NAMES[46]]
     board.WORK[NAMES[40]].end(board.UNCHANGED)
     assert "left by" not in "".join(drawn(made)[-3:])
