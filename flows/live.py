@@ -7,6 +7,7 @@ Above the table a line stays for each stage that has ended, and for each warning
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 import threading
 import time
@@ -51,10 +52,13 @@ def showing(
     handlers = [logger.handlers for logger in loggers]
     for logger in loggers:
         logger.handlers = [_Above(console)]
+    # Prefect ends the flow on SIGTERM and then sends it again, which without this would end the process at once
+    on_termination = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         table.begin()
         yield
     finally:
+        signal.signal(signal.SIGTERM, on_termination)
         for logger, before in zip(loggers, handlers, strict=True):
             logger.handlers = before
         stop()

@@ -106,6 +106,10 @@ class Terminal:
         """Press Ctrl-C."""
         os.write(self.master, b"\x03")
 
+    def terminate(self) -> None:
+        """Have the system ask the command to end, as at a shutdown."""
+        self.process.terminate()
+
     def _read(self, deadline: float) -> bool:
         """Whether there was more to read."""
         ready, _, _ = select.select([self.master], [], [], max(0.0, deadline - time.monotonic()))
