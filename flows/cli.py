@@ -56,7 +56,9 @@ def main() -> None:
             raise
         print(f"error: {terminal.as_called(said)}", file=sys.stderr)
         raise SystemExit(1) from None
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as end:
+        if isinstance(end, SystemExit) and end.code != 130:  # typer's for Ctrl-C
+            raise
         goes_on = terminal.as_called("; `longtail run` goes on from here" * ("run" in sys.argv[1:2]))
         print(f"interrupted{goes_on}", file=sys.stderr)
         raise SystemExit(130) from None

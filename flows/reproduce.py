@@ -13,7 +13,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,9 +24,9 @@ from prefect.runtime import flow_run
 from prefect.states import Failed, State
 
 from flows import dvc_files, graph, verify, warm, workspace
+from flows.board import AWAY, FAILED, RAN, RESTORED, UNCHANGED, WORK, Work
 from pipelines import disks, neutral, tracking
 
-UNCHANGED, RESTORED, RAN = "unchanged", "restored from the cache", "ran"
 UNREACHABLE = "Unreachable"  # state of a task whose server gave no answer: the one failure that a retry can help
 RETRIES = 2  # after PREFECT_TASKS_DEFAULT_RETRY_DELAY_SECONDS, which server.prepare sets
 PROGRESS_SECONDS = 15  # of a progress bar, at most one line in this time reaches the log
@@ -67,11 +67,13 @@ def reproduce(stage: graph.Stage, spare: bool, force: bool, outputs_changed: boo
         get_run_logger().info("up to date")
         return Outcome(UNCHANGED, same_outputs=True)
     before = dvc_files.kept(Path.cwd()).get(stage.name, {})
-    log = graph.LOGS / f"{stage.name}.log"
-    done = _dvc("repro", "--single-item", *(["--force"] if force else []), stage.name, log=log)
+    log, work = graph.LOGS / f"{stage.name}.log", WORK[stage.name]
+    work.begin()
+    done = _dvc("repro", "--single-item", *(["--force"] if force else []), stage.name, log=log, work=work)
     if done.code:
         problem = done.error or f"{stage.name}: {done.cause()}"
         kind = UNREACHABLE if done.unreachable else "Failed"
+        work.state = AWAY if done.unreachable else work.state
         return Failed(name=kind, message=f"{problem} (all it said: {log})")
     after = dvc_files.keep(Path.cwd()).get(stage.name, {})
     if tracking.ran(stage.name, _run_key()):
@@ -79,6 +81,8 @@ def reproduce(stage: graph.Stage, spare: bool, force: bool, outputs_changed: boo
         tracking.commit(stage.name)
     else:
         kind = RESTORED if outputs_changed or after != before else UNCHANGED
+        if after != before:  # the mark is of the run that made other outputs
+            (tracking.RAN / stage.name).unlink(missing_ok=True)
     if kind == RESTORED and (damaged := verify.drop_damaged(Path.cwd(), stage.outs)):
         files = f"{damaged[0]} and {len(damaged) - 1} more" if len(damaged) > 1 else damaged[0]
         return Failed(message=f"{stage.name}: .dvc/cache had {files} damaged; it is removed, run again to make it anew")
@@ -89,8 +93,10 @@ def reproduce(stage: graph.Stage, spare: bool, force: bool, outputs_changed: boo
 @task(name="push", task_run_name="push", persist_result=False, retries=RETRIES, retry_condition_fn=_can_help)
 def push_outputs(names: list[str]) -> str | State:
     """Send the stages' outputs and DVC's run cache to the default remote; returns a message, or a Failed state."""
-    log = graph.LOGS / "push.log"
-    done = _dvc("push", "--run-cache", *names, log=log)
+    log, work = graph.LOGS / "push.log", WORK.setdefault("push", Work())
+    work.begin()
+    done = _dvc("push", "--run-cache", *names, log=log, work=work)
+    work.end(FAILED if done.code else RAN)
     if done.code:
         problem = done.errors[0] if done.errors else done.last or f"DVC ended with exit code {done.code}"
         more = f" (and {len(done.errors) - 1} more)" if len(done.errors) > 1 else ""
@@ -125,18 +131,20 @@ def _run_key() -> str:
     return f"prefect-{flow_run.root_flow_run_id or flow_run.id}"
 
 
-def _dvc(*words: str, log: Path) -> Done:
-    """Run DVC. Each line of its output, but for hints, goes to the task's log and to the file `log`."""
+def _dvc(*words: str, log: Path, work: Work) -> Done:
+    """Run DVC. Each line of its output, but for hints, goes to the task's log, to the file `log`, and to `work`."""
     context = {"run": _run_key(), "tags": {"prefect.flow_run_id": _run_key().removeprefix("prefect-")}}
     log.parent.mkdir(parents=True, exist_ok=True)
     child = warm.dvc(["--wait-for-lock", *words], {**os.environ, tracking.CONTEXT: json.dumps(context)})
     _children.add(child)
+    work.pid = child.pid
     logger, done = get_run_logger(), Done()
     try:
         with log.open("w", encoding="utf-8") as file:
-            for line in _lines(child.stdout):
+            for line in _lines(child.stdout, work.say):
                 if HINT.fullmatch(line):
                     continue
+                work.say(line)
                 logger.info(line)
                 print(line, file=file, flush=True)
                 if line.startswith("error: "):
@@ -152,10 +160,10 @@ def _dvc(*words: str, log: Path) -> Done:
     return done
 
 
-def _lines(stream) -> Iterator[str]:
+def _lines(stream, say: Callable[[str], None]) -> Iterator[str]:
     """Yield the lines of a process's output. Of a progress bar, which redraws itself by carriage returns, only some.
 
-    The bar of a killed stage has no end: DVC's error stands right behind it.
+    The others go to `say`. The bar of a killed stage has no end: DVC's error stands right behind it.
     """
     shown, rest = 0.0, b""
     while block := os.read(stream.fileno(), 1 << 16):
@@ -163,9 +171,13 @@ def _lines(stream) -> Iterator[str]:
         for part in parts:
             text = neutral.line(part.decode(errors="replace").strip())
             bar = part.endswith((b"\r", b"]"))
-            if text and not (bar and time.monotonic() - shown < PROGRESS_SECONDS):
+            if text and bar and time.monotonic() - shown < PROGRESS_SECONDS:
+                say(text)
+            elif text:
                 shown = time.monotonic() if bar else shown
                 yield text
+        if rest.endswith(b"]"):  # a bar, until it redraws itself
+            say(neutral.line(rest.decode(errors="replace").strip()))
     if text := neutral.line(rest.decode(errors="replace").strip()):
         yield text
 

@@ -45,7 +45,7 @@ def run(
     with workspace.alone():
         stages, changed = graph.read_with_cache(Path.cwd(), print)
         stages = graph.part(stages, graph.PARTS[part])
-        changed = [stage.name for stage in stages if stage.name in changed]
+        changed = {stage.name: changed[stage.name] for stage in stages if stage.name in changed}
         if not changed and not push:
             named = f"; the report: {terminal.REPORT}" if _reports(part) else ""
             terminal.show(f"all {len(stages)} stages are up to date{named}")
@@ -55,15 +55,17 @@ def run(
         warm.begin(settings.compute)
         terminal.show(f"{len(changed)} of {len(stages)} stages changed; starting Prefect's server")
         with server.running(HOME) as url:
-            from flows import runs
+            from flows import live, runs
 
+            page = url.removesuffix("/api")
             try:
-                state = runs.run(part, push=push)
+                with live.showing(stages, changed, settings.compute, page):
+                    state = runs.run(part, push=push)
             finally:  # an interrupted run too: at its exit Prefect would wait for a server that is gone
                 server.flush()
         if not state.is_completed():
             raise LongtailError(state.message)
-        closed = f"{url.removesuffix('/api')} is closed; `longtail ui` opens it again"
+        closed = f"{page} is closed; `longtail ui` opens it again"
         terminal.show(f"{state.message} ({terminal.as_called(closed)})")
         if _reports(part):
             terminal.show(f"the report: {terminal.REPORT.resolve()}")

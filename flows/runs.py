@@ -17,8 +17,9 @@ from prefect.artifacts import create_table_artifact
 from prefect.futures import PrefectFuture, as_completed
 from prefect.states import Completed, Failed, State
 
-from flows import dvc_files, graph, landing, months, regressions, warm, workspace
-from flows.reproduce import RAN, RESTORED, UNCHANGED, push_outputs, reproduce, stopping_children
+from flows import board, dvc_files, graph, landing, months, regressions, warm, workspace
+from flows.board import FAILED, RAN, RESTORED, UNCHANGED, WORK
+from flows.reproduce import push_outputs, reproduce, stopping_children
 from pipelines import neutral, params, params_file, tracking
 from pipelines.errors import LongtailError
 
@@ -145,6 +146,7 @@ def _reproduce_all(
         same = futures[needed].result().same_outputs
         return same or dvc_files.reads_same_params(Path.cwd(), stage.name, by_name[needed].outs)
 
+    board.begin(by_name)
     with _recording(failed), stopping_children():
         while running or (not failed and len(futures) < len(stages)):
             for stage in [] if failed else graph.ready(stages, set(futures), list(running.values()), compute):
@@ -158,8 +160,12 @@ def _reproduce_all(
             done = next(as_completed(list(running)))
             stage = running.pop(done)
             done.wait()  # until its state has arrived as well
-            if not done.state.is_completed():
+            if done.state.is_completed():
+                WORK[stage.name].end(done.result().kind)
+            else:
                 failed.append(done.state.message or f"{stage.name}: {done.state.name}")
+                WORK[stage.name].say(failed[-1])
+                WORK[stage.name].end(FAILED)
     return [] if failed else [future.result().kind for future in futures.values()], failed
 
 

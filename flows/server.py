@@ -106,6 +106,9 @@ def _end_with_server(process: subprocess.Popen, log: Path, closing: threading.Ev
     code = process.wait()
     if closing.is_set():
         return
+    from flows import live
+
+    live.stop()
     how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
     workspace.stop([child.pid for child in psutil.Process().children()], patience=10)
     print(f"error: the Prefect server {how}, see {log}; run again to go on", file=sys.stderr, flush=True)

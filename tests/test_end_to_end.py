@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import tour
 import yaml
 
 
@@ -178,6 +179,14 @@ def test_the_described_columns_are_those_of_the_files(checkout):
                 assert pq.read_schema(file).names == columns, file
             described += files
     assert sorted(described) == sorted(data.glob("**/*.parquet"))
+
+
+def test_the_tour_of_the_docs_reads_what_a_run_and_its_release_left(checkout, tmp_path):
+    done = checkout.longtail("release", "--out", str(tmp_path / "release"))
+    assert done.returncode == 0, done.stderr
+    made = tour.run(tmp_path, checkout.folder / "data")
+    assert len(made["bits"]) > 2
+    assert made["bits"] == pytest.approx([figure for _, figure in made["of_run"]])
 
 
 @pytest.fixture

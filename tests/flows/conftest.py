@@ -34,7 +34,7 @@ stages:
 """
 
 WORK = """
-import os, sys, time
+import os, signal, sys, time
 from pathlib import Path
 from pipelines import shards, stage
 from pipelines.errors import LongtailError, Unreachable
@@ -54,6 +54,15 @@ def work(params):
     if text.startswith(f"sleep {name}"):
         Path("asleep").write_text(str(os.getpid()))
         time.sleep(600)
+    if f"bar {name}" in text:
+        from tqdm import tqdm
+        with tqdm(total=8, desc=name, unit="row", mininterval=0) as bar:
+            bar.update(2)
+            while not os.path.exists("on"):
+                time.sleep(0.05)
+            bar.update(6)
+    if f"kill {name}" in text:
+        os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(0.2)
     with shards.atomic(f"data/{name}") as temporary:
         temporary.write_text(text if name == "a" else name)

@@ -87,8 +87,11 @@ def test_prefect_has_each_stages_output_as_its_tasks_log(project, first):
 def test_the_log_has_what_dvc_did_and_none_of_its_hints(project, first):
     said = [message for (message,) in prefect(project, "SELECT message FROM log")]
     said += (project.folder / ".longtail/logs/a.log").read_text().splitlines()
+    said += (first.stdout + first.stderr).splitlines()
     assert [line for line in said if re.search("git add|with git|auto ?stag|dvc push", line)] == []
     assert said.count("Running stage 'a':") == 2, "in both"
+    assert first.stderr.count("| Task run 'a' - Running stage 'a':\n") == 1, "plain lines where there is no terminal"
+    assert "\x1b" not in first.stdout + first.stderr
     assert said.count("Updating lock file 'dvc.lock'") == 5
 
 
@@ -153,6 +156,7 @@ def test_after_a_stage_with_the_same_outputs_no_other_needs_dvc(project, first, 
     done = project.longtail("run")
     assert f"{kind} from the cache, 3 unchanged" in done.stdout, done.stdout + done.stderr
     assert [log.name for log in (project.folder / ".longtail/logs").iterdir()] == ["a.log"]
+    assert (project.folder / ".longtail/ran/a").exists() == (seed == 1), "the run that made these outputs is known"
     assert "up to date" in project.dvc("status").stdout
 
 

@@ -1,0 +1,223 @@
+"""On a terminal a run is a table of what its stages do, which no width, failure or Ctrl-C breaks."""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from datetime import timedelta
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+from screen import Screen, Terminal
+from tqdm import tqdm
+
+from flows import board, durations, live
+from flows.graph import Stage
+
+COMPUTE = SimpleNamespace(workers=2, device="cpu")
+NAMES = [f"answer_replug_lsr@entityquestions-tiny-{i:02}" for i in range(47)]
+
+
+def stages(*names: str, needs: dict[str, tuple[str, ...]] | None = None, workers: str = "one") -> list[Stage]:
+    return [Stage(name, "", (needs or {}).get(name, ()), workers, ()) for name in names]
+
+
+@pytest.fixture
+def clock(monkeypatch) -> SimpleNamespace:
+    """The time that the table goes by stands still at `now`."""
+    clock = SimpleNamespace(now=1000.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(board, "time", clock)
+    monkeypatch.setattr(live, "time", clock)
+    return clock
+
+
+@pytest.fixture
+def table(clock) -> Callable[[int], live.Table]:
+    """A table of 47 stages: of 30 that ended 20 ran, two run, one of them with a bar, one failed, 14 wait."""
+    board.begin(NAMES)
+    for i, name in enumerate(NAMES[:33]):
+        board.WORK[name].begin()
+        if i < 30:
+            board.WORK[name].end(board.RAN if i < 20 else board.UNCHANGED)
+    board.WORK[NAMES[30]].say(tqdm.format_meter(120, 260, 40.0, prefix="train", unit="step"))
+    board.WORK[NAMES[31]].say("580 [bold]documents[/] " + "of 128 dimensions " * 9)
+    board.WORK[NAMES[32]].say("the disk is full")
+    board.WORK[NAMES[32]].end(board.FAILED)
+
+    def made(columns: int) -> live.Table:
+        console = Console(file=io.StringIO(), width=columns, color_system=None)
+        return live.Table(console, stages(*NAMES), {}, COMPUTE, "http://127.0.0.1:4200")
+
+    return made
+
+
+def drawn(table: live.Table) -> list[str]:
+    with table.live.console.capture() as lines:
+        table.live.console.print(table.drawn())
+    return lines.get().splitlines()
+
+
+@pytest.mark.parametrize("columns", [45, 80, 200])
+def test_a_table_of_47_stages_has_a_line_for_each_that_runs_or_failed_and_counts_the_others(table, columns):
+    lines = drawn(table(columns))
+    assert max(map(len, lines)) <= columns
+    assert sum(line.startswith("answer_") for line in lines) == 3
+    assert " 46 % 120/" in lines[1]
+    assert "30 of 47 stages done (20 ran, 10 unchanged), 14 wait" in " ".join(" ".join(lines).split())
+
+
+def test_at_80_columns_a_line_says_how_far_a_stage_is_and_what_is_left_of_its_bar(table):
+    made = table(80)
+    made.memory = {NAMES[30]: 3 << 29}
+    running, said, failed = drawn(made)[1:4]
+    assert re.fullmatch(r"answer_replug\S+… +runs 0:00 +46 % 120/260 ━+…? +bar 0:46 +1.5 GiB", running.rstrip())
+    assert " 580 [bold]doc" in said
+    assert "bar" not in said
+    assert re.search(r" failed +the disk is", failed)
+
+
+def test_the_earlier_time_of_a_stage_goes_before_its_bar_until_it_is_over(table, clock):
+    made = table(80)
+    made.earlier = {NAMES[30]: 30.0}
+    assert drawn(made)[1].rstrip().endswith(" 0:30")
+    clock.now += 31
+    assert drawn(made)[1].rstrip().endswith(" bar 0:15")
+    clock.now += 31
+    assert drawn(made)[1].rstrip().endswith("…"), "a bar that stands still says no more what is left"
+
+
+def test_how_much_is_left_of_the_run_is_said_when_each_stage_to_run_has_an_earlier_time(table, clock):
+    made = table(200)
+    board.WORK[NAMES[32]].end(board.RAN)
+    made.changed = {name: ["modified input"] for name in NAMES}
+    made.earlier = dict.fromkeys(NAMES, 60.0)
+    assert "up to 8:00 left by earlier runs" in " ".join(drawn(made)), "16 stages on two workers"
+    clock.now += 3
+    assert "up to 7:57 left by earlier runs" in " ".join(drawn(made))
+    del made.earlier[NAMES[46]]
+    board.WORK[NAMES[40]].end(board.UNCHANGED)
+    assert "left by" not in "".join(drawn(made)[-3:])
+
+
+def test_what_is_left_follows_from_what_waits_for_what():
+    of_graph = stages("a", "b", "c", "d", needs={"c": ("a", "b"), "d": ("c",)})
+    seconds = {"a": 10.0, "b": 4.0, "c": 3.0, "d": 2.0}
+    assert durations.left(of_graph, seconds, [], COMPUTE) == 15
+    assert durations.left(of_graph, seconds, [], SimpleNamespace(workers=1, device="cpu")) == 19
+    assert durations.left(of_graph[1:], seconds, ["b"], COMPUTE) == 9, "a has ended"
+    assert durations.left(of_graph, seconds | {"a": 1.0}, ["a"], COMPUTE) == 9
+    assert durations.left(of_graph, {"a": 10.0}, [], COMPUTE) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "read"),
+    [
+        (tqdm.format_meter(120, 260, 40.0, prefix="train", unit="step"), (46, "120/260", 46)),
+        (tqdm.format_meter(120, 260, 40.0, unit="step"), (46, "120/260", 46)),
+        (tqdm.format_meter(5 << 30, 9 << 30, 8000.0, unit="B", unit_scale=True), (56, "5.37G/9.66G", 6400)),
+        (tqdm.format_meter(0, 260, 0.0, prefix="a: b", unit="step"), (0, "0/260", None)),
+        (tqdm.format_meter(12, None, 3.0, prefix="shards"), None),
+        ("read 45% of it", None),
+    ],
+)
+def test_a_bar_is_read(line, read):
+    assert durations.of_bar(line) == read
+
+
+@pytest.mark.parametrize(
+    ("changed", "with_times"),
+    [({}, "abc"), ({"b": ["changed params.yaml: seed"]}, "a"), ({"b": ["modified input.txt"]}, "abc")],
+)
+def test_a_stage_has_no_earlier_time_if_its_params_or_those_of_what_it_needs_are_others(
+    workplace, monkeypatch, changed, with_times
+):
+    from pipelines import shards, tracking
+
+    run, other = (f"{digit * 8}-0000-0000-0000-000000000000" for digit in "12")
+    tasks = [SimpleNamespace(name=name, flow_run_id=run, total_run_time=timedelta(seconds=7)) for name in "abc"]
+    tasks += [SimpleNamespace(name=name, flow_run_id=other, total_run_time=timedelta(seconds=1)) for name in "abc"]
+    for name, of in (("a", run), ("b", run), ("c", run), ("by_hand", None)):
+        shards.write_json(tracking.RAN / name, f"prefect-{of}" if of else "dvc-17-1.5")
+
+    def read(flow_run_filter, task_run_filter, **_):
+        names, runs = task_run_filter.name.any_, {str(run) for run in flow_run_filter.id.any_}
+        return [task for task in tasks if task.name in names and run in runs]
+
+    monkeypatch.setattr(
+        "prefect.client.orchestration.get_client", lambda **_: nullcontext(SimpleNamespace(read_task_runs=read))
+    )
+    of_graph = stages("a", "b", "c", "by_hand", "new", needs={"b": ("a",), "c": ("b",)})
+    assert durations.earlier(of_graph, changed) == dict.fromkeys(with_times, 7.0)
+
+
+def test_warnings_appear_above_the_table_and_what_the_last_line_says_does_not():
+    console = Console(file=io.StringIO(), width=80)
+    log = logging.Logger("of a flow")
+    log.addHandler(live._Above(console))
+    log.info("a stage begins")
+    log.warning("regression: [b]accuracy[/b] from 0.5 to 0.3\x1b[2J")
+    log.error("Finished in state Failed('a: a bug')")
+    (line,) = console.file.getvalue().splitlines()
+    assert "regression: [b]accuracy[/b] from 0.5 to 0.3" in line
+    assert "\x1b" not in line
+
+
+def started(project, text: str) -> Terminal:
+    (project.folder / "on").unlink(missing_ok=True)
+    (project.folder / "input.txt").write_text(text)
+    return Terminal([sys.executable, "-m", "flows.cli", "run"], project.folder, project.environment)
+
+
+def left_behind(terminal: Terminal) -> list[str]:
+    """The lines that stay when the command has ended, of which none is the table's; the cursor is there again."""
+    assert not terminal.screen.cursor_hidden
+    return [line for line in terminal.screen.text.splitlines() if line]
+
+
+@pytest.fixture(scope="module")
+def killed(project) -> SimpleNamespace:
+    """A run whose stage a has a progress bar for five seconds, and whose stage b@1 is killed."""
+    terminal = started(project, "bar a, kill b1")
+    shown = terminal.until(lambda text: re.search(r"^a +runs 0:0[5-9] .*2/8.*GiB$", text, re.M))
+    hidden = terminal.screen.cursor_hidden
+    (project.folder / "on").touch()
+    return SimpleNamespace(shown=shown, hidden=hidden, code=terminal.end(), lines=left_behind(terminal))
+
+
+def test_a_run_in_a_terminal_is_a_table_while_it_works(killed):
+    assert re.search(r"^a +runs 0:\d\d +25 % 2/8 ━+ .*\d\.\d GiB$", killed.shown, re.M)
+    assert "\n0 of 4 stages done, 3 wait\nlogs: .longtail/logs; in a browser: http://127.0.0.1:" in killed.shown
+    assert killed.hidden
+
+
+def test_a_line_stays_of_each_stage_and_the_last_one_says_what_went_wrong(killed):
+    assert killed.code == 1
+    assert re.fullmatch(r"a   ran 0:\d\d", killed.lines[1])
+    assert re.match(r"b@1 failed 0:\d\d: b@1: killed by signal 9", killed.lines[2])
+    assert killed.lines[-2].startswith("error: b@1: killed by signal 9"), killed.lines
+    assert len(killed.lines) == 6, killed.lines
+
+
+@pytest.mark.parametrize(("stop", "code"), [(Terminal.interrupt, 130), (Terminal.terminate, 143)])
+def test_a_run_that_is_stopped_leaves_the_terminal_in_good_order(project, killed, stop, code):
+    terminal = started(project, "bar a")
+    terminal.until(lambda text: re.search(r"^a +runs 0:\d\d .*  0:\d\d( |$)", text, re.M))  # left, by the run before
+    stop(terminal)
+    assert terminal.end() == code
+    lines = left_behind(terminal)
+    assert re.fullmatch(r"a   interrupted 0:\d\d", lines[1])
+    assert [line.partition(";")[0] for line in lines[2:]] == ["interrupted"] * (code == 130)
+
+
+def test_a_terminal_of_the_tests_shows_what_a_real_one_would():
+    screen = Screen(10)
+    screen.feed("one\r\ntwo two two\r\n\x1b[1mthree\x1b[0m\r\x1b[2K\x1b[1A\x1b[2Kfo")
+    screen.feed("ur\x1b[")
+    screen.feed("?25l")
+    assert screen.text == "one\ntwo two tw\nfour\n"
+    assert screen.cursor_hidden
