@@ -15,7 +15,8 @@ from pipelines.evaluation.stage_metrics import retrievers_of
 from pipelines.intervals import interval
 from pipelines.report import figures
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Link, Percent, Section, Share, Table, environment, inline, label, show
+from pipelines.report.page import Link, Percent, Section, Share, Table, label, show
+from pipelines.report.rendering import environment, inline
 
 SHOWN = ("lsr", "dense", "bm25")  # retrievers; the first of them that a run has is shown on the page
 EACH = 3  # texts of each kind

@@ -45,7 +45,7 @@ def write_report(data: Path, out: Path, params: SimpleNamespace, workers: int = 
     Times are on a page of their own in data/latency, because `out` is the same bytes wherever it is made. That page
     alone says how many stages ran side by side (`workers`).
     """
-    from pipelines.report import attribution_page, latency_page, page
+    from pipelines.report import attribution_page, csv_files, latency_page, page, rendering
     from pipelines.report.findings import findings
     from pipelines.report.inputs import read
 
@@ -57,14 +57,14 @@ def write_report(data: Path, out: Path, params: SimpleNamespace, workers: int = 
             (folder / name).mkdir(parents=True)
         for block in (block for section in sections for block in section.blocks):
             if isinstance(block, page.Figure):
-                for figure in (block, *block.choices.values()):
-                    (folder / f"figures/{figure.name}.svg").write_text(page.standalone(figure), encoding="utf-8")
+                for figure in block.every:
+                    (folder / f"figures/{figure.name}.svg").write_text(rendering.standalone(figure), encoding="utf-8")
             elif isinstance(block, page.Table):
-                (folder / f"tables/{block.name}.csv").write_text(page.to_csv(block), encoding="utf-8")
+                (folder / f"tables/{block.name}.csv").write_text(csv_files.to_csv(block), encoding="utf-8")
         if any(section.id == "attribution" for section in sections):
             attribution_page.write(data, inputs.main_corpus, inputs.main, folder / attribution_page.NAME)
         shards.write_json(folder / "findings.json", [page.as_json(finding) for finding in found])
-        html = page.render(f"Longtail report: {params.profile}", _intro(inputs, params), found, sections, FOOTER)
+        html = rendering.render(f"Longtail report: {params.profile}", _intro(inputs, params), found, sections, FOOTER)
         (folder / "index.html").write_text(html, encoding="utf-8")
     latency_page.write(inputs, params.lms, params.retrievers, workers)
     return {finding.id: finding.figure.value for finding in found if finding.verdict != "not measured"}

@@ -17,7 +17,7 @@ from pipelines.answering import latency
 from pipelines.answering.latency import Batch
 from pipelines.evaluation import tables
 from pipelines.questions.entityquestions import LINKS
-from pipelines.report import page, popularity_section, write_report
+from pipelines.report import csv_files, page, popularity_section, write_report
 from pipelines.report.page import Share, Table
 
 
@@ -130,7 +130,7 @@ def test_tables_as_csv_have_shares_and_never_per_cent_unless_their_head_says_so(
     for row in table_of(made[0], "thresholds-popqa"):
         shares = [float(row[name]) for name in ("closed-book", "augmented", "adaptive", "retrieves")]
         assert all(0 <= share <= 1 for share in shares)
-    assert page.to_csv(Table("t", "", ["a"], [[Share(0.25)], [1]])) == "a\n0.25\n1\n"
+    assert csv_files.to_csv(Table("t", "", ["a"], [[Share(0.25)], [1]])) == "a\n0.25\n1\n"
     assert (page.show(Share(0.25)), page.show(Share(1.0))) == ("25", "100")
 
 
