@@ -245,7 +245,8 @@ def curves(
         for key, row in series.items():
             points = [(place, value) for place, value in zip(places, row, strict=True) if math.isfinite(value)]
             slot = canvas.slots[key]
-            canvas.path([(across(place), up(value)) for place, value in points], PALETTE[slot], DASHES[slot])
+            if points:
+                canvas.path([(across(place), up(value)) for place, value in points], PALETTE[slot], DASHES[slot])
             for place, value in points[:: max(1, math.ceil(len(points) / MARKS))]:
                 tip = (key, f"{x} {show(place)}", show(float(value)))
                 if len(points) > 12:  # too close for markers: seen only when pointed at

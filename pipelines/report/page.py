@@ -270,6 +270,11 @@ def percent(share: float, digits: int = 0) -> str:
     return f"{100 * share:.{digits}f} %"
 
 
+def points(change: Interval) -> str:
+    """A difference of shares in a sentence."""
+    return f"{show(Percent(change, signed=True))} points" if math.isfinite(change.value) else "an unknown amount"
+
+
 def numeric(value: Any) -> bool:
     return isinstance(value, (Interval, Percent, int, float)) and not isinstance(value, bool)
 

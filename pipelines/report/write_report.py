@@ -90,8 +90,8 @@ def _sections(inputs: Inputs, params: SimpleNamespace) -> list[Section]:
     )
 
     top_k = params.replug.top_k
+    made = provenance_section.provenance(inputs.data, inputs.manifest, vars(params), params.fetch.days_apart)
     sections = [
-        run_section.what_was_run(inputs, params),
         popularity_section.popularity(inputs),
         accuracy_section.accuracy(inputs),
         accuracy_section.halves(inputs),
@@ -104,7 +104,7 @@ def _sections(inputs: Inputs, params: SimpleNamespace) -> list[Section]:
         attribution_page.rarity(inputs),
         retrievers_section.training(inputs),
         tasks_section.tasks(inputs),
-        provenance_section.provenance(inputs.data, inputs.manifest, vars(params), params.fetch.days_apart),
+        run_section.what_was_run(inputs, params, made),
     ]
     full = [[block for block in s.blocks if not isinstance(block, page.Table) or block.rows] for s in sections]
     with_blocks = (replace(section, blocks=blocks) for section, blocks in zip(sections, full, strict=True))
