@@ -92,7 +92,7 @@ def by_decile(dataset: str, inputs: Inputs) -> list[Block]:
         _with_relations("accuracy-by-popularity", dataset, inputs, _accuracy),
         crossed(
             f"accuracy-by-popularity-{dataset}",
-            f"{label(dataset)}: accuracy in per cent {parts} of popularity.{why}",
+            f"{label(dataset)}: accuracy in per cent {parts}.{why}",
             ["from decile", "questions", "median page views"],
             itemgetter("decile", "questions", "popularity"),
             rows,
@@ -115,10 +115,10 @@ def _deciles(dataset: str, inputs: Inputs) -> tuple[str, str]:
     rows = inputs.rows("accuracy_by_popularity", dataset=dataset)
     deciles = [row for row in rows if row["method"] == rows[0]["method"]]
     if len(deciles) >= popularity_bins.DECILES:
-        return "by decile", ""
+        return "by decile of popularity", ""
     least = popularity_bins.least_of(sum(row["questions"] for row in deciles))
     why = f" There are {len(deciles)} groups, because some deciles would have fewer than {least} questions."
-    return f"in {len(deciles)} groups", why
+    return f"in {len(deciles)} groups by popularity", why
 
 
 def _with_relations(name: str, dataset: str, inputs: Inputs, draw: Callable[..., Figure]) -> Figure:
