@@ -27,7 +27,7 @@ def adaptive(inputs: Inputs, chosen: params.Thresholds) -> Section:
     by_dataset = {dataset: tuned for dataset in answered if (tuned := _tuned(inputs, dataset))}
     if not by_dataset:
         return Section("adaptive", title)
-    says = " ".join(_says(dataset, models, search) for dataset, models in by_dataset.items())
+    says = _says(*next(iter(by_dataset.items())), search)
     first = [
         _policies(dataset, {lm: of for lm, of in models.items() if lm not in inputs.models[1:]}, search)
         for dataset, models in by_dataset.items()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
-from pipelines.intervals import Interval
-from pipelines.report import colours
+from pipelines.intervals import NOTHING, Interval
+from pipelines.report import colours, marks
 from pipelines.report.drawing import (
     DASHES,
+    INK,
     NARROW,
     PALETTE,
     WIDE,
@@ -31,6 +33,7 @@ BINS = 30
 MARKS = 60  # of a curve at most: the points that say their numbers
 EDGE = 16  # pixels beside a plot for half of a tick's text
 LEAST = 7  # pixels of an upright bar; thinner bars lie down
+BEFORE = "before"  # ends the name of a series of an earlier run
 
 
 def lines(
@@ -62,10 +65,17 @@ def lines(
 
     def draw(canvas: Canvas) -> float:
         top = canvas.legend([(label(key), canvas.slots[key]) for key in series], 0)
-        left, top, bottom, up = y_axis(canvas, top, [*values, *([0.0] if zero else [])], y)
-        ends = left + 8, canvas.width - 10
-        across = logarithmic(places, *ends) if log_x else linear(places, *ends, tight=True)
+        before = {key: marks.placed(canvas.before.get(label(key), {})) for key in series}
+        earlier = [f.value for points in before.values() for _, f in points]
+        left, top, bottom, up = y_axis(canvas, top, [*values, *earlier, *([0.0] if zero else [])], y)
+        ends, everywhere = (left + 8, canvas.width - 10), [*places, *(p for of in before.values() for p, _ in of)]
+        across = logarithmic(everywhere, *ends) if log_x else linear(everywhere, *ends, tight=True)
         grid(canvas, across, up, left, zero)
+        for key, points in before.items():
+            canvas.faint([(across(place), up(f.value)) for place, f in points], canvas.slots[key])
+            for place, f in points:
+                tip = (f"{label(key)}, {BEFORE}", show(place), show(f))
+                canvas.faint([(across(place), up(f.value))], canvas.slots[key], tip)
         for key, points in known.items():
             band = [(across(place), up(f.low)) for place, f in points]
             band += [(across(place), up(f.high)) for place, f in reversed(points)]
@@ -81,7 +91,7 @@ def lines(
                 canvas.marker(across(place), up(f.value), canvas.slots[key], (label(key), show(place), show(f)))
         return x_name(canvas, x, bottom, left)
 
-    return _figure(name, series, draw, x, caption, f"Line chart of {y} by {x}. {ends}.")
+    return _figure(name, series, draw, x, caption, f"Line chart of {y} by {x}. {ends}.", over=True)
 
 
 def bars(
@@ -109,7 +119,7 @@ def bars(
         return (upright if fits else lying)(canvas, top)
 
     def upright(canvas: Canvas, top: float) -> float:
-        left, top, bottom, up = y_axis(canvas, top, [*values, 0.0], y)
+        left, top, bottom, up = y_axis(canvas, top, [*values, *marks.values(canvas.before), 0.0], y)
         across = Scale(0, len(groups), left, canvas.width - 4, [(i + 0.5, group) for i, group in enumerate(groups)])
         grid(canvas, across, up, left, True, rules=False)
         width = min(46, 0.84 * (across(1) - across(0)) / len(series))
@@ -120,13 +130,19 @@ def bars(
                     tip = (label(key), groups[i], show(f))
                     canvas.box(at + 1, up(0), width - 2, up(f.value) - up(0), PALETTE[canvas.slots[key]], tip)
                     error_bar(canvas, (at + width / 2, up(f.low)), (at + width / 2, up(f.high)))
+                if (f := canvas.before.get(label(key), {}).get(groups[i], NOTHING)) is not NOTHING:
+                    at, tip = (
+                        across(i + 0.5) + (number - len(series) / 2) * width,
+                        (f"{label(key)}, {BEFORE}", groups[i]),
+                    )
+                    canvas.box(at - 1, up(f.value) - 1.5, width + 2, 3, INK, (*tip, show(f)))
         return bottom + 2 * canvas.size
 
     def lying(canvas: Canvas, top: float) -> float:
         longest = max(canvas.length(group) for group in groups)
         beside = longest < 0.3 * canvas.width
         left, height = (longest + 8 if beside else EDGE), 11
-        across = linear([*values, 0.0], left, canvas.width - 12, zero=True)
+        across = linear([*values, *marks.values(canvas.before), 0.0], left, canvas.width - 12, zero=True)
         head = 4 if beside else 1.6 * canvas.size
         bottom = top + 8 + len(groups) * (head + height * len(series) + 6)
         x_grid(canvas, across, top + 6, bottom)
@@ -139,9 +155,12 @@ def bars(
                     at, tip = start + number * height, (label(key), group, show(f))
                     canvas.box(across(0), at, across(f.value) - across(0), height - 2, PALETTE[canvas.slots[key]], tip)
                     error_bar(canvas, (across(f.low), at + 4.5), (across(f.high), at + 4.5))
+                if (f := canvas.before.get(label(key), {}).get(group, NOTHING)) is not NOTHING:
+                    at, tip = start + number * height, (f"{label(key)}, {BEFORE}", group, show(f))
+                    canvas.box(across(f.value) - 1.5, at - 1, 3, height, INK, tip)
         return x_name(canvas, y, bottom, left)
 
-    return _figure(name, series, draw, "", caption, f"Bar chart of {y}. {numbers}.")
+    return _figure(name, series, draw, "", caption, f"Bar chart of {y}. {numbers}.", over=True)
 
 
 def ranges(
@@ -270,15 +289,20 @@ def curves(
     return _figure(name, keys, draw, "", caption, alt)
 
 
-def _figure(name: str, keys: Iterable[str], draw: Callable[[Canvas], float], x: str, caption: str, alt: str) -> Figure:
-    """The figure that `draw` makes on a wide and on a narrow canvas; `keys` name its series."""
+def _figure(
+    name: str, keys: Iterable[str], draw: Callable[[Canvas], float], x: str, caption: str, alt: str, over: bool = False
+) -> Figure:
+    """The figure that `draw` makes on a wide and on a narrow canvas; `keys` name its series.
+
+    `over` says whether `draw` also draws what an earlier run had.
+    """
     names = {key: label(key) for key in keys}
 
-    def drawn(chosen: Mapping[str, int]) -> tuple[str, str]:
+    def drawn(chosen: Mapping[str, int], before: marks.Before = MappingProxyType({})) -> tuple[str, str]:
         of_series = {key: chosen[shown] for key, shown in names.items()}
-        wide, narrow = (Canvas(width, of_series) for width in (WIDE, NARROW))
+        wide, narrow = (Canvas(width, of_series, before) for width in (WIDE, NARROW))
         return wide.svg(draw(wide), alt, x), narrow.svg(draw(narrow), alt, x)
 
     series = tuple(names.values())
     svg, narrow = drawn(colours.slots([series]))
-    return Figure(name, svg, caption, alt, narrow, series=series, drawn=drawn)
+    return Figure(name, svg, caption, alt, narrow, series=series, drawn=drawn, over=over)

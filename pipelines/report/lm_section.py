@@ -56,8 +56,8 @@ def _says(corpus: str, by_lm: dict[str, dict], top_k: int) -> str:
         f"; random documents save {show(saved['random'], digits=1)} %" if "random" in saved and best != "random" else ""
     )
     return (
-        f"With {top_k} documents of {label(best)}, REPLUG saves {lm} {show(saved[best], digits=1)} % of the bits per byte of "
-        f"{label(corpus)}{random}."
+        f"With {top_k} documents of {label(best)}, REPLUG saves {lm} {show(saved[best], digits=1)} % of the bits per "
+        f"byte of {label(corpus)}{random}."
     )
 
 

@@ -81,13 +81,15 @@ def _drawn(inputs: Inputs) -> list[Figure]:
 
 
 def _says(inputs: Inputs) -> str:
-    """Which retriever is the best by the first share that was measured, and how far the next one is."""
+    """The best two retrievers by recall on the main question set, or by the first share that was measured."""
     names, rows = _shares(inputs)
     if not rows:
         return ""
-    ranked = sorted((row for row in rows if math.isfinite(row[names[0]].value)), key=lambda row: -row[names[0]].value)
-    shares = [f"{label(row['retriever'])} with {show(Percent(row[names[0]]))} %" for row in ranked[:2]]
-    return f"The best retriever by “{MEASURES[names[0]]}” is {'; next is '.join(shares)}."
+    main = f"{inputs.main_questions}_recall_at_1"
+    name = main if main in names else names[0]
+    ranked = sorted((row for row in rows if math.isfinite(row[name].value)), key=lambda row: -row[name].value)
+    shares = [f"{label(row['retriever'])} with {show(Percent(row[name]))} %" for row in ranked[:2]]
+    return f"The best retriever by “{MEASURES[name]}” is {'; next is '.join(shares)}."
 
 
 def recall(name: str, metrics: dict, datastore: str) -> list[Table | Figure]:
@@ -145,8 +147,8 @@ def training(inputs: Inputs) -> Section:
 def _learned(name: str, metrics: dict) -> str:
     """Where a retriever's training began and ended: its divergence, and recall in validation."""
     first, last = (metrics["curve"][i] for i in (0, -1))
-    said = f"From step {first['step']:,} to {last['step']:,} of tuning {name}, the divergence went from "
-    said += f"{show(float(first['kl']))} to {show(float(last['kl']))}"
+    said = f"From step {show(float(first['step']))} to {show(float(last['step']))} of tuning {name}, the divergence "
+    said += f"went from {show(float(first['kl']))} to {show(float(last['kl']))}"
     validation = [row for row in metrics.get("validation", []) if row.get("recall_at_1") is not None]
     if len(validation) < 2:
         return f"{said}."

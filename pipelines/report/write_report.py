@@ -51,26 +51,26 @@ def write_report(data: Path, out: Path, params: SimpleNamespace, workers: int = 
 
     inputs = read(data, params.lms, params.parts)
     found = findings(inputs, params.thresholds, params.replug.top_k)
-    sections = _sections(inputs, params)
+    shown = sections(inputs, params)
     with shards.atomic(out) as folder:
         for name in ("figures", "tables"):
             (folder / name).mkdir(parents=True)
-        for block in (block for section in sections for block in section.blocks):
+        for block in (block for section in shown for block in section.blocks):
             if isinstance(block, page.Figure):
                 for figure in block.every:
                     (folder / f"figures/{figure.name}.svg").write_text(rendering.standalone(figure), encoding="utf-8")
             elif isinstance(block, page.Table):
                 (folder / f"tables/{block.name}.csv").write_text(csv_files.to_csv(block), encoding="utf-8")
-        if any(section.id == "attribution" for section in sections):
+        if any(section.id == "attribution" for section in shown):
             attribution_page.write(data, inputs.main_corpus, inputs.main, folder / attribution_page.NAME)
         shards.write_json(folder / "findings.json", [page.as_json(finding) for finding in found])
-        html = rendering.render(f"Longtail report: {params.profile}", _intro(inputs, params), found, sections, FOOTER)
+        html = rendering.render(f"Longtail report: {params.profile}", _intro(inputs, params), found, shown, FOOTER)
         (folder / "index.html").write_text(html, encoding="utf-8")
     latency_page.write(inputs, params.lms, params.retrievers, workers)
     return {finding.id: finding.figure.value for finding in found if finding.verdict != "not measured"}
 
 
-def _sections(inputs: Inputs, params: SimpleNamespace) -> list[Section]:
+def sections(inputs: Inputs, params: SimpleNamespace) -> list[Section]:
     """The sections that this run has something to show for, without empty tables."""
     from pipelines.report import (
         accuracy_section,
@@ -91,7 +91,7 @@ def _sections(inputs: Inputs, params: SimpleNamespace) -> list[Section]:
 
     top_k = params.replug.top_k
     made = provenance_section.provenance(inputs.data, inputs.manifest, vars(params), params.fetch.days_apart)
-    sections = [
+    made_of = [
         popularity_section.popularity(inputs),
         accuracy_section.accuracy(inputs),
         accuracy_section.halves(inputs),
@@ -106,8 +106,8 @@ def _sections(inputs: Inputs, params: SimpleNamespace) -> list[Section]:
         tasks_section.tasks(inputs),
         run_section.what_was_run(inputs, params, made),
     ]
-    full = [[block for block in s.blocks if not isinstance(block, page.Table) or block.rows] for s in sections]
-    with_blocks = (replace(section, blocks=blocks) for section, blocks in zip(sections, full, strict=True))
+    full = [[block for block in s.blocks if not isinstance(block, page.Table) or block.rows] for s in made_of]
+    with_blocks = (replace(section, blocks=blocks) for section, blocks in zip(made_of, full, strict=True))
     shown = [section for section in with_blocks if any(not isinstance(block, str) for block in section.blocks)]
     return colours.same_everywhere(shown)
 
