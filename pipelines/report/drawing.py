@@ -157,13 +157,12 @@ class Canvas:
         dashed = f' stroke-dasharray="{dash}"' if dash else ""
         self.parts.append(f'<path d="{_d(points)}" fill="none" stroke="{colour}" stroke-width="2"{dashed}/>')
 
-    def faint(self, points: Sequence[tuple[float, float]], slot: int, tip: Sequence[str] = ()) -> None:
-        """A dotted line of an earlier run, or its single point."""
-        if len(points) > 1:
+    def faint(self, points: Sequence[tuple[float, float]], slot: int, tips: Sequence[Sequence[str]]) -> None:
+        """A dotted line of an earlier run, with small points that say what they are."""
+        if points:
             style = 'stroke-width="2" stroke-dasharray="1 4" stroke-linecap="round"'
             self.parts.append(f'<path d="{_d(points)}" fill="none" stroke="{PALETTE[slot]}" {style}/>')
-        elif tip:
-            ((x, y),) = points
+        for (x, y), tip in zip(points, tips, strict=True):
             self._mark(f"M{_n(x)} {_n(y)}m-2.5 0a2.5 2.5 0 1 0 5 0a2.5 2.5 0 1 0-5 0", PALETTE[slot], tip)
 
     def area(self, points: Sequence[tuple[float, float]], colour: str, opacity: float) -> None:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from pipelines.intervals import NOTHING, Interval
+from pipelines.intervals import Interval
 from pipelines.report import colours, marks
 from pipelines.report.drawing import (
     DASHES,
@@ -72,10 +72,8 @@ def lines(
         across = logarithmic(everywhere, *ends) if log_x else linear(everywhere, *ends, tight=True)
         grid(canvas, across, up, left, zero)
         for key, points in before.items():
-            canvas.faint([(across(place), up(f.value)) for place, f in points], canvas.slots[key])
-            for place, f in points:
-                tip = (f"{label(key)}, {BEFORE}", show(place), show(f))
-                canvas.faint([(across(place), up(f.value))], canvas.slots[key], tip)
+            tips = [(f"{label(key)}, {BEFORE}", show(place), show(f)) for place, f in points]
+            canvas.faint([(across(place), up(f.value)) for place, f in points], canvas.slots[key], tips)
         for key, points in known.items():
             band = [(across(place), up(f.low)) for place, f in points]
             band += [(across(place), up(f.high)) for place, f in reversed(points)]
@@ -125,17 +123,14 @@ def bars(
         width = min(46, 0.84 * (across(1) - across(0)) / len(series))
         for number, (key, figures) in enumerate(series.items()):
             for i, f in enumerate(figures):
+                at = across(i + 0.5) + (number - len(series) / 2) * width
                 if math.isfinite(f.value):
-                    at = across(i + 0.5) + (number - len(series) / 2) * width
                     tip = (label(key), groups[i], show(f))
                     canvas.box(at + 1, up(0), width - 2, up(f.value) - up(0), PALETTE[canvas.slots[key]], tip)
                     error_bar(canvas, (at + width / 2, up(f.low)), (at + width / 2, up(f.high)))
-                if (f := canvas.before.get(label(key), {}).get(groups[i], NOTHING)) is not NOTHING:
-                    at, tip = (
-                        across(i + 0.5) + (number - len(series) / 2) * width,
-                        (f"{label(key)}, {BEFORE}", groups[i]),
-                    )
-                    canvas.box(at - 1, up(f.value) - 1.5, width + 2, 3, INK, (*tip, show(f)))
+                if f := canvas.before.get(label(key), {}).get(groups[i]):
+                    tip = (f"{label(key)}, {BEFORE}", groups[i], show(f))
+                    canvas.box(at - 1, up(f.value) - 1.5, width + 2, 3, INK, tip)
         return bottom + 2 * canvas.size
 
     def lying(canvas: Canvas, top: float) -> float:
@@ -148,15 +143,17 @@ def bars(
         x_grid(canvas, across, top + 6, bottom)
         for i, group in enumerate(groups):
             start = top + 8 + i * (head + height * len(series) + 6) + head
-            middle = start + height * len(series) / 2 + 4
-            canvas.text(*((left - 8, middle, group, "end") if beside else (2, start - 4, group)))
+            canvas.text(
+                *((left - 8, start + height * len(series) / 2 + 4, group, "end") if beside else (2, start - 4, group))
+            )
             for number, (key, figures) in enumerate(series.items()):
+                at = start + number * height
                 if math.isfinite((f := figures[i]).value):
-                    at, tip = start + number * height, (label(key), group, show(f))
+                    tip = (label(key), group, show(f))
                     canvas.box(across(0), at, across(f.value) - across(0), height - 2, PALETTE[canvas.slots[key]], tip)
                     error_bar(canvas, (across(f.low), at + 4.5), (across(f.high), at + 4.5))
-                if (f := canvas.before.get(label(key), {}).get(group, NOTHING)) is not NOTHING:
-                    at, tip = start + number * height, (f"{label(key)}, {BEFORE}", group, show(f))
+                if f := canvas.before.get(label(key), {}).get(group):
+                    tip = (f"{label(key)}, {BEFORE}", group, show(f))
                     canvas.box(across(f.value) - 1.5, at - 1, 3, height, INK, tip)
         return x_name(canvas, y, bottom, left)
 
@@ -187,8 +184,9 @@ def ranges(
         x_grid(canvas, across, top + 6, bottom)
         for i, row in enumerate(rows):
             start = top + 8 + i * step + head
-            middle = start + height * len(series) / 2 + 4
-            canvas.text(*((left - 8, middle, row, "end") if beside else (2, start - 1, row)))
+            canvas.text(
+                *((left - 8, start + height * len(series) / 2 + 4, row, "end") if beside else (2, start - 1, row))
+            )
             for number, (key, points) in enumerate(series.items()):
                 at, (value, low, high) = start + (number + 0.5) * height, points[i]
                 if any(point is None or math.isnan(point) for point in points[i]):
@@ -205,8 +203,7 @@ def ranges(
 def histogram(name: str, values: dict[str, np.ndarray], *, x: str, caption: str, alt: str) -> Figure:
     """Up to eight histograms over each other, as shares over common log-spaced bins, so that any sizes compare."""
     everything = np.maximum(np.concatenate(list(values.values())), 1)
-    top_value = max(everything.max(), everything.min() * 10)
-    edges = np.geomspace(everything.min(), top_value * 1.0001, BINS + 1)
+    edges = np.geomspace(everything.min(), max(everything.max(), everything.min() * 10) * 1.0001, BINS + 1)
     shares = {key: 100 * np.histogram(np.maximum(views, 1), edges)[0] / len(views) for key, views in values.items()}
 
     def draw(canvas: Canvas) -> float:
@@ -285,8 +282,7 @@ def curves(
             y += max(end for _, end in row) + 10
         return y
 
-    keys = (key for _, _, series in panels for key in series)
-    return _figure(name, keys, draw, "", caption, alt)
+    return _figure(name, [key for _, _, series in panels for key in series], draw, "", caption, alt)
 
 
 def _figure(
@@ -303,6 +299,6 @@ def _figure(
         wide, narrow = (Canvas(width, of_series, before) for width in (WIDE, NARROW))
         return wide.svg(draw(wide), alt, x), narrow.svg(draw(narrow), alt, x)
 
-    series = tuple(names.values())
+    series = (*names.values(),)
     svg, narrow = drawn(colours.slots([series]))
     return Figure(name, svg, caption, alt, narrow, series=series, drawn=drawn, over=over)

@@ -41,7 +41,7 @@ def language_models(inputs: Inputs) -> Section:
                 _everything(dataset, rows, inputs),
                 *_each(dataset, lms, inputs),
             ]
-    says = {rule: words for rule in RULES if (words := _says(rule, inputs))} if blocks else ""
+    says = {rule: _says(rule, inputs) for rule in RULES} if blocks else ""
     return Section("models", "Language models compared", blocks, says=says)
 
 
@@ -50,7 +50,7 @@ def _says(rule: str, inputs: Inputs) -> str:
     rows = [row for row in inputs.tables["common_accuracy"] if row["method"] == "closed_book"]
     rows = [row for row in rows if row["dataset"] == rows[0]["dataset"] and math.isfinite(row[rule].value)]
     if len(rows) < 2:
-        return ""
+        return f"No two language models have closed-book answers to the same questions that are judged by {rule}."
     rows.sort(key=lambda row: -row[rule].value)
     shares = [f"{row['lm']} is right on {show(Percent(row[rule]))} %" for row in (rows[0], rows[-1])]
     between = f" Between them are {', '.join(row['lm'] for row in rows[1:-1])}." if rows[2:] else ""
@@ -68,14 +68,8 @@ def _everything(dataset: str, rows: list[dict], inputs: Inputs) -> Table:
         ["language model", "parameters", "answered", "judged on", "questions", "substring", "word", "correlation"],
         [
             [
-                row["lm"],
-                inputs.sizes[row["lm"]],
-                label(row["method"]),
-                judged[row["lm"]],
-                row["questions"],
-                Percent(row["substring"]),
-                Percent(row["word"]),
-                row["correlation"],
+                *(row["lm"], inputs.sizes[row["lm"]], label(row["method"]), judged[row["lm"]], row["questions"]),
+                *(Percent(row["substring"]), Percent(row["word"]), row["correlation"]),
             ]
             for row in sorted(rows, key=lambda row: _by_size(inputs, row["lm"]))
         ],
@@ -156,9 +150,8 @@ def _in_common(dataset: str, lms: list[str], inputs: Inputs) -> list[str | Figur
             "accuracy_by_relation_and_popularity",
         )
     }
-    pairs = [
-        row for row in inputs.tables["comparisons"] if row["dataset"] == dataset and row["against_lm"] != row["lm"]
-    ]
+    pairs = [row for row in inputs.tables["comparisons"] if row["dataset"] == dataset]
+    pairs = [row for row in pairs if row["against_lm"] != row["lm"]]
     n = max((row["questions"] for row in tables["accuracy"]), default=0)
     of_common = f"the {n:,} questions of {label(dataset)} that all {len(lms)} language models answered"
     if not n:
@@ -284,11 +277,8 @@ def _by_relation(dataset: str, lms: list[str], rows: list[dict], of_common: str)
     """Each model's correlation of being right with log popularity by relation (Figure 4)."""
     cells = {(row["lm"], row["relation"]): row for row in rows if row["method"] == "closed_book"}
     shown = [lm for lm in lms if any(of == lm for of, _ in cells)]
-    relations = dict.fromkeys(
-        relation
-        for (_, relation), row in cells.items()
-        if row["questions"] >= LEAST and math.isfinite(row["correlation"].value)
-    )
+    enough = (one for one in cells.items() if one[1]["questions"] >= LEAST)
+    relations = dict.fromkeys(relation for (_, relation), row in enough if math.isfinite(row["correlation"].value))
     if len(shown) < 2 or not relations:
         return []
     return [

@@ -198,14 +198,14 @@ def _of_table(table: Table, folder: Path, main: str) -> Iterator[Change]:
 
 
 def _keys(table: Table, now: list[dict], before: list[dict]) -> list[str]:
-    """The columns that tell rows apart in both reports: those with texts, then as many with numbers as it takes."""
+    """As few columns as tell rows apart in both reports: those with texts first, then those with numbers."""
     heads = [head for head in table.head if now and before and head in now[0] and head in before[0]]
     heads = [head for head in heads if f"{head}_low" not in now[0]]
     numbers = {head for head, numeric in zip(table.head, table.numeric, strict=True) if numeric}
     ordered = sorted(heads, key=lambda head: head in numbers)
-    for n in range(len([head for head in heads if head not in numbers]), len(ordered) + 1):
+    for n in range(1, len(ordered) + 1):
         keys = ordered[:n]
-        if keys and all(len({tuple(row[key] for key in keys) for row in rows}) == len(rows) for rows in (now, before)):
+        if all(len({tuple(row[key] for key in keys) for row in rows}) == len(rows) for rows in (now, before)):
             return keys
     return []
 
@@ -248,7 +248,8 @@ def _over(sections: Sequence[Section], folder: Path, name: str) -> tuple[list[Se
             texts = {one: _text(file) for one, file in files.items() if file.is_file()}
             if figure.name not in texts:
                 continue
-            if all(one.name in texts and marks.read(texts[one.name]) == marks.read(one.svg) for one in figure.every):
+            both = ((marks.read(texts[one.name]), marks.read(one.svg)) for one in figure.every if one.name in texts)
+            if all(before == now for before, now in both):
                 same += 1
             else:
                 drawn.append(figure.of_all(partial(_with, texts, name)))
