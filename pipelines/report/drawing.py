@@ -132,7 +132,7 @@ class Canvas:
 
     def fitted(self, text: str, room: float) -> str:
         """The text in one line, cut where it would take much more than `room` pixels."""
-        shown, most = neutral.line(text), max(12, int(room / (0.5 * self.size)))
+        shown, most = neutral.line(text), max(12, int(room / (0.56 * self.size)))
         return shown if len(shown) <= most or self.length(shown) <= room else f"{shown[: most - 1]}…"
 
     def lines(self, text: str, width: float) -> list[str]:

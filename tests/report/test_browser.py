@@ -68,7 +68,7 @@ def _of_the_page(asked, url):
 
 
 @pytest.mark.parametrize("viewport", [PHONE, MIDDLE, DESK], ids=["phone", "middle", "desk"])
-@pytest.mark.parametrize("name", ["report", "attribution", "difference", "thresholds", "comparison"])
+@pytest.mark.parametrize("name", ["report", "moved", "attribution", "difference", "thresholds", "comparison"])
 def test_a_page_fits_the_screen_and_its_figures_are_seen_at_their_size(opened, name, viewport):
     page = opened(name, viewport)
     assert page.evaluate("document.documentElement.scrollWidth") == viewport["width"]
@@ -121,12 +121,13 @@ def test_a_wide_table_scrolls_in_its_own_box_and_its_first_column_stays(opened, 
         assert tall < 70, f"{table}: its first column has four lines or more"
 
 
-@pytest.mark.parametrize("name", ["report", "thresholds", "comparison"])
+@pytest.mark.parametrize("name", ["report", "moved", "thresholds", "comparison"])
 def test_a_name_has_one_colour_in_all_figures_of_a_page_and_no_two_of_a_figure_share_it(files, name):
     text = files[name].read_text(encoding="utf-8")
     colours, drawings = {}, re.findall(r"<svg .*?</svg>", text, re.DOTALL)
     for drawing in drawings:
-        marks = re.findall(r'class="mark" d="[^"]*" fill="(var[^"]*)"><title>([^\n]*)\n', drawing)
+        marks = re.findall(r'class="mark" d="[^"]*" fill="(var\(--c[^"]*)"><title>([^\n]*)\n', drawing)
+        marks = [(colour, series.removesuffix(", before")) for colour, series in marks]
         of_drawing = {series: colour for colour, series in marks if series != "after"}  # of the graph of stages
         assert len({*of_drawing.values()}) == min(len(of_drawing), 8)
         for series, colour in of_drawing.items():
@@ -232,7 +233,7 @@ def test_a_table_fades_where_its_columns_go_on(opened):
     page.locator("#table-stages .scroll:not(.more)").wait_for()
 
 
-@pytest.mark.parametrize("name", ["report", "attribution", "difference"])
+@pytest.mark.parametrize("name", ["report", "moved", "attribution", "difference"])
 def test_every_text_can_be_read_on_light_and_on_dark(opened, name):
     page = opened(name, color_scheme="dark")
     ground = "getComputedStyle(document.body).backgroundColor"
