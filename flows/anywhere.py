@@ -59,7 +59,7 @@ def thresholds(
     """Learn when to retrieve from files of predictions. Writes a rule, a table and a page; needs no project."""
     from pipelines.adaptive import from_files, rule
     from pipelines.evaluation import systems
-    from pipelines.report import page, rule_page
+    from pipelines.report import csv_files, rule_page
 
     out = terminal.CALLED_FROM / out
     terminal.check_folder(out)
@@ -75,7 +75,7 @@ def thresholds(
     by_popularity = systems.by_popularity(asked, answered)
     texts = {
         "rule.json": json.dumps(rule.as_json(results[0].file), ensure_ascii=False, indent=1) + "\n",
-        "thresholds.csv": page.to_csv(page.inert(rule_page.table(results, asked.names))),
+        "thresholds.csv": csv_files.to_csv(csv_files.inert(rule_page.table(results, asked.names))),
         "index.html": rule_page.html(results, asked.names, asked.name, notes, by_popularity),
     }
     _write(out, texts)
@@ -95,7 +95,7 @@ def decide(
 ) -> None:
     """Say what a rule does on other questions. Writes a row for each, with the reason; needs no project."""
     from pipelines.adaptive import rule as rules
-    from pipelines.report import page
+    from pipelines.report import csv_files, page
 
     file = rules.read(terminal.CALLED_FROM / rule, name)
     asked = _questions(questions, columns, needed=("signal",))
@@ -108,7 +108,7 @@ def decide(
         rows[-1] += [file.tail if decision.retrieve else file.popular, rules.why(file, relation, popularity)]
     head = ["id", *["question"] * (asked.texts is not None), "relation", asked.columns["signal"]]
     head += ["retrieve", "answer", "why"]
-    table = page.to_csv(page.inert(page.Table("decisions", "", head, rows)))
+    table = csv_files.to_csv(csv_files.inert(page.Table("decisions", "", head, rows)))
     path = terminal.CALLED_FROM / out
     _write(path.parent, {path.name: table})
     relations, retrieves = ([row[head.index(name)] for row in rows] for name in ("relation", "retrieve"))
@@ -159,7 +159,7 @@ def compare(
     """Compare systems on the questions that all answered. Without files, all that are imported here; as a page."""
     from pipelines.answering.answers_elsewhere import short_name
     from pipelines.evaluation import systems
-    from pipelines.report import leaderboard, page
+    from pipelines.report import csv_files, leaderboard
 
     out = terminal.CALLED_FROM / out
     terminal.check_folder(out)
@@ -182,7 +182,7 @@ def compare(
         parts += leaderboard.sections(name, asked.signal_name, compared, notes)
         names.append(f"{len(answered)} systems on {compared.questions:,} questions of {name}")
     intro = f"Held against each other: {'; '.join(names)}."
-    tables = {f"{table.name}.csv": page.to_csv(page.inert(table)) for table in leaderboard.tables(parts)}
+    tables = {f"{table.name}.csv": csv_files.to_csv(csv_files.inert(table)) for table in leaderboard.tables(parts)}
     _write(out, {"index.html": leaderboard.html("Systems compared", intro, parts)} | tables)
     terminal.show(f"the page: {out / 'index.html'}; its tables are beside it")
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from flows import graph
+from flows import earlier, graph
 from pipelines import shards
 
 LANDED = shards.SCRATCH / "landed.json"  # profile -> file -> figure -> value
@@ -72,6 +72,7 @@ def keep(profile: str, stages: list[graph.Stage]) -> None:
     for path in _files(stages):
         mine[path.as_posix()] = {name: value for name, value, *_ in _read(path)}
     shards.write_json(LANDED, kept)
+    earlier.keep(profile)
 
 
 def _files(stages: list[graph.Stage]) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from enum import StrEnum
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from pipelines.errors import LongtailError
 
 REPRODUCTION = Path("data/reproduction/reproduction.md")  # of the run at hand; git and DVC leave it alone
 PUBLISHED_REPRODUCTION = Path("docs/reproduction.md")
+MOVED = Path(".longtail/moved")
 ATTRIBUTION = Path(".longtail/attribution.html")
 RETRIEVERS = (
     "bm25, dense (the main retriever untuned), lsr (tuned, the default if it is), hybrid (bm25 and dense), reranked; "
@@ -133,13 +135,27 @@ def explore(
 
 def report(
     show: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
+    compare: Annotated[
+        str, typer.Option(help="What moved since a run that landed here (landed: the last), a commit or a release.")
+    ] = "",
 ) -> None:
-    """Print where the report is."""
+    """Print where the report is. Or what moved since an earlier one, with a page of both over each other."""
     if not terminal.REPORT.is_file():
         raise LongtailError(f"{terminal.REPORT}: no such file; `longtail run` writes it")
-    print(terminal.REPORT.resolve())
+    file = terminal.REPORT
+    if compare:
+        from flows import earlier
+        from pipelines.params import Params
+        from pipelines.report import moved
+
+        chosen, file = params_file.load(*Params.model_fields), MOVED / "index.html"
+        with tempfile.TemporaryDirectory() as folder:
+            name = earlier.restore(compare, chosen.profile, Path(folder))
+            for line in moved.compare(Path(folder), name, Path("data"), MOVED, chosen):
+                terminal.show(line)
+    print(file.resolve())
     if show:
-        typer.launch(terminal.REPORT.resolve().as_uri())
+        typer.launch(file.resolve().as_uri())
 
 
 def reproduce(

@@ -28,14 +28,14 @@ def comparisons(by_lm: ByModel, seed: int, resamples: int) -> list[dict]:
     rows = []
     for place, (lm, answers) in enumerate(by_lm.items()):
         pairs = [(method, against) for against, method in combinations(answers.by_method, 2)]
-        rows += [{"lm": lm, "against_lm": lm} | row for row in _compared(answers, answers, pairs, seed, resamples)]
+        rows += [{"lm": lm, "against_lm": lm} | row for row in compared(answers, answers, pairs, seed, resamples)]
         for earlier in list(by_lm)[:place]:
             methods = [method for method in by_lm[earlier].by_method if method in answers.by_method]
             shared, shared_of_earlier = in_common([answers, by_lm[earlier]])
             same = [(method, method) for method in methods]
             rows += [
                 {"lm": lm, "against_lm": earlier} | row
-                for row in _compared(shared, shared_of_earlier, same, seed, resamples)
+                for row in compared(shared, shared_of_earlier, same, seed, resamples)
             ]
     return rows
 
@@ -46,9 +46,7 @@ def in_common(of_models: Sequence[Answers]) -> list[Answers]:
     return [answers.take(np.isin(answers.ids.astype(str), ids)) for answers in of_models]
 
 
-def _compared(
-    these: Answers, those: Answers, pairs: Sequence[tuple[str, str]], seed: int, resamples: int
-) -> list[dict]:
+def compared(these: Answers, those: Answers, pairs: Sequence[tuple[str, str]], seed: int, resamples: int) -> list[dict]:
     """A row for each pair of a method of `these` answers and one of `those`; both are of the same questions."""
     assert (these.ids == those.ids).all()
     everyone, asked, rows = np.ones(len(these.ids), bool), {}, []

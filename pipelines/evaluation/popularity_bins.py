@@ -18,6 +18,7 @@ LEAST = 40  # questions of a bin, where three such bins can be made
 FEWEST = 10  # questions of a bin
 DECILES = 10
 HALF_DECADES = 10.0 ** (np.arange(1, 30) / 2)  # bounds between bins of popularity
+GAINS = {"gain": "correct", "gain_word": "word"}  # column -> the rule that it is by
 RELATIVE = np.arange(-1.5, 2.0, 0.5)  # bounds between bins of relative popularity, in standard deviations
 
 Bin = tuple[int, int, np.ndarray]  # the first and last of the bins put together, from 0, and the questions, (n,) bool
@@ -119,15 +120,15 @@ def _bounds(bin_: Bin) -> dict:
 
 
 def _rows(answers: Answers, method: str, bins: Sequence[Bin], seed: int, resamples: int) -> list[dict]:
-    """For each bin the median popularity, accuracy by both rules, and a method's gain over closed-book answers."""
-    gains: list[Interval] = [NOTHING] * len(bins)
+    """For each bin the median popularity, and by both rules accuracy and a method's gain over closed-book answers."""
+    gains: dict[tuple[str, int], Interval] = {}
     if method != "closed_book" and "closed_book" in answers.by_method:
-        change = accuracy.gain(answers, method)
-        asked = {i: (change, rows) for i, (_, _, rows) in enumerate(bins)}
-        gains = list(answers.means(asked, seed, resamples).values())
+        changes = {name: accuracy.gain(answers, method, column) for name, column in GAINS.items()}
+        asked = {(n, i): (change, rows) for n, change in changes.items() for i, (_, _, rows) in enumerate(bins)}
+        gains = answers.means(asked, seed, resamples)
     return [
         {"popularity": float(np.median(answers.popularity[rows]))}
         | both(answers.by_method[method], rows)
-        | {"gain": change_in_bin}
-        for (_, _, rows), change_in_bin in zip(bins, gains, strict=True)
+        | {name: gains.get((name, i), NOTHING) for name in GAINS}
+        for i, (_, _, rows) in enumerate(bins)
     ]

@@ -18,12 +18,13 @@ from pipelines.intervals import NOTHING, Interval
 _TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 _ANSWERS = {"dataset": str, "lm": str, "method": str}
 _BOTH = {"questions": int, "substring": Interval, "word": Interval}  # accuracy by both rules of being right
+_GAINS = {"gain": Interval, "gain_word": Interval}  # over closed-book answers, by both rules
 _ACCURACY = _ANSWERS | _BOTH | {"popularity_known": int, "correlation": Interval}
 _BY_GROUP = _ANSWERS | {"group": str} | _BOTH
 _BY_RELATION = _ANSWERS | {"relation": str} | _BOTH | {"correlation": Interval}
 _BIN = {"bin": int, "least": float, "below": float, "popularity": float}  # of log popularity
-_BY_LOG_POPULARITY = _ANSWERS | _BIN | _BOTH | {"gain": Interval}
-_BY_RELATION_AND_POPULARITY = _ANSWERS | {"relation": str} | _BIN | _BOTH | {"gain": Interval}
+_BY_LOG_POPULARITY = _ANSWERS | _BIN | _BOTH | _GAINS
+_BY_RELATION_AND_POPULARITY = _ANSWERS | {"relation": str} | _BIN | _BOTH | _GAINS
 TABLES: dict[str, dict[str, type]] = {
     "models": {"lm": str, "parameters": int, "family": str, "imported": bool, "judged": str},
     "left_out": {"dataset": str, "why": str},
@@ -31,7 +32,7 @@ TABLES: dict[str, dict[str, type]] = {
     "accuracy": _ACCURACY,
     "accuracy_by_group": _BY_GROUP,
     "accuracy_by_relation": _BY_RELATION,
-    "accuracy_by_popularity": _ANSWERS | {"decile": int, "popularity": float} | _BOTH | {"gain": Interval},
+    "accuracy_by_popularity": _ANSWERS | {"decile": int, "popularity": float} | _BOTH | _GAINS,
     "accuracy_by_log_popularity": _BY_LOG_POPULARITY,
     "accuracy_by_relation_and_popularity": _BY_RELATION_AND_POPULARITY,
     "accuracy_by_relative_popularity": _ANSWERS | {"bin": int, "relative_popularity": float} | _BOTH,

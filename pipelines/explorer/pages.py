@@ -20,7 +20,7 @@ from pipelines.explorer.lm_queries import Texts
 from pipelines.explorer.looked_at import RUN, Run
 from pipelines.explorer.one_question import Question, Sent
 from pipelines.explorer.slices import UNKNOWN, Slice
-from pipelines.report import page
+from pipelines.report import page, rendering
 
 Place = tuple[str, str, str]  # title, address ("": not there), what is there
 
@@ -34,12 +34,12 @@ GAINED = {"gain": "most bits saved first", "loss": "fewest bits saved first", "i
 
 def css() -> str:
     """The stylesheet of all pages."""
-    return page.inline("report.css") + (TEMPLATES / "explorer.css").read_text(encoding="utf-8")
+    return rendering.inline("report.css") + (TEMPLATES / "explorer.css").read_text(encoding="utf-8")
 
 
 @cache
 def _templates() -> jinja2.Environment:
-    made = page.environment()
+    made = rendering.environment()
     made.loader = jinja2.FileSystemLoader(TEMPLATES)
     made.filters |= {
         "label": page.label,

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.report import figures
-from pipelines.report.page import NONE, Figure, Section, Table, named, render
+from pipelines.report.page import NONE, Figure, Section, Table, named
+from pipelines.report.rendering import render
 
 SHOWN = 30  # rows of a table of examples
 NAMES = 8  # answers named in a cell

@@ -13,7 +13,7 @@ from pipelines.intervals import interval
 from pipelines.report import costs_section, deciding_tables, figures
 from pipelines.report.deciding_tables import CUTS, over_splits
 from pipelines.report.inputs import Inputs, bounded
-from pipelines.report.page import Figure, Percent, Section, Share, Table, label, named
+from pipelines.report.page import Figure, Percent, Section, Share, Table, label, named, points
 
 SIGNALS = ("popularity", "uncertainty", "both")
 DRAWN = ("bm25", "dense", "lsr")  # kinds of methods in the figures of thresholds; the tables have all
@@ -27,7 +27,14 @@ def adaptive(inputs: Inputs, chosen: params.Thresholds) -> Section:
     by_dataset = {dataset: tuned for dataset in answered if (tuned := _tuned(inputs, dataset))}
     if not by_dataset:
         return Section("adaptive", title)
+    says = _says(*next(iter(by_dataset.items())), search)
+    first = [
+        _policies(dataset, {lm: of for lm, of in models.items() if lm not in inputs.models[1:]}, search)
+        for dataset, models in by_dataset.items()
+    ]
     blocks: list = [
+        *first,
+        "Thresholds are fitted and judged by the substring rule. "
         "Below a relation's popularity threshold, the answer with retrieved text counts; from the threshold on, the "
         "closed-book answer. Thresholds are fitted on one part of the subjects and judged on the others, over many "
         "seeded splits.",
@@ -50,9 +57,7 @@ def adaptive(inputs: Inputs, chosen: params.Thresholds) -> Section:
                 "threshold is fitted to them. `longtail ask` retrieves for such a question, and says why."
             )
         thresholds = [row for row in inputs.thresholds if row["dataset"] == dataset and row["search"] == search]
-        elsewhere = {name: by_method for name, by_method in models.items() if name not in (lm, *inputs.models)}
         blocks += [*deciding_tables.verdicts(dataset, models, search), _searches(dataset, models, search)]
-        blocks.append(_policies(dataset, {lm: models[lm]} | elsewhere, search))
         blocks += deciding_tables.pooled(dataset, lm, thresholds, chosen.min_questions)
         blocks += _thresholds(dataset, lm, thresholds)
         of_set = {name: [row for row in rows if row["dataset"] == dataset] for name, rows in tables.items()}
@@ -70,7 +75,23 @@ def adaptive(inputs: Inputs, chosen: params.Thresholds) -> Section:
         if dataset not in by_dataset
     }
     missing = " ".join(too_few(dataset, of_lm, chosen.min_questions) for dataset, of_lm in lacking.items())
-    return Section("adaptive", title, blocks, missing)
+    return Section("adaptive", title, blocks, missing, says)
+
+
+def _says(dataset: str, models: Tuned, search: str) -> str:
+    """What choosing by popularity is worth to the main language model with its retriever, tuned if it is."""
+    lm, by_method = next(iter(models.items()))
+    method = next((name for name in ("lsr", "dense") if name in by_method), next(iter(by_method)))
+    figures = by_method[method][search]
+    shares = {name: 100 * figures[name]["value"] for name in ("adaptive", "always", "never")}
+    gain = interval(figures["gain"])
+    worth = {1: "beats both always and never retrieving", -1: "loses to the better of always and never retrieving"}
+    return (
+        f"On {label(dataset)}, choosing by popularity when {lm} reads what {label(method)} finds "
+        f"{worth.get(gain.sign, 'is not clearly better or worse than the better of always and never retrieving')}: "
+        f"{shares['adaptive']:.1f} % right, against {shares['always']:.1f} % and {shares['never']:.1f} % "
+        f"({points(gain)})."
+    )
 
 
 def too_few(dataset: str, figures: dict, least: int) -> str:
@@ -155,12 +176,12 @@ def _thresholds(dataset: str, lm: str, rows: list[dict]) -> list[Figure | Table]
             "the relations of 1,400 simulated questions, and in 58 % of those of 260, because a threshold jumps from "
             "one question to another.",
             [
-                *("language model", "relation", "retriever", "questions", "own threshold", "threshold", "from", "to"),
+                *("relation", "language model", "retriever", "questions", "own threshold", "threshold", "from", "to"),
                 *("splits from", "splits to", "in use", "least views", "most views", "closed-book", "augmented"),
                 *("adaptive", "adaptive, over splits", "retrieves", "retrieves, over splits"),
             ],
             [
-                [row["lm"], named(row["relation"]), label(row["method"]), row["questions"], not row["pooled"]]
+                [named(row["relation"]), row["lm"], label(row["method"]), row["questions"], not row["pooled"]]
                 + [row[key] for key in (*CUTS, "threshold_splits_low", "threshold_splits_high")]
                 + [row[key] for key in ("deployed", "popularity_least", "popularity_most")]
                 + [Share(row["closed_book"]), Share(row["augmented"])]

@@ -15,7 +15,8 @@ from pipelines.evaluation.stage_metrics import retrievers_of
 from pipelines.intervals import interval
 from pipelines.report import figures
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Link, Percent, Section, Share, Table, environment, inline, label, show
+from pipelines.report.page import Link, Percent, Section, Share, Table, label, show
+from pipelines.report.rendering import environment, inline
 
 SHOWN = ("lsr", "dense", "bm25")  # retrievers; the first of them that a run has is shown on the page
 EACH = 3  # texts of each kind
@@ -40,6 +41,11 @@ def rarity(inputs: Inputs) -> Section:
     rows = by_retriever[retriever]["by_frequency"]
     counted_in = label(by_retriever[retriever]["counted_in"])
     gains = {name: [interval(row["gain"]) for row in figure["by_frequency"]] for name, figure in by_retriever.items()}
+    first, last = (gains[retriever][i] for i in (0, -1))
+    says = (
+        f"With the documents of {label(retriever)}, the rarest words ({_range(rows[0])} times in {counted_in}) gain "
+        f"{show(first)} bits a token, the most frequent ({_range(rows[-1])}) {show(last)}."
+    )
     blocks = [
         "A token's probability with documents is shared out. Memory has the share that the model gives the token "
         "without documents; a document has what it adds to that. How often C4, or the corpus where a run has no C4, "
@@ -75,7 +81,7 @@ def rarity(inputs: Inputs) -> Section:
         *_copied(by_retriever, inputs.main_corpus),
         *_elsewhere(inputs),
     ]
-    return Section("attribution", title, blocks)
+    return Section("attribution", title, blocks, says=says)
 
 
 def _weights(data: Path, corpus: str) -> list[Table]:

@@ -13,13 +13,13 @@ from operator import itemgetter
 from pipelines.evaluation import accuracy, popularity_bins
 from pipelines.intervals import Interval
 from pipelines.report import figures
+from pipelines.report.drawing import PALETTE
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Block, Figure, Percent, Table, label, named
+from pipelines.report.page import MATCH, RULES, Block, Figure, Percent, Table, by_rule, label, named
 
-RULES = ("substring", "word")
 BOUNDS = ("page views from", "below")
 MEDIAN = "median monthly page views"
-SHOWN_RELATIONS = 2  # drawn are those with the strongest and as many with the weakest correlation
+GAINS = dict(zip(RULES, popularity_bins.GAINS, strict=True))  # rule -> the column of the gain by it
 WILSON = "Bands are Wilson's 95 % intervals."
 
 
@@ -38,228 +38,193 @@ def crossed(
     columns: Mapping[str, str],
     *,
     across: str = "method",
-    values: Sequence[str] = RULES,
+    values: Sequence[str] = tuple(RULES),
 ) -> Table:
     """A table with a line for each value of `by` (a bin, a relation), and a column for each method or other `across`.
 
     `rows` have a figure for each of both; `columns` maps the values of `across` to what the head calls them. `head` and
-    `lead` are a line's first cells. Several `values`, such as both rules, take a line each. Shares become per cent.
+    `lead` are a line's first cells. Several `values`, such as both rules, take a line each, and so do several language
+    models. Shares become per cent.
     """
-    cells = {(row[across], row[by]): row for row in rows}
-    several = len(values) > 1
-    lines = [row for row in rows if row[across] == next(iter(columns))]
+    of_lm = [row.get("lm") if across != "lm" else None for row in rows]
+    cells = {(lm, row[across], row[by]): row for lm, row in zip(of_lm, rows, strict=True)}
+    lines = {(lm, row[by]): row for lm, row in reversed([*zip(of_lm, rows, strict=True)])}  # the first of each
+    several, models = len(values) > 1, len(set(of_lm)) > 1
     return Table(
         name,
         caption,
-        [*head, *["match"] * several, *columns.values()],
+        [*head[:1], *["language model"] * models, *head[1:], *[MATCH] * several, *columns.values()],
         [
-            [*lead(row), *[value] * several] + [_shown(cells[column, row[by]][value], value) for column in columns]
-            for row in lines
+            [*first[:1], *[lm] * models, *first[1:], *[value] * several]
+            + [_shown(cells.get((lm, column, place)), value) for column in columns]
+            for (lm, place), row in reversed(lines.items())
+            for first in [[*lead(row)]]
             for value in values
         ],
     )
 
 
-def _shown(figure: Interval, value: str) -> Interval | Percent:
-    return figure if value == "correlation" else Percent(figure)
+def _shown(row: dict | None, value: str) -> Interval | Percent | None:
+    return row and (row[value] if value == "correlation" else Percent(row[value]))
 
 
 def chart(
     name: str,
     rows: Sequence[dict],
-    methods: Iterable[str],
+    series: Iterable[str],
     value: str = "substring",
     place: Callable[[dict], float] = views,
     **words,
 ) -> Figure:
-    """A line for each method, of a share in per cent over its rows' places; `words` are those of axes and caption."""
-    of_methods = {method: [row for row in rows if row["method"] == method] for method in methods}
-    series = {m: ([*map(place, of)], [row[value].times(100) for row in of]) for m, of in of_methods.items()}
-    return figures.lines(name, series, **{"y": "accuracy, %"} | words)
+    """A line for each series (a method), of a share in per cent over its rows' places; `words` are those of axes."""
+    of_series = {one: [row for row in rows if row.get("series", row["method"]) == one] for one in series}
+    points = {one: ([*map(place, of)], [row[value].times(100) for row in of]) for one, of in of_series.items()}
+    return figures.lines(name, points, **{"y": "accuracy, %"} | words)
 
 
-def popularity(dataset: str, inputs: Inputs) -> list[Block]:
+def by_decile(dataset: str, inputs: Inputs) -> list[Block]:
     """By decile of popularity; the reader can choose a relation, drawn by bins of its own (Figures 1, 7 and 20)."""
-    rows, methods = inputs.rows("accuracy_by_popularity", dataset=dataset), inputs.methods(dataset)
+    rows = inputs.answered("accuracy_by_popularity", dataset=dataset)
     if not rows:
         return []
-    deciles = [row for row in rows if row["method"] == methods[0]]
-    drawn = drawn_methods(methods)
-    bins, parts, why = "by decile", "by decile of popularity", ""
-    if len(deciles) < popularity_bins.DECILES:
-        bins = parts = f"in {len(deciles)} groups by popularity"
-        least = popularity_bins.least_of(sum(row["questions"] for row in deciles))
-        why = f" There are {len(deciles)} groups, because some deciles would have fewer than {least} questions."
-    whole = _charts(f"popularity-{dataset}", label(dataset), rows, drawn, f"{MEDIAN}, {bins}", why)
-    by_relation = inputs.rows("accuracy_by_relation_and_popularity", dataset=dataset)
-    choices = _of_relations(dataset, by_relation, drawn)
+    parts, why = _deciles(dataset, inputs)
     return [
-        *(
-            replace(chart, by="relation", choices={name: charts[i] for name, charts in choices.items()})
-            for i, chart in enumerate(whole)
-        ),
+        _with_relations("accuracy-by-popularity", dataset, inputs, _accuracy),
         crossed(
             f"accuracy-by-popularity-{dataset}",
-            f"{label(dataset)}: accuracy in per cent {parts}, by both rules.{why}",
+            f"{label(dataset)}: accuracy in per cent {parts}.{why}",
             ["from decile", "questions", "median page views"],
             itemgetter("decile", "questions", "popularity"),
             rows,
             "decile",
-            labels(methods),
+            labels(rows),
         ),
     ]
 
 
-def log_popularity(dataset: str, inputs: Inputs) -> list[Block]:
+def gains_by_decile(dataset: str, inputs: Inputs) -> list[Figure]:
+    """What reading a passage changes, by decile of popularity, or by that of a relation that the reader chooses."""
+    rows = inputs.answered("accuracy_by_popularity", dataset=dataset)
+    if not any(math.isfinite(row["gain"].value) for row in rows):
+        return []
+    return [_with_relations("gain-by-popularity", dataset, inputs, _gain)]
+
+
+def _deciles(dataset: str, inputs: Inputs) -> tuple[str, str]:
+    """What the bins of the main language model's questions are called, and why they are fewer than ten."""
+    rows = inputs.rows("accuracy_by_popularity", dataset=dataset)
+    deciles = [row for row in rows if row["method"] == rows[0]["method"]]
+    if len(deciles) >= popularity_bins.DECILES:
+        return "by decile of popularity", ""
+    least = popularity_bins.least_of(sum(row["questions"] for row in deciles))
+    why = f" There are {len(deciles)} groups, because some deciles would have fewer than {least} questions."
+    return f"in {len(deciles)} groups by popularity", why
+
+
+def _with_relations(name: str, dataset: str, inputs: Inputs, draw: Callable[..., Figure]) -> Figure:
+    """The figure of all questions, in place of which the reader can choose that of a relation with two bins or more."""
+    parts, why = _deciles(dataset, inputs)
+    rows = inputs.answered("accuracy_by_popularity", dataset=dataset)
+    whole = draw(f"{name}-{dataset}", label(dataset), rows, f"{MEDIAN}, {parts}", why)
+    rows, choices = inputs.answered("accuracy_by_relation_and_popularity", dataset=dataset), {}
+    for relation in dict.fromkeys(row["relation"] for row in rows):
+        bins = [row for row in rows if row["relation"] == relation]
+        if sum(row["series"] == rows[0]["series"] for row in bins) > 1:
+            title, x = f"{label(dataset)}, {named(relation)}", f"{MEDIAN}, by half power of ten"
+            choices[named(relation)] = draw(f"{name}-{dataset}-{relation}", title, bins, x, f" {MERGED}")
+    return replace(whole, by="relation", choices=choices)
+
+
+def _accuracy(name: str, title: str, rows: list[dict], x: str, bins: str) -> Figure:
+    """Accuracy by popularity."""
+    caption = f"{title}: accuracy by the subject's popularity.{bins} {WILSON}"
+    words = {"x": f"{x} (log scale)", "log_x": True, "caption": caption}
+    return by_rule(lambda rule: chart(name, rows, drawn(rows), rule, **words))
+
+
+def _gain(name: str, title: str, rows: list[dict], x: str, bins: str) -> Figure:
+    """What reading a passage changes by popularity."""
+    caption = (
+        f"{title}: what reading a passage changes, by popularity. Above zero it helps.{bins} Bands are 95 % bootstrap "
+        "intervals over subjects."
+    )
+    words = {"x": f"{x} (log scale)", "y": "augmented minus closed-book, points", "log_x": True, "zero": True}
+    augmented = [row for row in rows if row["method"] != "closed_book"]
+    return by_rule(lambda rule: chart(name, rows, drawn(augmented), GAINS[rule], caption=caption, **words))
+
+
+def by_log_popularity(dataset: str, inputs: Inputs) -> list[Block]:
     """By half power of ten of popularity (Figure 1); nothing where there are too few questions for a bin."""
-    rows, methods = inputs.rows("accuracy_by_log_popularity", dataset=dataset), inputs.methods(dataset)
+    rows = inputs.answered("accuracy_by_log_popularity", dataset=dataset)
     if not rows:
         return []
-    name, why = f"accuracy-by-log-popularity-{dataset}", merged([row for row in rows if row["method"] == methods[0]])
+    name, why = f"accuracy-by-log-popularity-{dataset}", merged(_of_first(rows))
+    words = {"x": f"{MEDIAN} (log scale)", "log_x": True}
+    words["caption"] = f"{label(dataset)}: accuracy by half power of ten of popularity. {why} {WILSON}"
     return [
-        chart(
-            name,
-            rows,
-            drawn_methods(methods),
-            x=f"{MEDIAN} (log scale)",
-            log_x=True,
-            caption=f"{label(dataset)}: accuracy by half power of ten of popularity. {why} {WILSON}",
-        ),
+        by_rule(lambda rule: chart(name, rows, drawn(rows), rule, **words)),
         crossed(
             name,
-            f"{label(dataset)}: accuracy in per cent by half power of ten of monthly page views, by both rules. {why}",
+            f"{label(dataset)}: accuracy in per cent by half power of ten of monthly page views. {why}",
             [*BOUNDS, "questions"],
             lambda row: [*bounds(row), row["questions"]],
             rows,
             "bin",
-            labels(methods),
+            labels(rows),
         ),
     ]
 
 
 def least_popular(dataset: str, inputs: Inputs) -> list[Figure]:
     """Each method on the least popular questions, beside all questions (the paper's figure of its 4,000)."""
-    rows = inputs.rows("accuracy_by_group", dataset=dataset, group="least popular")
+    rows = inputs.answered("accuracy_by_group", dataset=dataset, group="least popular")
     if not rows or rows[0]["questions"] < popularity_bins.LEAST:
         return []
-    everything = {row["method"]: row for row in inputs.rows("accuracy", dataset=dataset)}
+    everything = {row["series"]: row for row in inputs.answered("accuracy", dataset=dataset)}
     least = f"{rows[0]['questions']:,} least popular"
     return [
-        figures.bars(
-            f"least-popular-{dataset}",
-            [label(row["method"]) for row in rows],
-            {
-                least: [row["substring"].times(100) for row in rows],
-                "all questions": [everything[row["method"]]["substring"].times(100) for row in rows],
-            },
-            y="accuracy, %",
-            caption=f"{label(dataset)}: accuracy on the {rows[0]['questions']:,} least popular questions, and on all "
-            f"{everything[rows[0]['method']]['questions']:,}. The paper shows its {accuracy.LEAST_POPULAR:,} least "
-            f"popular of {accuracy.OF_PUBLISHED:,} questions; a smaller set shows the same share. Bars are Wilson's "
-            "95 % intervals.",
+        by_rule(
+            lambda rule: figures.bars(
+                f"least-popular-{dataset}",
+                [label(row["series"]) for row in rows],
+                {
+                    least: [row[rule].times(100) for row in rows],
+                    "all questions": [everything[row["series"]][rule].times(100) for row in rows],
+                },
+                y="accuracy, %",
+                caption=f"{label(dataset)}: accuracy on the {rows[0]['questions']:,} least popular questions, and on "
+                f"all {everything[rows[0]['series']]['questions']:,}. The paper shows its {accuracy.LEAST_POPULAR:,} "
+                f"least popular of {accuracy.OF_PUBLISHED:,} questions; a smaller set shows the same share. Bars are "
+                "Wilson's 95 % intervals.",
+            )
         )
     ]
 
 
-def _of_relations(dataset: str, rows: list[dict], methods: list[str]) -> dict[str, list[Figure]]:
-    """The charts by popularity of each relation that has two bins or more."""
-    choices = {}
-    for relation in dict.fromkeys(row["relation"] for row in rows):
-        bins = [row for row in rows if row["relation"] == relation]
-        if sum(row["method"] == methods[0] for row in bins) > 1:
-            title = f"{label(dataset)}, {named(relation)}"
-            x, name = f"{MEDIAN}, by half power of ten", f"popularity-{dataset}-{relation}"
-            choices[named(relation)] = _charts(name, title, bins, methods, x, f" {MERGED}")
-    return choices
-
-
-def _charts(name: str, title: str, rows: list[dict], methods: list[str], x: str, bins: str) -> list[Figure]:
-    """Accuracy by popularity, and what reading a passage changes; `bins` says how the bins of `rows` came about."""
-    x = f"{x} (log scale)"
-    caption = f"{title}: accuracy by the subject's popularity.{bins} {WILSON}"
-    charts = [chart(f"accuracy-by-{name}", rows, methods, x=x, log_x=True, caption=caption)]
-    augmented = [m for m in methods if m != "closed_book"]
-    if not augmented or "closed_book" not in methods:
-        return charts
-    caption = (
-        f"{title}: what reading a passage changes, by popularity. Above zero it helps.{bins} Bands are 95 % bootstrap "
-        "intervals over subjects."
-    )
-    words = {"x": x, "y": "augmented minus closed-book, points", "log_x": True, "zero": True, "caption": caption}
-    return [*charts, chart(f"gain-by-{name}", rows, augmented, "gain", **words)]
-
-
-def relative_popularity(inputs: Inputs) -> list[Block]:
+def by_relative_popularity(inputs: Inputs) -> list[Block]:
     """The main question set's accuracy by popularity relative to the relation (Figure 8)."""
     dataset, name = inputs.main_questions, "accuracy-by-relative-popularity"
-    rows, methods = inputs.rows("accuracy_by_relative_popularity", dataset=dataset), inputs.methods(dataset)
+    rows = inputs.answered(name.replace("-", "_"), dataset=dataset)
     if not rows:
         return []
+    words = {"place": itemgetter("relative_popularity")}
+    words["x"] = "log popularity against the relation's mean, in its standard deviations"
+    words["caption"] = (
+        f"{label(dataset)}: accuracy by popularity relative to other questions of the same relation. {WILSON}"
+    )
     return [
-        chart(
-            name,
-            rows,
-            drawn_methods(methods),
-            place=itemgetter("relative_popularity"),
-            x="log popularity against the relation's mean, in its standard deviations",
-            caption=f"{label(dataset)}: accuracy by popularity relative to other questions of the same relation. "
-            f"{WILSON}",
-        ),
+        by_rule(lambda rule: chart(name, rows, drawn(rows), rule, **words)),
         crossed(
             name,
             f"{label(dataset)}: accuracy in per cent by relative popularity (the mean of a bin, in standard deviations "
-            "of the relation), by both rules.",
+            "of the relation).",
             ["relative popularity", "questions"],
             lambda row: [round(row["relative_popularity"], 2), row["questions"]],
             rows,
             "bin",
-            labels(methods),
+            labels(rows),
         ),
     ]
-
-
-def relation_and_popularity(relations: list[dict], inputs: Inputs) -> list[Block]:
-    """The first method's accuracy (closed-book, if there is one) by relation and popularity (Figure 6)."""
-    dataset = inputs.main_questions
-    method = inputs.methods(dataset)[0]
-    by_relation: dict[str, list[dict]] = {row["relation"]: [] for row in relations}
-    for row in inputs.rows("accuracy_by_relation_and_popularity", dataset=dataset, method=method):
-        by_relation[row["relation"]].append(row)
-    table = Table(
-        "accuracy-by-relation-and-popularity",
-        f"{label(dataset)}, {label(method)}: accuracy in per cent by relation and half power of ten of popularity, by "
-        f"both rules. {MERGED}",
-        ["relation", *BOUNDS, "questions", "match", "accuracy"],
-        [
-            [named(relation), *bounds(row), row["questions"], rule, Percent(row[rule])]
-            for relation, rows in by_relation.items()
-            for row in rows
-            for rule in RULES
-        ],
-    )
-    ranked = sorted(
-        (row for row in relations if len(by_relation[row["relation"]]) > 1 and math.isfinite(row["correlation"].value)),
-        key=lambda row: -row["correlation"].value,
-    )
-    if len(ranked) < 2 * SHOWN_RELATIONS:
-        return [table]
-    drawn = {
-        row["relation"]: by_relation[row["relation"]] for row in (*ranked[:SHOWN_RELATIONS], *ranked[-SHOWN_RELATIONS:])
-    }
-    figure = figures.lines(
-        "accuracy-by-relation-and-popularity",
-        {
-            named(relation): ([*map(views, rows)], [row["substring"].times(100) for row in rows])
-            for relation, rows in drawn.items()
-        },
-        x=f"{MEDIAN} (log scale)",
-        y="accuracy, %",
-        log_x=True,
-        caption=f"{label(dataset)}, {label(method)}: accuracy by popularity for the {SHOWN_RELATIONS} relations with "
-        f"the strongest and the {SHOWN_RELATIONS} with the weakest correlation, of those with two bins or more. "
-        f"{WILSON}",
-    )
-    return [figure, table]
 
 
 def merged(bins: list[dict]) -> str:
@@ -279,14 +244,25 @@ def drawn_methods(methods: list[str]) -> list[str]:
     return [method for method in methods if not method.startswith("replug")]
 
 
+def drawn(rows: list[dict]) -> list[str]:
+    """The series of a chart of `Inputs.answered` rows, as many as have a colour of their own; the tables have all."""
+    shown = drawn_methods([*dict.fromkeys(row["method"] for row in rows)])
+    return [*dict.fromkeys(row["series"] for row in rows if row["method"] in shown)][: len(PALETTE)]
+
+
+def _of_first(rows: list[dict]) -> list[dict]:
+    """The rows of the first series."""
+    return [row for row in rows if row["series"] == rows[0]["series"]]
+
+
 def of_relation(row: dict) -> list:
     """The first cells of a line of a table by relation."""
     return [named(row["relation"]), row["questions"]]
 
 
-def labels(methods: Sequence[str]) -> dict[str, str]:
-    """Each method and what the report calls it."""
-    return {method: label(method) for method in methods}
+def labels(rows: Sequence[dict]) -> dict[str, str]:
+    """Each method of these rows and what the report calls it."""
+    return {method: label(method) for method in dict.fromkeys(row["method"] for row in rows)}
 
 
 def bounds(row: dict) -> list[int]:

@@ -35,17 +35,16 @@ def same_everywhere(sections: Iterable[Section]) -> list[Section]:
     """The sections of a page with their figures drawn again, so that a series has its slot in all of them."""
     sections = list(sections)
     whole = [block for section in sections for block in section.blocks if isinstance(block, Figure)]
-    chosen = slots(chart.series for figure in whole for chart in (figure, *figure.choices.values()))
+    chosen = slots(chart.series for figure in whole for chart in figure.every)
 
     def again(block: Block) -> Block:
-        return _redrawn(block, chosen) if isinstance(block, Figure) else block
+        return block.of_all(lambda figure: _redrawn(figure, chosen)) if isinstance(block, Figure) else block
 
     return [replace(section, blocks=[*map(again, section.blocks)]) for section in sections]
 
 
 def _redrawn(figure: Figure, chosen: dict[str, int]) -> Figure:
-    choices = {name: _redrawn(choice, chosen) for name, choice in figure.choices.items()}
     if figure.drawn is None or slots([figure.series]) == {name: chosen[name] for name in figure.series}:
-        return replace(figure, choices=choices)
+        return figure
     svg, narrow = figure.drawn(chosen)
-    return replace(figure, svg=svg, narrow=narrow, choices=choices)
+    return replace(figure, svg=svg, narrow=narrow)

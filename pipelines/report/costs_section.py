@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
+from pipelines.intervals import Interval
 from pipelines.report import figures
 from pipelines.report.inputs import Inputs, bounded
-from pipelines.report.page import Figure, Link, Percent, Section, Share, Table, label
+from pipelines.report.page import Figure, Link, Percent, Section, Share, Table, label, show
 
 LATENCY = "Seconds of a question by method, with the machine that they were measured on (data/latency/index.html)"
 SAVED = ("retrieves", "prompts saved", "tokens saved", "cost saved")
@@ -20,17 +21,19 @@ def costs(inputs: Inputs) -> Section:
     ]
     if inputs.models and inputs.asked:
         blocks.append(Link(LATENCY, "../latency/index.html"))
+    of = ["language model"] * bool(inputs.imported)
     for dataset in inputs.asked:
-        rows, saved = (inputs.rows(name, dataset=dataset) for name in ("costs", "savings"))
+        rows, saved = (inputs.answered(name, dataset=dataset) for name in ("costs", "savings"))
+        blocks += _drawn(dataset, rows)
         spent = ("calls", "prompt_tokens", "new_tokens", "cost_per_1000")
         blocks.append(
             Table(
                 f"cost-of-answers-{dataset}",
                 f"{label(dataset)}: prompts of a question, tokens read and written in all of them, and the price of "
                 "1,000 questions (0 if the model runs here).",
-                ["answered", "questions", "prompts", "tokens read", "tokens written", "cost of 1,000 questions"],
+                ["answered", *of, "questions", "prompts", "tokens read", "tokens written", "cost of 1,000 questions"],
                 [
-                    [label(row["method"]), row["questions"], *(row[name] for name in spent)]
+                    [label(row["method"]), *(row["lm"] for _ in of), row["questions"], *(row[name] for name in spent)]
                     for row in rows
                     if any(row[name] is not None for name in spent)
                 ],
@@ -43,9 +46,9 @@ def costs(inputs: Inputs) -> Section:
                 f"{label(dataset)}: what retrieving only below the thresholds saves against always retrieving, in per "
                 "cent, on questions that they were not fitted to. The first of each two columns has an interval over "
                 "subjects, the second the mean and the middle 95 % of the splits.",
-                ["answered", "questions"] + [f"{what}{over}" for what in SAVED for over in ("", ", over splits")],
+                ["answered", *of, "questions", *(f"{what}{over}" for what in SAVED for over in ("", ", over splits"))],
                 [
-                    [label(row["method"]), row["questions"]]
+                    [label(row["method"]), *(row["lm"] for _ in of), row["questions"]]
                     + [Percent(row[f"retrieved{over}"]) for over in ("", "_splits")]
                     + [Percent(row[f"{name}{over}"].times(0.01)) for name in savings for over in ("", "_splits")]
                     for row in saved
@@ -53,7 +56,36 @@ def costs(inputs: Inputs) -> Section:
                 ],
             )
         )
-    return Section("costs", "What answers cost", blocks)
+    return Section("costs", "What answers cost", blocks, says=_says(inputs))
+
+
+def _drawn(dataset: str, rows: list[dict]) -> list[Figure]:
+    """Tokens of a question by method."""
+    rows = [row for row in rows if row["prompt_tokens"] is not None]
+    if not rows:
+        return []
+    read = [Interval(*[row["prompt_tokens"] or 0.0] * 3) for row in rows]
+    names, caption = [label(row["series"]) for row in rows], f"{label(dataset)}: tokens that a question's prompts have."
+    return [
+        figures.bars(f"tokens-{dataset}", names, {"tokens read": read}, y="tokens read for a question", caption=caption)
+    ]
+
+
+def _says(inputs: Inputs) -> str:
+    """The least and the most that a question makes the main language model read, and what thresholds save."""
+    dataset = next(iter(inputs.asked), "")
+    rows = [row for row in inputs.rows("costs", dataset=dataset) if row["prompt_tokens"] is not None]
+    if len(rows) < 2:
+        return ""
+    rows.sort(key=lambda row: row["prompt_tokens"])
+    tokens = [f"{row['prompt_tokens']:,.0f} tokens ({label(row['method'])})" for row in (rows[0], rows[-1])]
+    said = f"A question of {label(dataset)} takes {inputs.main} from {tokens[0]} to {tokens[1]} to read"
+    saved = [row for row in inputs.rows("savings", dataset=dataset) if math.isfinite(row["tokens_saved"].value)]
+    if not saved:
+        return f"{said}."
+    row = next((row for row in saved if row["method"] == "dense"), saved[0])
+    share = show(Percent(row["tokens_saved"].times(0.01)))
+    return f"{said}; with {label(row['method'])}, thresholds save {share} % of the tokens of always retrieving."
 
 
 def prices(dataset: str, lm: str, curve: list[dict]) -> list[Figure | Table]:

@@ -14,6 +14,7 @@ from html import escape
 from types import MappingProxyType
 
 from pipelines import neutral
+from pipelines.report.marks import Before
 
 WIDE, NARROW = 760, 350  # pixels; the page shows one of the two, at its own size
 SIZE = {WIDE: 13.0, NARROW: 12.0}  # of the letters, pixels
@@ -114,10 +115,15 @@ def _step(least: float) -> float:
 
 
 class Canvas:
-    """A drawing `width` pixels wide, whose parts become SVG; `slots` has the place of each series in PALETTE."""
+    """A drawing `width` pixels wide, whose parts become SVG; `slots` has the place of each series in PALETTE.
 
-    def __init__(self, width: int, slots: Mapping[str, int] = MappingProxyType({})) -> None:
-        self.width, self.size, self.slots = width, SIZE[width], slots
+    `before` are the values of an earlier run.
+    """
+
+    def __init__(
+        self, width: int, slots: Mapping[str, int] = MappingProxyType({}), before: Before = MappingProxyType({})
+    ) -> None:
+        self.width, self.size, self.slots, self.before = width, SIZE[width], slots, before
         self.parts: list[str] = []
 
     def length(self, text: str) -> float:
@@ -126,7 +132,7 @@ class Canvas:
 
     def fitted(self, text: str, room: float) -> str:
         """The text in one line, cut where it would take much more than `room` pixels."""
-        shown, most = neutral.line(text), max(12, int(room / (0.5 * self.size)))
+        shown, most = neutral.line(text), max(12, int(room / (0.56 * self.size)))
         return shown if len(shown) <= most or self.length(shown) <= room else f"{shown[: most - 1]}…"
 
     def lines(self, text: str, width: float) -> list[str]:
@@ -150,6 +156,14 @@ class Canvas:
     def path(self, points: Sequence[tuple[float, float]], colour: str, dash: str = "") -> None:
         dashed = f' stroke-dasharray="{dash}"' if dash else ""
         self.parts.append(f'<path d="{_d(points)}" fill="none" stroke="{colour}" stroke-width="2"{dashed}/>')
+
+    def faint(self, points: Sequence[tuple[float, float]], slot: int, tips: Sequence[Sequence[str]]) -> None:
+        """A dotted line of an earlier run, with small points that say what they are."""
+        if points:
+            style = 'stroke-width="2" stroke-dasharray="1 4" stroke-linecap="round"'
+            self.parts.append(f'<path d="{_d(points)}" fill="none" stroke="{PALETTE[slot]}" {style}/>')
+        for (x, y), tip in zip(points, tips, strict=True):
+            self._mark(f"M{_n(x)} {_n(y)}m-2.5 0a2.5 2.5 0 1 0 5 0a2.5 2.5 0 1 0-5 0", PALETTE[slot], tip)
 
     def area(self, points: Sequence[tuple[float, float]], colour: str, opacity: float) -> None:
         self.parts.append(f'<path d="{_d(points)}z" fill="{colour}" fill-opacity="{opacity:g}"/>')

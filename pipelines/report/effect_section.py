@@ -7,56 +7,80 @@ import math
 from pipelines.evaluation.accuracy import HEAD, TAIL
 from pipelines.evaluation.retrieval_effects import EXAMPLES, TAIL_LESS_HEAD
 from pipelines.report import figures
-from pipelines.report.by_popularity import drawn_methods
+from pipelines.report.by_popularity import GAINS, drawn_methods, gains_by_decile
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Marked, Percent, Section, Share, Table, label, marked, named, percent
+from pipelines.report.page import (
+    RULES,
+    Block,
+    Figure,
+    Marked,
+    Percent,
+    Section,
+    Share,
+    Table,
+    by_rule,
+    label,
+    marked,
+    named,
+    percent,
+    points,
+    show,
+)
 
 COMPARED = (
     *("questions", "accuracy, substring", "accuracy, word", "recall"),
     *("only this right", "only that right", "McNemar's p"),
 )
+OF_RULES = dict(zip(COMPARED[1:3], RULES, strict=True))  # of a table with COMPARED
+EFFECT = {1: "helps", -1: "hurts", 0: "makes no clear difference"}
 
 
 def retrieval_effect(inputs: Inputs) -> Section:
     """By group of questions, methods against each other, recall by which answers are right, and examples."""
-    blocks: list = []
+    blocks: list[Block] = []
+    of = ["language model"] * bool(inputs.imported)
+    columns = {"": "substring", "_word": "word"}  # of the changes -> rule
+    changes = [
+        (f"{name}{', word' * bool(end)}", f"{column}{end}", rule)
+        for end, rule in columns.items()
+        for column, name in (("closed_book", "closed-book"), ("augmented", "augmented"), ("gain", "change"))
+    ]
     for dataset in inputs.asked:
-        shown = drawn_methods(inputs.methods(dataset))  # data/analyses has all
-        rows = [row for row in inputs.rows("retrieval_effect", dataset=dataset) if row["method"] in shown]
+        rows = inputs.answered("retrieval_effect", dataset=dataset)
+        shown = drawn_methods([*dict.fromkeys(row["method"] for row in rows)])  # data/analyses has all
+        rows = [row for row in rows if row["method"] in shown]
+        blocks += gains_by_decile(dataset, inputs)
         blocks.append(
             Table(
                 f"retrieval-effect-{dataset}",
                 f"{label(dataset)}: accuracy in per cent, closed-book and with what the method reads, and the change "
-                f"in points, by both rules. The tail is the least popular {percent(TAIL)} of the questions of known "
-                f"popularity, the head the most popular {percent(HEAD)}. A namesake's page is another page by the "
-                "subject's name.",
-                ["answered", "questions where", "questions"]
-                + [f"{name}{rule}" for rule in ("", ", word") for name in ("closed-book", "augmented", "change")],
+                f"in points. The tail is the least popular {percent(TAIL)} of the questions of known popularity, the "
+                f"head the most popular {percent(HEAD)}. A namesake's page is another page by the subject's name.",
+                ["answered", *of, "questions where", "questions", *(name for name, *_ in changes)],
                 [
-                    [label(row["method"]), row["group"], row["questions"]]
-                    + [
-                        Percent(row[f"{name}{rule}"], signed=name == "gain")
-                        for rule in ("", "_word")
-                        for name in ("closed_book", "augmented", "gain")
-                    ]
+                    [label(row["method"]), *(row["lm"] for _ in of), row["group"], row["questions"]]
+                    + [Percent(row[column], signed=column.startswith("gain")) for _, column, _ in changes]
                     for row in rows
                     if row["questions"] and row["group"] != TAIL_LESS_HEAD
                 ],
+                {name: rule for name, _, rule in changes},
             )
         )
         blocks += _whose_page(dataset, rows)
         blocks.append(
             Table(
                 f"comparisons-{dataset}",
-                f"{label(dataset)}: one method less another, question by question, in points: accuracy by both rules, "
-                "and recall (how often what was read holds an answer). Intervals are bootstraps over subjects. Only "
+                f"{label(dataset)}: one method less another, question by question, in points: accuracy, and recall "
+                "(how often what was read holds an answer). Intervals are bootstraps over subjects. Only "
                 "this and only that: questions on which only the first or only the second is right (substring), with "
                 "McNemar's exact test, which takes questions as independent.",
-                ["answered", "less", *COMPARED],
+                ["answered", *of, "less", *COMPARED],
                 [
-                    [label(row["method"]), label(row["against"]), *compared(row)]
-                    for row in inputs.rows("comparisons", dataset=dataset, against_lm=inputs.main)
+                    [label(row["method"]), *(row["lm"] for _ in of), label(row["against"]), *compared(row)]
+                    for row in inputs.answered("comparisons", dataset=dataset)
+                    if row["against_lm"] == row["lm"]
                 ],
+                OF_RULES,
             )
         )
         blocks.append(
@@ -65,15 +89,50 @@ def retrieval_effect(inputs: Inputs) -> Section:
                 f"{label(dataset)}: recall in per cent, over all questions and by which of the two answers is right. "
                 "Recall is the share of questions for which what the method read holds an answer as whole words: the "
                 "top passage, any of REPLUG's documents, or the passage that GenRead wrote.",
-                ["answered", "questions", "share", "recall"],
+                ["answered", *of, "questions", "share", "recall"],
                 [
-                    [label(row["method"]), row["answers"], Share(row["share"]), Percent(row["recall"])]
-                    for row in inputs.rows("recall", dataset=dataset)
+                    [
+                        *(label(row["method"]), *(row["lm"] for _ in of), row["answers"]),
+                        *(Share(row["share"]), Percent(row["recall"])),
+                    ]
+                    for row in inputs.answered("recall", dataset=dataset)
                 ],
             )
         )
         blocks += _examples(dataset, inputs)
-    return Section("effect", "Where retrieval helps, and where it hurts", blocks)
+    says = {rule: words for rule in RULES if (words := _says(rule, inputs))}
+    return Section("effect", "Where retrieval helps, and where it hurts", blocks, says=says)
+
+
+def _says(rule: str, inputs: Inputs) -> str:
+    """What the passage of the dense retriever, or else of the first method, changes in the tail and at the head."""
+    dataset = next(iter(inputs.asked), "")
+    rows = inputs.rows("retrieval_effect", dataset=dataset)
+    if not rows:
+        return ""
+    method = "dense" if any(row["method"] == "dense" for row in rows) else rows[0]["method"]
+    gains = {row["group"]: row[GAINS[rule]] for row in rows if row["method"] == method}
+    start = f"On {label(dataset)}, what {label(method)} finds"
+    if not math.isfinite(gains["tail"].value):
+        return f"{start} {EFFECT[gains['all'].sign]} ({points(gains['all'])})."
+    bins = [row for row in inputs.rows("accuracy_by_popularity", dataset=dataset, method=method)]
+    zero = _crossing([row["popularity"] for row in bins], [row[GAINS[rule]].value for row in bins])
+    return (
+        f"{start} {EFFECT[gains['tail'].sign]} on the least popular {percent(TAIL)} of the questions "
+        f"({points(gains['tail'])}) and {EFFECT[gains['head'].sign]} on the most popular {percent(HEAD)} "
+        f"({points(gains['head'])})"
+        + (f"; the curve crosses zero near {show(zero)} page views a month." if zero else ".")
+    )
+
+
+def _crossing(views: list[float], gains: list[float]) -> float | None:
+    """Where gains fall below zero, two digits, between the logs of two bins' views; None unless they do so once."""
+    falls = [i for i in range(1, len(gains)) if (gains[i - 1] > 0) != (gains[i] > 0)]
+    if len(falls) != 1 or gains[0] <= 0 or not all(map(math.isfinite, gains)):
+        return None
+    low, high = (math.log(max(views[i], 1)) for i in (falls[0] - 1, falls[0]))
+    before, after = gains[falls[0] - 1], gains[falls[0]]
+    return float(f"{math.exp(low + (high - low) * before / (before - after)):.2g}")
 
 
 def compared(row: dict) -> list:
@@ -82,24 +141,26 @@ def compared(row: dict) -> list:
     return [row["questions"], *gains, row["only_this"], row["only_that"], row["p"]]
 
 
-def _whose_page(dataset: str, rows: list[dict]) -> list:
+def _whose_page(dataset: str, rows: list[dict]) -> list[Figure]:
     """What retrieving changes by whose page the passage is from; nothing if the pages are not known."""
     kinds = ("subject's page", "namesake's page", "another page")
-    gains = {(row["method"], row["group"]): row["gain"].times(100) for row in rows}
-    changes = {
-        method: [gains[method, kind] for kind in kinds]
-        for method in dict.fromkeys(method for method, _ in gains)
-        if any(math.isfinite(gains[method, kind].value) for kind in kinds)
-    }
-    if not changes:
+    cells = {(row["series"], row["group"]): row for row in rows}
+    series = [
+        one
+        for one in dict.fromkeys(row["series"] for row in rows)
+        if any(math.isfinite(cells[one, kind]["gain"].value) for kind in kinds)
+    ]
+    if not series:
         return []
     return [
-        figures.bars(
-            f"whose-page-{dataset}",
-            kinds,
-            changes,
-            y="augmented minus closed-book, points",
-            caption=f"{label(dataset)}: what retrieving changes, by whose page the top passage is from.",
+        by_rule(
+            lambda rule: figures.bars(
+                f"whose-page-{dataset}",
+                kinds,
+                {one: [cells[one, kind][GAINS[rule]].times(100) for kind in kinds] for one in series},
+                y="augmented minus closed-book, points",
+                caption=f"{label(dataset)}: what retrieving changes, by whose page the top passage is from.",
+            )
         )
     ]
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
 from pipelines.intervals import Interval
-from pipelines.report import colours
+from pipelines.report import colours, marks
 from pipelines.report.drawing import (
     DASHES,
+    INK,
     NARROW,
     PALETTE,
     WIDE,
@@ -31,6 +33,7 @@ BINS = 30
 MARKS = 60  # of a curve at most: the points that say their numbers
 EDGE = 16  # pixels beside a plot for half of a tick's text
 LEAST = 7  # pixels of an upright bar; thinner bars lie down
+BEFORE = "before"  # ends the name of a series of an earlier run
 
 
 def lines(
@@ -62,10 +65,15 @@ def lines(
 
     def draw(canvas: Canvas) -> float:
         top = canvas.legend([(label(key), canvas.slots[key]) for key in series], 0)
-        left, top, bottom, up = y_axis(canvas, top, [*values, *([0.0] if zero else [])], y)
-        ends = left + 8, canvas.width - 10
-        across = logarithmic(places, *ends) if log_x else linear(places, *ends, tight=True)
+        before = {key: marks.placed(canvas.before.get(label(key), {})) for key in series}
+        earlier = [f.value for points in before.values() for _, f in points]
+        left, top, bottom, up = y_axis(canvas, top, [*values, *earlier, *([0.0] if zero else [])], y)
+        ends, everywhere = (left + 8, canvas.width - 10), [*places, *(p for of in before.values() for p, _ in of)]
+        across = logarithmic(everywhere, *ends) if log_x else linear(everywhere, *ends, tight=True)
         grid(canvas, across, up, left, zero)
+        for key, points in before.items():
+            tips = [(f"{label(key)}, {BEFORE}", show(place), show(f)) for place, f in points]
+            canvas.faint([(across(place), up(f.value)) for place, f in points], canvas.slots[key], tips)
         for key, points in known.items():
             band = [(across(place), up(f.low)) for place, f in points]
             band += [(across(place), up(f.high)) for place, f in reversed(points)]
@@ -81,7 +89,7 @@ def lines(
                 canvas.marker(across(place), up(f.value), canvas.slots[key], (label(key), show(place), show(f)))
         return x_name(canvas, x, bottom, left)
 
-    return _figure(name, series, draw, x, caption, f"Line chart of {y} by {x}. {ends}.")
+    return _figure(name, series, draw, x, caption, f"Line chart of {y} by {x}. {ends}.", over=True)
 
 
 def bars(
@@ -109,39 +117,47 @@ def bars(
         return (upright if fits else lying)(canvas, top)
 
     def upright(canvas: Canvas, top: float) -> float:
-        left, top, bottom, up = y_axis(canvas, top, [*values, 0.0], y)
+        left, top, bottom, up = y_axis(canvas, top, [*values, *marks.values(canvas.before), 0.0], y)
         across = Scale(0, len(groups), left, canvas.width - 4, [(i + 0.5, group) for i, group in enumerate(groups)])
         grid(canvas, across, up, left, True, rules=False)
         width = min(46, 0.84 * (across(1) - across(0)) / len(series))
         for number, (key, figures) in enumerate(series.items()):
             for i, f in enumerate(figures):
+                at = across(i + 0.5) + (number - len(series) / 2) * width
                 if math.isfinite(f.value):
-                    at = across(i + 0.5) + (number - len(series) / 2) * width
                     tip = (label(key), groups[i], show(f))
                     canvas.box(at + 1, up(0), width - 2, up(f.value) - up(0), PALETTE[canvas.slots[key]], tip)
                     error_bar(canvas, (at + width / 2, up(f.low)), (at + width / 2, up(f.high)))
+                if f := canvas.before.get(label(key), {}).get(groups[i]):
+                    tip = (f"{label(key)}, {BEFORE}", groups[i], show(f))
+                    canvas.box(at - 1, up(f.value) - 1.5, width + 2, 3, INK, tip)
         return bottom + 2 * canvas.size
 
     def lying(canvas: Canvas, top: float) -> float:
         longest = max(canvas.length(group) for group in groups)
         beside = longest < 0.3 * canvas.width
         left, height = (longest + 8 if beside else EDGE), 11
-        across = linear([*values, 0.0], left, canvas.width - 12, zero=True)
+        across = linear([*values, *marks.values(canvas.before), 0.0], left, canvas.width - 12, zero=True)
         head = 4 if beside else 1.6 * canvas.size
         bottom = top + 8 + len(groups) * (head + height * len(series) + 6)
         x_grid(canvas, across, top + 6, bottom)
         for i, group in enumerate(groups):
             start = top + 8 + i * (head + height * len(series) + 6) + head
-            middle = start + height * len(series) / 2 + 4
-            canvas.text(*((left - 8, middle, group, "end") if beside else (2, start - 4, group)))
+            canvas.text(
+                *((left - 8, start + height * len(series) / 2 + 4, group, "end") if beside else (2, start - 4, group))
+            )
             for number, (key, figures) in enumerate(series.items()):
+                at = start + number * height
                 if math.isfinite((f := figures[i]).value):
-                    at, tip = start + number * height, (label(key), group, show(f))
+                    tip = (label(key), group, show(f))
                     canvas.box(across(0), at, across(f.value) - across(0), height - 2, PALETTE[canvas.slots[key]], tip)
                     error_bar(canvas, (across(f.low), at + 4.5), (across(f.high), at + 4.5))
+                if f := canvas.before.get(label(key), {}).get(group):
+                    tip = (f"{label(key)}, {BEFORE}", group, show(f))
+                    canvas.box(across(f.value) - 1.5, at - 1, 3, height, INK, tip)
         return x_name(canvas, y, bottom, left)
 
-    return _figure(name, series, draw, "", caption, f"Bar chart of {y}. {numbers}.")
+    return _figure(name, series, draw, "", caption, f"Bar chart of {y}. {numbers}.", over=True)
 
 
 def ranges(
@@ -168,8 +184,9 @@ def ranges(
         x_grid(canvas, across, top + 6, bottom)
         for i, row in enumerate(rows):
             start = top + 8 + i * step + head
-            middle = start + height * len(series) / 2 + 4
-            canvas.text(*((left - 8, middle, row, "end") if beside else (2, start - 1, row)))
+            canvas.text(
+                *((left - 8, start + height * len(series) / 2 + 4, row, "end") if beside else (2, start - 1, row))
+            )
             for number, (key, points) in enumerate(series.items()):
                 at, (value, low, high) = start + (number + 0.5) * height, points[i]
                 if any(point is None or math.isnan(point) for point in points[i]):
@@ -186,8 +203,7 @@ def ranges(
 def histogram(name: str, values: dict[str, np.ndarray], *, x: str, caption: str, alt: str) -> Figure:
     """Up to eight histograms over each other, as shares over common log-spaced bins, so that any sizes compare."""
     everything = np.maximum(np.concatenate(list(values.values())), 1)
-    top_value = max(everything.max(), everything.min() * 10)
-    edges = np.geomspace(everything.min(), top_value * 1.0001, BINS + 1)
+    edges = np.geomspace(everything.min(), max(everything.max(), everything.min() * 10) * 1.0001, BINS + 1)
     shares = {key: 100 * np.histogram(np.maximum(views, 1), edges)[0] / len(views) for key, views in values.items()}
 
     def draw(canvas: Canvas) -> float:
@@ -245,7 +261,8 @@ def curves(
         for key, row in series.items():
             points = [(place, value) for place, value in zip(places, row, strict=True) if math.isfinite(value)]
             slot = canvas.slots[key]
-            canvas.path([(across(place), up(value)) for place, value in points], PALETTE[slot], DASHES[slot])
+            if points:
+                canvas.path([(across(place), up(value)) for place, value in points], PALETTE[slot], DASHES[slot])
             for place, value in points[:: max(1, math.ceil(len(points) / MARKS))]:
                 tip = (key, f"{x} {show(place)}", show(float(value)))
                 if len(points) > 12:  # too close for markers: seen only when pointed at
@@ -265,19 +282,23 @@ def curves(
             y += max(end for _, end in row) + 10
         return y
 
-    keys = (key for _, _, series in panels for key in series)
-    return _figure(name, keys, draw, "", caption, alt)
+    return _figure(name, [key for _, _, series in panels for key in series], draw, "", caption, alt)
 
 
-def _figure(name: str, keys: Iterable[str], draw: Callable[[Canvas], float], x: str, caption: str, alt: str) -> Figure:
-    """The figure that `draw` makes on a wide and on a narrow canvas; `keys` name its series."""
+def _figure(
+    name: str, keys: Iterable[str], draw: Callable[[Canvas], float], x: str, caption: str, alt: str, over: bool = False
+) -> Figure:
+    """The figure that `draw` makes on a wide and on a narrow canvas; `keys` name its series.
+
+    `over` says whether `draw` also draws what an earlier run had.
+    """
     names = {key: label(key) for key in keys}
 
-    def drawn(chosen: Mapping[str, int]) -> tuple[str, str]:
+    def drawn(chosen: Mapping[str, int], before: marks.Before = MappingProxyType({})) -> tuple[str, str]:
         of_series = {key: chosen[shown] for key, shown in names.items()}
-        wide, narrow = (Canvas(width, of_series) for width in (WIDE, NARROW))
+        wide, narrow = (Canvas(width, of_series, before) for width in (WIDE, NARROW))
         return wide.svg(draw(wide), alt, x), narrow.svg(draw(narrow), alt, x)
 
-    series = tuple(names.values())
+    series = (*names.values(),)
     svg, narrow = drawn(colours.slots([series]))
-    return Figure(name, svg, caption, alt, narrow, series=series, drawn=drawn)
+    return Figure(name, svg, caption, alt, narrow, series=series, drawn=drawn, over=over)

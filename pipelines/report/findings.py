@@ -9,7 +9,7 @@ from pipelines.evaluation import accuracy, retrieval_effects
 from pipelines.intervals import Interval, interval
 from pipelines.report import adaptive_section
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Finding, label, percent, show
+from pipelines.report.page import Finding, label, percent, points, show
 
 
 def findings(inputs: Inputs, thresholds: params.Thresholds, top_k: int) -> list[Finding]:
@@ -60,7 +60,7 @@ def _retrieval(inputs: Inputs) -> list[Finding]:
             "tail",
             "Retrieval helps in the long tail.",
             f"On the least popular {percent(accuracy.TAIL)} of the questions, the dense retriever's passage changes "
-            f"accuracy by {_points(tail['gain'])}{_over(tail['questions'], inputs)}.",
+            f"accuracy by {points(tail['gain'])}{_over(tail['questions'], inputs)}.",
             tail["gain"],
             1,
         ),
@@ -68,7 +68,7 @@ def _retrieval(inputs: Inputs) -> list[Finding]:
             "tail-most",
             "Retrieval helps more in the tail than at the head.",
             f"The gain in the tail less the gain on the most popular {percent(accuracy.HEAD)} "
-            f"({_points(head['gain'])}) is {_points(difference['gain'])}.",
+            f"({points(head['gain'])}) is {points(difference['gain'])}.",
             difference["gain"],
             1,
         ),
@@ -76,7 +76,7 @@ def _retrieval(inputs: Inputs) -> list[Finding]:
     if namesake["questions"]:
         measured = (
             "If the dense retriever found another page by the same name, accuracy on the most popular "
-            f"{percent(accuracy.HEAD)} changes by {_points(namesake['gain'])}{_over(namesake['questions'], inputs)}."
+            f"{percent(accuracy.HEAD)} changes by {points(namesake['gain'])}{_over(namesake['questions'], inputs)}."
         )
         claim = "Retrieval hurts if a namesake's page is retrieved for a popular subject."
         found.append(Finding("namesakes", claim, measured, namesake["gain"], -1))
@@ -100,7 +100,7 @@ def _adaptive(inputs: Inputs, thresholds: params.Thresholds) -> list[Finding]:
             measured = (
                 f"Held out, adaptive retrieval is right on {numbers['adaptive']:.1f} % of the questions, always "
                 f"retrieving on {numbers['always']:.1f} %, never on {numbers['never']:.1f} %, and an oracle on "
-                f"{numbers['oracle']:.1f} %. Adaptive less the better of always and never is {_points(gain)}."
+                f"{numbers['oracle']:.1f} %. Adaptive less the better of always and never is {points(gain)}."
             )
         claim = f"With {words}, retrieving below a popularity threshold beats both always and never retrieving."
         found.append(Finding(f"adaptive-{method}", claim, measured, gain, 1))
@@ -119,7 +119,7 @@ def _of_imported(inputs: Inputs, thresholds: params.Thresholds) -> list[Finding]
             gain = interval(figures["gain"])
             measured = (
                 f"Held out, adaptive retrieval is right on {100 * figures['adaptive']['value']:.1f} % of the questions."
-                f" Adaptive less the better of always and never is {_points(gain)}."
+                f" Adaptive less the better of always and never is {points(gain)}."
             )
             claim = (
                 f"For {lm}, whose answers were imported, choosing between its closed-book answer and that by "
@@ -168,7 +168,7 @@ def _recall(inputs: Inputs) -> list[Finding]:
             "recall",
             "LSR finds an answer more often, on questions about subjects it was not trained on.",
             "The share of top passages that hold an answer changes by "
-            f"{_points(row['recall_gain'])}{_over(row['questions'], inputs)}.",
+            f"{points(row['recall_gain'])}{_over(row['questions'], inputs)}.",
             row["recall_gain"],
             1,
         )
@@ -183,16 +183,10 @@ def _benchmarks(inputs: Inputs) -> list[Finding]:
         if "replug" in of_main:
             replug, lsr = of_main["replug"], of_main.get("replug_lsr")
             gain = interval(replug["gain"])
-            with_lsr = f", with LSR {_points(interval(lsr['gain']))}" if lsr else ""
-            measured = f"Against closed-book: {_points(gain)}{with_lsr} ({replug['questions']:,} questions)."
+            with_lsr = f", with LSR {points(interval(lsr['gain']))}" if lsr else ""
+            measured = f"Against closed-book: {points(gain)}{with_lsr} ({replug['questions']:,} questions)."
             found.append(Finding(name, f"REPLUG raises accuracy on {label(name)}.", measured, gain, 1))
     return found
-
-
-def _points(change: Interval) -> str:
-    if not math.isfinite(change.value):
-        return "an unknown amount"
-    return f"{show(change.times(100), signed=True, digits=1)} points"
 
 
 def _percent(change: Interval) -> str:

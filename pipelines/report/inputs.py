@@ -12,6 +12,7 @@ from pipelines import database, params, parquet
 from pipelines.errors import LongtailError
 from pipelines.evaluation import stage_metrics, tables
 from pipelines.intervals import Interval, interval
+from pipelines.report.page import label
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,19 @@ class Inputs:
         """Rows of a table with this language model (default: the main one) and these values."""
         wanted = {"lm": lm or self.main} | key
         return [row for row in self.tables[name] if all(row[column] == value for column, value in wanted.items())]
+
+    @property
+    def beside(self) -> list[str]:
+        """The main language model, then the imported models, which stand beside it in all sections on answers."""
+        return [*filter(None, [self.main]), *self.imported]
+
+    def answered(self, name: str, **key) -> list[dict]:
+        """Rows of a table of each model of `beside`; `series` is the method, and an imported model's name with it."""
+        return [
+            row | {"series": row["method"] if lm == self.main else f"{label(row['method'])}, {lm}"}
+            for lm in self.beside
+            for row in self.rows(name, lm, **key)
+        ]
 
     def methods(self, dataset: str, lm: str | None = None) -> list[str]:
         """The methods by which a language model answered a question set, closed-book first."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pipelines import shards
 from pipelines.answering import answer_files, latency
 from pipelines.intervals import interval
-from pipelines.report import figures, page
+from pipelines.report import csv_files, figures, rendering
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Figure, Section, Table, label
 
@@ -43,7 +43,7 @@ def write(inputs: Inputs, lms: Sequence[str], retrievers: Sequence[str], workers
         f" Stages ran side by side (compute.workers: {workers}), so these seconds are those of a shared machine; "
         "compute.workers: 1 measures them alone."
     )
-    html = page.render(
+    html = rendering.render(
         "How long answers take",
         "These times were measured as the answers of this run were made. They are no part of the report, which has no "
         f"times, so that the same inputs give the same report.{shared if workers > 1 else ''}",
@@ -52,7 +52,7 @@ def write(inputs: Inputs, lms: Sequence[str], retrievers: Sequence[str], workers
         "Made by Longtail from data/latency/<question set>/<language model>/<method>.json.",
     )
     folder = inputs.data / latency.FOLDER
-    for name, text in (("index.html", html), ("latency.csv", page.to_csv(table))):
+    for name, text in (("index.html", html), ("latency.csv", csv_files.to_csv(table))):
         with shards.atomic(folder / name) as temporary:
             temporary.write_text(text, encoding="utf-8")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from operator import itemgetter
 
 from pipelines.evaluation.systems import EXAMPLES, PAIRS, Compared
-from pipelines.report import colours, page
+from pipelines.report import colours, rendering
 from pipelines.report.by_popularity import WILSON, chart, crossed, of_relation
 from pipelines.report.page import Block, Percent, Section, Table, label, named, show
 
@@ -45,7 +45,7 @@ def popularity_section(prefix: str, signal: str, rows: list[dict]) -> list[Secti
 
 def html(title: str, intro: str, parts: list[Section], footer: str = FOOTER) -> str:
     """The whole page, in one file."""
-    return page.render(title, intro, [], colours.same_everywhere(parts), footer)
+    return rendering.render(title, intro, [], colours.same_everywhere(parts), footer)
 
 
 def lines(compared: Compared) -> Iterator[str]:

@@ -11,7 +11,7 @@ from pipelines.evaluation.stage_metrics import by_setting, retrievers_of
 from pipelines.intervals import NOTHING, Interval, interval
 from pipelines.report import controls_section, figures, perplexity_section
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Figure, Section, Table, label
+from pipelines.report.page import Figure, Section, Table, label, show
 
 DRAWN = 6  # subsets in the figure; the table has all
 
@@ -28,9 +28,9 @@ def language_modelling(inputs: Inputs, top_k: int) -> Section:
             "Bits per byte of the held-out continuations; fewer are better. Each document is put in front of the "
             "context on its own, and the model's predictions are averaged, weighted by similarity. Intervals are "
             "bootstraps over source documents.",
+            *_by_k(corpus, by_lm),
             _by_retriever(corpus, by_lm, inputs.sizes, top_k),
             *_by_lm(corpus, by_lm, inputs.sizes, top_k),
-            *_by_k(corpus, by_lm),
             *_by_temperature(corpus, by_lm),
             *controls_section.settings(corpus, by_lm),
             *controls_section.controls(corpus, by_lm),
@@ -41,7 +41,24 @@ def language_modelling(inputs: Inputs, top_k: int) -> Section:
         if other != corpus or not catalogue.DATASETS[other].learn:
             of_other = inputs.scored(other)
             blocks += perplexity_section.perplexity(other, of_other, inputs.sizes, inputs.families, top_k)
-    return Section("replug", title, blocks)
+    return Section("replug", title, blocks, says=_says(corpus, by_lm, top_k))
+
+
+def _says(corpus: str, by_lm: dict[str, dict], top_k: int) -> str:
+    """What the best retriever's documents save the main language model, and what random ones do."""
+    lm, metrics = next(iter(by_lm.items()), ("", {}))
+    saved = {name: interval(metrics.get(f"gain_{name}_k{k}")) for name, k in by_setting(metrics) if k == top_k}
+    saved = {name: gain for name, gain in saved.items() if math.isfinite(gain.value)}
+    if not saved:
+        return ""
+    best = max(saved, key=lambda name: saved[name].value)
+    random = (
+        f"; random documents save {show(saved['random'], digits=1)} %" if "random" in saved and best != "random" else ""
+    )
+    return (
+        f"With {top_k} documents of {label(best)}, REPLUG saves {lm} {show(saved[best], digits=1)} % of the bits per "
+        f"byte of {label(corpus)}{random}."
+    )
 
 
 def _by_retriever(corpus: str, by_lm: dict[str, dict], parameters: dict[str, int | None], top_k: int) -> Table:

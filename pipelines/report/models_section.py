@@ -8,6 +8,7 @@ from dataclasses import replace
 from pipelines.evaluation.popularity_bins import LEAST
 from pipelines.intervals import NOTHING
 from pipelines.report import figures
+from pipelines.report.accuracy_section import OF_RULES
 from pipelines.report.by_popularity import (
     BOUNDS,
     MEDIAN,
@@ -21,8 +22,9 @@ from pipelines.report.by_popularity import (
     views,
 )
 from pipelines.report.effect_section import COMPARED, compared
+from pipelines.report.effect_section import OF_RULES as OF_COMPARED
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Block, Figure, Percent, Section, Table, label, named
+from pipelines.report.page import RULES, Block, Figure, Percent, Section, Table, by_rule, label, named, show
 
 PANELS = 8  # language models in small charts; the tables have all
 
@@ -35,11 +37,25 @@ def language_models(inputs: Inputs) -> Section:
         lms = [lm for lm in inputs.sizes if any(row["lm"] == lm for row in rows)]
         if len(lms) > 1:
             blocks += [
+                *_in_common(dataset, lms, inputs),
                 _everything(dataset, rows, inputs),
                 *_each(dataset, lms, inputs),
-                *_in_common(dataset, lms, inputs),
             ]
-    return Section("models", "Language models compared", blocks)
+    says = {rule: _says(rule, inputs) for rule in RULES} if blocks else ""
+    return Section("models", "Language models compared", blocks, says=says)
+
+
+def _says(rule: str, inputs: Inputs) -> str:
+    """How often each model is right closed-book on the questions that all of them answered."""
+    rows = [row for row in inputs.tables["common_accuracy"] if row["method"] == "closed_book"]
+    rows = [row for row in rows if row["dataset"] == rows[0]["dataset"] and math.isfinite(row[rule].value)]
+    if len(rows) < 2:
+        return f"No two language models have closed-book answers to the same questions that are judged by {rule}."
+    rows.sort(key=lambda row: -row[rule].value)
+    shares = [f"{row['lm']} is right on {show(Percent(row[rule]))} %" for row in (rows[0], rows[-1])]
+    between = f" Between them are {', '.join(row['lm'] for row in rows[1:-1])}." if rows[2:] else ""
+    n, name = rows[0]["questions"], label(rows[0]["dataset"])
+    return f"Closed-book, on the {n:,} questions of {name} that all answered, {' and '.join(shares)}.{between}"
 
 
 def _everything(dataset: str, rows: list[dict], inputs: Inputs) -> Table:
@@ -52,17 +68,12 @@ def _everything(dataset: str, rows: list[dict], inputs: Inputs) -> Table:
         ["language model", "parameters", "answered", "judged on", "questions", "substring", "word", "correlation"],
         [
             [
-                row["lm"],
-                inputs.sizes[row["lm"]],
-                label(row["method"]),
-                judged[row["lm"]],
-                row["questions"],
-                Percent(row["substring"]),
-                Percent(row["word"]),
-                row["correlation"],
+                *(row["lm"], inputs.sizes[row["lm"]], label(row["method"]), judged[row["lm"]], row["questions"]),
+                *(Percent(row["substring"]), Percent(row["word"]), row["correlation"]),
             ]
             for row in sorted(rows, key=lambda row: _by_size(inputs, row["lm"]))
         ],
+        OF_RULES,
     )
 
 
@@ -70,47 +81,59 @@ def _each(dataset: str, lms: list[str], inputs: Inputs) -> list[Block]:
     """Each model's accuracy by all its methods, by popularity (Figures 1 and 7) and by relation, the main one first."""
     by_bin = {lm: rows for lm in lms if (rows := inputs.rows("accuracy_by_log_popularity", lm, dataset=dataset))}
     own = "Each model has the questions that it answered itself; later figures have those that all of them answered."
-    panels = []
-    for lm in list(by_bin)[:PANELS]:
-        methods = dict.fromkeys(row["method"] for row in by_bin[lm])
-        of = {m: [row for row in by_bin[lm] if row["method"] == m] for m in drawn_methods([*methods])}
-        values = {label(m): [100 * row["substring"].value for row in rows] for m, rows in of.items()}
-        panels.append((lm, [*map(views, next(iter(of.values())))], values))
+
+    def panels(rule: str) -> list[tuple]:
+        made = []
+        for lm in list(by_bin)[:PANELS]:
+            methods = dict.fromkeys(row["method"] for row in by_bin[lm])
+            of = {m: [row for row in by_bin[lm] if row["method"] == m] for m in drawn_methods([*methods])}
+            values = {label(m): [100 * row[rule].value for row in rows] for m, rows in of.items()}
+            made.append((lm, [*map(views, next(iter(of.values())))], values))
+        return made
+
     rows = [row for lm in lms for row in inputs.rows("accuracy_by_relation", lm, dataset=dataset)]
-    cells = {(row["lm"], row["method"], row["relation"]): Percent(row["substring"]) for row in rows}
+    cells = {(row["lm"], row["method"], row["relation"]): row for row in rows}
     relations = list(dict.fromkeys(row["relation"] for row in rows))
-    drawn = figures.curves(
-        f"each-by-popularity-{dataset}",
-        panels,
-        x=MEDIAN,
-        caption=f"{label(dataset)}: accuracy in per cent by half power of ten of popularity, a panel for each language "
-        f"model{f' (the first {PANELS})' * (len(by_bin) > PANELS)}. {own} The table below has the intervals.",
-        alt=f"Line charts of accuracy by popularity for {', '.join(lm for lm, *_ in panels)}. The numbers are in the "
-        "table below.",
-        log_x=True,
-        same=True,
-    )
+
+    def draw(rule: str) -> Figure:
+        return figures.curves(
+            f"each-by-popularity-{dataset}",
+            panels(rule),
+            x=MEDIAN,
+            caption=f"{label(dataset)}: accuracy in per cent by half power of ten of popularity, a panel for each "
+            f"language model{f' (the first {PANELS})' * (len(by_bin) > PANELS)}. {own} The table below has the "
+            "intervals.",
+            alt=f"Line charts of accuracy by popularity for {', '.join([*by_bin][:PANELS])}. The numbers are in the "
+            "table below.",
+            log_x=True,
+            same=True,
+        )
+
     return [
-        *([drawn] if panels else []),
+        *([by_rule(draw)] if by_bin else []),
         Table(
             f"each-by-popularity-{dataset}",
-            f"{label(dataset)}: accuracy in per cent (substring) by language model, method and half power of ten of "
-            f"monthly page views. {own}",
-            ["language model", "answered", *BOUNDS, "questions", "accuracy"],
+            f"{label(dataset)}: accuracy in per cent by language model, method and half power of ten of monthly page "
+            f"views. {own}",
+            ["language model", "answered", *BOUNDS, "questions", *RULES],
             [
-                [lm, label(row["method"]), *bounds(row), row["questions"], Percent(row["substring"])]
+                [lm, label(row["method"]), *bounds(row), row["questions"], *(Percent(row[rule]) for rule in RULES)]
                 for lm, rows in by_bin.items()
                 for row in rows
             ],
+            OF_RULES,
         ),
         Table(
             f"each-by-relation-{dataset}",
-            f"{label(dataset)}: accuracy in per cent (substring) by language model, method and relation. {own}",
-            ["language model", "answered", *map(named, relations)],
+            f"{label(dataset)}: accuracy in per cent by relation, language model and method. {own}",
+            ["relation", "language model", "answered", "questions", *RULES],
             [
-                [lm, label(method), *(cells.get((lm, method, relation)) for relation in relations)]
+                [named(relation), lm, label(method), row["questions"], *(Percent(row[rule]) for rule in RULES)]
+                for relation in relations
                 for lm, method in dict.fromkeys((row["lm"], row["method"]) for row in rows)
+                if (row := cells.get((lm, method, relation)))
             ],
+            OF_RULES,
         ),
     ]
 
@@ -127,9 +150,8 @@ def _in_common(dataset: str, lms: list[str], inputs: Inputs) -> list[str | Figur
             "accuracy_by_relation_and_popularity",
         )
     }
-    pairs = [
-        row for row in inputs.tables["comparisons"] if row["dataset"] == dataset and row["against_lm"] != row["lm"]
-    ]
+    pairs = [row for row in inputs.tables["comparisons"] if row["dataset"] == dataset]
+    pairs = [row for row in pairs if row["against_lm"] != row["lm"]]
     n = max((row["questions"] for row in tables["accuracy"]), default=0)
     of_common = f"the {n:,} questions of {label(dataset)} that all {len(lms)} language models answered"
     if not n:
@@ -155,6 +177,7 @@ def _pairs(dataset: str, rows: list[dict]) -> Table:
         "answered. Columns are those of the methods' comparisons above.",
         ["language model", "less", "answered", *COMPARED],
         [[row["lm"], row["against_lm"], label(row["method"]), *compared(row)] for row in rows if row["questions"]],
+        OF_COMPARED,
     )
 
 
@@ -164,12 +187,14 @@ def _by_method(dataset: str, lms: list[str], rows: list[dict], of_common: str) -
     if not common:
         return []
     return [
-        figures.bars(
-            f"models-{dataset}",
-            lms,
-            {method: [cells[lm, method]["substring"].times(100) for lm in lms] for method in common},
-            y="accuracy, %",
-            caption=f"Accuracy by language model on {of_common}, by the methods that all of them have.",
+        by_rule(
+            lambda rule: figures.bars(
+                f"models-{dataset}",
+                lms,
+                {method: [cells[lm, method][rule].times(100) for lm in lms] for method in common},
+                y="accuracy, %",
+                caption=f"Accuracy by language model on {of_common}, by the methods that all of them have.",
+            )
         )
     ]
 
@@ -178,15 +203,17 @@ def _least_popular(dataset: str, lms: list[str], rows: list[dict], of_common: st
     rows = [row for row in rows if row["group"] == "least popular"]
     if not rows or rows[0]["questions"] < LEAST:
         return []
-    cells = {(row["lm"], row["method"]): row["substring"].times(100) for row in rows}
-    methods = dict.fromkeys(row["method"] for row in rows)
+    cells = {(row["lm"], row["method"]): {rule: row[rule].times(100) for rule in RULES} for row in rows}
+    nothing, methods = dict.fromkeys(RULES, NOTHING), dict.fromkeys(row["method"] for row in rows)
     return [
-        figures.bars(
-            f"models-least-popular-{dataset}",
-            lms,
-            {method: [cells.get((lm, method), NOTHING) for lm in lms] for method in methods},
-            y="accuracy, %",
-            caption=f"Accuracy by language model on the {rows[0]['questions']:,} least popular of {of_common}.",
+        by_rule(
+            lambda rule: figures.bars(
+                f"models-least-popular-{dataset}",
+                lms,
+                {method: [cells.get((lm, method), nothing)[rule] for lm in lms] for method in methods},
+                y="accuracy, %",
+                caption=f"Accuracy by language model on the {rows[0]['questions']:,} least popular of {of_common}.",
+            )
         )
     ]
 
@@ -214,13 +241,14 @@ def _by_popularity(dataset: str, rows: list[dict], by_relation: list[dict], of_c
         Table(
             f"models-by-popularity-{dataset}",
             "Closed-book accuracy in per cent by half power of ten of monthly page views and language model, on "
-            f"{of_common}, by both rules. {bins}",
-            ["language model", *BOUNDS, "questions", "substring", "word"],
+            f"{of_common}. {bins}",
+            ["language model", *BOUNDS, "questions", *RULES],
             [
-                [lm, *bounds(row), row["questions"], Percent(row["substring"]), Percent(row["word"])]
+                [lm, *bounds(row), row["questions"], *(Percent(row[rule]) for rule in RULES)]
                 for lm, rows in by_lm.items()
                 for row in rows
             ],
+            OF_RULES,
         ),
     ]
 
@@ -232,14 +260,16 @@ def _closed_book(rows: list[dict]) -> dict[str, list[dict]]:
 
 
 def _drawn(name: str, by_lm: dict[str, list[dict]], of_common: str, bins: str) -> Figure:
-    return figures.lines(
-        f"models-by-popularity-{name}",
-        {lm: ([*map(views, rows)], [row["substring"].times(100) for row in rows]) for lm, rows in by_lm.items()},
-        x=f"{MEDIAN} (log scale)",
-        y="closed-book accuracy, %",
-        log_x=True,
-        caption=f"Closed-book accuracy by half power of ten of popularity and language model, on {of_common}. {bins} "
-        f"{WILSON}",
+    return by_rule(
+        lambda rule: figures.lines(
+            f"models-by-popularity-{name}",
+            {lm: ([*map(views, rows)], [row[rule].times(100) for row in rows]) for lm, rows in by_lm.items()},
+            x=f"{MEDIAN} (log scale)",
+            y="closed-book accuracy, %",
+            log_x=True,
+            caption=f"Closed-book accuracy by half power of ten of popularity and language model, on {of_common}. "
+            f"{bins} {WILSON}",
+        )
     )
 
 
@@ -247,11 +277,8 @@ def _by_relation(dataset: str, lms: list[str], rows: list[dict], of_common: str)
     """Each model's correlation of being right with log popularity by relation (Figure 4)."""
     cells = {(row["lm"], row["relation"]): row for row in rows if row["method"] == "closed_book"}
     shown = [lm for lm in lms if any(of == lm for of, _ in cells)]
-    relations = dict.fromkeys(
-        relation
-        for (_, relation), row in cells.items()
-        if row["questions"] >= LEAST and math.isfinite(row["correlation"].value)
-    )
+    enough = (one for one in cells.items() if one[1]["questions"] >= LEAST)
+    relations = dict.fromkeys(relation for (_, relation), row in enough if math.isfinite(row["correlation"].value))
     if len(shown) < 2 or not relations:
         return []
     return [

@@ -1,32 +1,27 @@
-"""What the report's page is made of: sections of text, tables and figures, and how they become HTML and CSV."""
+"""What the report's page is made of: sections of text, tables and figures, and how their values are shown."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import jinja2
 import numpy as np
-from markupsafe import Markup
 
-from pipelines import catalogue, methods, neutral
+from pipelines import catalogue, methods
 from pipelines.adaptive.pairs import BELOW
 from pipelines.intervals import Interval, fixed, plainly
 from pipelines.relations import RELATIONS
 
 NONE = "\N{EN DASH}"
-TEMPLATES = Path(__file__).parent / "templates"
-FORMULA = tuple("=+-@\t\r")  # what a formula begins with
 CELL = 2000  # characters that the page shows of a text in a table; its CSV file has all
+MATCH = "match"  # the head of a column that says by which of RULES a row's answers are right
+RULES = {  # of being right, the first is the default -> what they ask of an answer
+    "substring": "An answer is right if it contains a gold answer (substring, the published rule).",
+    "word": "An answer is right if it holds a gold answer as whole words (word).",
+}
 LABELS = {
     "closed_book": "closed-book",
     "bm25": "BM25",
@@ -75,12 +70,30 @@ class Marked:
 
 @dataclass(frozen=True)
 class Table:
-    """`rows` hold text (some Marked), numbers, Shares, Intervals and Percents; `name` is the CSV file's."""
+    """`rows` hold text (some Marked), numbers, Shares, Intervals and Percents; `name` is the CSV file's.
+
+    The page shows one of RULES at a time: of the columns in `rules`, head -> rule, and of rows with a cell under MATCH,
+    those of that rule. The CSV file has all.
+    """
 
     name: str
     caption: str
     head: Sequence[str]
     rows: Sequence[Sequence[Any]]
+    rules: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> list[tuple[int, str]]:
+        """The place of each column that the page shows, and its rule, "" for all."""
+        return [(i, self.rules.get(name, "")) for i, name in enumerate(self.head) if name != MATCH]
+
+    @property
+    def bodies(self) -> dict[str, list[Sequence[Any]]]:
+        """Rule -> its rows; "" -> all, where the rows are of no rule."""
+        if MATCH not in self.head:
+            return {"": [*self.rows]}
+        place = [*self.head].index(MATCH)
+        return {rule: [row for row in self.rows if row[place] == rule] for rule in RULES}
 
     @property
     def numeric(self) -> list[bool]:
@@ -100,7 +113,8 @@ class Figure:
     """An SVG drawing; `alt` says in words what it shows, `narrow` is the same drawing for a phone.
 
     The reader can choose one of `choices` instead, the same figure of a part; `by` names the parts, such as "relation".
-    `drawn` makes both drawings again, with the place of each of its `series` in the palette.
+    `drawn` makes both drawings again, with the place of each of its `series` in the palette, and, of a figure that
+    can be `over` an earlier one, what that had. `rules` has the same figure by the other RULES.
     """
 
     name: str
@@ -111,7 +125,25 @@ class Figure:
     by: str = ""
     choices: dict[str, Figure] = field(default_factory=dict)
     series: tuple[str, ...] = ()
-    drawn: Callable[[Mapping[str, int]], tuple[str, str]] | None = None
+    drawn: Callable[..., tuple[str, str]] | None = None
+    rules: dict[str, Figure] = field(default_factory=dict)
+    over: bool = False
+
+    @property
+    def by_rule(self) -> dict[str, Figure]:
+        """Rule -> the figure by it; "" -> the figure, if it is of no rule."""
+        return {next(iter(RULES)): self, **self.rules} if self.rules else {"": self}
+
+    @property
+    def every(self) -> list[Figure]:
+        """This figure, and those that the reader can choose instead."""
+        return [self, *(one for other in (*self.rules.values(), *self.choices.values()) for one in other.every)]
+
+    def of_all(self, change: Callable[[Figure], Figure]) -> Figure:
+        """The figure with itself and those that the reader can choose instead changed."""
+        choices = {name: choice.of_all(change) for name, choice in self.choices.items()}
+        rules = {rule: figure.of_all(change) for rule, figure in self.rules.items()}
+        return replace(change(self), choices=choices, rules=rules)
 
 
 @dataclass(frozen=True)
@@ -156,13 +188,36 @@ class Finding:
 class Section:
     """Blocks are paragraphs (str, Link), Tables and Figures; a section without blocks is not shown.
 
-    `missing` says what else there is no data for, if anything.
+    `missing` says what else there is no data for, if anything. `says` is what the section shows, in a sentence, or one
+    for each of RULES; a section that has it leads with its first figure, and all else is folded.
     """
 
     id: str
     title: str
     blocks: list[Block] = field(default_factory=list)
     missing: str = ""
+    says: str | Mapping[str, str] = ""
+
+    @property
+    def sentences(self) -> Mapping[str, str]:
+        return {"": self.says} if isinstance(self.says, str) else self.says
+
+    @property
+    def lead(self) -> Figure | None:
+        return next((block for block in self.blocks if isinstance(block, Figure)), None) if self.says else None
+
+    @property
+    def folded(self) -> list[Block]:
+        return [block for block in self.blocks if block is not self.lead]
+
+
+def by_rule(draw: Callable[[str], Figure]) -> Figure:
+    """The figure that `draw` makes of the first of RULES, with those of the others."""
+    drawn = {rule: draw(rule) for rule in RULES}
+    first, *others = (
+        (rule, replace(figure, caption=f"{figure.caption} {RULES[rule]}")) for rule, figure in drawn.items()
+    )
+    return replace(first[1], rules={rule: replace(figure, name=f"{figure.name}-{rule}") for rule, figure in others})
 
 
 def label(name: str) -> str:
@@ -216,84 +271,19 @@ def percent(share: float, digits: int = 0) -> str:
     return f"{100 * share:.{digits}f} %"
 
 
+def points(change: Interval) -> str:
+    """A difference of shares in a sentence."""
+    return f"{show(Percent(change, signed=True))} points" if math.isfinite(change.value) else "an unknown amount"
+
+
 def numeric(value: Any) -> bool:
     return isinstance(value, (Interval, Percent, int, float)) and not isinstance(value, bool)
-
-
-def to_csv(table: Table) -> str:
-    """The table with plain numbers, shares as shares; an Interval takes three columns, name, name_low and name_high."""
-    wide = [any(isinstance(row[i], (Interval, Percent)) for row in table.rows) for i in range(len(table.head))]
-    out = io.StringIO()
-    lines = SimpleNamespace(write=lambda line: out.write(line.removesuffix("\r\n") + "\n"))
-    writer = csv.writer(lines, lineterminator="\r\n")  # it quotes cells with one of both
-    writer.writerow(
-        [
-            name
-            for i, head in enumerate(table.head)
-            for name in ((head, f"{head}_low", f"{head}_high") if wide[i] else (head,))
-        ]
-    )
-    writer.writerows(
-        [cell for i, value in enumerate(row) for cell in (_three(value) if wide[i] else (_plain(value),))]
-        for row in table.rows
-    )
-    return out.getvalue()
-
-
-def inert(table: Table) -> Table:
-    """The table with an apostrophe before each text that a spreadsheet would take for a formula."""
-
-    def text(cell: Any) -> Any:
-        return f"'{cell}" if isinstance(cell, str) and cell[:1] in FORMULA and cell else cell
-
-    return replace(table, head=[*map(text, table.head)], rows=[[*map(text, row)] for row in table.rows])
-
-
-def standalone(figure: Figure) -> str:
-    """The figure as a file of its own, in fixed colours on a light ground."""
-    style = '<svg style="background: #fcfcfa; font-family: system-ui, sans-serif" '
-    return re.sub(r"var\(--\w+,(#\w+)\)", r"\1", figure.svg).replace("<svg ", style, 1) + "\n"
 
 
 def as_json(finding: Finding) -> dict[str, Any]:
     """A row of findings.json; `shown` is true if the figure's whole interval has the expected sign."""
     row = {"id": finding.id, "claim": finding.claim, "measured": finding.measured, "expected_sign": finding.expected}
     return row | finding.figure.as_json() | {"verdict": finding.verdict, "shown": finding.verdict == "shown"}
-
-
-def environment() -> jinja2.Environment:
-    """The templates, with the tests and filters that all pages use. What they show is neutral, and escaped."""
-    made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, keep_trailing_newline=True,
-        finalize=lambda value: value if isinstance(value, Markup) else neutral.values(value),
-    )  # fmt: skip
-    made.policies["json.dumps_function"] = lambda value, **options: json.dumps(neutral.values(value), **options)
-    made.tests |= {
-        kind.__name__.lower(): lambda x, kind=kind: isinstance(x, kind) for kind in (Table, Figure, Link, Marked)
-    }
-    made.filters["show"] = show
-    return made
-
-
-def inline(name: str) -> str:
-    """A stylesheet or a script, as text to put into the page, so that the page needs no other file."""
-    return (TEMPLATES / name).read_text(encoding="utf-8")
-
-
-def render(title: str, intro: str, findings: Sequence[Finding], sections: Sequence[Section], footer: str) -> str:
-    """The whole page, self-contained; without findings it has no section of them."""
-    template, verdicts = environment().get_template("report.html.j2"), Counter(finding.verdict for finding in findings)
-    return template.render(
-        title=title,
-        intro=intro,
-        findings=findings,
-        verdicts=verdicts,
-        sections=sections,
-        footer=footer,
-        css=inline("report.css"),
-        script=inline("page.js"),
-    )
 
 
 def _digits(intervals: Sequence[Interval]) -> int:
@@ -305,16 +295,3 @@ def _digits(intervals: Sequence[Interval]) -> int:
 
 def _minus(text: str) -> str:
     return text.replace("-", "\N{MINUS SIGN}")
-
-
-def _three(value: Any) -> tuple[str, str, str]:
-    interval = value.interval if isinstance(value, Percent) else value
-    if not isinstance(interval, Interval):
-        return _plain(value), "", ""
-    return _plain(interval.value), _plain(interval.low), _plain(interval.high)
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, float):
-        return "" if math.isnan(value) else f"{value:z.0f}" if 1e10 <= abs(value) < 1e16 else f"{value:z.10g}"
-    return "" if value is None else str(value)

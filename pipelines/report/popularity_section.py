@@ -29,7 +29,17 @@ def popularity(inputs: Inputs) -> Section:
     blocks = _distribution(inputs) if inputs.popularity else []
     for dataset, links in inputs.links.items():
         blocks += _linking(dataset, links, inputs.metrics.get(dataset, {}))
-    return Section("popularity", "How popular the questions' subjects are", blocks, missing)
+    return Section("popularity", "How popular the questions' subjects are", blocks, missing, _says(inputs))
+
+
+def _says(inputs: Inputs) -> str:
+    quantiles = {name: np.quantile(views, (0.5, 0.9)).tolist() for name, views in inputs.popularity.items()}
+    return " ".join(
+        f"Half of the subjects of {label(name)} have fewer than {show(float(f'{median:.2g}'))} page views a month, and "
+        f"a tenth have more than {show(float(f'{most:.2g}'))}."
+        for name, (median, most) in quantiles.items()
+        if name in inputs.parts.answered
+    )
 
 
 def _distribution(inputs: Inputs) -> list:

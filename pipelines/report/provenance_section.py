@@ -1,4 +1,4 @@
-"""The report's section on how it was made: the stages before it, hashes of what it read, and where to find runs."""
+"""The report on how it was made: the stages before it, hashes of what it read, and where to find runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def provenance(data: Path, manifest: Sequence[dict], params: Mapping[str, Any], 
     DVC takes neither dvc.yaml nor dvc.lock as a dependency, so a change of either alone does not make the page again.
     The page therefore says that the stages are those of its time, and shows of dvc.lock only its own inputs' hashes.
     """
-    title, project = "How this page was made", data.parent
+    title, project = "What was run, and how this page was made", data.parent
     sources = Table(
         "source-files",
         f"Source files, with the first {DIGITS} digits of their SHA-256.",

@@ -10,7 +10,7 @@ from pipelines.evaluation.stage_metrics import retrievers_of
 from pipelines.intervals import interval
 from pipelines.report import figures
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Figure, Percent, Section, Table, label
+from pipelines.report.page import Figure, Percent, Section, Share, Table, label, show
 
 MEASURES = {  # column of the table `retrievers` -> head
     "bits_per_byte": "bits per byte",
@@ -31,6 +31,7 @@ def retrievers(inputs: Inputs, top_k: int) -> Section:
     rows = inputs.tables["retrievers"]
     measured = [name for name in MEASURES if any(math.isfinite(row[name].value) for row in rows)]
     blocks: list = []
+    blocks += _drawn(inputs)
     if measured:
         corpus = label(inputs.main_corpus)
         explained = {
@@ -53,7 +54,42 @@ def retrievers(inputs: Inputs, top_k: int) -> Section:
         )
     for name in inputs.parts.passages:
         blocks += recall(name, inputs.metrics.get(name, {}), label(inputs.parts.datastore))
-    return Section("recall", "The retrievers compared", blocks)
+    return Section("recall", "The retrievers compared", blocks, says=_says(inputs))
+
+
+def _shares(inputs: Inputs) -> tuple[list[str], list[dict]]:
+    """The measures that are shares and that two retrievers have, and the rows of retrievers with one."""
+    rows = inputs.tables["retrievers"]
+    names = [name for name in MEASURES if name not in BITS and sum(math.isfinite(row[name].value) for row in rows) > 1]
+    return names, [row for row in rows if any(math.isfinite(row[name].value) for name in names)]
+
+
+def _drawn(inputs: Inputs) -> list[Figure]:
+    """Recall and accuracy by retriever."""
+    names, rows = _shares(inputs)
+    if not rows:
+        return []
+    return [
+        figures.bars(
+            "retrievers",
+            [MEASURES[name] for name in names],
+            {row["retriever"]: [row[name].times(100) for name in names] for row in rows},
+            y="share of the questions, %",
+            caption=f"Recall, and accuracy with the top passage (whole words), by retriever; {inputs.main} answers.",
+        )
+    ]
+
+
+def _says(inputs: Inputs) -> str:
+    """The best two retrievers by recall on the main question set, or by the first share that was measured."""
+    names, rows = _shares(inputs)
+    if not rows:
+        return ""
+    main = f"{inputs.main_questions}_recall_at_1"
+    name = main if main in names else names[0]
+    ranked = sorted((row for row in rows if math.isfinite(row[name].value)), key=lambda row: -row[name].value)
+    shares = [f"{label(row['retriever'])} with {show(Percent(row[name]))} %" for row in ranked[:2]]
+    return f"The best retriever by “{MEASURES[name]}” is {'; next is '.join(shares)}."
 
 
 def recall(name: str, metrics: dict, datastore: str) -> list[Table | Figure]:
@@ -104,7 +140,20 @@ def training(inputs: Inputs) -> Section:
         _trained(of_retriever, f"-{name}" * bool(i), f" of {name}" * (len(metrics) > 1))
         for i, (name, of_retriever) in enumerate(metrics.items())
     ]
-    return Section("training", title, [intro, *of_first, *(block for blocks in of_others for block in blocks)])
+    blocks = [intro, *of_first, *(block for blocks in of_others for block in blocks)]
+    return Section("training", title, blocks, says=" ".join(_learned(name, of) for name, of in metrics.items()))
+
+
+def _learned(name: str, metrics: dict) -> str:
+    """Where a retriever's training began and ended: its divergence, and recall in validation."""
+    first, last = (metrics["curve"][i] for i in (0, -1))
+    said = f"From step {show(float(first['step']))} to {show(float(last['step']))} of tuning {name}, the divergence "
+    said += f"went from {show(float(first['kl']))} to {show(float(last['kl']))}"
+    validation = [row for row in metrics.get("validation", []) if row.get("recall_at_1") is not None]
+    if len(validation) < 2:
+        return f"{said}."
+    start, end = (show(Share(validation[i]["recall_at_1"])) for i in (0, -1))
+    return f"{said}, and recall@1 in validation from {start} to {end} %."
 
 
 def _trained(metrics: dict, suffix: str, of_retriever: str) -> list[Figure | Table]:

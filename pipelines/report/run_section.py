@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 
 from pipelines import database, methods, params
@@ -37,9 +38,17 @@ QUERIES = {
 }
 
 
-def what_was_run(inputs: Inputs, chosen: SimpleNamespace) -> Section:
-    """Settings, source files, corpora, question sets and rejected rows."""
+def what_was_run(inputs: Inputs, chosen: SimpleNamespace, made: Section) -> Section:
+    """Settings, source files, corpora, question sets and rejected rows, after the blocks on how the page was `made`."""
+    sets, rejected = Counter(row["dataset"] for row in inputs.manifest), sum(row["rows"] for row in inputs.rejects)
+    files, folders = sets.total(), len(sets)
+    says = (
+        f"The profile {chosen.profile} was run on {files:,} source file{'s' * (files != 1)} of {folders} data "
+        f"set{'s' * (folders != 1)}; {rejected:,} input row{'s were' if rejected != 1 else ' was'} rejected, each with "
+        "its reason."
+    )
     blocks: list = [
+        *made.blocks,
         Table(
             "settings",
             "Settings that the figures depend on. All of them are in params.yaml.",
@@ -62,7 +71,7 @@ def what_was_run(inputs: Inputs, chosen: SimpleNamespace) -> Section:
                 ],
             )
         )
-    return Section("run", "What was run", blocks + _rejected(inputs.rejects))
+    return replace(made, blocks=blocks + _rejected(inputs.rejects), says=says)
 
 
 def encoders(chosen: SimpleNamespace) -> list[tuple[str, str]]:

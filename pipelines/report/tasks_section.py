@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from pipelines.intervals import interval
+from pipelines.intervals import NOTHING, interval
+from pipelines.report import figures
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import NONE, Percent, Section, Share, Table, label
+from pipelines.report.page import NONE, Figure, Percent, Section, Share, Table, label, points
 
 METHODS = ("closed_book", "replug_random", "replug_bm25", "replug", "replug_lsr")
 
@@ -23,6 +24,7 @@ def tasks(inputs: Inputs) -> Section:
     names = list(dict.fromkeys(name for name, _ in solved))
     lacking = [label(name) for name in inputs.parts.benchmarks if name not in names]
     blocks = [
+        _drawn(names, solved),
         "A multiple-choice question is answered by the likeliest of its four letters; guessing is right on 25 %. Other "
         "questions are answered by generation; an answer is right if it equals a gold answer after normalisation. "
         "REPLUG's ensembles answer by the mixture of probabilities where the language model shows them, else by a vote "
@@ -66,7 +68,43 @@ def tasks(inputs: Inputs) -> Section:
                 ],
             )
         )
-    return Section("tasks", title, blocks, f"There were no questions of {' or '.join(lacking)}." if lacking else "")
+    return Section(
+        "tasks",
+        title,
+        blocks,
+        f"There were no questions of {' or '.join(lacking)}." if lacking else "",
+        _says(solved),
+    )
+
+
+def _drawn(names: list[str], solved: dict[tuple[str, str], dict]) -> Figure:
+    """Accuracy of the first language model by benchmark and method."""
+    lm = next(lm for _, lm in solved)
+    by_task = {label(name): _by_method(solved[name, lm]) for name in names if (name, lm) in solved}
+    return figures.bars(
+        "tasks",
+        [*by_task],
+        {
+            method: [
+                interval(of[method]["accuracy"]).times(100) if method in of else NOTHING for of in by_task.values()
+            ]
+            for method in METHODS
+            if any(method in of for of in by_task.values())
+        },
+        y="accuracy, %",
+        caption=f"{lm}: accuracy by benchmark and method. Bars are Wilson's 95 % intervals.",
+    )
+
+
+def _says(solved: dict[tuple[str, str], dict]) -> str:
+    """What REPLUG changes on each benchmark, for its first language model."""
+    parts = {}
+    for (name, lm), content in solved.items():
+        if "gain" in content.get("replug", {}):
+            parts.setdefault(name, f"{points(interval(content['replug']['gain']))} on {label(name)} ({lm})")
+    if not parts:
+        return "No ensemble answered a benchmark; the figure has the closed-book answers."
+    return f"Against closed-book answers, REPLUG changes accuracy by {', '.join(parts.values())}."
 
 
 def _by_method(content: dict) -> dict[str, dict]:

@@ -45,32 +45,32 @@ def write_report(data: Path, out: Path, params: SimpleNamespace, workers: int = 
     Times are on a page of their own in data/latency, because `out` is the same bytes wherever it is made. That page
     alone says how many stages ran side by side (`workers`).
     """
-    from pipelines.report import attribution_page, latency_page, page
+    from pipelines.report import attribution_page, csv_files, latency_page, page, rendering
     from pipelines.report.findings import findings
     from pipelines.report.inputs import read
 
     inputs = read(data, params.lms, params.parts)
     found = findings(inputs, params.thresholds, params.replug.top_k)
-    sections = _sections(inputs, params)
+    shown = sections(inputs, params)
     with shards.atomic(out) as folder:
         for name in ("figures", "tables"):
             (folder / name).mkdir(parents=True)
-        for block in (block for section in sections for block in section.blocks):
+        for block in (block for section in shown for block in section.blocks):
             if isinstance(block, page.Figure):
-                for figure in (block, *block.choices.values()):
-                    (folder / f"figures/{figure.name}.svg").write_text(page.standalone(figure), encoding="utf-8")
+                for figure in block.every:
+                    (folder / f"figures/{figure.name}.svg").write_text(rendering.standalone(figure), encoding="utf-8")
             elif isinstance(block, page.Table):
-                (folder / f"tables/{block.name}.csv").write_text(page.to_csv(block), encoding="utf-8")
-        if any(section.id == "attribution" for section in sections):
+                (folder / f"tables/{block.name}.csv").write_text(csv_files.to_csv(block), encoding="utf-8")
+        if any(section.id == "attribution" for section in shown):
             attribution_page.write(data, inputs.main_corpus, inputs.main, folder / attribution_page.NAME)
         shards.write_json(folder / "findings.json", [page.as_json(finding) for finding in found])
-        html = page.render(f"Longtail report: {params.profile}", _intro(inputs, params), found, sections, FOOTER)
+        html = rendering.render(f"Longtail report: {params.profile}", _intro(inputs, params), found, shown, FOOTER)
         (folder / "index.html").write_text(html, encoding="utf-8")
     latency_page.write(inputs, params.lms, params.retrievers, workers)
     return {finding.id: finding.figure.value for finding in found if finding.verdict != "not measured"}
 
 
-def _sections(inputs: Inputs, params: SimpleNamespace) -> list[Section]:
+def sections(inputs: Inputs, params: SimpleNamespace) -> list[Section]:
     """The sections that this run has something to show for, without empty tables."""
     from pipelines.report import (
         accuracy_section,
@@ -90,8 +90,8 @@ def _sections(inputs: Inputs, params: SimpleNamespace) -> list[Section]:
     )
 
     top_k = params.replug.top_k
-    sections = [
-        run_section.what_was_run(inputs, params),
+    made = provenance_section.provenance(inputs.data, inputs.manifest, vars(params), params.fetch.days_apart)
+    made_of = [
         popularity_section.popularity(inputs),
         accuracy_section.accuracy(inputs),
         accuracy_section.halves(inputs),
@@ -104,10 +104,10 @@ def _sections(inputs: Inputs, params: SimpleNamespace) -> list[Section]:
         attribution_page.rarity(inputs),
         retrievers_section.training(inputs),
         tasks_section.tasks(inputs),
-        provenance_section.provenance(inputs.data, inputs.manifest, vars(params), params.fetch.days_apart),
+        run_section.what_was_run(inputs, params, made),
     ]
-    full = [[block for block in s.blocks if not isinstance(block, page.Table) or block.rows] for s in sections]
-    with_blocks = (replace(section, blocks=blocks) for section, blocks in zip(sections, full, strict=True))
+    full = [[block for block in s.blocks if not isinstance(block, page.Table) or block.rows] for s in made_of]
+    with_blocks = (replace(section, blocks=blocks) for section, blocks in zip(made_of, full, strict=True))
     shown = [section for section in with_blocks if any(not isinstance(block, str) for block in section.blocks)]
     return colours.same_everywhere(shown)
 

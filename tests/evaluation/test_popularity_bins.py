@@ -81,6 +81,8 @@ def test_bins_are_half_powers_of_ten_and_a_question_at_an_edge_is_in_the_upper_o
     assert [row["substring"].value for row in closed] == [0, 0, 0, 0, 0, 1, 1, 1]
     dense = [row for row in rows if row["method"] == "dense"]
     assert [row["gain"].value for row in dense] == [1, 1, 1, 1, 1, 0, 0, -5 / 8]
+    for row, other in zip(dense, closed, strict=True):
+        assert row["gain_word"].value == pytest.approx(row["word"].value - other["word"].value)
 
 
 def test_neighbours_are_put_together_until_each_has_enough():

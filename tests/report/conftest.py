@@ -14,7 +14,7 @@ from flows import anywhere, terminal
 from pipelines.evaluation import analyse
 from pipelines.release.difference import write_difference
 from pipelines.replug import attribution
-from pipelines.report import attribution_page, write_report
+from pipelines.report import attribution_page, moved, write_report
 
 
 @pytest.fixture(scope="session")
@@ -56,6 +56,7 @@ def files(root, written, tmp_path_factory, request):
             metrics = home / "data/metrics/analyses.json"
             analyse.analyse(home / "data", home / "data/analyses", metrics, small_results.SETTINGS)
         write_report.write_report(home / "data", home / "report", small_results.SETTINGS)
+        _moved(home, hostile.LABELS[0] if spoiled else "release 1.0.0")
         patch.chdir(tmp_path_factory.mktemp("attribution"))
         params, _ = scored_texts.write(Path())
         for name, columns in {"docs": ("title", "text"), "queries": ("context",)}.items() if spoiled else ():
@@ -71,8 +72,22 @@ def files(root, written, tmp_path_factory, request):
     popqa["new"] = releases.questions([(1, 20), (2, 21), (3, 20)], {1: 9, 2: 4000, 3: 5}, "2022-10")
     old, new = (releases.write_data(home / name, rows) / "questions/popqa" for name, rows in popqa.items())
     write_difference(old, new, home / "difference", ingest=releases.INGEST, threads=1)
-    folders = ("report", "thresholds", "comparison", "difference")
+    folders = ("report", "moved", "thresholds", "comparison", "difference")
     return {"attribution": home / "attribution.html"} | {name: home / name / "index.html" for name in folders}
+
+
+def _moved(home: Path, name: str) -> None:
+    """The report against one in which BM25 and dense are swapped, and two figures."""
+    old = shutil.copytree(home / "data", home / "old")
+    shutil.copytree(home / "report", old / "report")
+    figures = old / "report/figures"
+    shutil.copy(figures / "accuracy-by-log-popularity-popqa.svg", figures / "accuracy-by-popularity-popqa.svg")
+    (figures / "whose-page-popqa.svg").write_text((figures / "whose-page-popqa-word.svg").read_text())
+    for method, other in (("bm25", "dense"), ("dense", "bm25")):
+        shutil.copy(
+            home / f"data/predictions/popqa/tiny/{method}.parquet", old / f"predictions/popqa/tiny/{other}.parquet"
+        )
+    list(moved.compare(old, name, home / "data", home / "moved", small_results.SETTINGS))
 
 
 def _predictions(home: Path, spoiled: bool) -> list[str]:

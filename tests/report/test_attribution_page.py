@@ -16,7 +16,7 @@ import scored_texts
 from flows import searching
 from pipelines.errors import LongtailError
 from pipelines.replug import attribution
-from pipelines.report import attribution_page, page
+from pipelines.report import attribution_page, page, rendering
 
 PARTS = SimpleNamespace(scored=["pile", "wikitext"])
 DATA = Path("data")
@@ -203,6 +203,6 @@ def test_the_section_shows_each_retriever_and_links_to_the_page(project):
         assert shares == known
         assert sum(row["weights"]) == pytest.approx(1)
         assert page.show(shares[0]) == f"{100 * known[0]:.3g}"
-    html = page.render("Report", "", [], [section], "")
+    html = rendering.render("Report", "", [], [section], "")
     assert '<a href="attribution.html">' in html
     assert not attribution_page.rarity(SimpleNamespace(metrics={}, main_corpus="pile")).blocks

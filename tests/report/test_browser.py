@@ -2,11 +2,13 @@
 
 import csv
 import re
+import struct
+from xml.etree import ElementTree
 
 import pytest
 import systems
 
-PHONE, DESK = {"width": 390, "height": 844}, {"width": 1440, "height": 900}
+PHONE, MIDDLE, DESK = ({"width": width, "height": height} for width, height in ((390, 844), (1100, 900), (1440, 900)))
 ACCURACY, GAIN = "#figure-accuracy-by-popularity-popqa", "#figure-gain-by-popularity-popqa"
 CONTRAST = """() => {
     const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
@@ -39,18 +41,20 @@ CONTRAST = """() => {
 
 @pytest.fixture
 def opened(browser, files):
-    """Opens a page: what it said and asked for is in `noise`, which must stay empty."""
+    """Opens a page with everything unfolded: what it said and asked for is in `noise`, which must stay empty."""
     contexts, noise = [], []
 
-    def open_page(name="report", viewport=DESK, **more):
+    def open_page(name="report", viewport=DESK, unfolded=True, **more):
         contexts.append(browser.new_context(viewport=viewport, **more))
         page = contexts[-1].new_page()
         page.set_default_timeout(10_000)
         url = files[name].as_uri()
         page.on("console", lambda message: noise.append(message.text))
         page.on("pageerror", lambda error: noise.append(str(error)))
-        page.on("request", lambda request: request.url.split("#")[0] == url or noise.append(request.url))
+        page.on("request", lambda request: _of_the_page(request.url, url) or noise.append(request.url))
         page.goto(url)
+        if unfolded:
+            page.evaluate("for (const one of document.querySelectorAll('.numbers')) one.open = true")
         return page
 
     yield open_page
@@ -59,12 +63,17 @@ def opened(browser, files):
     assert noise == []
 
 
-@pytest.mark.parametrize("viewport", [PHONE, DESK], ids=["phone", "desk"])
-@pytest.mark.parametrize("name", ["report", "attribution", "difference", "thresholds", "comparison"])
+def _of_the_page(asked, url):
+    return asked.split("#")[0] == url or asked.startswith(("data:image/", "data:text/csv"))
+
+
+@pytest.mark.parametrize("viewport", [PHONE, MIDDLE, DESK], ids=["phone", "middle", "desk"])
+@pytest.mark.parametrize("name", ["report", "moved", "attribution", "difference", "thresholds", "comparison"])
 def test_a_page_fits_the_screen_and_its_figures_are_seen_at_their_size(opened, name, viewport):
     page = opened(name, viewport)
     assert page.evaluate("document.documentElement.scrollWidth") == viewport["width"]
     shown = page.evaluate("""[...document.querySelectorAll("figure svg")].filter((svg) => svg.checkVisibility())
+        .filter((svg) => !svg.closest("details:not([open])"))
         .map((svg) => [svg.closest("figure").id, svg.getBoundingClientRect(), svg.viewBox.baseVal.width])
         .map(([id, box, width]) => [id, box.left, box.right, box.height, box.width / width])""")
     figures = page.locator("figure").count()
@@ -112,12 +121,13 @@ def test_a_wide_table_scrolls_in_its_own_box_and_its_first_column_stays(opened, 
         assert tall < 70, f"{table}: its first column has four lines or more"
 
 
-@pytest.mark.parametrize("name", ["report", "thresholds", "comparison"])
+@pytest.mark.parametrize("name", ["report", "moved", "thresholds", "comparison"])
 def test_a_name_has_one_colour_in_all_figures_of_a_page_and_no_two_of_a_figure_share_it(files, name):
     text = files[name].read_text(encoding="utf-8")
     colours, drawings = {}, re.findall(r"<svg .*?</svg>", text, re.DOTALL)
     for drawing in drawings:
-        marks = re.findall(r'class="mark" d="[^"]*" fill="(var[^"]*)"><title>([^\n]*)\n', drawing)
+        marks = re.findall(r'class="mark" d="[^"]*" fill="(var\(--c[^"]*)"><title>([^\n]*)\n', drawing)
+        marks = [(colour, series.removesuffix(", before")) for colour, series in marks]
         of_drawing = {series: colour for colour, series in marks if series != "after"}  # of the graph of stages
         assert len({*of_drawing.values()}) == min(len(of_drawing), 8)
         for series, colour in of_drawing.items():
@@ -180,7 +190,7 @@ def test_pointer_and_keyboard_make_a_mark_say_its_value_and_interval(opened):
         tip = plot.locator(".tip")
         assert tip.locator(".here").inner_text().split("\t") == [name, value]
         assert tip.locator("b").inner_text() == place
-        assert tip.locator("tr").count() == 5, "the other methods at the same place"
+        assert tip.locator("tr").count() == 7, "the other methods at the same place"
         page.mouse.move(0, 0)
         assert tip.is_hidden()
         plot.focus()
@@ -223,7 +233,7 @@ def test_a_table_fades_where_its_columns_go_on(opened):
     page.locator("#table-stages .scroll:not(.more)").wait_for()
 
 
-@pytest.mark.parametrize("name", ["report", "attribution", "difference"])
+@pytest.mark.parametrize("name", ["report", "moved", "attribution", "difference"])
 def test_every_text_can_be_read_on_light_and_on_dark(opened, name):
     page = opened(name, color_scheme="dark")
     ground = "getComputedStyle(document.body).backgroundColor"
@@ -252,23 +262,74 @@ def test_the_contents_follow_the_reader_and_open_on_a_phone(opened):
     assert top["y"] >= bar["height"] - 1
 
 
-def test_print_shows_every_row_in_ink_on_paper_without_controls(opened):
-    page = opened(color_scheme="dark")
+def test_print_has_a_figure_and_a_sentence_a_section_in_ink_on_paper_and_few_pages(opened):
+    page = opened(color_scheme="dark", unfolded=False)
     page.emulate_media(media="print", color_scheme="dark")
-    assert page.locator("tbody tr:visible").count() == page.locator("main table tbody tr").count()
-    assert page.locator("nav:visible, .tools:visible, .theme:visible").count() == 0
+    assert page.locator("nav:visible, .tools:visible, .theme:visible, .numbers:visible").count() == 0
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert page.evaluate("getComputedStyle(document.body).color") == "rgb(29, 36, 48)"
-    assert page.pdf(format="A4").startswith(b"%PDF")
+    sections = page.locator("main > section:not(#findings)")
+    for section in sections.all():
+        assert section.locator("svg:visible").count() == 1, section.get_attribute("id")
+        assert section.locator(".says:visible").count() == 1, section.get_attribute("id")
+    assert len(re.findall(rb"/Type /Page\b", page.pdf(format="A4"))) <= 10 < sections.count()
+    page.locator("#accuracy .numbers").evaluate("one => { one.open = true; }")
+    assert page.locator("#accuracy .numbers tbody:not(.word) tr:visible").count() > 40, "what is unfolded is printed"
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_a_switch_shows_one_rule_at_a_time_on_the_whole_page(opened, files, scripts):
+    page = opened(java_script_enabled=scripts, unfolded=scripts)
+    head = page.locator("#table-accuracy thead th:visible")
+    for rule, other in (("substring", "word"), ("word", "substring")):
+        page.locator(f"#rule-{rule}").check()
+        assert page.locator(f".{rule}.drawn:visible").count() > 2
+        assert page.locator(f".{other}.of-rule:visible").count() == 0
+        assert page.locator(f".says.{rule}:visible").count() >= 3
+        if scripts:
+            assert [rule in head.all_inner_texts(), other in head.all_inner_texts()] == [True, False]
+            shown = page.locator("#table-accuracy-by-popularity-popqa tbody tr:visible").first.inner_text().split("\t")
+            with (files["report"].parent / "tables/accuracy-by-popularity-popqa.csv").open() as table:
+                row = next(row for row in csv.DictReader(table) if row["match"] == rule)
+            assert shown[4].startswith(f"{100 * float(row['closed-book']):.1f} [")
+
+
+def test_figures_and_tables_are_saved_from_the_page(opened, files):
+    """The SVG is the file beside the page, the PNG has its size and colours, and the CSV its numbers."""
+    page = opened(viewport=PHONE, accept_downloads=True)
+    beside = files["report"].parent
+    for kind in ("svg", "png"):
+        with page.expect_download() as download:
+            page.locator(f"{ACCURACY} .drawn:visible .save button", has_text=kind.upper()).click()
+        assert download.value.suggested_filename == f"accuracy-by-popularity-popqa.{kind}"
+        saved = download.value.path().read_bytes()
+        if kind == "svg":
+            file = (beside / "figures/accuracy-by-popularity-popqa.svg").read_text(encoding="utf-8")
+            mine, theirs = (ElementTree.fromstring(text) for text in (saved, file))
+            assert [mark.attrib for mark in mine.iter()][1:] == [mark.attrib for mark in theirs.iter()][1:]
+            assert b"var(" not in saved
+        else:
+            assert saved.startswith(b"\x89PNG")
+            width, height = struct.unpack(">II", saved[16:24])
+            box = ElementTree.fromstring(file).get("viewBox").split()
+            assert [width, height] == [3 * int(box[2]), 3 * int(box[3])]
+            assert len(saved) > 20_000, "it is empty"
+    with page.expect_download() as download:
+        page.locator("#table-accuracy a", has_text="Save as CSV").click()
+    assert download.value.suggested_filename == "accuracy.csv"
+    assert download.value.path().read_text(encoding="utf-8") == (beside / "tables/accuracy.csv").read_text()
 
 
 def test_without_scripts_everything_can_be_read(opened):
-    page = opened(viewport=PHONE, java_script_enabled=False)
+    page = opened(viewport=PHONE, java_script_enabled=False, unfolded=False)
     assert page.locator("nav").evaluate("one => getComputedStyle(one).position") == "static", "it covers the page"
-    assert page.locator("tbody tr:visible").count() == page.locator("tbody tr").count()
-    assert page.locator("button:visible, select:visible, input:visible").count() == 0
+    assert page.locator("button:visible, select:visible, input:not([type=radio]):visible").count() == 0
     page.locator(f"{ACCURACY} summary").click()
     assert page.locator(f"{ACCURACY} svg:visible").count() == 1 + page.locator(f"{ACCURACY} .choice").count() > 2
+    for fold in page.locator(".numbers > summary").all():
+        fold.click()
+    rows = page.locator("tbody:not(.word) tr")
+    assert page.locator("tbody tr:visible").count() == rows.count() > 100
 
 
 def test_names_say_what_things_are(opened):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.intervals import NOTHING, Interval
-from pipelines.report import drawing, figures, page
+from pipelines.report import drawing, figures, page, rendering
 
 SVG = "{http://www.w3.org/2000/svg}"
 AT = [10, 100, 1000]
@@ -165,14 +165,14 @@ def test_ticks_have_the_digits_that_tell_them_apart(value, step, text):
 
 
 def test_a_figure_as_a_file_needs_no_page():
-    alone = page.standalone(lines())
+    alone = rendering.standalone(lines())
     ElementTree.fromstring(alone)
     assert "var(" not in alone
     assert "#2475b8" in alone
 
 
 def test_colours_stand_out_on_light_and_on_dark():
-    css = page.inline("report.css")
+    css = rendering.inline("report.css")
     pairs = dict(re.findall(r"--(\w+): light-dark\((#\w+, #\w+)\)", css))
     for side in (0, 1):
         own = {name: pair.split(", ")[side] for name, pair in pairs.items()}

@@ -49,8 +49,8 @@ def test_each_language_model_has_its_rows_and_what_it_could_not_be_asked_is_said
         inputs({"nq": {"second": {"closed_book": of_nq["closed_book"], "too_long": {"": 2}}, "tiny": of_nq}})
     ).blocks
     rows = [["tiny", "closed-book", NONE], ["tiny", "REPLUG, random documents", "vote"]]
-    assert [row[1:4] for row in blocks[1].rows] == [*rows, ["second", "closed-book", NONE]]
-    assert blocks[2:] == [
+    assert [row[1:4] for row in blocks[2].rows] == [*rows, ["second", "closed-book", NONE]]
+    assert blocks[3:] == [
         "second shows no log-probabilities of its answers to Natural Questions, so REPLUG was left out.",
         "Natural Questions, second: prompts too long for the language model are left out: questions (2).",
     ]

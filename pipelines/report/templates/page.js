@@ -64,9 +64,10 @@ const compare = (a, b) => {
   return a.textContent.localeCompare(b.textContent, "en", { numeric: true });
 };
 for (const frame of all(".table")) {
-  const table = frame.querySelector("table"), body = table.tBodies[0], heads = [...table.tHead.rows[0].cells];
-  const rows = [...body.rows];
-  if (rows.length < 3) continue;
+  const table = frame.querySelector("table"), heads = [...table.tHead.rows[0].cells];
+  const bodies = [...table.tBodies].map((body) => [body, [...body.rows]]);  // one for each rule, of which one is seen
+  const rows = bodies.flatMap(([, own]) => own), length = bodies[0][1].length;
+  if (length < 3) continue;
   heads.forEach((head, column) => {
     const button = make("button", { type: "button", title: "Sort" }, ...head.childNodes);
     head.replaceChildren(button);
@@ -74,11 +75,13 @@ for (const frame of all(".table")) {
       const down = head.getAttribute("aria-sort") === "ascending";
       for (const other of heads) other.removeAttribute("aria-sort");
       head.setAttribute("aria-sort", down ? "descending" : "ascending");
-      const sorted = [...rows].sort((a, b) => compare(a.cells[column], b.cells[column]));
-      body.append(...(down ? sorted.reverse() : sorted));
+      for (const [body, own] of bodies) {
+        const sorted = [...own].sort((a, b) => compare(a.cells[column], b.cells[column]));
+        body.append(...(down ? sorted.reverse() : sorted));
+      }
     });
   });
-  if (rows.length <= SHORT + 3) continue;
+  if (length <= SHORT + 3) continue;
   const filter = make("input", { type: "search", placeholder: "Filter rows" });
   filter.setAttribute("aria-label", "Filter the rows of this table");
   const fold = make("button", { type: "button" }), count = make("span");
@@ -89,16 +92,16 @@ for (const frame of all(".table")) {
     let shown = 0;
     for (const row of rows) {
       row.hidden = sought !== "" && !row.textContent.toLowerCase().includes(sought);
-      shown += !row.hidden;
+      shown += !row.hidden && row.checkVisibility();
     }
     table.classList.toggle("short", short && sought === "");
     fold.hidden = sought !== "";
-    fold.textContent = short ? `Show all ${rows.length} rows` : "Show fewer rows";
-    count.textContent = sought === "" ? "" : `${shown} of ${rows.length} rows`;
+    fold.textContent = short ? `Show all ${length} rows` : "Show fewer rows";
+    count.textContent = sought === "" ? "" : `${shown} of ${length} rows`;
   };
   filter.addEventListener("input", update);
   fold.addEventListener("click", () => { short = !short; update(); });
-  frame.append(make("div", { className: "tools" }, fold, filter, count));
+  frame.querySelector(".tools").prepend(fold, filter, count);
   update();
 }
 
@@ -161,26 +164,53 @@ for (const plot of all(".plot")) {
   });
 }
 
+// figures as files: the wide drawing in fixed colours on a light ground, as SVG, or drawn on a canvas as PNG
+const PAPER = "#fcfcfa", SCALE = 3;
+const save = (name, href) => make("a", { download: name, href }).click();
+const fixed = (svg) => {
+  const copy = svg.cloneNode(true);
+  copy.querySelector(".ring")?.remove();
+  copy.setAttribute("style", `background: ${PAPER}; font-family: system-ui, sans-serif`);
+  const text = new XMLSerializer().serializeToString(copy).replace(/var\(--\w+,(#\w+)\)/g, "$1");
+  return `data:image/svg+xml;charset=utf-8,${encodeURIComponent(text)}`;
+};
+const asPng = async (svg) => {
+  const { width, height } = svg.viewBox.baseVal, image = new Image(), canvas = make("canvas");
+  image.src = fixed(svg);
+  await image.decode();
+  [canvas.width, canvas.height] = [SCALE * width, SCALE * height];
+  const context = canvas.getContext("2d");
+  context.fillStyle = PAPER;
+  context.fillRect(0, 0, canvas.width, canvas.height);
+  context.drawImage(image, 0, 0, canvas.width, canvas.height);
+  return canvas.toDataURL("image/png");
+};
+for (const drawn of all(".drawn")) {
+  const svg = drawn.querySelector("svg"), { name } = drawn.dataset;
+  const button = (kind, href) => {
+    const one = make("button", { type: "button", title: `Save this figure as ${kind}` }, kind);
+    one.addEventListener("click", async () => save(`${name}.${kind.toLowerCase()}`, await href(svg)));
+    return one;
+  };
+  drawn.append(make("div", { className: "tools save" }, "Save as", button("SVG", fixed), button("PNG", asPng)));
+}
+
 // choices: a list in place of all drawings below each other; what is chosen in one figure holds for all that have it
 const choosers = [];
 for (const figure of all("figure")) {
   const details = figure.querySelector(".choices");
   if (!details) continue;
-  const whole = figure.querySelector(".drawn"), parts = new Map([["", whole]]);
-  for (const choice of all(".choice", details)) {
-    const drawn = choice.querySelector(".drawn");
-    drawn.hidden = true;
-    parts.set(choice.dataset.choice, drawn);
-    figure.append(drawn);
-  }
+  const drawings = all(".drawn", figure), parts = new Set(drawings.map((drawn) => drawn.dataset.choice));
+  figure.append(...drawings);
   const by = details.querySelector("summary").textContent, select = make("select");
-  for (const name of parts.keys()) select.append(make("option", { value: name }, name || "all together"));
+  for (const name of parts) select.append(make("option", { value: name }, name || "all together"));
   details.replaceWith();
   figure.prepend(make("label", { className: "tools" }, by, select));
   const choose = (name) => {
     select.value = name;
-    for (const [own, drawn] of parts) drawn.hidden = own !== name;
+    for (const drawn of drawings) drawn.hidden = drawn.dataset.choice !== name;
   };
+  choose("");
   choosers.push({ figure, parts, choose });
   select.addEventListener("change", () => chooseAll(select.value));
 }
@@ -200,6 +230,7 @@ for (const { figure, parts } of [...choosers].reverse()) {
       while (at > 0 && having[at - 1].figure === having[at].figure.previousElementSibling) at -= 1;
       chooseAll(name);
       const target = having[at].figure;
+      for (let one = target.closest("details"); one; one = one.parentElement.closest("details")) one.open = true;
       target.scrollIntoView();
       target.querySelector("select").focus({ preventScroll: true });
     });

@@ -1,0 +1,116 @@
+"""The outputs of an earlier run as files: of a commit, of a run that landed here, or of a release; from DVC's cache."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path, PurePosixPath
+
+import yaml
+
+from flows import terminal
+from pipelines import shards
+from pipelines.errors import LongtailError
+
+RUNS = shards.SCRATCH / "landed"  # <profile>-<number>.lock, the dvc.lock of each run that landed here
+KEPT = 20  # of a profile
+LAST = "landed"  # the name of the last one that is not of the data at hand
+REPORT = "data/report"
+WANTED = (REPORT, "data/predictions", "data/questions")
+HASH = re.compile(r"([0-9a-f]{2})([0-9a-f]{30}(?:\.dir)?)")
+
+
+def keep(profile: str, lock: Path = Path("dvc.lock")) -> None:
+    """Keep what the run that lands now made, if the last one of its profile made anything else."""
+    runs = _runs(profile)
+    if not lock.is_file() or (runs and runs[-1].read_bytes() == lock.read_bytes()):
+        return
+    number = _number(runs[-1]) + 1 if runs else 1
+    with shards.atomic(RUNS / f"{profile}-{number}.lock") as file:
+        file.write_bytes(lock.read_bytes())
+    for old in runs[: len(runs) + 1 - KEPT]:
+        old.unlink()
+
+
+def restore(old: str, profile: str, into: Path) -> str:
+    """Lay the report, the answers and the questions of an earlier run into a folder, as links; returns the run's name.
+
+    `old` is a release's folder, a run that landed, LAST, or a commit. Raises LongtailError where it is none of them, or
+    where DVC's cache lacks its report. Answers and questions that the cache lacks are left out.
+    """
+    from dvc.repo import Repo
+
+    name, outs = _outs(old, profile)
+    if REPORT not in outs:
+        raise LongtailError(f"{name}: has no {REPORT}, expected a run that made the report")
+    with Repo(".") as repo:
+        cache = Path(repo.cache.local.path)
+    missing = [
+        path
+        for path, md5 in outs.items()
+        if path.startswith(WANTED) and not _lay(cache, md5, into / PurePosixPath(path).relative_to("data"))
+    ]
+    if REPORT in missing:
+        raise LongtailError(
+            f"{REPORT} of {name}: not in DVC's cache, expected its files there; `dvc fetch` brings those of a commit"
+        )
+    return name
+
+
+def _outs(old: str, profile: str) -> tuple[str, dict[str, str]]:
+    """What the earlier run is called, and path -> MD5 of its outputs."""
+    provenance = terminal.CALLED_FROM / old / "provenance.json"
+    if provenance.is_file():
+        made = json.loads(provenance.read_text(encoding="utf-8"))["dvc"]
+        return f"release {provenance.parent.name}", {path: md5 for outs in made.values() for path, md5 in outs.items()}
+    here = Path("dvc.lock")
+    others = [run for run in _runs(profile) if not here.is_file() or _report(run) != _report(here)]
+    run = others[-1] if old == LAST and others else RUNS / f"{old}.lock"
+    if run in _runs():
+        return run.stem, _locked(run.read_text(encoding="utf-8"))
+    git = ["git", "rev-parse", "--verify", "--quiet", "--end-of-options", f"{old}^{{commit}}"]
+    commit = subprocess.run(git, capture_output=True, text=True).stdout.strip()
+    shown = subprocess.run(["git", "show", f"{commit}:./dvc.lock"], capture_output=True, text=True) if commit else None
+    if shown is None or shown.returncode:
+        landed = ", ".join(run.stem for run in _runs()) or "none yet"
+        raise LongtailError(
+            f"--compare {old}: no such release's folder, commit with a dvc.lock or run that landed here "
+            f"({landed}); expected one of them, or {LAST} for the last landed run with another report"
+        )
+    return f"commit {commit[:10]}", _locked(shown.stdout)
+
+
+def _runs(profile: str = "*") -> list[Path]:
+    """The runs that landed here, the last one of a profile last."""
+    runs = [run for run in RUNS.glob(f"{profile}-*.lock") if run.stem.rpartition("-")[2].isdecimal()]
+    runs = [run for run in runs if profile in ("*", run.stem.rpartition("-")[0])]
+    return sorted(runs, key=lambda run: (run.stem.rpartition("-")[0], _number(run)))
+
+
+def _number(run: Path) -> int:
+    return int(run.stem.rpartition("-")[2])
+
+
+def _report(lock: Path) -> str | None:
+    return _locked(lock.read_text(encoding="utf-8")).get(REPORT)
+
+
+def _locked(text: str) -> dict[str, str]:
+    stages = (yaml.safe_load(text) or {}).get("stages", {})
+    return {out["path"]: out["md5"] for stage in stages.values() for out in stage.get("outs", []) if "md5" in out}
+
+
+def _lay(cache: Path, md5: str, target: Path) -> bool:
+    """Link a file or a folder's files of the cache; False where the cache lacks one of them."""
+    if not (parts := HASH.fullmatch(md5)) or not (held := cache / parts[1] / parts[2]).is_file():
+        return False
+    if not md5.endswith(".dir"):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.symlink_to(held)
+        return True
+    entries = json.loads(held.read_text(encoding="utf-8"))
+    return all(
+        ".." not in PurePosixPath(entry["relpath"]).parts and _lay(cache, entry["md5"], target / entry["relpath"])
+        for entry in entries
+    )

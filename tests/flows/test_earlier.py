@@ -1,0 +1,99 @@
+"""An earlier run's report comes back from DVC's cache, by a commit, a run that landed here, or a release."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from dvc.repo import Repo
+
+from flows import earlier, terminal
+from pipelines.errors import LongtailError
+
+MADE = "mkdir -p data/report data/questions && cp in data/report/index.html && cp in data/questions/q.parquet"
+DVC_YAML = {"stages": {"report": {"cmd": MADE, "deps": ["in"], "outs": ["data/report", "data/questions"]}}}
+
+
+def git(*words: str) -> str:
+    who = ("-c", "user.name=t", "-c", "user.email=t@example.org")
+    return subprocess.run(["git", *who, *words], check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> tuple[Path, list[str]]:
+    """A project that ran and landed with three inputs, each committed: (its folder, the commits)."""
+    folder, commits = tmp_path_factory.mktemp("built"), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        git("init", "-q")
+        Path("dvc.yaml").write_text(yaml.safe_dump(DVC_YAML))
+        Path("in").touch()
+        Repo.init(".").close()
+        for text in ("first", "second", "third"):
+            Path("in").write_text(text)
+            with Repo(".") as repo:
+                repo.reproduce()
+            earlier.keep("sample")
+            git("add", "in", "dvc.yaml", "dvc.lock")
+            git("commit", "-q", "-m", text)
+            commits.append(git("rev-parse", "HEAD"))
+    return folder, commits
+
+
+@pytest.fixture
+def project(built, tmp_path, monkeypatch) -> list[str]:
+    """A copy of it, as the working folder; its commits."""
+    monkeypatch.chdir(shutil.copytree(built[0], tmp_path / "project", symlinks=True))
+    monkeypatch.setattr(terminal, "CALLED_FROM", Path.cwd())
+    return built[1]
+
+
+def restored(old: str, tmp_path: Path, profile: str = "sample") -> tuple[str, str]:
+    """What the run is called, and what its report says."""
+    into = tmp_path / "into"
+    name = earlier.restore(old, profile, into)
+    assert (into / "questions/q.parquet").read_text() == (into / "report/index.html").read_text()
+    return name, (into / "report/index.html").read_text()
+
+
+def test_a_commit_is_named_by_its_hash_a_branch_or_what_git_understands(project, tmp_path):
+    assert restored("HEAD~2", tmp_path) == (f"commit {project[0][:10]}", "first")
+
+
+def test_landed_runs_have_numbers_and_the_last_other_one_is_landed(project, tmp_path):
+    assert restored("landed", tmp_path / "last") == ("sample-2", "second")
+    assert restored("sample-1", tmp_path / "first") == ("sample-1", "first")
+    earlier.keep("sample")
+    assert sorted(path.name for path in earlier.RUNS.iterdir()) == [f"sample-{n}.lock" for n in (1, 2, 3)]
+
+
+def test_the_oldest_landed_runs_are_forgotten(project, monkeypatch):
+    monkeypatch.setattr(earlier, "KEPT", 2)
+    Path("dvc.lock").write_text("stages: {}")
+    earlier.keep("sample")
+    assert sorted(path.name for path in earlier.RUNS.iterdir()) == ["sample-3.lock", "sample-4.lock"]
+
+
+def test_a_release_names_its_outputs(project, tmp_path):
+    outs = yaml.safe_load(git("show", f"{project[1]}:dvc.lock"))["stages"]["report"]["outs"]
+    Path("release/1.0.0").mkdir(parents=True)
+    made = {"dvc": {"report": {out["path"]: out["md5"] for out in outs}}}
+    Path("release/1.0.0/provenance.json").write_text(json.dumps(made))
+    assert restored("release/1.0.0", tmp_path) == ("release 1.0.0", "second")
+
+
+@pytest.mark.parametrize("old", ["nothing", "--output=x", "other-1", "../landed/sample-1"])
+def test_what_is_none_of_them_is_one_line_that_names_the_landed_runs(project, tmp_path, old):
+    with pytest.raises(LongtailError, match=r"sample-1, sample-2, sample-3") as error:
+        earlier.restore(old, "sample", tmp_path / "into")
+    assert str(error.value).startswith(f"--compare {old}: no such")
+
+
+def test_what_the_cache_lacks_is_one_line(project, tmp_path):
+    shutil.rmtree(".dvc/cache")
+    with pytest.raises(LongtailError, match=r"data/report of commit \w{10}: not in DVC's cache"):
+        earlier.restore("HEAD", "sample", tmp_path / "into")
