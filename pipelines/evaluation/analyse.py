@@ -19,7 +19,7 @@ from pipelines.lm.model_files import count_parameters, family
 
 OUT = Path("data/analyses")
 METRICS = Path("data/analyses.json")
-SECTIONS = ("seed", "fetch", "lms", "retrievers", "replug", "thresholds", "report", "parts")
+SECTIONS = ("seed", "fetch", "lms", "retrievers", "replug", "thresholds", "exposure", "report", "parts")
 EXAMPLE = "dense"  # the method whose answers are shown, or the first that is there
 COMPARED = {  # tables of one language model's answers; of the questions that all models answered, under common_<name>
     "accuracy": accuracy.accuracy,
