@@ -168,7 +168,7 @@ def count_exposure(
         folder.mkdir()
         for number, dataset in enumerate(params.parts.answered):
             rows = asked.of == number
-            columns = {"subject": sets[asked.subject], "answer": sets[asked.answer], "both": both}
+            columns = {"subject": sets[asked.subject], "answer": sets[asked.answer], "together": both}
             table = {"question_id": pa.array(asked.ids[rows], pa.string())}
             parquet.write(
                 pa.table(table | {column: values[rows] for column, values in columns.items()}),

@@ -67,7 +67,7 @@ def count(folder: Path, name="c4", answered=ANSWERED, workers=1, match="all", ma
     found = {}
     for dataset in answered:
         for row in pq.read_table(folder / f"out/{name}/{dataset}.parquet").to_pylist():
-            found[row["question_id"]] = (row["subject"], row["answer"], row["both"])
+            found[row["question_id"]] = (row["subject"], row["answer"], row["together"])
     return found, counts
 
 
