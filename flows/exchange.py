@@ -26,7 +26,7 @@ def diff(
     terminal.check_folder(out)
     for line in write_difference(old, new, out, ingest=params.ingest, threads=params.compute.threads):
         terminal.show(line)
-    terminal.show(f"the page: {out / 'index.html'}; the table: difference.parquet beside it")
+    terminal.show(f"the page: {out / 'index.html'}; the tables: difference.parquet and changed.parquet beside it")
 
 
 def release(

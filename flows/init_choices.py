@@ -147,6 +147,7 @@ def _parts(files: dict[str, list[Path]], retriever: str, *, lsr: bool) -> tuple[
         "hybrids": [],
         "rerankers": [],
         "rules": ["popularity"] if answered else [],
+        "exposure": [name for name in (*["c4"] * bool(knowledge), *corpora) if answered and name != "wikitext"],
     }
     return parts, aside
 

@@ -47,6 +47,7 @@ from pipelines.params_types import (
     LM_NAME,
     Count,
     LMName,
+    Month,
     PositiveFloat,
     PositiveInt,
     RetrieverName,
@@ -107,6 +108,10 @@ class Tasks(Section):
     new_tokens: PositiveInt  # at most, of an answer to them
 
 
+class Exposure(Section):
+    cutoffs: dict[str, Month] = Field(default_factory=dict)  # language model, also an imported one -> its text's end
+
+
 class Report(Section):
     bootstrap: PositiveInt  # resamples of every bootstrap interval
 
@@ -128,11 +133,13 @@ class Parts(Section):
     rerankers: list[Literal["cross-encoder"]]  # what puts the main retriever's best documents into another order
     hybrids: list[str]  # of retrievers: BM25's documents and those of these, untuned, fused by reciprocal rank
     rules: list[Literal["popularity"]]  # by which the closed-book or the augmented answer is chosen
+    exposure: list[str] = Field(default_factory=list)  # texts whose documents with subjects and answers are counted
 
-    @field_validator("question_sets", "answered", "corpora", "benchmarks", "passages")
+    @field_validator("question_sets", "answered", "corpora", "benchmarks", "passages", "exposure")
     @classmethod
     def _in_the_catalogue(cls, value: list[str], info: ValidationInfo) -> list[str]:
-        uses = {"question_sets": "questions", "corpora": "documents", "benchmarks": "benchmark"}
+        uses = {"question_sets": "questions", "benchmarks": "benchmark"}
+        uses |= dict.fromkeys(("corpora", "exposure"), "documents")
         return known(value, catalogue.names(uses.get(info.field_name, info.field_name)))
 
 
@@ -168,6 +175,7 @@ class Params(Section):
     answer: Answer
     thresholds: Thresholds
     tasks: Tasks
+    exposure: Exposure = Field(default_factory=Exposure)
     report: Report
 
     @field_validator("replug")
@@ -237,6 +245,7 @@ def _check_parts(
         (parts.corpora or not parts.tuned, "tuned: a retriever is tuned on corpora, and there are none"),
         (lms or not (parts.tuned or parts.scored or parts.benchmarks), "tuned, scored, benchmarks: need one of lms"),
         (parts.answered or not parts.rules, "rules: thresholds need a question set in answered"),
+        (parts.answered or not parts.exposure, "exposure: is of the question sets in answered, and there are none"),
         (
             not answering or parts.datastore in parts.corpora,
             "datastore: should be the one of corpora that answers questions",

@@ -45,6 +45,7 @@ PARTS = params.Parts(
     hybrids=[],
     rerankers=[],
     rules=["popularity"],
+    exposure=["c4", "pile"],
 )
 SETTINGS = SimpleNamespace(
     profile="sample",
@@ -64,6 +65,7 @@ SETTINGS = SimpleNamespace(
     answer=params.Answer(max_questions=9, n_shots=0, new_tokens=9, passages=1, passage="{text}", passage_tokens=9),
     replug=SimpleNamespace(top_k=10, temperature=1.0, mixture="token_mixture"),
     thresholds=TUNING,
+    exposure=params.Exposure(cutoffs={"tiny": "2021-10"}),
     report=SimpleNamespace(bootstrap=200),
     parts=PARTS,
 )
@@ -151,6 +153,8 @@ def write_data(
         _write_questions(data, parts.question_sets, popularity_known)
     if parts.answered:
         _write_answers(data, right, chosen)
+    for text in parts.exposure:
+        _write_exposure(data, text, parts.answered)
     if parts.rules:
         metrics["adaptive"] = _write_thresholds(data, chosen if popularity_known else settings([]))
     if "nq" in parts.question_sets:
@@ -226,6 +230,21 @@ def _write_questions(data: Path, names: list[str], popularity_known: bool) -> No
     if "nq" in names:
         views = pa.array([40_000, 50_000, 60_000] if popularity_known else [], pa.int64())
         write(data / "questions/nq/popularity.parquet", pa.table({"popularity": views}))
+
+
+def _write_exposure(data: Path, text: str, answered: list[str]) -> None:
+    """In C4 the more documents the more popular; in other texts one of each. A tenth of the facts are dated."""
+    _, popularity, _, relations = _draws()
+    both = popularity // 1000 if text == "c4" else np.ones(QUESTIONS, np.int64)
+    counts = pa.table({"question_id": _ids(), "subject": both + 1, "answer": both + 2, "together": both})
+    for dataset in answered:
+        write(data / f"exposure/{text}/{dataset}.parquet", counts if dataset == "popqa" else counts.slice(0, 0))
+    dated = np.arange(0, QUESTIONS, 10)
+    numbers = np.array([int(relation[1:]) for relation in relations])[dated]
+    start = ["2022-01-02" if i % 20 else "2021" for i in dated]
+    dates = {"s": dated, "p": numbers, "o": dated, "start": start}
+    dates |= {name: pa.nulls(len(dated), pa.string()) for name in ("end", "point")}
+    write(data / "knowledge/wikidata/dates.parquet", pa.table(dates))
 
 
 def _write_answers(data: Path, right: dict[str, np.ndarray], chosen: SimpleNamespace) -> None:

@@ -17,9 +17,9 @@ from pipelines import code, params_file
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
 LISTS = ("knowledge", "question_sets", "answered", "corpora", "scored", "benchmarks", "passages")
-NOTHING = {name: [] for name in (*LISTS, "tokenizers", "ensembles", "tuned", "hybrids", "rerankers", "rules")} | {
-    "datastore": None
-}
+NOTHING = {
+    name: [] for name in (*LISTS, "tokenizers", "ensembles", "tuned", "hybrids", "rerankers", "rules", "exposure")
+} | {"datastore": None}
 
 
 def module_of(stage: str) -> str:

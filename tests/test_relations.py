@@ -34,7 +34,7 @@ def questions(folder: Path, relations: dict[str, Relation]) -> list[dict]:
     """PopQA from a small world's claims, through every stage that relations matter to."""
     settings = SimpleNamespace(
         seed=0,
-        c4=params.C4(sample_mb=1),
+        c4=params.C4(sample_mb=1, match="all"),
         popqa=params.PopQA(
             source="wikidata",
             sampling="term_frequency",

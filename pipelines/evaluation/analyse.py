@@ -14,12 +14,21 @@ from types import SimpleNamespace
 
 from pipelines import database, shards, stage
 from pipelines.answering import answer_files
-from pipelines.evaluation import accuracy, paired, popularity_bins, retrieval_effects, savings, stage_metrics, tables
+from pipelines.evaluation import (
+    accuracy,
+    paired,
+    popularity_bins,
+    retrieval_effects,
+    savings,
+    seen,
+    stage_metrics,
+    tables,
+)
 from pipelines.lm.model_files import count_parameters, family
 
 OUT = Path("data/analyses")
 METRICS = Path("data/analyses.json")
-SECTIONS = ("seed", "fetch", "lms", "retrievers", "replug", "thresholds", "report", "parts")
+SECTIONS = ("seed", "fetch", "lms", "retrievers", "replug", "thresholds", "exposure", "report", "parts")
 EXAMPLE = "dense"  # the method whose answers are shown, or the first that is there
 COMPARED = {  # tables of one language model's answers; of the questions that all models answered, under common_<name>
     "accuracy": accuracy.accuracy,
@@ -86,7 +95,7 @@ def _add_answers(found: dict[str, list[dict]], files: dict[str, dict], data: Pat
             for lm, answers in zip(answered, paired.in_common(list(answered.values())), strict=True):
                 _append(found, in_common(answers, *draw), {"dataset": dataset, "lm": lm})
         for lm, answers in answered.items():
-            rows = of_answers(answers, *draw)
+            rows = of_answers(answers, *draw) | _seen(answers, data, dataset, lm, params)
             if params.parts.rules:
                 rows["savings"] = savings.savings(answers, questions, by_lm[lm], params.thresholds, *draw)
             _append(found, rows, {"dataset": dataset, "lm": lm})
@@ -105,6 +114,25 @@ def of_answers(answers: accuracy.Answers, seed: int, resamples: int) -> dict[str
         "recall": retrieval_effects.recall(answers),
         "costs": savings.costs(answers),
     }
+
+
+def _seen(
+    answers: accuracy.Answers, data: Path, dataset: str, lm: str, params: SimpleNamespace
+) -> dict[str, list[dict]]:
+    """The tables by what the language model could have seen."""
+    draw, cutoff = (params.seed, params.report.bootstrap), params.exposure.cutoffs.get(lm)
+    files = {text: data / f"exposure/{text}/{dataset}.parquet" for text in params.parts.exposure}
+    counts = {text: seen.read(file, answers.ids) for text, file in files.items()}
+    rows = {
+        "accuracy_by_documents": seen.by_documents(answers, counts, *draw),
+        "seen_correlations": seen.correlations(answers, counts, *draw),
+    }
+    dates = data / "knowledge/wikidata/dates.parquet"
+    if cutoff and dates.is_file():
+        questions = data / "questions" / dataset / f"{dataset}.parquet"
+        latest = seen.latest_dates(questions, dates, answers.ids)
+        rows["accuracy_by_date"] = seen.by_date(answers, latest, cutoff, *draw)
+    return rows
 
 
 def in_common(answers: accuracy.Answers, seed: int, resamples: int) -> dict[str, list[dict]]:

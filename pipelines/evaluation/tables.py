@@ -36,6 +36,14 @@ TABLES: dict[str, dict[str, type]] = {
     "accuracy_by_log_popularity": _BY_LOG_POPULARITY,
     "accuracy_by_relation_and_popularity": _BY_RELATION_AND_POPULARITY,
     "accuracy_by_relative_popularity": _ANSWERS | {"bin": int, "relative_popularity": float} | _BOTH,
+    "accuracy_by_documents": _ANSWERS
+    | {"text": str, "least": int, "most": int, "popularity": float}
+    | _BOTH
+    | {"gain": Interval},
+    "accuracy_by_date": _ANSWERS | {"cutoff": str, "group": str} | _BOTH | {"gain": Interval},
+    "seen_correlations": _ANSWERS
+    | {"text": str, "what": str, "questions": int}
+    | {name: Interval for name in ("popularity", "subject", "answer", "together")},
     "common_accuracy": _ACCURACY,
     "common_accuracy_by_group": _BY_GROUP,
     "common_accuracy_by_relation": _BY_RELATION,

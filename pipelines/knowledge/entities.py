@@ -1,8 +1,9 @@
 """Stage `entities`: Wikidata's items with their English names, and the claims that questions ask for (PopQA, 3.3).
 
-Writes data/knowledge/wikidata/{entities,claims,rejects}.parquet: the items that have an English Wikipedia article,
-their best-ranked claims, and the items that are objects of these claims. They come from all files in data/raw/wikidata:
-JSON dumps, answers of the entity API, and pages of the query service. The workers parse a dump together.
+Writes data/knowledge/wikidata/{entities,claims,dates,rejects}.parquet: the items that have an English Wikipedia
+article, their best-ranked claims, when these hold, and the items that are objects of these claims. They come from all
+files in data/raw/wikidata: JSON dumps, answers of the entity API, and pages of the query service, which have no dates.
+The workers parse a dump together.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import pyarrow as pa
 from pipelines import code, database, parquet, shards, stage
 from pipelines.pool import processes
 from pipelines.relations import property_ids
-from pipelines.sources import entity_api, query_service, wikidata
+from pipelines.sources import entity_api, query_service, statement_dates, wikidata
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import visible_files
 from pipelines.sources.wikimedia import open_client
@@ -155,6 +156,12 @@ def _load(
             UNION ALL SELECT s, p, o FROM page_claims
                 SEMI JOIN (SELECT qid FROM page_names WHERE wiki_title IS NOT NULL) ON s = qid)"""
     )
+    db.execute(
+        """CREATE TEMP TABLE dates AS SELECT s, p, o, split(dates, '/') AS dates FROM (
+            SELECT qid AS s, unnest(properties) AS p, unnest(objects) AS o, unnest(dates) AS dates
+            FROM newest WHERE list_aggregate(dates, 'max') != ''
+        ) WHERE dates != ''"""
+    )
     db.execute("CREATE TEMP TABLE objects AS SELECT DISTINCT o AS qid FROM claims")
     db.execute(
         """CREATE TEMP TABLE entities AS
@@ -188,6 +195,10 @@ def _fetch_missing(db: duckdb.DuckDBPyConnection, api: str, contact: str | None,
 def _write(db: duckdb.DuckDBPyConnection, folder: Path) -> dict[str, int]:
     database.write(db, "SELECT * FROM entities ORDER BY entities.qid", folder / "entities.parquet")
     database.write(db, "SELECT * FROM claims ORDER BY s, p, o", folder / "claims.parquet")
+    of_dates = ", ".join(
+        f"nullif(dates[{place}], '') AS \"{name}\"" for place, name in enumerate(statement_dates.QUALIFIERS, start=1)
+    )
+    database.write(db, f"SELECT s, p, o, {of_dates} FROM dates ORDER BY s, p, o", folder / "dates.parquet")
     entities, labels, articles, claims = database.row(
         db, "SELECT count(*), count(label), count(wiki_title), (SELECT count(*) FROM claims) FROM entities"
     )

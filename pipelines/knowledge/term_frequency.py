@@ -2,11 +2,11 @@
 
 Writes data/knowledge/term_frequency/{term_frequency,rejects}.parquet. If not all names fit into memory at once, the
 sample is read in several passes, each for a share of the subjects. The passes are mapped over `compute.workers`.
+With `c4.match: longest` a name does not count inside a longer name of any subject, so one pass needs all names.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Iterable
 from functools import partial
 from math import ceil
@@ -17,8 +17,9 @@ import duckdb
 import pyarrow as pa
 
 from pipelines import code, database, pool, shards, stage
+from pipelines.errors import LongtailError
 from pipelines.relations import RELATIONS
-from pipelines.sources import c4
+from pipelines.sources import c4, mentions
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import visible_files
 
@@ -38,23 +39,29 @@ def build_term_frequency(
 ) -> dict[str, int]:
     """Write the stage's folder `out` for the subjects of `relations` in the tables of `wikidata`; return counts.
 
-    Without subjects the texts are not read. Raises LongtailError on damaged texts.
+    Without subjects the texts are not read. Raises LongtailError on damaged texts, or where longest names need more
+    than `ingest.memory_gb`.
     """
-    sample_mb, ingest, compute = params.c4.sample_mb, params.ingest, params.compute
+    ingest, compute, longest = params.ingest, params.compute, params.c4.match == "longest"
     files = visible_files(texts)
     rejects = Rejects(ingest.max_reject_share)
     with database.connect(ingest.memory_gb, compute.threads) as db:
         _load_names(db, wikidata, relations)
         subjects, names = database.row(db, "SELECT count(DISTINCT qid), count(DISTINCT name) FROM names")
-    counts, digest = _measure(c4.read_sample(files, sample_mb, rejects) if names else ())
+    if longest and names > ingest.memory_gb * NAMES_PER_GB:
+        raise LongtailError(
+            f"c4.match: longest needs {names:,} names in memory at once, about {names / NAMES_PER_GB:.1f} GB, and "
+            f"ingest.memory_gb is {ingest.memory_gb}; raise it, or set c4.match: all"
+        )
+    sample = c4.draw_sample(files if names else (), params.c4.sample_mb, params.seed, rejects)
     rejects.check()
-    passes = max(1, ceil(names * compute.workers / (ingest.memory_gb * NAMES_PER_GB)))
+    passes = 1 if longest else max(1, ceil(names * compute.workers / (ingest.memory_gb * NAMES_PER_GB)))
     workers = min(compute.workers, passes)
     tables = [wikidata / "entities.parquet", wikidata / "claims.parquet"]
     key = shards.key_of(
-        code.fingerprint("pipelines.knowledge.term_frequency"), digest, passes, sorted(relations), *tables
+        code.fingerprint("pipelines.knowledge.term_frequency"), sample, longest, passes, sorted(relations), *tables
     )
-    count = partial(_count, wikidata, files, sorted(relations), sample_mb, ingest.memory_gb / workers)
+    count = partial(_count, wikidata, files, sorted(relations), sample, longest, ingest.memory_gb / workers)
     shares = [f"qid % {passes} = {remainder}" for remainder in range(passes)]
     with pool.processes(compute, passes) as executor:
         parts = shards.map_shards("term_frequency", key, count, shares, executor)
@@ -65,8 +72,8 @@ def build_term_frequency(
         (mentioned,) = database.row(db, "SELECT count(*) FROM counted WHERE term_frequency > 0")
         rejects.write(folder / "rejects.parquet")
     shards.forget("term_frequency", key)
-    counts = {"subjects": subjects, "subjects_in_c4": mentioned, "names": names} | counts
-    return counts | rejects.metrics()
+    counts = {"subjects": subjects, "subjects_in_c4": mentioned, "names": names}
+    return counts | {"sample_texts": sample.texts, "sample_bytes": sample.size} | rejects.metrics()
 
 
 def _load_names(db: duckdb.DuckDBPyConnection, wikidata: Path, relations: Iterable[str], share: str = "true") -> None:
@@ -86,27 +93,22 @@ def _load_names(db: duckdb.DuckDBPyConnection, wikidata: Path, relations: Iterab
     )
 
 
-def _measure(sample: Iterable[str]) -> tuple[dict[str, int], str]:
-    """The number of texts and bytes of the sample, and a hash of its texts."""
-    digest = hashlib.blake2b(digest_size=8)
-    texts = size = 0
-    for text in sample:
-        data = text.encode()
-        digest.update(b"%d " % len(data) + data)
-        texts, size = texts + 1, size + len(data)
-    return {"sample_texts": texts, "sample_bytes": size}, digest.hexdigest()
-
-
 def _count(
-    wikidata: Path, files: list[Path], relations: list[str], sample_mb: int, memory_gb: float, share: str, path: Path
+    wikidata: Path,
+    files: list[Path],
+    relations: list[str],
+    sample: c4.Sample,
+    longest: bool,
+    memory_gb: float,
+    share: str,
+    path: Path,
 ) -> None:
     """Write (qid, term_frequency) of the subjects for which the SQL condition `share` holds: one pass."""
     with database.connect(memory_gb / 2, 1) as db:
         _load_names(db, wikidata, relations, share)
         names = database.read(db, "SELECT DISTINCT name FROM names ORDER BY name")
-        texts = c4.read_sample(files, sample_mb, Rejects(1.0))  # bad rows were counted before the passes
-        counted = names.append_column("n", pa.array(c4.term_frequencies(names["name"].to_pylist(), texts)))
-        db.register("counted", counted)
+        found = mentions.frequencies(names["name"].to_pylist(), c4.read_sample(files, sample), longest=longest)
+        db.register("counted", names.append_column("n", pa.array(found)))
         database.write(
             db,
             """SELECT qid, sum(n)::BIGINT AS term_frequency FROM names JOIN counted USING (name)
@@ -116,7 +118,9 @@ def _count(
 
 
 def main() -> None:
-    stage.run("term_frequency", ("compute", "ingest", "c4"), build_term_frequency, out=str(OUT), metrics=METRICS)
+    stage.run(
+        "term_frequency", ("seed", "compute", "ingest", "c4"), build_term_frequency, out=str(OUT), metrics=METRICS
+    )
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import duckdb
 import pyarrow as pa
 
 from pipelines import database, shards
-from pipelines.sources import c4
+from pipelines.sources import c4, mentions
 from pipelines.sources.question_files import read_questions
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import visible_files
@@ -49,8 +49,9 @@ def build_nq(params: SimpleNamespace, out: Path, raw: Path = RAW, entities: Path
         db.register("questions", pa.table(columns, pa.schema([("question_id", pa.string()), ("text", pa.string())])))
         find_names(db, entities)
         # The stage `term_frequency` checks and writes the rejects of the C4 sample.
-        texts = c4.read_sample(visible_files(raw / "c4"), params.c4.sample_mb, Rejects(1.0))
-        drop_common_words(db, texts)
+        files = visible_files(raw / "c4")
+        sample = c4.draw_sample(files, params.c4.sample_mb, params.seed, Rejects(1.0))
+        drop_common_words(db, c4.read_sample(files, sample))
         choose_mentions(db)
         database.write(
             db,
@@ -99,7 +100,7 @@ def drop_common_words(db: duckdb.DuckDBPyConnection, texts: Iterator[str]) -> No
     written = database.read(
         db, "SELECT DISTINCT unnest([name, plain(name)]) AS name FROM names WHERE name != lower(name) ORDER BY name"
     )
-    frequencies = c4.term_frequencies(written["name"].to_pylist(), texts)
+    frequencies = mentions.frequencies(written["name"].to_pylist(), texts)
     db.register("written", written.append_column("n", pa.array(frequencies)))
     db.execute(
         f"""DELETE FROM names USING written AS capital, written AS small

@@ -105,6 +105,7 @@ def write_texts(
         "search": search,
         "rules": bool(contents.rules(folder)),
         "changes": changes,
+        "canary": contents.CANARY,
         "commit": made_by["commit"],
         "sources": _sources(manifest),
         "generated": any(file["licence"] == GENERATED for file in manifest),

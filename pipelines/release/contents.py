@@ -24,6 +24,9 @@ INTEGER, FLOAT, BOOLEAN, TEXT, TEXTS = "BIGINT", "DOUBLE", "BOOLEAN", "VARCHAR",
 BATCH = 100_000  # rows
 SUMS = "SHA256SUMS"
 RULES = "rules"  # <question set>/<language model>/<method>.json
+CANARY_FILE = "CANARY.txt"
+# The same in every release, for ever: whoever filters a training text by it must find all of them.
+CANARY = "longtail:canary:81c27560-b743-427d-b2a7-8413bf9d8cd7"
 
 
 @dataclass(frozen=True)
@@ -170,6 +173,15 @@ def write_rules(data: Path, folder: Path) -> None:
         )
     for name, entry in rule.named(json.loads(source.read_text(encoding="utf-8"))).items():
         shards.write_json(folder / RULES / f"{name}.json", entry)
+
+
+def write_canary(folder: Path) -> None:
+    """Write CANARY.txt, so that a copy of the folder in a training text can be found there, or in a model."""
+    (folder / CANARY_FILE).write_text(
+        f"These files test language models and should be in no text that one is trained on. Texts that have this "
+        f"string are copies of them:\n{CANARY}\n",
+        encoding="utf-8",
+    )
 
 
 def rules(folder: Path) -> dict[str, Path]:

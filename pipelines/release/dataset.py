@@ -1,8 +1,8 @@
 """Write a release: the run's tables, with all that others need to load, judge and cite them.
 
 release/<version>/ holds each table as Parquet and TSV, README.md (a dataset card), LICENSE.md, croissant.json,
-schema.json, rules/, provenance.json, changes.json, difference/ (to the release before), and SHA256SUMS. The same data,
-params, commit and previous release give the same bytes. A release that fails leaves nothing behind.
+schema.json, rules/, CANARY.txt, provenance.json, changes.json, difference/ (to the release before), and SHA256SUMS.
+The same data, params, commit and previous release give the same bytes. A release that fails leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ def write_release(
         with database.connect(ingest.memory_gb, threads) as db:
             contents.write_tables(db, data, folder)
             contents.write_rules(data, folder)
+            contents.write_canary(folder)
             schema.write(folder)
             validate.check_tables(db, folder)
             changes = versions.changes(db, previous, folder)

@@ -40,10 +40,26 @@ SELECT *, change = 'kept' AND len(answers_added) + len(answers_gone) > 0 AS othe
     change = 'kept' AND old_s_pop IS DISTINCT FROM new_s_pop AS moved
 FROM compared"""
 CONCERNED = "change != 'kept' OR other_answers OR reworded OR moved"
+# A subject's answers by relation, of however many questions: when its object changes, so does the triple.
+CHANGED = """WITH {}
+SELECT relation, s_uri, new.subj, new.question, old.answers AS old_answers, new.answers AS new_answers
+FROM old_answers AS old JOIN new_answers AS new USING (relation, s_uri)
+WHERE NOT list_has_any(old.answers, new.answers)""".format(
+    ", ".join(
+        f"""{name}_answers AS (
+            SELECT relation, s_uri, min(subj) AS subj, min(question) AS question,
+                list_sort(list_distinct(flatten(list(possible_answers)))) AS answers
+            FROM {name} GROUP BY ALL)"""
+        for name in ("old", "new")
+    )
+)
 
 
 def write_difference(old: Path, new: Path, out: Path, *, ingest: params.Ingest, threads: int) -> list[str]:
-    """Write difference.parquet and index.html into the folder `out`; returns the lines of a summary.
+    """Write difference.parquet, changed.parquet and index.html into the folder `out`; returns a summary's lines.
+
+    changed.parquet has the subjects and relations that both ask about without an answer in common: what was right is
+    wrong now.
 
     `old` and `new` are popqa.parquet or files in the published format, or folders with such a file. Raises
     LongtailError where a file can't be read or has two questions on one triple.
@@ -54,11 +70,14 @@ def write_difference(old: Path, new: Path, out: Path, *, ingest: params.Ingest, 
         counts = count(db)
         with (
             shards.atomic(out / "difference.parquet") as table,
+            shards.atomic(out / "changed.parquet") as changed,
             shards.atomic(out / "index.html") as page,
         ):
             database.write(db, f"SELECT * FROM compared WHERE {CONCERNED} ORDER BY {KEY}", table)
+            database.write(db, f"{CHANGED} ORDER BY relation, s_uri", changed)
+            replaced = parquet.metadata(changed).num_rows
             page.write_text(difference_page.page_of(db, heads, counts), encoding="utf-8")
-    return [*(f"{name}: {head}" for name, head in zip(("old", "new"), heads, strict=True)), *_summary(counts)]
+    return [*(f"{name}: {head}" for name, head in zip(("old", "new"), heads, strict=True)), *_summary(counts, replaced)]
 
 
 def count(db: duckdb.DuckDBPyConnection) -> pa.Table:
@@ -117,12 +136,14 @@ def _check_columns(file: Path) -> None:
         raise LongtailError(f"{file}: no column {', '.join(missing)}, expected a popqa.parquet")
 
 
-def _summary(counts: pa.Table) -> list[str]:
+def _summary(counts: pa.Table, replaced: int) -> list[str]:
     everything, *relations = counts.to_pylist()
     lines = [
         "{added:,} added, {gone:,} gone; in both: {answers:,} with other answers, {reworded:,} reworded, "
         "{moved:,} with another popularity".format_map(everything)
     ]
+    if replaced:
+        lines.append(f"no answer in common: {replaced:,} subjects and relations (changed.parquet)")
     if everything["unknown"]:
         lines.append("popularity known to one release only: {unknown:,}".format_map(everything))
     if everything["median"] is not None:

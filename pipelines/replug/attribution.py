@@ -76,7 +76,7 @@ def attribute(params: SimpleNamespace, corpus: str) -> stage.Metrics:
             queries = _queries(db, folder.parent)
             bounds = np.append(0, np.cumsum(pc.list_value_length(queries["bytes"]).to_numpy(), dtype=np.int64))
             if files := visible_files(C4):
-                texts, counted_in = rarity.of_c4(files, params.c4.sample_mb), "c4"
+                texts, counted_in = rarity.of_c4(files, params.c4.sample_mb, params.seed), "c4"
             else:
                 texts = rarity.of_documents(docs)
             frequency = rarity.token_frequencies(db, texts, queries, BLOCK, folder.parent)

@@ -94,9 +94,10 @@ def of_documents(docs: Path) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(TEXT, (batch.cast(TEXT) for batch in batches))
 
 
-def of_c4(files: Sequence[Path], sample_mb: int) -> pa.RecordBatchReader:
+def of_c4(files: Sequence[Path], sample_mb: int, seed: int) -> pa.RecordBatchReader:
     """The texts of the sample of C4 in which term frequencies are counted, in the column `text`."""
-    texts = c4.read_sample(files, sample_mb, Rejects(1.0))  # bad rows stop the stage `term_frequency`
+    sample = c4.draw_sample(files, sample_mb, seed, Rejects(1.0))  # bad rows stop the stage `term_frequency`
+    texts = c4.read_sample(files, sample)
     parts = iter(lambda: list(islice(texts, BATCH)), [])
     return pa.RecordBatchReader.from_batches(TEXT, (pa.record_batch([pa.array(part)], schema=TEXT) for part in parts))
 

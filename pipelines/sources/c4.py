@@ -1,33 +1,65 @@
-"""C4's shards (gzipped JSON lines), and how often names occur in a sample of C4 (PopQA, appendix A: term frequency)."""
+"""A sample of C4's shards (gzipped JSON lines), drawn by hash, in which names are counted (PopQA, appendix A)."""
 
 from __future__ import annotations
 
-import unicodedata
+import hashlib
 from collections.abc import Iterable, Iterator
-from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
-import ahocorasick_rs
 import msgspec
 import numpy as np
 
+from pipelines import draws
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import open_lines
 
-BATCH = 1 << 20  # characters of text searched at once
-EDGE = "\x1f"  # marks where a word begins or ends; a control character that no text needs
+STEPS = 1 << 20  # bounds of the draws that a sample can have: of all of C4's 800 GB, a step is 0.8 MB
 
 
 class _Document(msgspec.Struct):
     text: str
 
 
-def read_sample(paths: Iterable[Path], megabytes: int, rejects: Rejects) -> Iterator[str]:
-    """Yield texts from the first shard on, until they have `megabytes` * 10^6 bytes of UTF-8.
+class Sample(NamedTuple):
+    """The texts of which the draw, a hash of the seed and the text, is below a bound."""
 
-    Bad lines go to `rejects` (bad_json, unexpected_layout).
+    seed: int
+    below: float
+    texts: int
+    size: int  # bytes of UTF-8
+    digest: str  # of all texts that it is drawn from
+
+    def has(self, text: str) -> bool:
+        return self.below == 1 or _draw(self.seed, text) < self.below
+
+
+def draw_sample(paths: Iterable[Path], megabytes: int, seed: int, rejects: Rejects) -> Sample:
+    """A sample of `megabytes` * 10^6 bytes or little more, of the texts of all files; all texts where they have less.
+
+    A text is in it or not by itself, whatever the files and their order. Bad lines go to `rejects` (bad_json,
+    unexpected_layout).
     """
-    decoder, remaining_bytes = msgspec.json.Decoder(_Document), megabytes * 1_000_000
+    texts, sizes = np.zeros((2, STEPS), np.int64)
+    digest = hashlib.blake2b(digest_size=8)
+    for text in read_texts(paths, rejects):
+        draw = _draw(seed, text)
+        step = int(draw * STEPS)
+        texts[step] += 1
+        sizes[step] += len(text.encode())
+        digest.update(draw.hex().encode())
+    steps = min(int(np.searchsorted(np.cumsum(sizes), megabytes * 1_000_000)) + 1, STEPS)
+    return Sample(seed, steps / STEPS, int(texts[:steps].sum()), int(sizes[:steps].sum()), digest.hexdigest())
+
+
+def read_sample(paths: Iterable[Path], sample: Sample) -> Iterator[str]:
+    """Yield the sample's texts, in the files' order; bad lines, which `draw_sample` named, are left out."""
+    return filter(sample.has, read_texts(paths, Rejects(1.0)))
+
+
+def read_texts(paths: Iterable[Path], rejects: Rejects) -> Iterator[str]:
+    """Yield all texts; bad lines go to `rejects`."""
+    decoder = msgspec.json.Decoder(_Document)
     for path in paths:
         for row, line in enumerate(open_lines(path), start=1):
             rejects.read += 1
@@ -36,54 +68,9 @@ def read_sample(paths: Iterable[Path], megabytes: int, rejects: Rejects) -> Iter
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 reason = "unexpected_layout" if isinstance(error, msgspec.ValidationError) else "bad_json"
                 rejects.add(path, row, reason, str(error))
-                continue
-            yield text
-            remaining_bytes -= len(text.encode())
-            if remaining_bytes <= 0:
-                return
+            else:
+                yield text
 
 
-def term_frequencies(names: list[str], texts: Iterable[str]) -> np.ndarray:
-    """How often each name occurs in the texts as whole words, exactly as written: (names,) int64.
-
-    All names are searched in one pass, overlapping ones included ("York" counts in "New York"). The edges of words are
-    marked in names and texts, so that the search finds whole words only; matches within words ("A" in "And") would be
-    ten times as many. Needs about 0.5 kB of memory per name.
-    """
-    counts = np.zeros(len(names), np.int64)
-    if not names:
-        return counts
-    automaton = ahocorasick_rs.BytesAhoCorasick(_marked(names))
-    for batch in _batches(texts):
-        matches = automaton.find_matches_as_indexes(batch, overlapping=True)
-        np.add.at(counts, [name for name, _, _ in matches], 1)
-    return counts
-
-
-def _batches(texts: Iterable[str]) -> Iterator[bytes]:
-    """Marked texts, about BATCH characters together, with newlines between them so that no match spans two texts."""
-    batch: list[str] = []
-    size = 0
-    for text in texts:
-        batch.append(text)
-        size += len(text)
-        if size >= BATCH:
-            yield b"\n".join(_marked(batch))
-            batch, size = [], 0
-    yield b"\n".join(_marked(batch))
-
-
-def _marked(texts: list[str]) -> list[bytes]:
-    """Each text as UTF-8 with EDGE wherever a word begins or ends; NUL and EDGE within a text become spaces."""
-    joined = "\0".join(text.replace("\0", " ").replace(EDGE, " ") for text in texts)
-    points = np.frombuffer(f"\0{joined}\0".encode("utf-32-le"), np.uint32)
-    in_word = _word_characters()[points]
-    edges = np.flatnonzero(in_word[1:] != in_word[:-1]) + 1
-    marked = np.insert(points, edges, ord(EDGE)).tobytes().decode("utf-32-le")
-    return marked[1:-1].encode().split(b"\0")
-
-
-@cache
-def _word_characters() -> np.ndarray:
-    """Whether each code point is part of a word (letter, digit or combining mark), (0x110000,) bool."""
-    return np.fromiter((unicodedata.category(chr(point))[0] in "LNM" for point in range(0x110000)), bool, 0x110000)
+def _draw(seed: int, text: str) -> float:
+    return draws.uniform(seed, "c4", text)

@@ -17,6 +17,7 @@ import msgspec
 import pyarrow as pa
 
 from pipelines.errors import LongtailError
+from pipelines.sources import statement_dates
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import line_spans, open_blocks, open_runs, read_whole
 
@@ -35,7 +36,8 @@ NAMES = pa.schema(
     {"qid": pa.int64(), "label": pa.string(), "aliases": pa.list_(pa.string()), "wiki_title": pa.string()}
 )
 CLAIMS = pa.schema({"s": pa.int64(), "p": pa.int64(), "o": pa.int64()})
-# One line's item: NAMES, and its claims as aligned lists of properties and objects. Without a revision, that is 0.
+# One line's item: NAMES, and its claims as aligned lists of properties, objects and dates (statement_dates). Without a
+# revision, that is 0.
 ENTITIES = pa.schema(
     [
         ("row", pa.int64()),
@@ -43,6 +45,7 @@ ENTITIES = pa.schema(
         *NAMES,
         ("properties", pa.list_(pa.int64())),
         ("objects", pa.list_(pa.int64())),
+        ("dates", pa.list_(pa.string())),
     ]
 )
 
@@ -183,8 +186,8 @@ def _item(
     elif not ID.fullmatch(parsed.id):
         rejects.add(file, row, "bad_id", parsed.id)
     else:
-        pids, objects = _best_claims(parsed, properties, rejects) if title else ((), ())
-        yield row, parsed.lastrevid, int(parsed.id[1:]), label, _aliases(parsed, label), title, pids, objects
+        claims = _best_claims(parsed, properties, rejects) if title else ((), (), ())
+        yield row, parsed.lastrevid, int(parsed.id[1:]), label, _aliases(parsed, label), title, *claims
 
 
 def _syntax_error(line: bytes) -> str:
@@ -238,6 +241,7 @@ class Snak(msgspec.Struct, gc=False):
 class Statement(msgspec.Struct, gc=False):
     mainsnak: Snak
     rank: str = "normal"
+    qualifiers: msgspec.Raw = msgspec.Raw()
 
 
 @cache
@@ -272,26 +276,31 @@ def _aliases(entity: msgspec.Struct, label: str | None) -> Sequence[str]:
     return [text for text in texts if text and text != label]
 
 
-def _best_claims(entity: msgspec.Struct, properties: tuple[str, ...], rejects: Rejects) -> tuple[list[int], list[int]]:
-    """Properties and objects of the best-ranked statements, aligned."""
+def _best_claims(
+    entity: msgspec.Struct, properties: tuple[str, ...], rejects: Rejects
+) -> tuple[list[int], list[int], list[str]]:
+    """Properties, objects and dates of the best-ranked statements, aligned."""
     pids: list[int] = []
     objects: list[int] = []
+    dates: list[str] = []
     for pid in () if isinstance(entity.claims, list) else properties:
         if statements := getattr(entity.claims, pid):
             best = _best_objects(statements, rejects)
             objects += best
+            dates += best.values()
             pids += [int(pid[1:])] * len(best)
-    return pids, objects
+    return pids, objects, dates
 
 
-def _best_objects(statements: list[Statement], rejects: Rejects) -> list[int]:
-    """The objects of the best-ranked statements, chosen like Wikidata's own "truthy" statements.
+def _best_objects(statements: list[Statement], rejects: Rejects) -> dict[int, str]:
+    """The objects of the best-ranked statements with their dates, chosen like Wikidata's own "truthy" statements.
 
     Deprecated statements never count. If any statement is preferred, only preferred ones count. An unknown value and
-    "no value" are not objects, but a preferred one still outranks normal statements.
+    "no value" are not objects, but a preferred one still outranks normal statements. Of two statements of one object
+    the one that begins last has the dates.
     """
     best = "preferred" if any(statement.rank == "preferred" for statement in statements) else "normal"
-    objects: list[int] = []
+    objects: dict[int, str] = {}
     for statement in statements:
         snak = statement.mainsnak
         value = snak.datavalue.value if snak.datavalue else None
@@ -302,8 +311,9 @@ def _best_objects(statements: list[Statement], rejects: Rejects) -> list[int]:
         elif not isinstance(value, Value) or (number := _item_number(value)) is None:
             rejects.skip("not_an_item_statement")
         else:
-            objects.append(number)
-    return list(dict.fromkeys(objects))
+            dates = statement_dates.of_qualifiers(bytes(statement.qualifiers))
+            objects[number] = max(objects.get(number, ""), dates)
+    return objects
 
 
 def _item_number(value: Value) -> int | None:

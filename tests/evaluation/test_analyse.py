@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import small_results
 
-from pipelines import shards
+from pipelines import params, shards
 from pipelines.errors import LongtailError
 from pipelines.evaluation import analyse, tables
 from pipelines.intervals import NOTHING, Interval
@@ -23,8 +23,9 @@ PARAMS = SimpleNamespace(
     retrievers=["dense"],
     replug=SimpleNamespace(top_k=10),
     thresholds=small_results.TUNING,
+    exposure=params.Exposure(cutoffs={"tiny": "2021-10"}),
     report=SimpleNamespace(bootstrap=50),
-    parts=small_results.PARTS,
+    parts=small_results.PARTS.model_copy(update={"exposure": []}),
 )
 
 

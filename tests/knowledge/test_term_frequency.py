@@ -44,9 +44,10 @@ def tables(folder: Path, entities=WORLD, claims=CLAIMS, lines=LINES) -> None:
         (folder / f"c4/{number}.json.gz").write_bytes(gzip.compress(f'{{"text": {line}}}'.encode(), mtime=0))
 
 
-def build(folder: Path, relations=("P19", "P106"), workers: int = 1, max_reject_share: float = 0.05):
+def build(folder: Path, relations=("P19", "P106"), workers: int = 1, max_reject_share: float = 0.05, match="all"):
     settings = SimpleNamespace(
-        c4=SimpleNamespace(sample_mb=1),
+        seed=0,
+        c4=params.C4(sample_mb=1, match=match),
         ingest=params.Ingest(max_reject_share=max_reject_share, memory_gb=1.0, record_mb=64.0, rejects_kept=100_000),
         compute=params.Compute(threads=1, workers=workers, executor="local", dask=None, device="cpu"),
     )
@@ -62,6 +63,15 @@ def test_mentions_of_label_and_aliases_add_up(tmp_path):
     assert list(found) == sorted(found)
     assert (counts["subjects"], counts["names"], counts["subjects_in_c4"]) == (4, 4, 3)
     assert (counts["sample_texts"], counts["sample_bytes"]) == (2, sum(map(len, TEXTS)))
+
+
+def test_the_longest_name_alone_counts_where_asked_for_in_one_pass(tmp_path, monkeypatch):
+    tables(tmp_path)
+    monkeypatch.setattr(term_frequency, "NAMES_PER_GB", 3)
+    with pytest.raises(LongtailError, match=r"longest needs 4 names .*memory_gb is 1\.0; raise it"):
+        build(tmp_path, workers=2, match="longest")
+    monkeypatch.setattr(term_frequency, "NAMES_PER_GB", 4)  # with two workers, two passes of all names that count
+    assert build(tmp_path, workers=2, match="longest")[0] == {10: 2, 11: 2, 13: 0, 15: 1}  # "Ada" in "Ada L." is none
 
 
 def test_only_the_given_relations_make_subjects(tmp_path):
@@ -84,15 +94,15 @@ def test_a_killed_run_searches_only_what_is_missing(tmp_path, monkeypatch):
     tables(tmp_path)
     monkeypatch.setattr(term_frequency, "NAMES_PER_GB", 2)
     whole, _ = build(tmp_path)
-    search, passes = term_frequency.c4.term_frequencies, []
+    search, passes = term_frequency.mentions.frequencies, []
 
-    def killed(names, texts):
+    def killed(names, texts, **how):
         passes.append(names)
         if len(passes) == 2:
             raise KeyboardInterrupt
-        return search(names, texts)
+        return search(names, texts, **how)
 
-    monkeypatch.setattr(term_frequency.c4, "term_frequencies", killed)
+    monkeypatch.setattr(term_frequency.mentions, "frequencies", killed)
     with pytest.raises(KeyboardInterrupt):
         build(tmp_path)
     assert build(tmp_path)[0] == whole

@@ -46,6 +46,7 @@ def build(folder: Path, *questions: str, entities=ENTITIES, text: str | None = T
         (folder / "raw/c4/c4-train.0.json.gz").write_bytes(gzip.compress(json.dumps({"text": text}).encode()))
     write_entities(entities, folder / "entities.parquet")
     settings = SimpleNamespace(
+        seed=0,
         c4=SimpleNamespace(sample_mb=1),
         ingest=params.Ingest(
             **{"max_reject_share": 0.0, "memory_gb": 1.0, "record_mb": 64.0, "rejects_kept": 100_000} | ingest

@@ -80,8 +80,14 @@ def test_a_release_has_every_file(first):
     assert first.name == "1.0.0"
     tables = [f"{table.name}.{kind}" for table in contents.TABLES for kind in ("parquet", "tsv")]
     others = [f"{name}.json" for name in ("croissant", "schema", "provenance", "changes")]
-    others += ["rules/popqa/tiny/bm25.json", "README.md", "LICENSE.md", "SHA256SUMS"]
+    others += ["rules/popqa/tiny/bm25.json", "README.md", "LICENSE.md", "SHA256SUMS", "CANARY.txt"]
     assert sorted(files_of(first)) == sorted([*tables, *others])
+
+
+def test_every_release_has_the_same_canary_in_its_card_and_in_a_file(first):
+    string = "longtail:canary:81c27560-b743-427d-b2a7-8413bf9d8cd7"  # never changes: filters look for it
+    for name in ("README.md", "CANARY.txt"):
+        assert string in (first / name).read_text(encoding="utf-8")
 
 
 def test_every_loader_reads_it(first, loaders, monkeypatch, tmp_path):

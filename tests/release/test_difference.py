@@ -15,6 +15,7 @@ from pipelines import params
 from pipelines.errors import LongtailError
 from pipelines.questions.popqa import build_popqa
 from pipelines.questions.published import SCHEMA, read_published, write_tsv
+from pipelines.relations import RELATIONS
 from pipelines.release.difference import write_difference
 from pipelines.sources.rejects import Rejects
 
@@ -78,6 +79,37 @@ NEW = {
     "views": {1: 31, 2: 99, 3: 3, 4: 5},
     "people": PEOPLE | {3: "Cleopatra"},
 }
+
+
+def test_what_was_right_and_is_wrong_now_is_a_table_of_its_own_whatever_the_triple(tmp_path):
+    new = NEW | {
+        "facts": [(1, 21), (1, 22), (2, 20), (4, 21)]
+    }  # Ada's only job is another now, Bob has lost one of two
+    _, _, lines = compared(release(tmp_path / "old", **OLD), release(tmp_path / "new", **new))
+    [row] = pq.read_table("out/changed.parquet").to_pylist()
+    assert (row["relation"], row["subj"], row["question"]) == ("P106", "Ada", "What is Ada's occupation?")
+    assert (row["old_answers"], row["new_answers"]) == (["bard", "poet"], sorted([JOBS[22][0], "king"]))
+    assert "no answer in common: 1 subjects and relations (changed.parquet)" in lines
+
+
+def test_real_answers_that_changed_are_those_that_a_plain_loop_finds(real, tmp_path):
+    """The published set against itself, with the answers of every seventh question replaced by another's."""
+    rows = read_published(real / "popqa/popQA.tsv", Rejects(0.0))
+    answers = rows["possible_answers"].to_pylist()
+    other = [answers[(i + 5000) % len(answers)] if i % 7 == 0 else mine for i, mine in enumerate(answers)]
+    place = rows.schema.get_field_index("possible_answers")
+    changed = rows.set_column(place, "possible_answers", pa.array(other, pa.list_(pa.string())))
+    write_tsv(changed.to_batches(), tmp_path / "new.tsv")
+    write_difference(real / "popqa/popQA.tsv", tmp_path / "new.tsv", Path("out"), ingest=INGEST, threads=1)
+    before, after = {}, {}
+    keys = zip(rows["prop"].to_pylist(), rows["s_uri"].to_pylist(), strict=True)
+    for key, mine, others in zip(keys, answers, other, strict=True):
+        before.setdefault(key, set()).update(mine)
+        after.setdefault(key, set()).update(others)
+    expected = {key for key in before if not before[key] & after[key]}
+    found = pq.read_table("out/changed.parquet").to_pylist()
+    assert {(RELATIONS[row["relation"]].name, row["s_uri"]) for row in found} == expected
+    assert len(expected) > 1000
 
 
 def test_known_changes_are_found_and_nothing_else(tmp_path):
@@ -171,7 +203,7 @@ def test_other_files_in_the_folder_stay(tmp_path):
     (tmp_path / "out/notes.txt").write_text("mine")
     compared(release(tmp_path / "old", **OLD), release(tmp_path / "new", **NEW))
     assert sorted(file.name for file in (tmp_path / "out").iterdir()) == [
-        "difference.parquet", "index.html", "notes.txt",
+        "changed.parquet", "difference.parquet", "index.html", "notes.txt",
     ]  # fmt: skip
 
 

@@ -51,7 +51,7 @@ def of_folder(read: Callable[[Path, Rejects], Iterator]) -> Callable[[Path, Reje
 
 READERS = {
     "wikidata": (wikidata_lines, '{"type": "item", "id": "Q2", "labels": {"en": {"value": %s}}}'),
-    "c4": (lines_of(lambda p, r: c4.read_sample([p], 1, r), '{"text": "a"}'), '{"text": %s}'),
+    "c4": (lines_of(lambda p, r: c4.read_texts([p], r), '{"text": "a"}'), '{"text": %s}'),
     "pile": (lines_of(text_documents._json_lines, '{"text": "a"}'), '{"text": %s}'),
     "questions": (
         lines_of(of_folder(question_files.read_questions), '{"question": "a", "answer": "b"}'),

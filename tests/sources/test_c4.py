@@ -1,16 +1,11 @@
-"""C4 and term frequency: names count where they stand exactly as written, as whole words."""
+"""C4's sample: a draw by hash of its texts, whatever their files."""
 
 import gzip
 import json
-import re
 from pathlib import Path
 
-import numpy as np
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from pipelines.sources import c4
+from pipelines import draws
+from pipelines.sources import c4, mentions
 from pipelines.sources.rejects import Rejects
 
 
@@ -20,63 +15,28 @@ def shard(path: Path, *lines: dict | str) -> Path:
     return path
 
 
-def test_names_count_as_whole_words_exactly_as_written():
-    texts = ["New York, York and Yorkshire; new york. NewYork", "York's New York"]
-    names = ["New York", "York", "york", "Yorkshire", "New"]
-    assert c4.term_frequencies(names, texts).tolist() == [2, 4, 1, 1, 2]
+def test_a_sample_is_drawn_from_all_files_text_by_text(tmp_path):
+    texts = [f"{number} " + "é" * 500 for number in range(4000)]  # 4 MB
+    paths = [shard(tmp_path / f"{i}.json.gz", *({"text": t} for t in texts[i::4])) for i in range(4)]
+    sample = c4.draw_sample(paths, 1, 0, Rejects(0.0))
+    drawn = list(c4.read_sample(paths, sample))
+    assert len(drawn) == sample.texts
+    assert sum(len(text.encode()) for text in drawn) == sample.size
+    assert 1_000_000 <= sample.size < 1_003_000
+    of_files = [sum(text in set(texts[i::4]) for text in drawn) for i in range(4)]
+    assert min(of_files) > 200  # of some 250 each
+    by_hash = sorted(texts, key=lambda text: draws.uniform(0, "c4", text))
+    assert set(drawn) == set(by_hash[: len(drawn)])
+    again = c4.draw_sample(paths[::-1], 1, 0, Rejects(0.0))
+    assert set(c4.read_sample(paths[::-1], again)) == set(drawn)
+    assert set(c4.read_sample(paths, c4.draw_sample(paths, 1, 1, Rejects(0.0)))) != set(drawn)
 
 
-def test_names_with_marks_count_beside_words():
-    texts = ["'71 is not a71 or '712; C++ and AC++ and C++s, Motörhead Motörheads, 李白 李白詩"]
-    names = ["'71", "C++", "Motörhead", "李白", "C"]
-    assert c4.term_frequencies(names, texts).tolist() == [1, 2, 1, 1, 2]
-
-
-def test_names_at_the_ends_of_texts_count_and_none_spans_two():
-    assert c4.term_frequencies(["Ada", "Ada Ada"], ["Ada", "Ada", "is Ada"]).tolist() == [3, 0]
-
-
-@pytest.mark.parametrize("size", [1, 4, 1000])
-def test_no_name_is_found_across_texts(monkeypatch, size):
-    monkeypatch.setattr(c4, "BATCH", size)  # texts searched together
-    assert c4.term_frequencies([" Ada", "-Ada"], ["is ", "Ada", "x-", "Ada", "an Ada"]).tolist() == [1, 0]
-
-
-def test_control_characters_end_a_word_and_are_no_obstacle():
-    assert c4.term_frequencies(["Ada", "a da"], ["Ada\x1fAda\0Ada\nAda a\x1fda \x1fa da\x1f"]).tolist() == [4, 2]
-
-
-def test_no_names_and_no_texts_count_nothing():
-    assert c4.term_frequencies([], ["Ada"]).tolist() == []
-    assert c4.term_frequencies(["Ada"], []).tolist() == [0]
-
-
-@given(
-    st.lists(st.text("ab 𝒳é", min_size=1, max_size=3), max_size=6, unique=True),
-    st.lists(st.text("ab 𝒳é-\n"), max_size=5),
-)
-def test_counts_are_those_of_a_search_name_by_name(names, texts):
-    """Overlapping occurrences, bounded where two word characters would meet."""
-
-    def count(name: str) -> int:
-        left = r"(?<!\w)" if name[0].isalnum() else ""
-        right = r"(?!\w)" if name[-1].isalnum() else ""
-        return sum(len(re.findall(f"{left}(?={re.escape(name)}{right})", text)) for text in texts)
-
-    assert c4.term_frequencies(names, texts).tolist() == [count(name) for name in names]
-
-
-def test_counts_do_not_depend_on_how_texts_are_batched(monkeypatch):
-    texts = [f"Ada {i} met Bob {i % 7} and Ada's Bob" for i in range(50)]
-    names = ["Ada", "Bob", "Bob 3", "met"]
-    whole = c4.term_frequencies(names, texts)
-    monkeypatch.setattr(c4, "BATCH", 40)
-    np.testing.assert_array_equal(c4.term_frequencies(names, texts), whole)
-
-
-def test_the_sample_ends_with_the_text_that_reaches_its_size(tmp_path):
-    paths = [shard(tmp_path / f"{i}.json.gz", {"text": "é" * 200_000}, {"text": "b" * 400_000}) for i in range(3)]
-    assert [len(text) for text in c4.read_sample(paths, 1, Rejects(0.0))] == [200_000, 400_000, 200_000]
+def test_a_sample_of_less_than_it_may_have_is_all_texts_in_the_files_order(tmp_path):
+    paths = [shard(tmp_path / f"{i}.json.gz", {"text": f"{i} b"}, {"text": "a"}) for i in range(3)]
+    sample = c4.draw_sample(paths, 1, 0, Rejects(0.0))
+    assert list(c4.read_sample(paths, sample)) == ["0 b", "a", "1 b", "a", "2 b", "a"]
+    assert (sample.texts, sample.size) == (6, 12)
 
 
 def test_bad_lines_are_kept_with_their_reason(tmp_path):
@@ -84,7 +44,8 @@ def test_bad_lines_are_kept_with_their_reason(tmp_path):
         tmp_path / "c.json.gz", {"text": "a"}, "{", {"txt": "b"}, '{"text":"\\ud800"}', {"text": "c", "url": "u"}
     )
     rejects = Rejects(1.0)
-    assert list(c4.read_sample([path], 1, rejects)) == ["a", "c"]
+    sample = c4.draw_sample([path], 1, 0, rejects)
+    assert list(c4.read_sample([path], sample)) == ["a", "c"]
     assert [(row, reason) for _, row, reason, _ in rejects.rows] == [
         (2, "bad_json"),
         (3, "unexpected_layout"),
@@ -94,6 +55,7 @@ def test_bad_lines_are_kept_with_their_reason(tmp_path):
 
 def test_real_shards_parse(real):
     rejects = Rejects(0.0)
-    texts = list(c4.read_sample(sorted((real / "c4").glob("*.json.gz")), 800, rejects))
+    files = sorted((real / "c4").glob("*.json.gz"))
+    texts = list(c4.read_sample(files, c4.draw_sample(files, 800, 0, rejects)))
     assert (len(texts), rejects.read) == (30, 30)
-    assert c4.term_frequencies(["New York", "the"], texts).tolist() == [2, 418]
+    assert mentions.frequencies(["New York", "the"], texts).tolist() == [2, 418]

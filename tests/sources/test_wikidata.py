@@ -53,6 +53,7 @@ class Entity(NamedTuple):
     wiki_title: str | None
     properties: list[int]
     objects: list[int]
+    dates: list[str]
 
     @property
     def answers(self) -> list[tuple[int, int]]:
@@ -236,7 +237,8 @@ def test_the_order_of_keys_and_spaces_between_them_change_nothing(tmp_path, orde
     whole = item(7, tricky, title, {"P50": [statement(2)]}, [tricky + "2"], lastrevid=9, other={"claims": {}})
     line = json.dumps({key: whole[key] for key in order}, separators=separators)
     [entity], rejects = read(dump(tmp_path / "d.json", [line, item(8, None, None)]))
-    expected = Entity(2, 9, 7, tricky, [tricky + "2"], title, [50] if title else [], [2] if title else [])
+    claims = ([50], [2], [""]) if title else ([], [], [])
+    expected = Entity(2, 9, 7, tricky, [tricky + "2"], title, *claims)
     assert (entity, rejects.skipped) == (expected, {"no_english": 1})
 
 

@@ -1,0 +1,150 @@
+"""Accuracy by what a language model could have seen: documents with subject and answer, and when a fact began to hold.
+
+The functions return rows (dicts) of tables of `tables`, as those of `accuracy` do. Counts are the stage `exposure`'s,
+dates those of data/knowledge/wikidata/dates.parquet.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from pipelines import database, intervals
+from pipelines.evaluation import accuracy
+from pipelines.evaluation.accuracy import Answers, both
+from pipelines.evaluation.popularity_bins import least_of, merged
+from pipelines.intervals import NOTHING, Interval
+
+BOUNDS = np.concatenate([[1.0], 10.0 ** (np.arange(1, 30) / 2)])  # between bins: no document, 1 to 3, 4 to 9 and so on
+COUNTS = ("subject", "answer", "together")
+FEWEST = 10  # questions of a correlation
+CHANGED, BEFORE, UNDATED = "changed since", "dated before", "undated"
+
+Seen = Mapping[str, np.ndarray]  # of COUNTS: documents that have it, (questions,) float, NaN where not counted
+
+
+def read(file: Path, ids: np.ndarray) -> Seen:
+    """The counts of these questions, which the stage `exposure` wrote."""
+    found = {
+        row[0]: row[1:]
+        for row in database.ask(f"SELECT question_id, {', '.join(COUNTS)} FROM counted", counted=file).fetchall()
+    }
+    nothing = (np.nan,) * len(COUNTS)
+    return dict(zip(COUNTS, np.array([found.get(id_, nothing) for id_ in ids.tolist()], float).T, strict=True))
+
+
+def by_documents(answers: Answers, seen: Mapping[str, Seen], seed: int, resamples: int) -> list[dict]:
+    """Accuracy and gain by the documents of each text that have the subject and an answer, in half powers of ten."""
+    return [
+        {"text": text, "least": int(counts["together"][rows].min()), "most": int(counts["together"][rows].max())}
+        | {"popularity": _median(answers.popularity[rows])}
+        | row
+        for text, counts in seen.items()
+        for rows, of_methods in _groups(answers, _bins(counts["together"]), seed, resamples)
+        for row in of_methods
+    ]
+
+
+def by_date(answers: Answers, latest: np.ndarray, cutoff: str, seed: int, resamples: int) -> list[dict]:
+    """Accuracy and gain on facts that surely changed after the month `cutoff`, on other dated ones, and on all others.
+
+    `latest` are the last dates of the questions' facts, (questions,) str, "" for none.
+    """
+    month = np.array([date[:7] for date in latest], str)  # a year alone, such as 2021, is not after 2021-10
+    groups = {CHANGED: month > cutoff, BEFORE: (month != "") & (month <= cutoff), UNDATED: month == ""}
+    groups = {name: rows for name, rows in groups.items() if rows.any()}
+    found = _groups(answers, list(groups.values()), seed, resamples)
+    return [
+        {"cutoff": cutoff, "group": name} | row
+        for name, (_, of_methods) in zip(groups, found, strict=True)
+        for row in of_methods
+    ]
+
+
+def latest_dates(questions: Path, dates: Path, ids: np.ndarray) -> np.ndarray:
+    """The last date that the facts behind each question have: start, end or point in time, "" for none."""
+    found = database.ask(
+        """SELECT question_id, coalesce(max(greatest("start", "end", point)), '') AS latest
+        FROM questions JOIN dates ON regexp_extract(s_uri, 'Q(\\d+)$', 1) = s::VARCHAR AND relation = 'P' || p
+        GROUP BY question_id""",
+        questions=questions,
+        dates=dates,
+    ).fetchall()
+    latest = dict(found)
+    return np.array([latest.get(id_, "") for id_ in ids.tolist()], str)
+
+
+def correlations(answers: Answers, seen: Mapping[str, Seen], seed: int, resamples: int) -> list[dict]:
+    """How well popularity and each text's counts predict being right, and what retrieving gains, as correlations.
+
+    All are Pearson's, with the logarithm, on the same questions: those of known popularity. NOTHING where fewer than
+    FEWEST are, or where either is the same for all.
+    """
+    known = np.isfinite(answers.popularity)
+    scales = {"popularity": np.log10(np.maximum(answers.popularity, 1))}
+    targets = {(method, "right"): answered.correct for method, answered in answers.by_method.items()}
+    if "closed_book" in answers.by_method:
+        targets |= {(m, "gain"): accuracy.gain(answers, m) for m in answers.by_method if m != "closed_book"}
+    rows = []
+    for text, counts in seen.items():
+        of_text = scales | {name: np.log10(1 + counts[name]) for name in COUNTS}
+        rows_known = known & np.isfinite(counts["together"])
+
+        def asked(of_text=of_text, of_rows=rows_known) -> Iterator[tuple]:
+            for key, target in targets.items():
+                of_key = of_rows & np.isfinite(target)
+                for name, scale in of_text.items():
+                    if of_key.sum() >= FEWEST and np.ptp(scale[of_key]) > 0 and np.ptp(target[of_key]) > 0:
+                        yield (key, name), intervals.pearson, _centred(of_key, scale, target)
+
+        found = answers.bootstraps(asked(), seed, resamples)
+        rows += [
+            {"method": method, "text": text, "what": what, "questions": int(rows_known.sum())}
+            | {name: found.get(((method, what), name), NOTHING) for name in of_text}
+            for method, what in targets
+        ]
+    return rows
+
+
+def _centred(rows: np.ndarray, scale: np.ndarray, target: np.ndarray) -> list[np.ndarray]:
+    """The columns that `intervals.pearson` needs, centred: keeps sums of squares well conditioned."""
+    x, y = (np.where(rows, values - values[rows].mean(), 0.0) for values in (scale, target))
+    return [rows.astype(float), x, y, x * x, y * y, x * y]
+
+
+def _median(values: np.ndarray) -> float:
+    known = values[np.isfinite(values)]
+    return float(np.median(known)) if len(known) else math.nan
+
+
+def _bins(counts: np.ndarray) -> list[np.ndarray]:
+    """The questions of each bin of counts, (questions,) bool each; neighbouring bins with few are put together."""
+    places = np.where(np.isfinite(counts), np.digitize(counts, BOUNDS), -1)
+    sizes = np.bincount(places[places >= 0], minlength=1)
+    return [(places >= s.start) & (places < s.stop) for s in merged(sizes.tolist(), least_of(int(sizes.sum())))]
+
+
+def _groups(
+    answers: Answers, groups: list[np.ndarray], seed: int, resamples: int
+) -> Iterator[tuple[np.ndarray, list[dict]]]:
+    """Yield each group of questions, with a row for each method: accuracy and gain over closed-book answers."""
+    gains: dict[tuple[str, int], Interval] = {}
+    if "closed_book" in answers.by_method:
+        asked = {
+            (method, number): (accuracy.gain(answers, method), rows)
+            for method in answers.by_method
+            if method != "closed_book"
+            for number, rows in enumerate(groups)
+        }
+        gains = answers.means(asked, seed, resamples)
+    for number, rows in enumerate(groups):
+        yield (
+            rows,
+            [
+                {"method": method, **both(answered, rows), "gain": gains.get((method, number), NOTHING)}
+                for method, answered in answers.by_method.items()
+            ],
+        )

@@ -1,0 +1,103 @@
+"""Accuracy by documents with subject and answer, and by when facts changed, on small tables worked out by hand."""
+
+import math
+from dataclasses import replace
+
+import answer_tables
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.evaluation import accuracy, seen
+
+N = 60
+NUMBER = np.arange(N)
+DOCUMENTS = np.where(NUMBER < 20, 0, np.where(NUMBER < 40, 3, 4))
+
+
+@pytest.fixture
+def answers(tmp_path) -> accuracy.Answers:
+    """60 questions in three bins; closed-book is right in the last, dense in the first and half of the second."""
+    answer_tables.write_questions(tmp_path / "questions.parquet", (NUMBER % 7 + 1).tolist(), ["P36"] * N)
+    files = {method: tmp_path / f"{method}.parquet" for method in ("closed_book", "dense")}
+    answer_tables.write_answers(files["closed_book"], NUMBER >= 40)
+    answer_tables.write_answers(files["dense"], NUMBER < 30)
+    return accuracy.read(tmp_path / "questions.parquet", files)
+
+
+def counted(together: np.ndarray = DOCUMENTS) -> dict:
+    return {"subject": together + 1.0, "answer": together * 0.0, "together": together.astype(float)}
+
+
+def test_a_bin_of_documents_has_its_bounds_its_accuracy_and_the_gain(answers):
+    rows = seen.by_documents(answers, {"c4": counted()}, 0, 50)
+    assert [(r["text"], r["least"], r["most"], r["questions"]) for r in rows if r["method"] == "dense"] == [
+        ("c4", 0, 0, 20),
+        ("c4", 3, 3, 20),
+        ("c4", 4, 4, 20),
+    ]
+    found = {(r["method"], r["least"]): (r["substring"].value, r["gain"].value) for r in rows}
+    assert [found["dense", least] for least in (0, 3, 4)] == [(1, 1), (0.5, 0.5), (0, -1)]
+    assert [found["closed_book", least][0] for least in (0, 3, 4)] == [0, 0, 1]
+    assert math.isnan(found["closed_book", 0][1])
+    assert rows[0]["popularity"] == np.median((NUMBER % 7 + 1)[:20])
+
+
+def test_few_questions_are_put_with_their_neighbours_and_uncounted_ones_are_in_no_bin(answers):
+    together = np.where(NUMBER < 3, 50.0, DOCUMENTS)
+    together[59] = np.nan
+    rows = seen.by_documents(answers, {"pile": counted(together)}, 0, 50)
+    bins = [(r["least"], r["most"], r["questions"]) for r in rows if r["method"] == "dense"]
+    assert bins == [(0, 3, 37), (4, 50, 22)]
+    assert seen.by_documents(answers, {"pile": counted(np.full(N, np.nan))}, 0, 50) == []
+
+
+def test_what_predicts_an_answer_is_correlated_on_the_questions_of_known_popularity(answers):
+    answers = replace(answers, popularity=np.where(NUMBER < 10, np.nan, answers.popularity))
+    rows = {(r["method"], r["what"]): r for r in seen.correlations(answers, {"c4": counted()}, 0, 50)}
+    assert {*rows} == {("closed_book", "right"), ("dense", "right"), ("dense", "gain")}
+    row, known = rows["dense", "gain"], NUMBER >= 10
+    gain = (NUMBER < 30).astype(float) - (NUMBER >= 40)
+    for name, scale in {"together": np.log10(1 + DOCUMENTS), "popularity": np.log10(NUMBER % 7 + 1)}.items():
+        assert row[name].value == pytest.approx(np.corrcoef(scale[known], gain[known])[0, 1])
+    assert row["questions"] == 50
+    assert math.isnan(row["answer"].value), "it is the same for all"
+
+
+def test_counts_are_joined_by_the_questions_id(tmp_path):
+    ids, counts = ["b", "a", "c"], {"subject": [2, 1, 3], "answer": [0, 0, 0], "together": [20, 10, 30]}
+    pq.write_table(pa.table({"question_id": ids} | counts), tmp_path / "popqa.parquet")
+    found = seen.read(tmp_path / "popqa.parquet", np.array(["a", "c", "d"], object))
+    np.testing.assert_array_equal(found["together"], [10, 30, np.nan])
+    np.testing.assert_array_equal(found["subject"], [1, 3, np.nan])
+
+
+def test_a_fact_changed_since_where_one_of_its_dates_is_surely_after_the_month(answers, tmp_path):
+    rows = [  # subject, relation, start, end, point
+        (0, 36, "2021-11", None, None),
+        (1, 36, "2021-10-31", None, None),  # within the month
+        (2, 36, "2021", None, None),  # perhaps
+        (3, 36, "1990", "2022", None),
+        (4, 36, "-0044-03-15", None, None),
+        (5, 36, "1990", None, None),
+        (5, 36, None, None, "2023-01-01"),  # another object
+        (6, 17, "2023", None, None),  # another relation
+    ]
+    columns = dict(zip(("s", "p", "start", "end", "point"), map(list, zip(*rows, strict=True)), strict=True))
+    kinds = {name: pa.int64() if name in "sp" else pa.string() for name in columns}
+    columns = {name: pa.array(column, kinds[name]) for name, column in columns.items()}
+    pq.write_table(pa.table(columns), tmp_path / "dates.parquet")
+    latest = seen.latest_dates(tmp_path / "questions.parquet", tmp_path / "dates.parquet", answers.ids)
+    assert latest[:7].tolist() == ["2021-11", "2021-10-31", "2021", "2022", "-0044-03-15", "2023-01-01", ""]
+    found = seen.by_date(answers, latest, "2021-10", 0, 50)
+    groups = {r["group"]: (r["questions"], r["gain"].value) for r in found if r["method"] == "dense"}
+    assert groups == {
+        seen.CHANGED: (3, 1.0),
+        seen.BEFORE: (3, 1.0),
+        seen.UNDATED: (54, pytest.approx((24 - 20) / 54)),
+    }
+    assert {r["group"]: r["questions"] for r in seen.by_date(answers, latest, "2023-01", 0, 50)} == {
+        seen.BEFORE: 6,
+        seen.UNDATED: 54,
+    }

@@ -1,0 +1,130 @@
+"""Names in texts: they count where they stand exactly as written, as whole words, all of them or the longest."""
+
+import csv
+import gzip
+import json
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.sources import mentions
+
+
+def test_names_count_as_whole_words_exactly_as_written():
+    texts = ["New York, York and Yorkshire; new york. NewYork", "York's New York"]
+    names = ["New York", "York", "york", "Yorkshire", "New"]
+    assert mentions.frequencies(names, texts).tolist() == [2, 4, 1, 1, 2]
+
+
+def test_names_with_marks_count_beside_words():
+    texts = ["'71 is not a71 or '712; C++ and AC++ and C++s, Motörhead Motörheads, 李白 李白詩"]
+    names = ["'71", "C++", "Motörhead", "李白", "C"]
+    assert mentions.frequencies(names, texts).tolist() == [1, 2, 1, 1, 2]
+
+
+def test_names_at_the_ends_of_texts_count_and_none_spans_two():
+    assert mentions.frequencies(["Ada", "Ada Ada"], ["Ada", "Ada", "is Ada"]).tolist() == [3, 0]
+
+
+@pytest.mark.parametrize("size", [1, 4, 1000])
+def test_no_name_is_found_across_texts(monkeypatch, size):
+    monkeypatch.setattr(mentions, "BATCH", size)  # texts searched together
+    assert mentions.frequencies([" Ada", "-Ada"], ["is ", "Ada", "x-", "Ada", "an Ada"]).tolist() == [1, 0]
+
+
+def test_control_characters_end_a_word_and_are_no_obstacle():
+    assert mentions.frequencies(["Ada", "a da"], ["Ada\x1fAda\0Ada\nAda a\x1fda \x1fa da\x1f"]).tolist() == [4, 2]
+
+
+def test_no_names_and_no_texts_count_nothing():
+    assert mentions.frequencies([], ["Ada"]).tolist() == []
+    assert mentions.frequencies(["Ada"], []).tolist() == [0]
+
+
+@given(
+    st.lists(st.text("ab 𝒳é", min_size=1, max_size=3), max_size=6, unique=True),
+    st.lists(st.text("ab 𝒳é-\n"), max_size=5),
+)
+def test_counts_are_those_of_a_search_name_by_name(names, texts):
+    """Overlapping occurrences, bounded where two word characters would meet."""
+
+    def count(name: str) -> int:
+        left = r"(?<!\w)" if name[0].isalnum() else ""
+        right = r"(?!\w)" if name[-1].isalnum() else ""
+        return sum(len(re.findall(f"{left}(?={re.escape(name)}{right})", text)) for text in texts)
+
+    assert mentions.frequencies(names, texts).tolist() == [count(name) for name in names]
+
+
+def test_counts_do_not_depend_on_how_texts_are_batched(monkeypatch):
+    texts = [f"Ada {i} met Bob {i % 7} and Ada's Bob" for i in range(50)]
+    names = ["Ada", "Bob", "Bob 3", "met"]
+    whole = mentions.frequencies(names, texts)
+    monkeypatch.setattr(mentions, "BATCH", 40)
+    np.testing.assert_array_equal(mentions.frequencies(names, texts), whole)
+
+
+def by_hand(names: list[str], text: str, longest: bool) -> list[tuple[int, int, int]]:
+    """(place, number of characters, number of the name) of each occurrence, name by name."""
+    found = []
+    for number, name in enumerate(names):
+        left = r"(?<![^\W_])" if name[0].isalnum() else ""
+        right = r"(?![^\W_])" if name[-1].isalnum() else ""
+        places = re.finditer(f"{left}(?={re.escape(name)}{right})", text)
+        found += [(place.start(), place.start() + len(name), number) for place in places]
+    if longest:
+        found = [
+            one
+            for one in found
+            if not any(o[0] <= one[0] and one[1] <= o[1] and o[1] - o[0] > one[1] - one[0] for o in found)
+        ]
+    return sorted(found)
+
+
+def test_obama_inside_barack_obama_counts_once():
+    names, texts = ["Obama", "Barack Obama", "Barack", "Obama Day"], ["Barack Obama, Obama", "on Barack Obama Day"]
+    assert mentions.frequencies(names, texts).tolist() == [3, 2, 2, 1]
+    # Two names that overlap, of which none is inside the other, count both.
+    assert mentions.frequencies(names, texts, longest=True).tolist() == [1, 2, 0, 1]
+
+
+@given(
+    st.lists(st.text("ab -", min_size=1, max_size=5), max_size=8, unique=True),
+    st.lists(st.text("ab -"), max_size=5),
+)
+def test_the_longest_names_are_those_of_a_search_name_by_name(names, texts):
+    counts = np.zeros(len(names), int)
+    for text in texts:
+        for *_, number in by_hand(names, text, longest=True):
+            counts[number] += 1
+    assert mentions.frequencies(names, texts, longest=True).tolist() == counts.tolist()
+
+
+def test_every_occurrence_says_its_text(monkeypatch):
+    monkeypatch.setattr(mentions, "BATCH", 8)
+    texts = ["Ada", "", "no one", "Bob, Ada and Bob", "Ada"]
+    found = [np.stack(pair, axis=1).tolist() for pair in mentions.Names(["Ada", "Bob"]).find(texts)]
+    assert len(found) > 1
+    assert sorted(tuple(pair) for pairs in found for pair in pairs) == [(0, 0), (3, 0), (3, 1), (3, 1), (4, 0)]
+
+
+@pytest.mark.parametrize("longest", [False, True])
+def test_the_published_subjects_in_real_texts_as_a_search_name_by_name_finds_them(real, longest):
+    with (real / "popqa/popQA.tsv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    names = sorted({name for row in rows for name in (row["subj"], *json.loads(row["s_aliases"])) if name})
+    texts = [
+        json.loads(line)["text"]
+        for path in sorted((real / "c4").glob("*.json.gz"))
+        for line in gzip.decompress(path.read_bytes()).splitlines()
+    ]
+    counts = np.zeros(len(names), int)
+    for text in texts:
+        there = [number for number, name in enumerate(names) if name in text]
+        for *_, number in by_hand([names[n] for n in there], text, longest):
+            counts[there[number]] += 1
+    assert mentions.frequencies(names, texts, longest=longest).tolist() == counts.tolist()
+    assert counts.sum() > 100
