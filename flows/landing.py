@@ -56,7 +56,9 @@ def record(root: Path) -> dict[str, Any]:
     the data are not what the commit and the params make.
     """
     from flows import graph
+    from pipelines.release import citation
 
+    cited = citation.project(root / citation.PROJECT)
     entries = _git(root, "status", "--porcelain", "--untracked-files=all").splitlines()
     if changed := [name for entry in entries if (name := entry[3:].strip('"')) not in RECORDED]:
         raise LongtailError(
@@ -76,6 +78,7 @@ def record(root: Path) -> dict[str, Any]:
         "commit_date": _git(root, "show", "--no-patch", "--format=%cs").strip(),
         "params": yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8")),
         "dvc": outputs,
+        "citation": cited,
     }
 
 

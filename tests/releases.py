@@ -30,12 +30,15 @@ MADE_BY = {
     "commit_date": "2026-11-22",
     "params": {
         "profile": "sample",
+        "seed": 0,
+        "answer": {"n_shots": 0, "new_tokens": 15, "max_questions": 2000},
         "contact": "ada@example.org",
         "fetch": {"root": "/home/ada/dumps", "source": "files", "days_apart": 31},
         "popqa": {"source": "wikidata", "per_relation": 2000, "mix": "drawn", "total": None, "refresh": False},
         "lm": {"tiny": {"path": "../models/tiny"}},
         "thresholds": {"search": "shrunk"},
     },
+    "citation": {"authors": [{"family-names": "Lovelace", "given-names": "Ada"}, {"name": "Others"}], "references": []},
     "dvc": {"build_popqa": {"data/questions/popqa": "d41d8cd98f00b204e9800998ecf8427e.dir"}},
 }
 

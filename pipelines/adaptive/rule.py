@@ -1,6 +1,7 @@
 """The rule for when to retrieve as a small JSON file that any program can read, and what it does on a question.
 
-`docs/adaptive.md` describes the file and shows a reader of ten lines. Nothing heavy is imported here.
+`docs/adaptive.md` describes the file and shows a reader of ten lines; `rule.schema.json` is its JSON schema. Nothing
+heavy is imported here.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "longtail-rule"
 VERSION = 1
+JSON_SCHEMA = Path(__file__).with_name("rule.schema.json")
 VIEWS = "monthly page views"
 HELD_OUT = ("adaptive", "always", "never", "oracle", "gain", "retrieved")
 KNOWN = (

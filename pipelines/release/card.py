@@ -72,10 +72,13 @@ def write_texts(
     changes: Mapping[str, Any],
     made_by: Mapping[str, Any],
     manifest: list[dict[str, Any]],
+    newest: str,
+    templates: jinja2.Environment,
 ) -> None:
     """Write README.md and LICENSE.md into the folder of a release, whose checked tables `db` holds.
 
-    `changes` are those of `versions.changes`, `made_by` has commit and params, `manifest` the raw files.
+    `changes` are those of `versions.changes` and `newest` their entry in the changelog, `made_by` has commit and
+    params, `manifest` the raw files.
     """
     tables, search = contents.present(folder), made_by["params"]["thresholds"]["search"]
     names = {table.name for table in tables}
@@ -104,23 +107,29 @@ def write_texts(
         "thresholds": _thresholds(db, search) if contents.THRESHOLDS.name in names else None,
         "search": search,
         "rules": bool(contents.rules(folder)),
-        "changes": changes,
+        "newest": newest.strip().partition("\n")[2].strip(),
+        "first": not changes["previous"],
         "canary": contents.CANARY,
         "commit": made_by["commit"],
         "sources": _sources(manifest),
         "generated": any(file["licence"] == GENERATED for file in manifest),
     }
-    environment = jinja2.Environment(
+    for template, name in (("card.md.j2", "README.md"), ("licence.md.j2", "LICENSE.md")):
+        (folder / name).write_text(templates.get_template(template).render(facts), encoding="utf-8")
+
+
+def templates() -> jinja2.Environment:
+    """The templates of all texts of a release, which are Markdown and no HTML."""
+    made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,  # Markdown
+        autoescape=False,
     )
-    environment.filters["plain"] = neutral.markdown
-    for template, name in (("card.md.j2", "README.md"), ("licence.md.j2", "LICENSE.md")):
-        (folder / name).write_text(environment.get_template(template).render(facts), encoding="utf-8")
+    made.filters["plain"] = neutral.markdown
+    return made
 
 
 def _published(db: duckdb.DuckDBPyConnection) -> bool:

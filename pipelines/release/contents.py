@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -163,7 +164,7 @@ def write_tables(db: duckdb.DuckDBPyConnection, data: Path, folder: Path) -> Non
 
 
 def write_rules(data: Path, folder: Path) -> None:
-    """Write each rule that the run put to use below the release's `folder`, if the release has thresholds."""
+    """Write each rule in use below the release's `folder`, and their JSON schema, if the release has thresholds."""
     source = data / THRESHOLDS.source.replace(".parquet", ".json")
     if not (folder / THRESHOLDS.parquet).is_file():
         return
@@ -173,6 +174,7 @@ def write_rules(data: Path, folder: Path) -> None:
         )
     for name, entry in rule.named(json.loads(source.read_text(encoding="utf-8"))).items():
         shards.write_json(folder / RULES / f"{name}.json", entry)
+    shutil.copyfile(rule.JSON_SCHEMA, folder / rule.JSON_SCHEMA.name)
 
 
 def write_canary(folder: Path) -> None:

@@ -1,8 +1,9 @@
 """Write a release: the run's tables, with all that others need to load, judge and cite them.
 
 release/<version>/ holds each table as Parquet and TSV, README.md (a dataset card), LICENSE.md, croissant.json,
-schema.json, rules/, CANARY.txt, provenance.json, changes.json, difference/ (to the release before), and SHA256SUMS.
-The same data, params, commit and previous release give the same bytes. A release that fails leaves nothing behind.
+schema.json, rules/ with the schema of a rule, CHANGELOG.md, CITATION.cff and .zenodo.json, lm-eval/, CANARY.txt,
+provenance.json, changes.json, difference/ (to the release before), and SHA256SUMS. The same data, params, commit and
+previous release give the same bytes. A release that fails leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -17,7 +18,18 @@ from typing import Any
 
 from pipelines import database, params, shards
 from pipelines.errors import LongtailError
-from pipelines.release import card, contents, croissant, private, schema, validate, versions
+from pipelines.release import (
+    card,
+    changelog,
+    citation,
+    contents,
+    croissant,
+    harness,
+    private,
+    schema,
+    validate,
+    versions,
+)
 from pipelines.release.difference import write_difference
 
 MANIFEST = Path("raw/manifest.json")
@@ -35,9 +47,9 @@ def write_release(
 ) -> Path | None:
     """Write `out`/<version> from `data`, the folder of datasets; None where nothing changed since the last release.
 
-    `made_by` has commit, commit_date (YYYY-MM-DD), params, and dvc, the hashes of the stages' outputs. `machine` names
-    what must not be in a release, each with its pattern. Raises LongtailError, and leaves `out` as it was, where a
-    check fails or `version` is lower than the changes call for.
+    `made_by` has commit, commit_date (YYYY-MM-DD), params, dvc, the hashes of the stages' outputs, and citation, as
+    `citation.project` gives it. `machine` names what must not be in a release, each with its pattern. Raises
+    LongtailError, and leaves `out` as it was, where a check fails or `version` is lower than the changes call for.
     """
     if version:
         versions.numbers(version)
@@ -61,12 +73,19 @@ def write_release(
                 return None
             version = versions.next_version(changes, version)
             folder = folder.rename(folder.with_name(version))
+            changes |= changelog.moved(db, previous, folder, manifest)
             shards.write_json(folder / "changes.json", changes)
-            made = {**made_by, "params": private.shown(made_by["params"]), "sources": manifest}
+            date, templates = made_by["commit_date"], card.templates()  # today's date would change repeated bytes
+            newest = changelog.entry(version, date, changes, templates)
+            changelog.write(folder, previous, newest)
+            made = {name: value for name, value in made_by.items() if name != "citation"}
+            made |= {"params": private.shown(made_by["params"]), "sources": manifest}
             made |= {"version": version, "previous": changes["previous"]}
             shards.write_json(folder / "provenance.json", made)
-            card.write_texts(db, folder, changes, made_by, manifest)
-            croissant.write(db, folder, made_by["commit_date"])  # today's date would change a repeated release's bytes
+            card.write_texts(db, folder, changes, made_by, manifest, newest, templates)
+            citation.write(folder, made_by, card.description(folder), card.licences(db))
+            harness.write(folder, made_by["params"], templates)
+            croissant.write(db, folder, date)
         if previous:
             write_difference(previous, folder, folder / "difference", ingest=ingest, threads=threads)
         private.check(folder, machine)

@@ -9,7 +9,7 @@ from typing import Any
 
 from pipelines.errors import LongtailError
 
-TEXTS = {".json", ".md", ".tsv", ".html"}
+TEXTS = {".json", ".md", ".tsv", ".html", ".cff", ".yaml", ".py"}
 LEFT_OUT = ("contact", "compute.dask", "compute.store")  # params that say who computes where
 SHAPES = {  # patterns by which a secret is known
     "a private key": r"-----BEGIN [A-Z ]*PRIVATE KEY-----",
@@ -63,7 +63,7 @@ def check(folder: Path, machine: Mapping[str, str]) -> None:
     """
     for file in sorted(path for path in folder.rglob("*") if path.suffix in TEXTS):
         name = file.relative_to(folder).as_posix()
-        shapes = SHAPES | (PATHS if file.suffix in {".json", ".md"} else {}) | dict(machine)
+        shapes = SHAPES | (PATHS if file.suffix not in {".tsv", ".html"} else {}) | dict(machine)
         text = ESCAPE.sub(lambda escape: " " if escape[1] in "nrt" else escape[1], file.read_text(encoding="utf-8"))
         for what, shape in shapes.items():
             if hit := re.search(shape, text):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,7 @@ def built(root, tmp_path_factory) -> Path:
     (folder / "conf/config.yaml").touch()
     (folder / "params.yaml").write_text(profiles.compose("sample", root), encoding="utf-8")
     (folder / "dvc.yaml").write_text(DVC_YAML.format(python=sys.executable, names=NAMES))
+    shutil.copy(root / "CITATION.cff", folder)
     (folder / ".gitignore").write_text("/.longtail\n/release\n/data\n/made\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

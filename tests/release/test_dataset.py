@@ -80,7 +80,9 @@ def test_a_release_has_every_file(first):
     assert first.name == "1.0.0"
     tables = [f"{table.name}.{kind}" for table in contents.TABLES for kind in ("parquet", "tsv")]
     others = [f"{name}.json" for name in ("croissant", "schema", "provenance", "changes")]
-    others += ["rules/popqa/tiny/bm25.json", "README.md", "LICENSE.md", "SHA256SUMS", "CANARY.txt"]
+    others += ["rules/popqa/tiny/bm25.json", "rule.schema.json", "README.md", "LICENSE.md", "SHA256SUMS"]
+    others += ["CHANGELOG.md", "CITATION.cff", ".zenodo.json", "lm-eval/popqa.yaml", "lm-eval/functions.py"]
+    others += ["CANARY.txt"]
     assert sorted(files_of(first)) == sorted([*tables, *others])
 
 
@@ -232,6 +234,8 @@ def test_provenance_says_what_made_it_but_nothing_of_the_machine(first):
     assert made["sources"][0]["sha256"] == "0" * 64
     assert made["params"] == {
         "profile": "sample",
+        "seed": 0,
+        "answer": releases.MADE_BY["params"]["answer"],
         "fetch": {"root": "(outside the project)/dumps", "source": "files", "days_apart": 31},
         "popqa": releases.MADE_BY["params"]["popqa"],
         "lm": {"tiny": {"path": "(outside the project)/tiny"}},
@@ -287,7 +291,7 @@ def test_a_tampered_file_is_caught(tmp_path):
     folder = release(write_data(tmp_path / "data"), tmp_path / "out")
     check = ["sha256sum", "--check", "--strict", "SHA256SUMS"]
     assert subprocess.run(check, cwd=folder, capture_output=True).returncode == 0
-    assert dataset.check_release(folder, ingest=releases.INGEST, threads=1) == 13
+    assert dataset.check_release(folder, ingest=releases.INGEST, threads=1) == 19
     text = (folder / "popqa.tsv").read_text(encoding="utf-8")
     (folder / "popqa.tsv").write_text(text.replace("poet", "pope"), encoding="utf-8")
     (folder / "LICENSE.md").unlink()

@@ -1,0 +1,31 @@
+"""Write a release's task for lm-evaluation-harness: PopQA with the prompts and the scoring of Longtail's own answers.
+
+lm-eval/popqa.yaml is the task. lm-eval/functions.py has what it calls, and needs nothing of Longtail.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from pipelines import draws
+from pipelines.lm import language_model
+from pipelines.questions import matching
+
+FOLDER = "lm-eval"
+TASK = "popqa_longtail"
+COPIED = (draws.uniform, language_model.up_to, matching.substring, matching._fold, matching.word)
+
+
+def write(folder: Path, settings: Mapping[str, Any], templates: jinja2.Environment) -> None:
+    """Write both files below a release's folder; `settings` are the params of the run that it is made of."""
+    facts = {"task": TASK, "version": folder.name, "answer": settings["answer"], "seed": settings["seed"]}
+    facts["functions"] = [inspect.getsource(function) for function in COPIED]
+    (folder / FOLDER).mkdir()
+    for template, name in (("lm_eval_task.yaml.j2", "popqa.yaml"), ("lm_eval_functions.py.j2", "functions.py")):
+        text = templates.get_template(template).render(facts)
+        (folder / FOLDER / name).write_text(text, encoding="utf-8")
