@@ -1,4 +1,4 @@
-"""Stage `popularity`: how often each English Wikipedia article was viewed in one month (PopQA, 3.2: popularity).
+"""Stage `popularity`: how often each Wikipedia article was viewed in one month (PopQA, 3.2: popularity).
 
 Writes data/knowledge/popularity/{views,rejects}.parquet, for the articles of data/knowledge/wikidata/entities.parquet.
 Views come from the page view dumps or from the REST API (`popularity.source`). Articles are called as they are when
@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import duckdb
 import pyarrow as pa
 
-from pipelines import code, database, pool, shards, stage
+from pipelines import code, database, language, pool, shards, stage
 from pipelines.errors import LongtailError
 from pipelines.sources import pageviews, pageviews_api, wikimedia
 from pipelines.sources.rejects import Rejects
@@ -57,12 +57,13 @@ def _from_dumps(db: duckdb.DuckDBPyConnection, params: SimpleNamespace, raw: Pat
 
     Files are read in parallel. A run that was killed doesn't read finished files again.
     """
+    project = language.read(params.language).project
     files = pageviews.choose_files(visible_files(raw / "pageviews"), params.popularity.month, params.popularity.agents)
     tables = visible_files(raw / "redirects")
     loaded = _load_redirects(db, tables)
-    key = shards.key_of(code.fingerprint("pipelines.knowledge.popularity"), files, rejects.max_share, *files)
+    key = shards.key_of(code.fingerprint("pipelines.knowledge.popularity"), files, rejects.max_share, project, *files)
     with pool.processes(params.compute, len(files)) as executor:
-        parts = shards.map_shards("popularity", key, partial(_read_file, rejects.max_share), files, executor)
+        parts = shards.map_shards("popularity", key, partial(_read_file, rejects.max_share, project), files, executor)
     for part in parts:
         rejects.take(Rejects.decoded((part / "rejects.json").read_bytes(), rejects.max_share))
     pageviews.sum_views(db, [part / "views.parquet" for part in parts])
@@ -72,12 +73,12 @@ def _from_dumps(db: duckdb.DuckDBPyConnection, params: SimpleNamespace, raw: Pat
 
 def _from_api(db: duckdb.DuckDBPyConnection, params: SimpleNamespace) -> dict[str, int]:
     """Create table views(title, views) from the REST API; return counts. Answers to a killed run are kept and used."""
-    settings = params.popularity
+    settings, project = params.popularity, language.read(params.language).project
     titles = database.read(db, "SELECT title FROM titles ORDER BY title")["title"]
     for name, columns in (("asked", "title VARCHAR, views BIGINT"), ("redirects", "target VARCHAR, title VARCHAR")):
         db.execute(f"CREATE TEMP TABLE {name} ({columns})")
     with wikimedia.open_client(params.contact, ANSWERS) as client:
-        _insert(db, "asked", pageviews_api.ask_views(client, titles, settings))
+        _insert(db, "asked", pageviews_api.ask_views(client, titles, settings, project=project))
         (unknown,) = database.row(db, "SELECT count(*) FROM asked WHERE views IS NULL")
         if len(titles) and unknown == len(titles):
             shutil.rmtree(ANSWERS)
@@ -91,7 +92,7 @@ def _from_api(db: duckdb.DuckDBPyConnection, params: SimpleNamespace) -> dict[st
             FROM redirects ANTI JOIN titles USING (title) GROUP BY title"""
         )
         others = database.read(db, "SELECT title FROM others ORDER BY title")["title"]
-        _insert(db, "asked", pageviews_api.ask_views(client, others, settings, "redirects"))
+        _insert(db, "asked", pageviews_api.ask_views(client, others, settings, "redirects", project))
     db.execute(
         """CREATE TEMP TABLE views AS SELECT coalesce(target, asked.title) AS title, sum(views)::BIGINT AS views
         FROM asked LEFT JOIN others USING (title) GROUP BY ALL HAVING sum(views) > 0"""
@@ -126,10 +127,10 @@ def _insert(db: duckdb.DuckDBPyConnection, table: str, batches: Iterable[pa.Tabl
         db.unregister("batch")
 
 
-def _read_file(max_reject_share: float, file: Path, folder: Path) -> None:
+def _read_file(max_reject_share: float, project: str, file: Path, folder: Path) -> None:
     folder.mkdir()
     rejects = Rejects(max_reject_share)
-    pageviews.write_views(file, rejects, folder / "views.parquet")
+    pageviews.write_views(file, rejects, folder / "views.parquet", project)
     (folder / "rejects.json").write_bytes(rejects.encoded())
 
 
@@ -140,7 +141,9 @@ def work(params: SimpleNamespace) -> stage.Metrics:
 
 
 def main() -> None:
-    stage.run("popularity", ("compute", "contact", "ingest", "popularity"), work, out=str(OUT), metrics=METRICS)
+    stage.run(
+        "popularity", ("compute", "contact", "ingest", "language", "popularity"), work, out=str(OUT), metrics=METRICS
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Popularity as views of an English Wikipedia article, from the monthly "pageview complete" dumps (PopQA, 3.2).
+"""Popularity as views of a Wikipedia article, from the monthly "pageview complete" dumps (PopQA, 3.2).
 
 A line is `project title [page id] access views [views by day]`. An article has a line for each access method (desktop,
 mobile-web, mobile-app) in one file for each kind of agent. Its popularity is the sum of all. The page id is that of the
@@ -22,10 +22,10 @@ import pyarrow.csv
 
 from pipelines import database, parquet
 from pipelines.errors import LongtailError
+from pipelines.language import ENGLISH
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import open_blocks, open_lines, open_runs
 
-PROJECT = "en.wikipedia"
 LINE = (
     r"^\S+ (?P<title>\S+) (?:(?:(?P<page_id>\d{1,15})|null) )?(?:desktop|mobile-web|mobile-app) (?P<views>\d{1,15})"
     r"(?: \S+)?$"
@@ -67,15 +67,15 @@ def choose_files(files: Sequence[Path], month: str, agents: str) -> list[Path]:
     return chosen
 
 
-def write_views(path: Path, rejects: Rejects, out: Path) -> None:
+def write_views(path: Path, rejects: Rejects, out: Path, project: str = ENGLISH.project) -> None:
     """Write one file's views to the Parquet file `out`. A page has several rows if its lines lie far apart."""
     with parquet.writer(out, SCHEMA) as writer:
-        for table in read_views(path, rejects):
+        for table in read_views(path, rejects, project):
             writer.write_table(table)
     rejects.check()
 
 
-def read_views(path: Path, rejects: Rejects, project: str = PROJECT) -> Iterator[pa.Table]:
+def read_views(path: Path, rejects: Rejects, project: str = ENGLISH.project) -> Iterator[pa.Table]:
     """Yield tables (title as in the file, page_id or null, views) of one project's lines, BLOCK bytes at a time.
 
     The lines of one page in a block are summed. Bad lines of the project go to `rejects` (bad_line, not_utf8, and
@@ -84,7 +84,7 @@ def read_views(path: Path, rejects: Rejects, project: str = PROJECT) -> Iterator
     """
     if not re.search(f"(?m){LINE}".encode(), next(open_blocks(path))):
         raise LongtailError(
-            f"{path}: none of its first lines is one of page views, expected `{PROJECT} Title 123 desktop 45 A1`; "
+            f"{path}: none of its first lines is one of page views, expected `{project} Title 123 desktop 45 A1`; "
             "fetch a monthly pageview_complete file"
         )
     lines_before = 0  # in earlier blocks
