@@ -71,6 +71,7 @@ def count(out: str = "out", *, contact: str | None = None, threads: int = 1, wor
     params = SimpleNamespace(
         popularity=Popularity(**given),
         contact=contact,
+        language="en",
         ingest=Ingest(max_reject_share=0.0, memory_gb=1.0, record_mb=64.0, rejects_kept=100_000),
         compute=Compute(threads=threads, workers=workers, executor="local", dask=None, device="cpu"),
     )
@@ -207,11 +208,11 @@ def test_a_damaged_file_leaves_no_output(place):
 def test_what_a_killed_run_read_is_not_read_again(place, monkeypatch):
     read, first = [], pageviews.read_views
 
-    def stops(path, rejects):
+    def stops(path, rejects, project):
         read.append(path.name)
         if "user" in path.name and len(read) == 2:
             raise KeyboardInterrupt
-        return first(path, rejects)
+        return first(path, rejects, project)
 
     monkeypatch.setattr(pageviews, "read_views", stops)
     with pytest.raises(KeyboardInterrupt):
