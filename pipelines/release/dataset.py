@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipelines import database, params, shards
+from pipelines import database, language, params, shards
 from pipelines.errors import LongtailError
 from pipelines.release import card, contents, croissant, private, schema, validate, versions
 from pipelines.release.difference import write_difference
@@ -41,7 +41,7 @@ def write_release(
     """
     if version:
         versions.numbers(version)
-    manifest = _manifest(data / MANIFEST)
+    manifest, spoken = _manifest(data / MANIFEST), language.read(made_by["params"].get("language", "en"))
     shards.sweep()
     scratch = shards.SCRATCH / "tmp"
     scratch.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ def write_release(
         with database.connect(ingest.memory_gb, threads) as db:
             contents.write_tables(db, data, folder)
             contents.write_rules(data, folder)
-            schema.write(folder)
+            schema.write(folder, spoken)
             validate.check_tables(db, folder)
             changes = versions.changes(db, previous, folder)
             if previous and not changes["level"]:
@@ -65,7 +65,8 @@ def write_release(
             made |= {"version": version, "previous": changes["previous"]}
             shards.write_json(folder / "provenance.json", made)
             card.write_texts(db, folder, changes, made_by, manifest)
-            croissant.write(db, folder, made_by["commit_date"])  # today's date would change a repeated release's bytes
+            # today's date would change a repeated release's bytes
+            croissant.write(db, folder, made_by["commit_date"], made_by["params"].get("language", "en"))
         if previous:
             write_difference(previous, folder, folder / "difference", ingest=ingest, threads=threads)
         private.check(folder, machine)
