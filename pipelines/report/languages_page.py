@@ -43,8 +43,8 @@ def _blocks(facts: Facts) -> list:
     blocks = [
         Table(
             f"languages-{of}",
-            f"Accuracy in per cent on {len(facts):,} facts that all languages ask about. Only here: facts that are right "
-            f"in no other language. Correlation: of the views of subjects with those in {first} (Spearman).",
+            f"Accuracy in per cent on {len(facts):,} facts that all languages ask about. Only here: right in no other "
+            f"language. Correlation: of the views of subjects with those in {first} (Spearman).",
             ["language", "accuracy", "only here", "median views", f"correlation with {first}"],
             [
                 [row["language"], Percent(row["accuracy"]), row["only"], row["popularity"], row["correlation"]]

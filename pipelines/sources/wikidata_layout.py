@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from itertools import chain
 from operator import attrgetter
 from typing import Annotated
 
@@ -58,7 +59,8 @@ class Layout:
         self._aliases = msgspec.defstruct(
             "Aliases", [(name, list[Text], []) for name in names], rename=renamed, gc=False
         )
-        self._sitelinks = msgspec.defstruct("Sitelinks", [("article", Article | None, None)], rename={"article": site})
+        article = [("article", Article | None, None)]
+        self._sitelinks = msgspec.defstruct("Sitelinks", article, rename={"article": site}, gc=False)
         self._names = attrgetter(*names)
         self._others = names[1 : codes.index(MUL)]
         self._decoders: dict[tuple[str, ...] | None, msgspec.json.Decoder] = {}
@@ -84,10 +86,10 @@ class Layout:
 
     def label(self, entity: msgspec.Struct) -> str | None:
         """The label in the first of the codes that has one."""
-        labels = entity.labels
-        if isinstance(labels, list):
-            return None
-        return next((label.value for label in self._names(labels) if label), None) or None
+        for label in () if isinstance(entity.labels, list) else self._names(entity.labels):
+            if label:
+                return label.value or None
+        return None
 
     def title(self, entity: msgspec.Struct) -> str | None:
         """The title of the Wikipedia article."""
@@ -97,14 +99,11 @@ class Layout:
 
     def aliases(self, entity: msgspec.Struct, label: str | None) -> Sequence[str]:
         """Other names than the label, each once: the labels in the other codes but `mul`, then all codes' aliases."""
-        texts: list[Text] = []
-        if self._others and not isinstance(entity.labels, list):
-            texts += [text for name in self._others if (text := getattr(entity.labels, name))]
-        if not isinstance(entity.aliases, list):
-            for of_code in self._names(entity.aliases):
-                texts += of_code
-        if not texts:
+        aliases = () if isinstance(entity.aliases, list) else self._names(entity.aliases)
+        if not self._others and not any(aliases):
             return ()  # the usual case; a new list would only be work for the garbage collector
+        names = () if isinstance(entity.labels, list) else [getattr(entity.labels, name) for name in self._others]
+        texts = chain(filter(None, names), *aliases)
         return [text for text in dict.fromkeys(text.value for text in texts) if text and text != label]
 
 
