@@ -17,7 +17,7 @@ def languages(
     projects: Annotated[list[Path], typer.Argument(help="Folders of projects, a run in one language each.")],
     out: Annotated[Path, typer.Option(help="Folder for the page and its tables.")] = Path("languages"),
 ) -> None:
-    """Compare runs in several languages: accuracy on the same facts, and popularity here and there."""
+    """Compare runs in several languages on the same facts. Writes a page and tables."""
     from pipelines.evaluation import across_languages
     from pipelines.report import languages_page, leaderboard, page
 
