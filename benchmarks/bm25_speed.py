@@ -32,9 +32,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.language import ENGLISH
 from pipelines.params import Compute, Index
 from pipelines.retrieval import bm25_build, documents
-from pipelines.retrieval.bm25 import BM25, STOP_WORDS, Analyser
+from pipelines.retrieval.bm25 import BM25, Analyser
 
 WORDS, VOCABULARY, ASKED = 100, 1_000_000, 10  # of a passage, of all, of a query
 EXPONENT, SHIFT = 1.07, 2.7  # Zipf-Mandelbrot
@@ -54,7 +55,7 @@ class Run(NamedTuple):
 
 def write_passages(path: Path, count: int) -> list[str]:
     """Write a docs.parquet; return QUERIES queries, each ASKED words in a row of some passage."""
-    stop = sorted(STOP_WORDS)
+    stop = sorted(ENGLISH.terms.stop_words.split())
     names = np.array([*stop, *(f"w{i}" for i in range(VOCABULARY - len(stop)))], object)
     shares = np.cumsum(1 / (np.arange(VOCABULARY) + SHIFT) ** EXPONENT)
     draw, queries, block = np.random.default_rng(0), [], 50_000

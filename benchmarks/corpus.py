@@ -114,6 +114,7 @@ def _chosen(workers: int) -> SimpleNamespace:
     corpus = params.CorpusOf(documents=None, weights=None, query_share=0.0, test_files=None, validation_files=None)
     return SimpleNamespace(
         seed=0,
+        language="en",
         compute=params.Compute(**values["compute"] | {"threads": workers, "workers": workers}),
         ingest=params.Ingest(max_reject_share=1.0, memory_gb=2.0, record_mb=64.0, rejects_kept=100_000),
         corpus=dict.fromkeys(("wikipedia", "pile", "wikitext"), corpus),

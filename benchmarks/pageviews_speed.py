@@ -101,6 +101,7 @@ def stage(path: Path, workers: int) -> dict[str, int]:
     params = SimpleNamespace(
         popularity=Popularity(source="dump", api="", redirects_api="", month="2021-10", agents="all-agents"),
         contact=None,
+        language="en",
         ingest=Ingest(max_reject_share=0.0, memory_gb=MEMORY_GB, record_mb=64.0, rejects_kept=100_000),
         compute=Compute(threads=1, workers=workers, executor="local", dask=None, device="cpu"),
     )

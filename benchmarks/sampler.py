@@ -107,7 +107,7 @@ def join(folder: Path) -> None:
 
 def ask(folder: Path, popqa: params.PopQA, out: str) -> None:
     settings = SimpleNamespace(
-        seed=SEED, popqa=popqa, popularity=SimpleNamespace(month=MONTH), ingest=INGEST,
+        seed=SEED, language="en", popqa=popqa, popularity=SimpleNamespace(month=MONTH), ingest=INGEST,
         compute=SimpleNamespace(threads=THREADS),
     )  # fmt: skip
     build_popqa(settings, folder / out, folder / "triples/triples.parquet", folder / "none.tsv")

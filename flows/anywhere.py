@@ -78,7 +78,7 @@ def thresholds(
         "thresholds.csv": csv_files.to_csv(csv_files.inert(rule_page.table(results, asked.names))),
         "index.html": rule_page.html(results, asked.names, asked.name, notes, by_popularity),
     }
-    _write(out, texts)
+    write_page(out, texts)
     terminal.show("")
     of = f", of {results[0].tail}, which is best" if len(results) > 1 else ""
     terminal.show(f"the rule{of}: {out / 'rule.json'}; thresholds.csv and index.html are beside it")
@@ -110,7 +110,7 @@ def decide(
     head += ["retrieve", "answer", "why"]
     table = csv_files.to_csv(csv_files.inert(page.Table("decisions", "", head, rows)))
     path = terminal.CALLED_FROM / out
-    _write(path.parent, {path.name: table})
+    write_page(path.parent, {path.name: table})
     relations, retrieves = ([row[head.index(name)] for row in rows] for name in ("relation", "retrieve"))
     for line in (*_doubts(file, asked), *_decided(relations, retrieves)):
         terminal.show(line)
@@ -183,7 +183,7 @@ def compare(
         names.append(f"{len(answered)} systems on {compared.questions:,} questions of {name}")
     intro = f"Held against each other: {'; '.join(names)}."
     tables = {f"{table.name}.csv": csv_files.to_csv(csv_files.inert(table)) for table in leaderboard.tables(parts)}
-    _write(out, {"index.html": leaderboard.html("Systems compared", intro, parts)} | tables)
+    write_page(out, {"index.html": leaderboard.html("Systems compared", intro, parts)} | tables)
     terminal.show(f"the page: {out / 'index.html'}; its tables are beside it")
 
 
@@ -258,7 +258,7 @@ def _local(place: str, folder: Path) -> Iterator[Path]:
     yield path
 
 
-def _write(out: Path, texts: Mapping[str, str]) -> None:
+def write_page(out: Path, texts: Mapping[str, str]) -> None:
     """Write files into a folder, each whole or not at all; other files there stay."""
     from pipelines import shards
 

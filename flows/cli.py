@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from flows import anywhere, cache, exchange, imports, results, running, terminal
+from flows import anywhere, cache, exchange, imports, languages, results, running, terminal
 from pipelines import disks
 from pipelines.errors import LongtailError
 
@@ -28,9 +28,9 @@ for command in (results.explore, results.report, results.reproduce):
     app.command()(command)
 for command in (exchange.diff, exchange.release, imports.import_answers, imports.imports, cache.cache, running.ui):
     app.command()(command)
-for command in (anywhere.thresholds, anywhere.decide, anywhere.compare):
+for command in (anywhere.thresholds, anywhere.decide, anywhere.compare, languages.languages):
     app.command()(command)
-ANYWHERE = {"thresholds", "decide", "compare"}  # commands that need no project
+ANYWHERE = {"thresholds", "decide", "compare", "languages"}  # commands that need no project
 
 
 def _go_to_root(needed: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from flows import terminal
-from pipelines import catalogue, methods, params_file
+from pipelines import catalogue, language, methods, params_file
 from pipelines.errors import LongtailError
 
 QuestionSet = StrEnum("QuestionSet", catalogue.names("answered"))
@@ -36,10 +36,9 @@ def import_answers(
     if not path.is_file():
         raise LongtailError(f"{path}: no such file, expected predictions: a table, JSON, JSON lines or Parquet")
     called = import_answers.Import(dataset.value, lm, method, kind.value if kind else "")
-    own_lms = list(params_file.load("lm").lm)
-    for line in import_answers.import_answers(
-        path, called, own_lms, DATA, partial=partial, pattern=answer_pattern, say=terminal.show
-    ):
+    params = params_file.load("lm", "language")
+    asked = {"partial": partial, "pattern": answer_pattern, "language": language.read(params.language)}
+    for line in import_answers.import_answers(path, called, list(params.lm), DATA, **asked, say=terminal.show):
         terminal.show(line)
 
 

@@ -64,7 +64,8 @@ def ask(
     from pipelines.answering import answer_files
 
     question = question.encode(errors="replace").decode()  # no tokenizer takes an argument that is no UTF-8
-    params = params_file.load("seed", "lm", "lms", "compute", "retriever", "retrievers", "reranker", "answer", "parts")
+    sections = ("seed", "language", "lm", "lms", "compute", "retriever", "retrievers", "reranker", "answer", "parts")
+    params = params_file.load(*sections)
     if not params.lms and not lm:
         raise LongtailError("params.yaml: lms is empty, expected a language model that answers")
     by = pair or answer_files.way(lm, retriever, params.lms, params.retrievers)

@@ -2,7 +2,8 @@
 
 DVC cannot see imports. This stage writes data/code.json, which DVC follows as params: under "stage" the name of each
 stage's module -> a hash of that module and of every project file that it imports at any depth; under "dataset" the name
-of each data set -> a hash of its entry in the catalogue and of its reader's or builder's code. Comments, docstrings and
+of each data set -> a hash of its entry in the catalogue and of its reader's or builder's code; under "language" the
+code of each language -> a hash of its file. Comments, docstrings and
 blank lines do not count. The modules of TRANSPORT do not count either: they carry data, messages and settings, so they
 cannot change a result.
 """
@@ -23,6 +24,7 @@ OUT = Path("data/code.json")
 _MODULES = """code catalogue stage tracking registry outputs errors disks
 params params_data params_file params_models params_types pool sending workers shards checkpoint web
 sources.download sources.wikimedia lm.http_model lm.http_abilities lm.http_client lm.http_ledger lm.http_servers"""
+LANGUAGES = "languages"  # a folder: English counts wherever it is named, another language by its own fingerprint
 TRANSPORT = frozenset(f"pipelines.{name}" for name in _MODULES.split())
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -43,6 +45,12 @@ def of_datasets(root: Path = ROOT) -> dict[str, str]:
         for name, dataset in catalogue.DATASETS.items()
         if dataset.code
     }
+
+
+def of_languages(root: Path = ROOT) -> dict[str, str]:
+    """Code of each language -> the fingerprint of its file."""
+    files = sorted((root / "pipelines" / LANGUAGES).glob("*.yaml"))
+    return {file.stem: hashlib.sha256(file.read_bytes()).hexdigest()[:16] for file in files}
 
 
 def fingerprint(module: str, root: Path = ROOT) -> str:
@@ -114,7 +122,7 @@ def _data_files(folder: Path, text: str) -> list[Path]:
         return []
     path = folder / text
     if path.is_dir() and not any(path.glob("*.py")):
-        return [file for file in path.rglob("*") if file.is_file()]
+        return [file for file in path.rglob("*" if text != LANGUAGES else "en.yaml") if file.is_file()]
     return [path] if path.is_file() and path.suffix != ".py" else []
 
 
@@ -143,8 +151,8 @@ def _file(module: str, root: Path) -> Path:
 
 
 def write(out: Path) -> stage.Metrics:
-    """Write the fingerprints of every stage and data set to a JSON file."""
-    written = {"stage": of_stages(), "dataset": of_datasets()}
+    """Write the fingerprints of every stage, data set and language to a JSON file."""
+    written = {"stage": of_stages(), "dataset": of_datasets(), "language": of_languages()}
     shards.write_json(out, written)
     return {f"{kind}s": float(len(hashes)) for kind, hashes in written.items()}
 

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from pipelines import catalogue
+from pipelines import catalogue, language
 from pipelines.params_data import (
     C4,
     Chunk,
@@ -146,6 +146,7 @@ class Parts(Section):
 class Params(Section):
     profile: str  # the name it was composed from
     seed: int  # every random draw is a hash of this and of the id of what is drawn
+    language: str  # of names, questions, page views, prompts and BM25's terms: a file of pipelines/languages
     contact: str | None  # an e-mail address or web page, for the User-Agent, as Wikimedia's policy asks
     compute: Compute
     ingest: Ingest
@@ -178,6 +179,11 @@ class Params(Section):
     exposure: Exposure = Field(default_factory=Exposure)
     report: Report
 
+    @field_validator("language")
+    @classmethod
+    def _has_a_file(cls, value: str) -> str:
+        return known([value], language.codes())[0]
+
     @field_validator("replug")
     @classmethod
     def _no_more_than_scored(cls, value: Replug, info: ValidationInfo) -> Replug:
@@ -206,7 +212,8 @@ class Params(Section):
     @field_validator("parts")
     @classmethod
     def _complete(cls, parts: Parts, info: ValidationInfo) -> Parts:
-        if {"corpus", "queries", "lms", "retrievers", "popqa"} <= set(info.data):
+        if {"corpus", "queries", "lms", "retrievers", "popqa", "language"} <= set(info.data):
+            _check_language(info.data["language"], parts, info.data["popqa"])
             tested = [
                 name
                 for name, corpus in info.data["corpus"].items()
@@ -217,6 +224,15 @@ class Params(Section):
                 raise ValueError("rerankers: need the section reranker, and one of retrievers")
             _check_parts(parts, info.data["corpus"], tested, *names, info.data["popqa"])
         return parts
+
+
+def _check_language(spoken: str, parts: Parts, popqa: PopQA) -> None:
+    """Raise ValueError where published questions, which are English, would be taken for those of another language."""
+    if spoken != "en":
+        if english := [name for name in parts.question_sets if name != "popqa"]:
+            raise ValueError(f"question_sets: {english[0]} is English, expected popqa alone with language: {spoken}")
+        if "popqa" in parts.question_sets and popqa.source != "wikidata":
+            raise ValueError(f"question_sets: popqa.source should be wikidata with language: {spoken}")
 
 
 def _check_parts(

@@ -82,7 +82,7 @@ class Entities(Section):
 class Popularity(Section):
     source: Literal["dump", "api"]  # the monthly dump, or a REST API asked page by page
     api: Address  # of the page views REST API
-    redirects_api: Address  # api: of English Wikipedia's API, which says how moved articles were called
+    redirects_api: Address  # api: of the Wikipedia's API, which says how moved articles were called
     month: Month  # month whose page views are the popularity, YYYY-MM
     agents: Literal["all-agents", "user"]  # whose views count: all, as in the published PopQA, or without bots
 

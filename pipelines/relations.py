@@ -1,4 +1,4 @@
-"""The relations that questions ask about, each with its template, from relations.yaml (PopQA, appendix A, Table 2)."""
+"""The relations that questions ask about, each with its template in a language (PopQA, appendix A, Table 2)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import yaml
 
 from pipelines.errors import LongtailError
+from pipelines.language import ENGLISH, Language
 
 FILE = Path(__file__).with_name("relations.yaml")
 
@@ -24,24 +25,25 @@ class Relation:
         return self.template.replace("{}", subject)
 
 
-def read_relations(path: Path = FILE) -> dict[str, Relation]:
-    """Relations by property id, in the file's order. Raises LongtailError with the name of a faulty entry."""
-    relations: dict[str, Relation] = {}
-    for pid, entry in yaml.safe_load(path.read_text(encoding="utf-8")).items():
-        if (
-            not re.fullmatch(r"P[1-9]\d*", str(pid))
-            or not isinstance(entry, dict)
-            or set(entry) != {"name", "template"}
-        ):
-            raise LongtailError(
-                f"{path.name}: entry {pid!r} is {entry!r}, expected P<number>: {{name: …, template: …}}"
-            )
-        if entry["template"].count("{}") != 1:
-            raise LongtailError(f"{path.name}: {pid}'s template {entry['template']!r} must have one {{}}")
-        relations[pid] = Relation(pid, entry["name"], entry["template"])
-    if len({relation.name for relation in relations.values()}) != len(relations):
-        raise LongtailError(f"{path.name}: two relations have the same name, expected {len(relations)} names")
-    return relations
+def read_relations(path: Path = FILE, language: Language = ENGLISH) -> dict[str, Relation]:
+    """Relations by property id, in the file's order, with the language's templates; those without one are left out.
+
+    English has all. Raises LongtailError with the name of a faulty entry.
+    """
+    names = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for pid, name in names.items():
+        if not re.fullmatch(r"P[1-9]\d*", str(pid)) or not isinstance(name, str) or not name:
+            raise LongtailError(f"{path.name}: entry {pid!r} is {name!r}, expected P<number>: name")
+    if len(set(names.values())) != len(names):
+        raise LongtailError(f"{path.name}: two relations have the same name, expected {len(names)} names")
+    if unknown := sorted(language.templates.keys() - names.keys()):
+        raise LongtailError(
+            f"{path.name}: no entry {unknown[0]}, of which {language.name} has a template; add its name"
+        )
+    templates = language.templates
+    if language == ENGLISH and (missing := [pid for pid in names if pid not in templates]):
+        raise LongtailError(f"languages/en.yaml: no template of {missing[0]}, which {path.name} has; add one")
+    return {pid: Relation(pid, name, templates[pid]) for pid, name in names.items() if pid in templates}
 
 
 def property_ids(templates: Path) -> list[str]:
@@ -59,5 +61,5 @@ def property_ids(templates: Path) -> list[str]:
     return sorted(ids, key=lambda pid: int(pid[1:]))
 
 
-RELATIONS = read_relations()
+RELATIONS = read_relations()  # with English templates
 BY_NAME = {relation.name: pid for pid, relation in RELATIONS.items()}

@@ -17,7 +17,7 @@ from pipelines import methods, params_file
 from pipelines.retrieval import bm25_build, index
 
 SECTIONS = ("seed", "compute", "lm", "lms", "retriever", "retrievers", "reranker", "parts", "index", "lsr", "logprobs")
-SECTIONS += ("replug", "answer", "report")
+SECTIONS += ("language", "replug", "answer", "report")
 UNTUNED, TUNED = methods.encoder("dense", "dense"), methods.encoder("lsr", "dense")
 SMALL = {
     "compute": {"threads": 1, "workers": 1, "executor": "local", "dask": None, "device": "cpu"},

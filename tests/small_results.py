@@ -50,6 +50,7 @@ PARTS = params.Parts(
 SETTINGS = SimpleNamespace(
     profile="sample",
     seed=0,
+    language="en",
     fetch=SimpleNamespace(source="world", days_apart=31),
     lms=["tiny", "big"],
     retriever={

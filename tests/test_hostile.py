@@ -69,6 +69,7 @@ def built(tmp_path_factory):
         patch.chdir(data)
         settings = SimpleNamespace(
             seed=0,
+            language="en",
             entities=params.Entities(missing_objects=False, excerpts=False),
             wikidata=SimpleNamespace(api=None),
             ingest=params.Ingest(max_reject_share=0.0, memory_gb=1.0, record_mb=64.0, rejects_kept=100_000),

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,6 +14,7 @@ from pipelines import params
 from pipelines.errors import LongtailError
 from pipelines.knowledge.term_frequency import build_term_frequency
 from pipelines.knowledge.triples import build_triples
+from pipelines.language import ENGLISH, Language
 from pipelines.questions.popqa import build_popqa
 from pipelines.relations import FILE, RELATIONS, Relation, read_relations
 
@@ -25,15 +27,21 @@ def test_there_are_the_sixteen_relations_of_the_paper():
     assert RELATIONS["P19"].question("Ada {} Lovelace") == "In what city was Ada {} Lovelace born?"
 
 
+def asking(*pids: str) -> Language:
+    """A language that asks about these relations alone."""
+    return msgspec.structs.replace(ENGLISH, name="More", templates=dict.fromkeys(pids, "Who is the child of {}?"))
+
+
 def test_a_new_relation_is_one_entry(tmp_path):
-    (tmp_path / "r.yaml").write_text('P40: {name: child, template: "Who is the child of {}?"}\n')
-    assert read_relations(tmp_path / "r.yaml")["P40"].question("Ada") == "Who is the child of Ada?"
+    (tmp_path / "r.yaml").write_text("P40: child\n")
+    assert read_relations(tmp_path / "r.yaml", asking("P40"))["P40"].question("Ada") == "Who is the child of Ada?"
 
 
 def questions(folder: Path, relations: dict[str, Relation]) -> list[dict]:
     """PopQA from a small world's claims, through every stage that relations matter to."""
     settings = SimpleNamespace(
         seed=0,
+        language="en",
         c4=params.C4(sample_mb=1, match="all"),
         popqa=params.PopQA(
             source="wikidata",
@@ -71,9 +79,9 @@ def test_an_added_entry_adds_its_questions_and_changes_nothing_else(tmp_path, mo
     text = " ".join(f"Name{i}" for i in ids)
     (tmp_path / "c4/c4.json.gz").write_bytes(gzip.compress(json.dumps({"text": text}).encode(), mtime=0))
 
-    (tmp_path / "r.yaml").write_text(FILE.read_text() + 'P40: {name: child, template: "Who is the child of {}?"}\n')
+    (tmp_path / "r.yaml").write_text(FILE.read_text() + "P40: child\n")
     before = questions(tmp_path, RELATIONS)
-    after = questions(tmp_path, read_relations(tmp_path / "r.yaml"))
+    after = questions(tmp_path, RELATIONS | read_relations(tmp_path / "r.yaml", asking("P40")))
     assert [row for row in after if row["relation"] != "P40"] == before
     added = [row for row in after if row["relation"] == "P40"]
     assert (len(before), len(added)) == (60, 30)
@@ -84,13 +92,19 @@ def test_an_added_entry_adds_its_questions_and_changes_nothing_else(tmp_path, mo
 @pytest.mark.parametrize(
     "text",
     [
-        'child: {name: child, template: "Who is {}?"}',
+        "child: child",
         "P40: {name: child}",
-        'P40: {name: child, template: "Who is it?"}',
-        'P40: {name: child, template: "Who is {}?"}\nP41: {name: child, template: "What is {}?"}',
+        "P40: child\nP41: child",
+        "P41: child of",  # of P40, the language has a template
     ],
 )
 def test_a_faulty_entry_is_named(tmp_path, text):
     (tmp_path / "r.yaml").write_text(text)
     with pytest.raises(LongtailError, match=r"r\.yaml: .*(P40|child|two relations)"):
+        read_relations(tmp_path / "r.yaml", asking("P40"))
+
+
+def test_english_has_a_template_of_every_relation(tmp_path):
+    (tmp_path / "r.yaml").write_text(FILE.read_text() + "P40: child\n")
+    with pytest.raises(LongtailError, match=r"languages/en\.yaml: no template of P40"):
         read_relations(tmp_path / "r.yaml")

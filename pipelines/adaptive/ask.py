@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipelines import methods, parquet
+from pipelines import language, methods, parquet
 from pipelines.adaptive import rule as rules
 from pipelines.adaptive import subjects
 from pipelines.adaptive.pairs import BELOW, Choice
@@ -96,9 +96,9 @@ def ask(
 
     `retriever` may be the name of two answers, as thresholds.json has it (`pairs.Choice.name`). Only the language model
     whose answer counts is opened; of one whose answers were imported, none, as the decision is all there is. `chosen`
-    are params with the sections seed, lm, lms, compute, retriever, retrievers, answer and parts; `subject` is a
-    Wikidata id, to choose among namesakes. `tell` hears what is known after the decision and after the search. Without
-    relation, subject, popularity or threshold the answer is the tail's, so the passage is retrieved. Raises
+    are params with the sections seed, language, lm, lms, compute, retriever, retrievers, answer and parts; `subject` is
+    a Wikidata id, to choose among namesakes. `tell` hears what is known after the decision and after the search.
+    Without relation, subject, popularity or threshold the answer is the tail's, so the passage is retrieved. Raises
     LongtailError for an empty question, an unknown language model, method or subject, and for a missing file.
     """
     from pipelines.lm.open_lm import open_lm
@@ -118,7 +118,8 @@ def ask(
         kind, _ = methods.resolve(method, chosen.retrievers)
         if kind in methods.ENSEMBLES:
             raise LongtailError(f"{retriever}: expected closed_book, genread or a retriever, not {method}")
-    reading = subjects.read(question, data, subject)
+    spoken = language.read(chosen.language)
+    reading = subjects.read(question, data, subject, spoken)
     decision = decide(reading, data / "adaptive/popularity/thresholds.json", lm, retriever)
     tell(reading, decision, None)
     lm, method = choice.tail if decision.retrieve else choice.popular
@@ -139,12 +140,12 @@ def ask(
         retrieved = _passages([asked, *(text for text, _ in shots)], method, model, chosen, data)
     texts = [passage.text for passage in retrieved] or [None] * (1 + len(shots))
     prompt = prompts.question_prompt(
-        asked, texts[0], [(*shot, text) for shot, text in zip(shots, texts[1:], strict=True)]
+        asked, texts[0], [(*shot, text) for shot, text in zip(shots, texts[1:], strict=True)], spoken
     )
     (generation,) = model.generate([prompt], chosen.answer.new_tokens)
     attribution = None
     if retrieved and generation.text and model.scores:
-        closed_book = prompts.question_prompt(asked, None, [(*shot, None) for shot in shots])
+        closed_book = prompts.question_prompt(asked, None, [(*shot, None) for shot in shots], spoken)
         attribution = attribute(model, closed_book, prompt, generation.text)
     return Asked(
         question=asked,

@@ -12,11 +12,14 @@ import duckdb
 
 from pipelines import database
 from pipelines.errors import LongtailError
+from pipelines.language import ENGLISH, Language
 from pipelines.questions.published import ENTITY
-from pipelines.relations import RELATIONS
+from pipelines.relations import RELATIONS, read_relations
 
 # SQL that makes names comparable, as `_plain` and re.IGNORECASE do for questions.
 PLAIN = "lower(replace(replace(text, chr(8217), chr(39)), '  ', ' '))"
+
+MARKS = "?\uff1f"  # that questions end in: the second is the wide one
 
 
 @dataclass(frozen=True)
@@ -48,14 +51,15 @@ class Reading:
     subject: Candidate | None  # the first candidate, or the one that was asked for
 
 
-def read(question: str, data: Path, qid: str | None = None) -> Reading | None:
+def read(question: str, data: Path, qid: str | None = None, language: Language = ENGLISH) -> Reading | None:
     """The relation and subject of a question; None if it follows no template.
 
     If it follows several templates, the first counts whose subject has the relation in Wikidata, then the first with a
     subject. `qid` names the subject. Raises LongtailError if there is no such entity, or no table of entities.
     """
     readings = []
-    for template, names in matches(question, templates(data / "raw/entityquestions/relation_query_templates.json")):
+    known = templates(data / "raw/entityquestions/relation_query_templates.json", language)
+    for template, names in matches(question, known):
         for name in names:
             likeliest_first = candidates(name, template, data, qid)
             subject = next((candidate for candidate in likeliest_first if qid in (None, candidate.qid)), None)
@@ -70,11 +74,11 @@ def read(question: str, data: Path, qid: str | None = None) -> Reading | None:
     return next(iter(stated or known or readings), None)
 
 
-def templates(file: Path) -> list[Template]:
-    """PopQA's templates, then those of EntityQuestions in `file`, if it is there."""
+def templates(file: Path, language: Language = ENGLISH) -> list[Template]:
+    """PopQA's templates in the language, then those of EntityQuestions in `file`, if it is there."""
     known = [
         Template("popqa", relation.pid, relation.name, relation.template, relation.template)
-        for relation in RELATIONS.values()
+        for relation in read_relations(language=language).values()
     ]
     others = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     for key, wording in others.items():  # "P19", and a paraphrase of it: "P19_similar"
@@ -93,10 +97,10 @@ def matches(question: str, known: list[Template]) -> list[tuple[Template, list[s
     mark itself.
     """
     text = _plain(question)
-    endings = (text.removesuffix("?").rstrip(), text.rstrip("? "), text)
+    endings = (text[:-1].rstrip() if text[-1:] in MARKS else text, text.rstrip(f"{MARKS} "), text)
     matching = []
     for template in known:
-        before, after = (re.escape(part) for part in _plain(template.wording).rstrip("?").split("{}"))
+        before, after = (re.escape(part) for part in _plain(template.wording).rstrip(f"{MARKS} ").split("{}"))
         matched = (re.fullmatch(f"{before}(.+){after}", ending, re.IGNORECASE) for ending in endings)
         if names := dict.fromkeys(name for match in matched if match and (name := match[1].strip())):
             matching.append((template, list(names)))

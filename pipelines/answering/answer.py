@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipelines import catalogue, draws, methods, params, parquet, shards, stage, workers
+from pipelines import catalogue, draws, language, methods, params, parquet, shards, stage, workers
 from pipelines.answering import latency, passages, prompts
 from pipelines.answering.passages import Lookup, Source
 from pipelines.errors import LongtailError
@@ -69,6 +69,7 @@ class Setup:
     seed: int
     key: str  # of the finished shards
     server: params.LMServer | None = None  # has the prices
+    language: language.Language = language.ENGLISH
 
     @property
     def written(self) -> bool:
@@ -114,7 +115,7 @@ def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
     size = setup.shard
     parts = [slice(start, min(start + size, len(asked))) for start in range(0, len(asked), size)]
     sizes = [part.stop - part.start for part in parts]
-    work = partial(_answered, setup.answer.new_tokens, setup.replug, setup.source is not None)
+    work = partial(_answered, setup.answer.new_tokens, setup.replug, setup.language, setup.source is not None)
     steps = workers.Steps(read, work, write, Sent.length, in_memory=True)
     files = workers.map_texts(setup.lm, name, setup.key, parts, steps, sizes=sizes, unit="question")
     table, batches = passages.read_shards(files, SCHEMA)
@@ -159,7 +160,9 @@ def _sent(
         for shot, found in zip(shown, lookup.rows(shown), strict=True)
     }
     sent = [
-        prompts.question_prompt(pool.texts[question], text, [examples[shot] for shot in shots_of_question])
+        prompts.question_prompt(
+            pool.texts[question], text, [examples[shot] for shot in shots_of_question], setup.language
+        )
         for question, found, shots_of_question in zip(asked, passages_asked, shots, strict=True)
         for text in found["texts"]
     ]
@@ -169,10 +172,17 @@ def _sent(
     return Sent(sent, similarities)
 
 
-def _answered(new_tokens: int, replug: params.Replug, with_passages: bool, lm: LanguageModel, sent: Sent) -> Answered:
+def _answered(
+    new_tokens: int,
+    replug: params.Replug,
+    spoken: language.Language,
+    with_passages: bool,
+    lm: LanguageModel,
+    sent: Sent,
+) -> Answered:
     """Ask the LM."""
     started = time.monotonic()
-    generations = ensemble_answers.generate(lm, sent.prompts, sent.similarities, new_tokens, replug)
+    generations = ensemble_answers.generate(lm, sent.prompts, sent.similarities, new_tokens, replug, spoken)
     seen = lm.seen(sent.prompts, new_tokens) if with_passages else sent.prompts
     return Answered(sent.prompts, seen, generations, time.monotonic() - started, latency.machine())
 
@@ -203,7 +213,7 @@ def _row(
         "method": methods.split(setup.method)[0],
         "prediction": generation.text.strip(),
         "correct": matching.substring(generation.text, answers),
-        "correct_word": matching.word(generation.text, answers),
+        "correct_word": matching.word(generation.text, answers, setup.language),
         "prompt_hash": prompts.prompt_hash(*(prompt for prompt, _ in sent)),
         "mean_log_prob": generation.mean_log_prob,
         "lm_calls": len(sent) + setup.written,
@@ -212,10 +222,10 @@ def _row(
     row |= _usage(generation, found, setup.server)
     if setup.source:
         read = (
-            prompts.passage_left(text, pool.texts[question], prompt, seen)
+            prompts.passage_left(text, pool.texts[question], prompt, seen, setup.language)
             for text, (prompt, seen) in zip(found["texts"], sent, strict=True)
         )
-        row["doc_has_answer"] = any(matching.word(text, answers) for text in read)
+        row["doc_has_answer"] = any(matching.word(text, answers, setup.language) for text in read)
         title, page = found["titles"][0], pool.pages[question]
         row |= {"doc_id": found["doc_ids"][0], "doc_title": title, "similarity": found["similarities"][0]}
         row["margin"] = found["margin"]
@@ -270,9 +280,11 @@ def main() -> None:
                 chosen.retriever[retriever] if retriever else None,
                 chosen.reranker if kind == "reranked" else None,
             ]
-            key = shards.key_of(SHARD, LOCAL, chosen.seed, chosen.answer, chosen.replug, searched, settings, *inputs)
+            said = chosen.seed, chosen.language, chosen.answer, chosen.replug
+            key = shards.key_of(SHARD, LOCAL, *said, searched, settings, *inputs)
             in_use = chosen.answer.of(settings)
-            setup = Setup(args.dataset, args.method, lm, source, in_use, chosen.replug, chosen.seed, key, settings.http)
+            of_file = args.dataset, args.method, lm, source, in_use, chosen.replug, chosen.seed, key, settings.http
+            setup = Setup(*of_file, language.read(chosen.language))
             table, taken = answer(parquet.read(questions), setup)
             with shards.atomic(out) as temporary:
                 parquet.write(table, temporary)
@@ -281,7 +293,7 @@ def main() -> None:
             forget(args.dataset, args.lm, args.method, key)
             return _metrics(table, taken.seconds) | lm.usage
 
-    sections = ("seed", "compute", "lm", "retriever", "retrievers", "reranker", "replug", "answer", "parts")
+    sections = ("seed", "language", "compute", "lm", "retriever", "retrievers", "reranker", "replug", "answer", "parts")
     stage.run(name, sections, work, out=str(out))
 
 

@@ -14,6 +14,7 @@ from pipelines import methods, parquet, shards
 from pipelines.answering.answer import SCHEMA
 from pipelines.answering.imported_files import ABOUT, NAME, about, kind_by_name
 from pipelines.errors import LongtailError
+from pipelines.language import ENGLISH, Language
 from pipelines.questions import join_predictions, matching
 from pipelines.questions.join_predictions import Asked, Match
 from pipelines.sources import prediction_files
@@ -47,6 +48,7 @@ def import_answers(
     *,
     partial: bool = False,
     pattern: str = "",
+    language: Language = ENGLISH,
     say: Callable[[str], None] = print,
 ) -> list[str]:
     """Write data/imported/<dataset>/<lm>/<method>.parquet (answer.SCHEMA) from a file of predictions.
@@ -80,7 +82,7 @@ def import_answers(
         texts = [predictions.texts[row] for row in match.rows]
         made["prediction"] = texts
         answers = [columns["possible_answers"][place] for place in match.questions]
-        made["correct_word"] = list(map(matching.word, texts, answers))
+        made["correct_word"] = [matching.word(*pair, language) for pair in zip(texts, answers, strict=True)]
     made |= {name: _measures(file, predictions, name, match.rows) for name in MEASURES if name in predictions.columns}
     nothing = [None] * len(ids)
     said = {"kind": called.kind, "layout": predictions.layout, "file": file.name, "joined_by": match.by}

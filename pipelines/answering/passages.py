@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from pipelines import methods, parquet, shards, workers
+from pipelines import language, methods, parquet, shards, workers
 from pipelines.answering import latency, prompts
 from pipelines.answering.latency import Batch
+from pipelines.language import ENGLISH, Language
 from pipelines.methods import ENSEMBLES, INDEXES
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Source:
     written: bool  # by the LM: one prompt more a question
     lm: LanguageModel | LMWorkers | None = None  # that writes them
     max_tokens: int = 0  # of what it writes
+    language: Language = ENGLISH  # in which it is asked to
 
 
 def open_source(
@@ -54,11 +56,11 @@ def open_source(
 ) -> Source | None:
     """What finds the passages of a method; None for closed_book. `lm` is needed for genread only.
 
-    `chosen` are params with the sections compute, retriever, retrievers, answer and parts, replug for ensembles, and
-    reranker for reranked.
+    `chosen` are params with the sections language, compute, retriever, retrievers, answer and parts, replug for
+    ensembles, and reranker for reranked.
     """
     if method == "genread":
-        return written(lm, chosen.answer.passage_tokens)
+        return written(lm, chosen.answer.passage_tokens, language.read(chosen.language))
     kind, name = methods.resolve(method, chosen.retrievers)
     if kind not in INDEXES:
         return None
@@ -109,19 +111,21 @@ def retrieved(retriever: Retriever, docs: Path, k: int, template: str, *, togeth
     return Source(find, at_once=4096, written=False)
 
 
-def written(lm: LanguageModel | LMWorkers, max_tokens: int) -> Source:
+def written(lm: LanguageModel | LMWorkers, max_tokens: int, spoken: Language = ENGLISH) -> Source:
     """A passage of at most `max_tokens`, which ends with its first line, as published."""
 
     def find(texts: list[str]) -> pa.Table:
-        return write_passages(max_tokens, lm, texts)[0]
+        return write_passages(max_tokens, spoken, lm, texts)[0]
 
-    return Source(find, at_once=256, written=True, lm=lm, max_tokens=max_tokens)
+    return Source(find, at_once=256, written=True, lm=lm, max_tokens=max_tokens, language=spoken)
 
 
-def write_passages(max_tokens: int, lm: LanguageModel, texts: list[str]) -> tuple[pa.Table, float, str]:
+def write_passages(
+    max_tokens: int, spoken: Language, lm: LanguageModel, texts: list[str]
+) -> tuple[pa.Table, float, str]:
     """The passages (SCHEMA) that a LM writes for questions, the seconds that it took, and the machine."""
     started = time.monotonic()
-    generations = lm.generate([prompts.passage_prompt(text) for text in texts], max_tokens)
+    generations = lm.generate([prompts.passage_prompt(text, spoken) for text in texts], max_tokens)
     passages = [[generation.text.strip()] for generation in generations]
     unknown = [[None]] * len(texts)
     tokens = [[made.prompt_tokens for made in generations], [made.new_tokens for made in generations]]
@@ -177,7 +181,9 @@ class Lookup:
         parts = [self._questions[start : start + source.at_once] for start in range(0, n, source.at_once)]
         sizes, unit = [len(part) for part in parts], "question or demonstration"
         if source.lm:
-            steps = workers.Steps(read, partial(write_passages, source.max_tokens), write, length, in_memory=True)
+            steps = workers.Steps(
+                read, partial(write_passages, source.max_tokens, source.language), write, length, in_memory=True
+            )
             files = workers.map_texts(source.lm, name, key, parts, steps, sizes=sizes, unit=unit)
         else:
             files = shards.map_shards(name, key, work, parts, sizes=sizes, unit=unit)

@@ -11,9 +11,8 @@ from functools import partial
 import numpy as np
 
 from pipelines import draws
+from pipelines.language import ENGLISH, Language
 from pipelines.lm.language_model import Prompt
-
-INSTRUCTION = "Generate a background document from Wikipedia to answer the given question."  # GenRead's
 
 
 @dataclass(frozen=True)
@@ -81,25 +80,30 @@ def _any(seed: int, questions: Questions, times: Mapping[str, int], position: in
     return chosen
 
 
-def question_prompt(question: str, passage: str | None, shots: Sequence[tuple[str, str, str | None]]) -> Prompt:
-    """Demonstrations, then the passage and a blank line if there is a passage, then `Q: <question> A:`.
+def question_prompt(
+    question: str,
+    passage: str | None,
+    shots: Sequence[tuple[str, str, str | None]],
+    language: Language = ENGLISH,
+) -> Prompt:
+    """Demonstrations, then the passage and a blank line if there is one, then, in English, `Q: <question> A:`.
 
     `shots` are (question, answer, passage or None), each shown the same way and followed by a blank line.
     """
-    shown = [f"{_passage(p)}Q: {q} A: {a}\n\n" for q, a, p in shots]
-    return compose(shown, _passage(passage), f"Q: {question} A:")
+    shown = [f"{_passage(p)}{language.answered(q, a)}\n\n" for q, a, p in shots]
+    return compose(shown, _passage(passage), language.asked(question))
 
 
-def passage_prompt(question: str) -> Prompt:
+def passage_prompt(question: str, language: Language = ENGLISH) -> Prompt:
     """The prompt for a passage that the LM writes (GenRead). After the blank line the text begins at once."""
-    return Prompt(context=f"{INSTRUCTION} {question}\n\n")
+    return Prompt(context=f"{language.prompt.passage.format(question=question)}\n\n")
 
 
-def passage_left(passage: str, question: str, prompt: Prompt, seen: Prompt) -> str:
+def passage_left(passage: str, question: str, prompt: Prompt, seen: Prompt, language: Language = ENGLISH) -> str:
     """The part of the passage that the LM has `seen` of a `question_prompt`."""
     if prompt.document:
         return seen.document[: len(passage)]
-    begins = len(prompt.context) - len(f"{passage}\n\nQ: {question} A:")
+    begins = len(prompt.context) - len(f"{passage}\n\n{language.asked(question)}")
     return passage[max(0, len(prompt.context) - len(seen.context) - begins) :]
 
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipelines import catalogue, code, database, shards, stage
+from pipelines import catalogue, code, database, language, shards, stage
 from pipelines.corpus import assemble, sample
 from pipelines.corpus.cut import Batch, Settings, cut_batch
 from pipelines.errors import LongtailError
@@ -39,9 +39,8 @@ def main() -> None:
         shards.write_json(Path("data/metrics") / f"corpus_{name}.json", metrics)
         return metrics
 
-    stage.run(
-        f"chunk@{name}", ("seed", "compute", "ingest", "corpus", "chunk", "queries", "windows"), work, out=str(out)
-    )
+    sections = ("seed", "language", "compute", "ingest", "corpus", "chunk", "queries", "windows")
+    stage.run(f"chunk@{name}", sections, work, out=str(out))
 
 
 def build(raw: Path, tokenizer: Path, out: Path, name: str, chosen) -> dict[str, float]:
@@ -60,7 +59,8 @@ def build(raw: Path, tokenizer: Path, out: Path, name: str, chosen) -> dict[str,
             f"params.yaml: corpus.{name} asks for queries, expected query_share 0, test_files null and "
             f"validation_files null: {passages[0]} holds passages, and others of a query's page would be in the corpus"
         )
-    settings = Settings(name, tokenizer, chosen.seed, corpus, chosen.chunk, chosen.queries, chosen.windows)
+    media = language.read(chosen.language).media
+    settings = Settings(name, tokenizer, chosen.seed, corpus, chosen.chunk, chosen.queries, chosen.windows, media)
     stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     key = shards.key_of(code.fingerprint("pipelines.corpus.chunk"), catalogue.facts(name), tokenizer, settings, stats)
     with database.connect(chosen.ingest.memory_gb, chosen.compute.threads) as db:

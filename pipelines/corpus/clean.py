@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from functools import cache
 
 from mwparserfromhell.nodes import HTMLEntity
 from mwparserfromhell.parser import CTokenizer, ParserError, tokens
 from mwparserfromhell.parser.tokenizer import Tokenizer
 
 from pipelines.corpus.markup import DROPPED_TAGS, BadWikitext, restored, template_text, without_dropped
+from pipelines.language import ENGLISH
 
-MEDIA = re.compile(r"\s*(file|image|media|category)\s*:", re.IGNORECASE)
 INTERWIKI = re.compile(r"[a-z]{2,3}(-[a-z]+)*:\S")  # [[de:Titel]], a link to the article in another language
 HEADING = "\x00"  # marks a section title, as often as its level, until empty sections are dropped
 MAGIC_WORD = re.compile(r"__[A-Z]+__")
@@ -36,21 +37,27 @@ CLOSE = frozenset(
 Fields = list[tuple[type, list[str]]]  # a construct's texts, each with the kind of token before it
 
 
-def wikitext_to_text(wikitext: str) -> str:
+def wikitext_to_text(wikitext: str, media: str = ENGLISH.media) -> str:
     """The plain text of one page, in lines; empty if the page has nothing but markup.
 
-    Time and memory grow with the length of the page only. Raises BadWikitext if the page can't be parsed.
+    `media` is what links to files and categories begin with, with spaces between. Time and memory grow with the length
+    of the page only. Raises BadWikitext if the page can't be parsed.
     """
     prose = without_dropped(wikitext.replace(HEADING, ""))
     try:
         stream = (CTokenizer or Tokenizer)().tokenize(prose, 0, True)
     except ParserError as error:
         raise BadWikitext(str(error)) from None
-    text = MAGIC_WORD.sub("", restored(_visible(stream))).replace("'''", "").replace("''", "")
+    text = MAGIC_WORD.sub("", restored(_visible(stream, _prefixes(media)))).replace("'''", "").replace("''", "")
     return _without_empty_sections(_lines(text))
 
 
-def _visible(stream: Iterable[tokens.Token]) -> str:
+@cache
+def _prefixes(media: str) -> re.Pattern:
+    return re.compile(rf"\s*({'|'.join(map(re.escape, media.split()))})\s*:", re.IGNORECASE)
+
+
+def _visible(stream: Iterable[tokens.Token], media: re.Pattern) -> str:
     """The text that a reader sees, from the parser's tokens. (Its tree of nodes would take four times as long.)"""
     outer: list[tuple[tokens.Token, Fields, list[str]]] = []
     opened = tokens.Text()  # the token that opened the innermost construct; Text stands for none
@@ -69,7 +76,8 @@ def _visible(stream: Iterable[tokens.Token]) -> str:
             fields.append((kind, parts))
         elif kind in CLOSE:
             show = SHOWN.get(type(opened))
-            text = show(opened, fields) if show else ""
+            dropped = type(opened) is tokens.WikilinkOpen and media.match("".join(fields[0][1]))
+            text = show(opened, fields) if show and not dropped else ""
             opened, fields, parts = outer.pop()
             parts.append(text)
     return "".join(parts)
@@ -88,7 +96,7 @@ def _template(_: tokens.Token, fields: Fields) -> str:
 
 def _link(_: tokens.Token, fields: Fields) -> str:
     target, text = "".join(fields[0][1]), "".join(fields[-1][1])
-    if MEDIA.match(target) or (len(fields) == 1 and INTERWIKI.match(target)):
+    if len(fields) == 1 and INTERWIKI.match(target):
         return ""
     return text if len(fields) > 1 else target.strip().removeprefix(":")
 

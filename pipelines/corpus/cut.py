@@ -21,6 +21,7 @@ from pipelines.corpus import sample
 from pipelines.corpus.clean import BadWikitext, wikitext_to_text
 from pipelines.corpus.near_duplicates import PERMUTATIONS, bands, signatures
 from pipelines.corpus.token_bytes import Tokens, open_encoder
+from pipelines.language import ENGLISH
 from pipelines.sources.rejects import Rejects
 
 DOCS = pa.schema(
@@ -50,6 +51,7 @@ class Settings(NamedTuple):
     chunk: params.Chunk
     queries: params.Queries
     windows: params.Windows
+    media: str = ENGLISH.media  # what links to files and categories begin with
 
 
 class Batch(NamedTuple):
@@ -72,7 +74,7 @@ def cut_batch(settings: Settings, batch: Batch, out: Path) -> None:
     os.environ["TOKENIZERS_PARALLELISM"], os.environ["RAYON_NUM_THREADS"] = "false", "1"
     out.mkdir()
     rejects = Rejects(1.0)  # the share of bad rows is checked over the whole corpus
-    rows, texts = _texts(batch, rejects)
+    rows, texts = _texts(batch, rejects, settings.media)
     splits = np.array(rows["split"].to_pylist(), "U")
     keys = _keys(settings, rows)
     tokens = _encoder(settings.tokenizer)(texts)
@@ -91,22 +93,22 @@ def cut_batch(settings: Settings, batch: Batch, out: Path) -> None:
     rejects.write(out / "rejects.parquet")
 
 
-def _texts(batch: Batch, rejects: Rejects) -> tuple[pa.Table, list[str]]:
+def _texts(batch: Batch, rejects: Rejects, media: str) -> tuple[pa.Table, list[str]]:
     """The batch's rows that are not duplicates and have a text, without the column `text`; and their clean texts."""
     table = parquet.read(batch.path)
     if batch.duplicates:
         places = pc.binary_join_element_wise(table["file"], table["row"].cast(pa.string()), ":")
         table = table.filter(pc.invert(pc.is_in(places, pa.array(batch.duplicates))))
     columns = [table[column].to_pylist() for column in ("file", "row", "text", "wikitext")]
-    texts = [_text(rejects, *row) for row in zip(*columns, strict=True)]
+    texts = [_text(rejects, media, *row) for row in zip(*columns, strict=True)]
     kept = pa.array([bool(text) for text in texts], pa.bool_())
     return table.drop_columns("text").filter(kept).combine_chunks(), [text for text in texts if text]
 
 
-def _text(rejects: Rejects, file: str, row: int, text: str, wikitext: bool) -> str:
+def _text(rejects: Rejects, media: str, file: str, row: int, text: str, wikitext: bool) -> str:
     """The source document's plain text, without its title; "" for a rejected page."""
     try:
-        text = wikitext_to_text(text) if wikitext else text
+        text = wikitext_to_text(text, media) if wikitext else text
     except BadWikitext as error:
         rejects.add(file, row, "bad_wikitext", str(error))
         return ""

@@ -12,7 +12,7 @@ import math
 from pathlib import Path
 from types import SimpleNamespace
 
-from pipelines import database, shards, stage
+from pipelines import database, language, shards, stage
 from pipelines.answering import answer_files
 from pipelines.evaluation import (
     accuracy,
@@ -28,7 +28,7 @@ from pipelines.lm.model_files import count_parameters, family
 
 OUT = Path("data/analyses")
 METRICS = Path("data/analyses.json")
-SECTIONS = ("seed", "fetch", "lms", "retrievers", "replug", "thresholds", "exposure", "report", "parts")
+SECTIONS = ("seed", "language", "fetch", "lms", "retrievers", "replug", "thresholds", "exposure", "report", "parts")
 EXAMPLE = "dense"  # the method whose answers are shown, or the first that is there
 COMPARED = {  # tables of one language model's answers; of the questions that all models answered, under common_<name>
     "accuracy": accuracy.accuracy,
@@ -57,7 +57,8 @@ def analyse(data: Path, out: Path, metrics: Path, params: SimpleNamespace) -> st
         if shown and "closed_book" in answers:
             questions = data / "questions" / dataset / f"{dataset}.parquet"
             docs = data / "corpus" / (parts.datastore or "") / "docs.parquet"
-            rows = retrieval_effects.examples(questions, answers["closed_book"], answers[shown], docs, params.seed)
+            shown_files = questions, answers["closed_book"], answers[shown], docs
+            rows = retrieval_effects.examples(*shown_files, params.seed, language.read(params.language))
             _append(found, {"examples": rows}, {"dataset": dataset, "lm": main, "method": shown})
     found["popularity"] = popularity(data, parts.question_sets)
     found["models"] = models(params.lms, files, data / "models/lm", params.thresholds.imported)

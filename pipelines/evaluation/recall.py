@@ -21,7 +21,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from pipelines import catalogue, methods, parquet, shards, stage
+from pipelines import catalogue, language, methods, parquet, shards, stage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,7 +32,7 @@ RAW = Path("data/raw")
 CORPORA = Path("data/corpus")
 OUT = Path("data/recall")
 METRICS = Path("data/metrics")
-SECTIONS = ("compute", "ingest", "retriever", "retrievers", "reranker", "index", "parts")
+SECTIONS = ("language", "compute", "ingest", "retriever", "retrievers", "reranker", "index", "parts")
 AT = (1, 5, 10)
 DISTRACTORS = 10_000  # spread evenly over the corpus
 BLOCK = 256  # queries compared with all passages at once
@@ -50,7 +50,8 @@ def evaluate(params: SimpleNamespace, name_of_set: str) -> stage.Metrics:
     asked = list(read_questions_with_passages(RAW / name_of_set, rejects))
     rejects.check()
     passages = sorted({passage for question in asked for passage in question.passages})
-    golds = gold_passages(asked, {passage: position for position, passage in enumerate(passages)})
+    spoken = language.read(params.language)
+    golds = gold_passages(asked, {passage: position for position, passage in enumerate(passages)}, spoken)
     rows = [(f"context:{position}", *passage) for position, passage in enumerate(passages)]
     if asked:
         rows += distractors(CORPORA / params.parts.datastore / "docs.parquet", {text for _, text in passages})
@@ -83,12 +84,16 @@ def evaluate(params: SimpleNamespace, name_of_set: str) -> stage.Metrics:
     return counts | {f"{name}_{key}": sets["all"][name][key]["value"] for name, key in figures}
 
 
-def gold_passages(asked: list[QuestionWithPassages], positions: dict[tuple[str, str], int]) -> list[set[int]]:
+def gold_passages(
+    asked: list[QuestionWithPassages],
+    positions: dict[tuple[str, str], int],
+    spoken: language.Language = language.ENGLISH,
+) -> list[set[int]]:
     """For each question, the positions of its own passages that hold an answer as whole words."""
     from pipelines.questions.matching import word
 
     return [
-        {positions[passage] for passage in question.passages if word(passage[1], question.answers)}
+        {positions[passage] for passage in question.passages if word(passage[1], question.answers, spoken)}
         for question in asked
     ]
 
@@ -110,7 +115,8 @@ def search(docs: Path, index: Path, queries: list[str], params: SimpleNamespace)
     from pipelines.retrieval.bm25 import BM25
     from pipelines.retrieval.encoder import Encoder
 
-    bm25_build.build(docs, index, params.index, params.compute, "evaluate_retrieval")
+    spoken = language.read(params.language)
+    bm25_build.build(docs, index, params.index, params.compute, "evaluate_retrieval", spoken)
     depth = max(fusion.DEPTH, params.reranker.candidates if params.parts.rerankers else 0)
     ranked, scores = BM25.load(index, docs).search(queries, fusion.DEPTH)
     found = {"bm25": ranked}

@@ -10,6 +10,7 @@ from pipelines import database, draws, intervals
 from pipelines.evaluation import accuracy
 from pipelines.evaluation.accuracy import HEAD, TAIL, Answers, gain, mean_columns, share
 from pipelines.intervals import NOTHING
+from pipelines.language import ENGLISH, Language
 from pipelines.questions import matching
 
 TAIL_LESS_HEAD = "tail less head"
@@ -114,7 +115,9 @@ def halves(answers: Answers, seed: int, resamples: int) -> list[dict]:
     ]
 
 
-def examples(questions: Path, closed_book: Path, augmented: Path, docs: Path, seed: int) -> list[dict]:
+def examples(
+    questions: Path, closed_book: Path, augmented: Path, docs: Path, seed: int, language: Language = ENGLISH
+) -> list[dict]:
     """Questions on which only one of two answers is right, by both rules: EXAMPLES of each kind (Tables 3 and 4).
 
     Each relation's question with the smallest draw by hash of (seed, question id) is a candidate; the EXAMPLES
@@ -148,7 +151,7 @@ def examples(questions: Path, closed_book: Path, augmented: Path, docs: Path, se
         passage = (row["passage"] or texts.get((row["doc_id"], row["doc_title"]), ""))[:PASSAGE]
         row["passage"] = passage or None
         answers = row.pop("possible_answers")
-        row["passage_answer"] = next((answer for answer in answers if matching.word(passage, [answer])), None)
+        row["passage_answer"] = next((answer for answer in answers if matching.word(passage, [answer], language)), None)
     return [{name: value for name, value in row.items() if name not in ("hurt", "doc_id")} for row in chosen]
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pipelines.answering.passages import Source
 
 SECTIONS = ("seed", "lm", "lms", "compute", "retriever", "retrievers", "reranker", "replug", "answer", "parts")
-SECTIONS += ("thresholds",)
+SECTIONS += ("language", "thresholds")
 RUN = "`longtail run` makes it"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from pipelines import database, methods, parquet
+from pipelines import database, language, methods, parquet
 from pipelines.adaptive import rule as rules
 from pipelines.adaptive.rule import RuleFile
 from pipelines.answering import prompts
@@ -160,7 +160,8 @@ def sent(run: Run, dataset: str, lm: str, method: str, question: Question) -> Se
         read = found["texts"].to_pylist()
         (documents,) = _documents(run, kind, found.slice(0, 1).to_pylist())
     examples = [(texts[i], shown[i], passages[0]) for i, passages in zip(shots, read[1:], strict=True)]
-    made = [prompts.question_prompt(texts[position], passage, examples) for passage in read[0]]
+    spoken = language.read(chosen.language)
+    made = [prompts.question_prompt(texts[position], passage, examples, spoken) for passage in read[0]]
     return Sent(made, documents, prompts.prompt_hash(*made) == answer["prompt_hash"])
 
 

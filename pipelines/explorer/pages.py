@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -12,6 +11,7 @@ from typing import Any
 
 import jinja2
 
+from pipelines import words
 from pipelines.errors import LongtailError
 from pipelines.explorer import asking, lm_queries, one_question, slices
 from pipelines.explorer.addresses import PAGE
@@ -80,11 +80,8 @@ def range_of(popularity: str) -> str:
 
 def marked(text: str, answers: Sequence[str]) -> list[str]:
     """The text in parts; every second one is an answer as `matching.word` finds it. The longest answer wins."""
-    text, *names = (unicodedata.normalize("NFC", words) for words in (text, *answers))
-    names = sorted({name.strip() for name in names if name.strip()}, key=lambda name: (-len(name), name))
-    if not names:
-        return [text]
-    return re.split(rf"(?<!\w)({'|'.join(map(re.escape, names))})(?!\w)", text, flags=re.IGNORECASE)
+    text, *names = (unicodedata.normalize("NFC", said) for said in (text, *answers))
+    return words.split(text, [name.strip() for name in names])
 
 
 def who_is_right(chosen: Slice) -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""Stage `entities`: Wikidata's items with their English names, and the claims that questions ask for (PopQA, 3.3).
+"""Stage `entities`: Wikidata's items with names in one language, and the claims that questions ask for (PopQA, 3.3).
 
-Writes data/knowledge/wikidata/{entities,claims,dates,rejects}.parquet: the items that have an English Wikipedia
-article, their best-ranked claims, when these hold, and the items that are objects of these claims. They come from all
+Writes data/knowledge/wikidata/{entities,claims,dates,rejects}.parquet: the items that have an article in its
+Wikipedia, their best-ranked claims, when these hold, and the items that are objects of these claims. They come from all
 files in data/raw/wikidata: JSON dumps, answers of the entity API, and pages of the query service, which have no dates.
 The workers parse a dump together.
 """
@@ -21,7 +21,7 @@ import duckdb
 import msgspec
 import pyarrow as pa
 
-from pipelines import code, database, parquet, shards, stage
+from pipelines import code, database, language, parquet, shards, stage
 from pipelines.pool import processes
 from pipelines.relations import property_ids
 from pipelines.sources import entity_api, query_service, statement_dates, wikidata
@@ -42,26 +42,29 @@ def build_entities(params: SimpleNamespace, raw: Path = RAW, out: Path = OUT) ->
     With `entities.missing_objects` the entity API is asked for the names of objects that are not in the files. Raises
     LongtailError on damaged input, too many bad rows, or an entity API that refuses.
     """
-    compute, ingest = params.compute, params.ingest
+    compute, ingest, spoken = params.compute, params.ingest, language.read(params.language)
     files = visible_files(raw / "wikidata")
     pages = [file for file in files if query_service.is_page(file)]
     dumps = [file for file in files if file not in pages]
     properties = tuple(property_ids(raw / "entityquestions/relation_query_templates.json"))
-    key = shards.key_of(code.fingerprint("pipelines.knowledge.entities"), properties, [*map(_fingerprint, dumps)])
+    key = shards.key_of(
+        code.fingerprint("pipelines.knowledge.entities"), params.language, properties, [*map(_fingerprint, dumps)]
+    )
     rejects = Rejects(ingest.max_reject_share)
     with processes(compute) as executor:
         stream = ((str(dump), block) for dump in dumps for block in wikidata.read_blocks(dump))
-        work = partial(parse_block, properties)
+        work = partial(parse_block, properties, spoken)
         at_once = 2 * executor.workers if executor else 1
         parts = shards.map_stream("entities", key, work, stream, executor, at_once)
         blocks = _check_dumps(parts, rejects, params.entities.excerpts)
     counts = {"files": len(files), "dump_lines": rejects.read}
     with shards.atomic(out) as folder, database.connect(ingest.memory_gb, compute.threads) as db:
         folder.mkdir()
-        counts |= _load(db, blocks, query_service.read_pages(pages, bad_pages := Rejects(ingest.max_reject_share)))
+        bad_pages = Rejects(ingest.max_reject_share)
+        counts |= _load(db, blocks, query_service.read_pages(pages, bad_pages, spoken))
         rejects.take(bad_pages)
         if params.entities.missing_objects:
-            counts |= _fetch_missing(db, params.wikidata.api, params.contact, rejects)
+            counts |= _fetch_missing(db, params.wikidata.api, params.contact, rejects, spoken)
         counts |= _write(db, folder)
         rejects.write(folder / "rejects.parquet")
     shards.forget("entities", key)
@@ -78,10 +81,12 @@ class Parsed(msgspec.Struct):
     rejects: msgspec.Raw
 
 
-def parse_block(properties: tuple[str, ...], file: str, block: Iterable[bytes], path: Path) -> None:
+def parse_block(
+    properties: tuple[str, ...], spoken: language.Language, file: str, block: Iterable[bytes], path: Path
+) -> None:
     """Write a block's entities (wikidata.ENTITIES) to the Parquet file `path`, with a Parsed in its metadata."""
     rejects = Rejects(1.0)  # the share of bad rows is checked over the whole dump
-    table, lines, fault = wikidata.parse_block(file, block, properties, rejects)
+    table, lines, fault = wikidata.parse_block(file, block, properties, rejects, spoken)
     parsed = Parsed(file, lines, fault, msgspec.Raw(rejects.encoded()))
     parquet.write(table.replace_schema_metadata({"parsed": msgspec.json.encode(parsed)}), path)
 
@@ -181,11 +186,13 @@ def _load(
     return {"entities_read": read, "duplicate_entities": duplicates, "objects_missing": missing}
 
 
-def _fetch_missing(db: duckdb.DuckDBPyConnection, api: str, contact: str | None, rejects: Rejects) -> dict[str, int]:
+def _fetch_missing(
+    db: duckdb.DuckDBPyConnection, api: str, contact: str | None, rejects: Rejects, spoken: language.Language
+) -> dict[str, int]:
     """Add the objects that are not in the files to table entities, with their names from the entity API."""
     qids = database.read(db, "SELECT qid FROM objects ANTI JOIN entities USING (qid) ORDER BY qid")["qid"].to_pylist()
     with open_client(contact, ANSWERS) as client:
-        fetched = entity_api.fetch_names(client, api, qids, bad_answers := Rejects(rejects.max_share))
+        fetched = entity_api.fetch_names(client, api, qids, bad_answers := Rejects(rejects.max_share), spoken)
     rejects.take(bad_answers)
     db.register("fetched", fetched)
     db.execute("INSERT INTO entities SELECT qid, label, aliases, wiki_title FROM fetched")
@@ -207,7 +214,7 @@ def _write(db: duckdb.DuckDBPyConnection, folder: Path) -> dict[str, int]:
 
 
 def main() -> None:
-    sections = ("compute", "contact", "entities", "ingest", "wikidata")
+    sections = ("compute", "contact", "entities", "ingest", "language", "wikidata")
     stage.run("entities", sections, build_entities, out=str(OUT), metrics=METRICS)
 
 

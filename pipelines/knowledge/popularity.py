@@ -1,4 +1,4 @@
-"""Stage `popularity`: how often each English Wikipedia article was viewed in one month (PopQA, 3.2: popularity).
+"""Stage `popularity`: how often each Wikipedia article was viewed in one month (PopQA, 3.2: popularity).
 
 Writes data/knowledge/popularity/{views,rejects}.parquet, for the articles of data/knowledge/wikidata/entities.parquet.
 Views come from the page view dumps or from the REST API (`popularity.source`). Articles are called as they are when
@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import duckdb
 import pyarrow as pa
 
-from pipelines import code, database, pool, shards, stage
+from pipelines import code, database, language, pool, shards, stage
 from pipelines.errors import LongtailError
 from pipelines.sources import bz2_blocks, pageviews, pageviews_api, wikimedia
 from pipelines.sources.rejects import Rejects
@@ -57,13 +57,14 @@ def _from_dumps(db: duckdb.DuckDBPyConnection, params: SimpleNamespace, raw: Pat
 
     Files and their parts are read in parallel. A run that was killed doesn't read finished ones again.
     """
+    project = language.read(params.language).project
     files = pageviews.choose_files(visible_files(raw / "pageviews"), params.popularity.month, params.popularity.agents)
     tables = visible_files(raw / "redirects")
     loaded = _load_redirects(db, tables)
-    key = shards.key_of(code.fingerprint("pipelines.knowledge.popularity"), files, rejects.max_share, *files)
+    key = shards.key_of(code.fingerprint("pipelines.knowledge.popularity"), files, rejects.max_share, project, *files)
     cut = [(file, *part) for file in files for part in bz2_blocks.parts(file)]
     with pool.processes(params.compute, len(cut)) as executor:
-        parts = shards.map_shards("popularity", key, partial(_read_part, rejects.max_share), cut, executor)
+        parts = shards.map_shards("popularity", key, partial(_read_part, rejects.max_share, project), cut, executor)
     lines = 0
     for (_, begin, _), part in zip(cut, parts, strict=True):
         read = Rejects.decoded((part / "rejects.json").read_bytes(), rejects.max_share)
@@ -76,12 +77,12 @@ def _from_dumps(db: duckdb.DuckDBPyConnection, params: SimpleNamespace, raw: Pat
 
 def _from_api(db: duckdb.DuckDBPyConnection, params: SimpleNamespace) -> dict[str, int]:
     """Create table views(title, views) from the REST API; return counts. Answers to a killed run are kept and used."""
-    settings = params.popularity
+    settings, project = params.popularity, language.read(params.language).project
     titles = database.read(db, "SELECT title FROM titles ORDER BY title")["title"]
     for name, columns in (("asked", "title VARCHAR, views BIGINT"), ("redirects", "target VARCHAR, title VARCHAR")):
         db.execute(f"CREATE TEMP TABLE {name} ({columns})")
     with wikimedia.open_client(params.contact, ANSWERS) as client:
-        _insert(db, "asked", pageviews_api.ask_views(client, titles, settings))
+        _insert(db, "asked", pageviews_api.ask_views(client, titles, settings, project=project))
         (unknown,) = database.row(db, "SELECT count(*) FROM asked WHERE views IS NULL")
         if len(titles) and unknown == len(titles):
             shutil.rmtree(ANSWERS)
@@ -95,7 +96,7 @@ def _from_api(db: duckdb.DuckDBPyConnection, params: SimpleNamespace) -> dict[st
             FROM redirects ANTI JOIN titles USING (title) GROUP BY title"""
         )
         others = database.read(db, "SELECT title FROM others ORDER BY title")["title"]
-        _insert(db, "asked", pageviews_api.ask_views(client, others, settings, "redirects"))
+        _insert(db, "asked", pageviews_api.ask_views(client, others, settings, "redirects", project))
     db.execute(
         """CREATE TEMP TABLE views AS SELECT coalesce(target, asked.title) AS title, sum(views)::BIGINT AS views
         FROM asked LEFT JOIN others USING (title) GROUP BY ALL HAVING sum(views) > 0"""
@@ -130,11 +131,11 @@ def _insert(db: duckdb.DuckDBPyConnection, table: str, batches: Iterable[pa.Tabl
         db.unregister("batch")
 
 
-def _read_part(max_reject_share: float, part: tuple[Path, int, int | None], folder: Path) -> None:
+def _read_part(max_reject_share: float, project: str, part: tuple[Path, int, int | None], folder: Path) -> None:
     folder.mkdir()
     rejects = Rejects(max_reject_share)
     file, begin, end = part
-    pageviews.write_views(file, rejects, folder / "views.parquet", begin, end)
+    pageviews.write_views(file, rejects, folder / "views.parquet", project, begin, end)
     (folder / "rejects.json").write_bytes(rejects.encoded())
 
 
@@ -145,7 +146,9 @@ def work(params: SimpleNamespace) -> stage.Metrics:
 
 
 def main() -> None:
-    stage.run("popularity", ("compute", "contact", "ingest", "popularity"), work, out=str(OUT), metrics=METRICS)
+    stage.run(
+        "popularity", ("compute", "contact", "ingest", "language", "popularity"), work, out=str(OUT), metrics=METRICS
+    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """Stage `triples`: knowledge triples with names, popularity and term frequency (PopQA, 3.2, 3.3 and appendix A).
 
 Joins the tables of the stages `entities`, `popularity` and `term_frequency`; writes data/knowledge/triples/
-{triples,entities}.parquet. The subject and the object of a triple need an English label; claims without are counted by
-reason. Popularity is null, which is unknown, without an article or without views of it; term frequency is null for
-entities that are not subjects.
+{triples,entities}.parquet. The subject and the object of a triple need a label in the language; claims without are
+counted by reason. Popularity is null, which is unknown, without an article or without views of it; term frequency is
+null for entities that are not subjects.
 """
 
 from __future__ import annotations

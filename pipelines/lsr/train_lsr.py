@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pipelines.params import LSR
 
 METRICS = Path("data/metrics")
-SECTIONS = ("seed", "compute", "lm", "parts", "retriever", "index", "lsr", "answer")
+SECTIONS = ("seed", "language", "compute", "lm", "parts", "retriever", "index", "lsr", "answer")
 POINTS = 200  # of the curve in the metrics, at most
 ENOUGH = 1000  # queries after which a uniform distribution of the language model is an error
 

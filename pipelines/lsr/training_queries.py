@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from pipelines import draws, parquet
+from pipelines import draws, language, parquet
 from pipelines.errors import LongtailError
 from pipelines.params import LSR, Parts
 from pipelines.scoring.queries import Queries, read_language_modelling, read_questions
@@ -59,7 +59,8 @@ def read(params: SimpleNamespace) -> list[CorpusQueries]:
     for file in _question_sets(parts)[:1] if lsr.queries != "lm" else ():
         name = file.stem if parts.datastore in parts.scored[:1] else parts.datastore
         amounts = lsr.validation_share, lsr.qa_queries, lsr.validation_queries
-        train, validation, pages = read_questions(file, seed, *amounts, params.answer.passage)
+        spoken = language.read(params.language)
+        train, validation, pages = read_questions(file, seed, *amounts, params.answer.passage, spoken)
         queries, titles = train.and_then(validation), np.asarray(pages, object)
         corpora.append(CorpusQueries(name, parts.datastore, queries, len(train), titles, params.retrieves))
     if not sum(corpus.train for corpus in corpora):

@@ -7,7 +7,7 @@ from pathlib import Path
 from pipelines import catalogue, stage
 
 OUT = Path("data/questions")
-SECTIONS = ("seed", "compute", "ingest", "popularity", "popqa", "c4")
+SECTIONS = ("seed", "language", "compute", "ingest", "popularity", "popqa", "c4")
 
 
 def main() -> None:

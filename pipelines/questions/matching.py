@@ -6,9 +6,12 @@ import re
 import string
 import unicodedata
 from collections.abc import Sequence
+from functools import cache
 
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
+from pipelines import words
+from pipelines.language import ENGLISH, Language
+
+_ASCII_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _QUALIFIER = re.compile(r"\s*\([^()]*\)\s*$")
 
 
@@ -26,18 +29,24 @@ def substring(prediction: str, answers: Sequence[str]) -> bool:
     )
 
 
-def word(text: str, answers: Sequence[str]) -> bool:
-    """A gold answer is in the text as whole words, whatever the case. Empty answers never match."""
-    folded, names = _fold(text), (_fold(answer.strip()) for answer in answers)
-    return any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", folded) for name in names if name)
+def word(text: str, answers: Sequence[str], language: Language = ENGLISH) -> bool:
+    """A gold answer is in the text as whole words (words.py), whatever the case. Empty answers never match."""
+    folded, names = _fold(text, language), (_fold(answer.strip(), language) for answer in answers)
+    return any(True for name in names if name for _ in words.standing(folded, name))
 
 
-def normalise(text: str) -> str:
-    """The text in lower case, without punctuation and English articles, with single spaces (SQuAD's normalisation).
+def normalise(text: str, language: Language = ENGLISH) -> str:
+    """The text in lower case, without punctuation and articles, with single spaces; in English, SQuAD's normalisation.
 
     A text of which nothing would be left ("The The", "A", "@") is only lower-cased.
     """
-    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split()) or text.lower().strip()
+    if language.match.punctuation == "ascii":
+        lower, plain = text.lower(), text.lower().translate(_ASCII_PUNCTUATION)
+    else:
+        lower = _fold(text, language)
+        cut = _articles(language.match.articles, elided=True).sub(" ", lower.replace("\u2019", "'"))
+        plain = "".join(c for c in cut if unicodedata.category(c)[0] not in "PS")
+    return " ".join(_articles(language.match.articles).sub(" ", plain).split()) or lower.strip()
 
 
 def exact(prediction: str, answers: Sequence[str]) -> bool:
@@ -58,5 +67,15 @@ def _names(title: str) -> set[str]:
     return {_fold(title), _fold(bare), _fold(bare.split(", ")[0])} - {""}
 
 
-def _fold(text: str) -> str:
-    return unicodedata.normalize("NFC", text).casefold()
+def _fold(text: str, language: Language = ENGLISH) -> str:
+    folded = unicodedata.normalize(language.match.form, text).casefold()
+    for written, counted in language.match.same.items():
+        folded = folded.replace(written, counted)
+    return folded
+
+
+@cache
+def _articles(listed: str, *, elided: bool = False) -> re.Pattern:
+    """The articles as words; `elided`: those that end in an apostrophe, before a word."""
+    chosen = [re.escape(article) for article in listed.split() if article.endswith("'") == elided]
+    return re.compile(rf"\b({'|'.join(chosen)})" + ("" if elided else r"\b") if chosen else r"(?!)")

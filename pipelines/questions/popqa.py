@@ -18,11 +18,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines import database, draws, params, parquet, shards
+from pipelines import database, draws, language, params, parquet, shards
 from pipelines.errors import LongtailError
 from pipelines.questions import published
 from pipelines.questions.published import ENTITY, MONTH
-from pipelines.relations import RELATIONS, Relation
+from pipelines.relations import RELATIONS, Relation, read_relations
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import source_files
 
@@ -37,13 +37,14 @@ def build_popqa(
     out: Path,
     triples: Path = TRIPLES,
     published_file: Path = PUBLISHED,
-    relations: Mapping[str, Relation] = RELATIONS,
+    relations: Mapping[str, Relation] | None = None,
 ) -> dict[str, int]:
-    """Write the stage's folder `out`; return counts.
+    """Write the stage's folder `out`; return counts. Without `relations`, those with a template in the language ask.
 
     Raises LongtailError if the source that `popqa.source` names is missing, or if no question comes out of it.
     """
     popqa, rejects = params.popqa, Rejects(params.ingest.max_reject_share)
+    relations = read_relations(language=language.read(params.language)) if relations is None else relations
     counts: dict[str, int] = {}
     rows = published.SCHEMA.empty_table()
     if popqa.source != "wikidata":

@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 import jinja2
 
-from pipelines import database, neutral
+from pipelines import database, language, neutral
 from pipelines.catalogue import DATASETS
 from pipelines.questions import published
 from pipelines.relations import RELATIONS
@@ -83,9 +83,12 @@ def write_texts(
     tables, search = contents.present(folder), made_by["params"]["thresholds"]["search"]
     names = {table.name for table in tables}
     popqa, settings = _popqa(db), made_by["params"]
+    code = settings.get("language", "en")
     dates = snapshots.dates(manifest, popqa["months"])
     facts = {
         "title": TITLE,
+        "code": code,
+        "language": language.read(code),
         "version": folder.name,
         "description": description(folder),
         "citation": CITATION,

@@ -67,7 +67,7 @@ POPQA = Table(
         "o_aliases": (TEXTS, "other names of the object"),
         "s_uri": (TEXT, "Wikidata address of the subject"),
         "o_uri": (TEXT, "Wikidata address of the object"),
-        "s_wiki_title": (TEXT, "title of the subject's English Wikipedia article"),
+        "s_wiki_title": (TEXT, "title of the subject's Wikipedia article"),
         "o_wiki_title": (TEXT, "title of the object's, where there is one"),
         "s_pop": (INTEGER, "views of the subject's article in `month`; null: not known"),
         "o_pop": (INTEGER, "views of the object's article; null: not known; -2: not known to the published set"),

@@ -24,7 +24,7 @@ CONTEXT = (
 )  # the standard one, without which readers warn
 
 
-def write(db: duckdb.DuckDBPyConnection, folder: Path, date: str) -> None:
+def write(db: duckdb.DuckDBPyConnection, folder: Path, date: str, language: str = "en") -> None:
     """Write croissant.json into a release's folder; `db` holds its checked tables, `date` is YYYY-MM-DD."""
     tables = contents.present(folder)
     files = [name for table in tables for name in (table.parquet, table.tsv)]
@@ -39,7 +39,7 @@ def write(db: duckdb.DuckDBPyConnection, folder: Path, date: str) -> None:
         "license": [licence.url for licence in card.licences(db)],
         "version": folder.name,
         "datePublished": date,
-        "inLanguage": "en",
+        "inLanguage": language,
         "isLiveDataset": False,
         "distribution": [_file(folder, name) for name in files],
         "recordSet": [_records(table) for table in tables],

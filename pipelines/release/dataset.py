@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipelines import database, params, shards
+from pipelines import database, language, params, shards
 from pipelines.errors import LongtailError
 from pipelines.release import (
     card,
@@ -53,7 +53,7 @@ def write_release(
     """
     if version:
         versions.numbers(version)
-    manifest = _manifest(data / MANIFEST)
+    manifest, spoken = _manifest(data / MANIFEST), language.read(made_by["params"].get("language", "en"))
     shards.sweep()
     scratch = shards.SCRATCH / "tmp"
     scratch.mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ def write_release(
             contents.write_tables(db, data, folder)
             contents.write_rules(data, folder)
             contents.write_canary(folder)
-            schema.write(folder)
+            schema.write(folder, spoken)
             validate.check_tables(db, folder)
             changes = versions.changes(db, previous, folder)
             if previous and not changes["level"]:
@@ -85,7 +85,7 @@ def write_release(
             card.write_texts(db, folder, changes, made_by, manifest, newest, templates)
             citation.write(folder, made_by, card.description(folder), card.licences(db))
             harness.write(folder, made_by["params"], templates)
-            croissant.write(db, folder, date)
+            croissant.write(db, folder, date, made_by["params"].get("language", "en"))
         if previous:
             write_difference(previous, folder, folder / "difference", ingest=ingest, threads=threads)
         private.check(folder, machine)

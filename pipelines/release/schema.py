@@ -9,7 +9,8 @@ import msgspec
 
 from pipelines import shards
 from pipelines.errors import LongtailError
-from pipelines.relations import RELATIONS
+from pipelines.language import ENGLISH, Language
+from pipelines.relations import RELATIONS, read_relations
 from pipelines.release import contents
 
 FILE = "schema.json"
@@ -45,8 +46,8 @@ class Schema(msgspec.Struct):
     relations: dict[str, Relation]
 
 
-def current() -> Schema:
-    """The schema of a release that is made now."""
+def current(language: Language = ENGLISH) -> Schema:
+    """The schema of a release that is made now, with questions in a language."""
     tables = {
         table.name: Table(
             table.key,
@@ -54,11 +55,12 @@ def current() -> Schema:
         )
         for table in contents.TABLES
     }
-    return Schema(tables, {pid: Relation(relation.name, relation.template) for pid, relation in RELATIONS.items()})
+    relations = RELATIONS if language == ENGLISH else read_relations(language=language)
+    return Schema(tables, {pid: Relation(relation.name, relation.template) for pid, relation in relations.items()})
 
 
-def write(folder: Path) -> None:
-    shards.write_json(folder / FILE, msgspec.to_builtins(current()))
+def write(folder: Path, language: Language = ENGLISH) -> None:
+    shards.write_json(folder / FILE, msgspec.to_builtins(current(language)))
 
 
 def read(folder: Path) -> Schema:

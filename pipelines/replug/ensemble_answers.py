@@ -13,6 +13,7 @@ import numpy as np
 
 from pipelines import params
 from pipelines.errors import LongtailError
+from pipelines.language import ENGLISH, Language
 from pipelines.lm.language_model import Generation, LanguageModel, Prompt
 from pipelines.questions.matching import normalise
 from pipelines.replug import ensemble
@@ -37,6 +38,7 @@ def generate(
     similarities: np.ndarray | None,
     new_tokens: int,
     replug: params.Replug,
+    language: Language = ENGLISH,
 ) -> list[Generation]:
     """The answer to each question; `prompts` are k in a row for each question, one per document.
 
@@ -48,12 +50,12 @@ def generate(
     check_ability(lm, replug)
     log_weights = ensemble.log_weights(similarities, replug.temperature)
     if replug.vote:
-        return vote(lm.generate(prompts, new_tokens), log_weights)
+        return vote(lm.generate(prompts, new_tokens), log_weights, language)
     sequence = replug.mixture == "sequence_mixture"
     return lm.generate_mixture(prompts, log_weights, new_tokens, sequence_mixture=sequence)
 
 
-def vote(generations: Sequence[Generation], log_weights: np.ndarray) -> list[Generation]:
+def vote(generations: Sequence[Generation], log_weights: np.ndarray, language: Language = ENGLISH) -> list[Generation]:
     """The elected answer of each question; `generations` are k in a row for each, `log_weights` (questions, k).
 
     Answers that are equal after `normalise` count as one. An answer's weight is the sum of
@@ -67,14 +69,14 @@ def vote(generations: Sequence[Generation], log_weights: np.ndarray) -> list[Gen
     if np.isnan(confidence).any():
         raise LongtailError("the server shows no log-probabilities of its answers, which the vote needs; take another")
     weights = np.exp(log_weights + confidence).tolist()
-    return [_winner(generations[i * k : (i + 1) * k], weights[i]) for i in range(len(weights))]
+    return [_winner(generations[i * k : (i + 1) * k], weights[i], language) for i in range(len(weights))]
 
 
-def _winner(generations: Sequence[Generation], weights: Sequence[float]) -> Generation:
+def _winner(generations: Sequence[Generation], weights: Sequence[float], language: Language) -> Generation:
     texts = [generation.text.strip() for generation in generations]
     ranks: dict[str, list[int]] = {}  # answer -> ranks of the documents that led to it
     for rank, text in enumerate(texts):
-        ranks.setdefault(normalise(text), []).append(rank)
+        ranks.setdefault(normalise(text, language), []).append(rank)
     # fsum rounds once, in whatever order: equal votes have equal sums
     weight, minus_rank = max((math.fsum(weights[i] for i in led), -led[0]) for led in ranks.values())
     return Generation(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from pipelines import catalogue, methods
+from pipelines import catalogue, methods, words
 from pipelines.adaptive.pairs import BELOW
 from pipelines.intervals import Interval, fixed, plainly
 from pipelines.relations import RELATIONS
@@ -262,9 +261,9 @@ def show(value: Any, signed: bool = False, digits: int | None = None) -> str:
     return (text if len(text) <= CELL else f"{text[:CELL]}…") or NONE
 
 
-def marked(text: str, words: str) -> Marked:
-    """The text with these words marked wherever they stand whole, whatever their case."""
-    return Marked(tuple(re.split(rf"(?<!\w)({re.escape(words)})(?!\w)", text, flags=re.IGNORECASE)))
+def marked(text: str, name: str) -> Marked:
+    """The text with a name marked wherever it stands whole, whatever its case."""
+    return Marked(tuple(words.split(text, [name])))
 
 
 def percent(share: float, digits: int = 0) -> str:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
 import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
+from itertools import chain
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
@@ -15,7 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import Stemmer
 
+from pipelines import words
 from pipelines.errors import LongtailError
+from pipelines.language import ENGLISH, Language, codes, read
 from pipelines.retrieval import documents
 from pipelines.retrieval.retriever import check
 
@@ -24,38 +30,47 @@ DOCUMENT = "{title} {text}"  # what is indexed of a document, as in Pyserini's i
 REMEMBERED = 1 << 20  # terms of queries whose numbers are cached
 GROUP = 64  # documents compared as one group, by their best score, before single documents are compared
 BATCH = 4096  # texts split into words at once
-_LUCENES = """a an and are as at be but by for if in into is it no not of on or such that the their then there these
-they this to was will with"""
-STOP_WORDS = frozenset(_LUCENES.split())
 # Both match what Python's \w does not. \p needs a table that takes 2 ms at every use; ASCII text needs no table.
 NOT_ASCII_WORD, NOT_WORD = "[^0-9A-Za-z_]+", r"[^\p{L}\p{N}_]+"
 
 
 class Analyser:
-    """Splits texts into terms: lower-cased words without stop words, stemmed."""
+    """Splits texts into terms: lower-cased words of a language without its stop words, stemmed."""
 
-    name = "NFKC, lower case, words, Lucene's English stop words, Snowball english"
-
-    def __init__(self) -> None:
-        self._stemmer = Stemmer.Stemmer("english", 0)  # 0: no cache, which takes longer than it saves
+    def __init__(self, language: Language = ENGLISH) -> None:
+        terms = language.terms
+        self._stop_words, self._pairs = frozenset(terms.stop_words.split()), terms.pairs
+        self._stem = lambda found: found
+        if terms.stemmer:
+            self._stem = Stemmer.Stemmer(terms.stemmer, 0).stemWords  # 0: no cache, which takes longer than it saves
+        units = "words and pairs of characters" if terms.pairs else "words"
+        stems = f"Snowball {terms.stemmer}" if terms.stemmer else "no stemmer"
+        self.name = f"NFKC, lower case, {units}, {terms.stop_words_by} stop words, {stems}"
 
     def terms(self, texts: Sequence[str]) -> Iterator[list[str]]:
         """The terms of each text, in order."""
         for start in range(0, len(texts), BATCH):
-            for words in self.words(texts[start : start + BATCH]).to_pylist():
-                yield list(filter(None, self.stems(words)))
+            for found in self.words(texts[start : start + BATCH]).to_pylist():
+                yield list(filter(None, self.stems(found)))
 
-    @staticmethod
-    def words(texts: Sequence[str]) -> pa.ListArray:
+    def words(self, texts: Sequence[str]) -> pa.ListArray:
         """The words of each text, in order; some may be "", which is no word."""
         lower = [(text if text.isascii() else unicodedata.normalize("NFKC", text)).lower() for text in texts]
+        if self._pairs:
+            lower = [text if text.isascii() else words.RUNS.sub(_pairs, text) for text in lower]
         separator = NOT_ASCII_WORD if all(map(str.isascii, lower)) else NOT_WORD
         return pc.split_pattern_regex(arrow_strings(lower), separator)
 
-    def stems(self, words: Sequence[str]) -> list[str]:
+    def stems(self, found: Sequence[str]) -> list[str]:
         """Each word's stem, "" for a stop word."""
-        stems = self._stemmer.stemWords(words)
-        return ["" if word in STOP_WORDS else stem for word, stem in zip(words, stems, strict=True)]
+        stop_words = self._stop_words
+        return ["" if word in stop_words else stem for word, stem in zip(found, self._stem(found), strict=True)]
+
+
+def _pairs(run: re.Match) -> str:
+    """Each two neighbouring characters of a run without spaces, in place of its words; a single one stays."""
+    text = run[0]
+    return f" {' '.join(text[i : i + 2] for i in range(max(len(text) - 1, 1)))} "
 
 
 class BM25:
@@ -64,8 +79,8 @@ class BM25:
     `bm25s.BM25.load(folder, mmap=True)` opens the folder too. Postings and vocabulary stay on disk, memory-mapped.
     """
 
-    def __init__(self, folder: Path, docs: Path) -> None:
-        self.count, self._docs, self._analyser = documents.count(docs), docs, Analyser()
+    def __init__(self, folder: Path, docs: Path, language: Language = ENGLISH) -> None:
+        self.count, self._docs, self._analyser = documents.count(docs), docs, Analyser(language)
         self._index = bm25s.BM25.load(folder, mmap=True, load_vocab=False)
         with (folder / VOCABULARY).open("rb") as file:
             vocabulary = mmap(file.fileno(), 0, access=ACCESS_READ)
@@ -76,9 +91,10 @@ class BM25:
     @classmethod
     def load(cls, folder: Path, docs: Path) -> BM25:
         """Raises LongtailError if the index is missing or broken, or was made from other documents or terms."""
-        check(folder, docs=docs, kind="bm25", analyser=Analyser.name, document=DOCUMENT)
+        language = _language_of(folder)
+        check(folder, docs=docs, kind="bm25", analyser=Analyser(language).name, document=DOCUMENT)
         try:
-            return cls(folder, docs)
+            return cls(folder, docs, language)
         except (OSError, ValueError, EOFError) as error:
             raise LongtailError(f"{folder}: not a whole index ({error}); run the stage `index` again") from None
 
@@ -99,6 +115,14 @@ class BM25:
             best = top_k(all_scores, k)
             positions[i, : len(best)], scores[i, : len(best)] = best, all_scores[best]
         return positions, scores
+
+
+def _language_of(folder: Path) -> Language:
+    """The language whose terms an index has, by its meta.json; English for one of no language of ours."""
+    with suppress(OSError, ValueError, TypeError):
+        said = json.loads((folder / "meta.json").read_text(encoding="utf-8")).get("analyser")
+        return next((one for one in chain([ENGLISH], map(read, codes())) if Analyser(one).name == said), ENGLISH)
+    return ENGLISH
 
 
 def top_k(scores: np.ndarray, k: int) -> np.ndarray:

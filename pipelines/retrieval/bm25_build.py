@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines import disks, params, pool, shards, sums
+from pipelines.language import ENGLISH, Language
 from pipelines.retrieval import documents
 from pipelines.retrieval.bm25 import DOCUMENT, VOCABULARY, Analyser, arrow_strings
 from pipelines.retrieval.retriever import describe, fingerprint
@@ -26,18 +27,25 @@ POSTINGS = 1 << 23  # merged together; at most twice as many, unless a single te
 WORKER = 0.6  # GB that a segment or a merge of passages of 100 words takes
 
 
-def build(docs: Path, out: Path, settings: params.Index, compute: params.Compute, name: str) -> dict[str, float]:
+def build(
+    docs: Path,
+    out: Path,
+    settings: params.Index,
+    compute: params.Compute,
+    name: str,
+    language: Language = ENGLISH,
+) -> dict[str, float]:
     """Write the index of all of `docs`, titles and texts, to the folder `out`, in bm25s's layout.
 
     As many of `compute`'s workers as fit in `index.memory_gb` do the work. A killed run continues; its shards are kept
     under `name`, and take twice the index's disk space. Raises LongtailError if there are no documents.
     """
     k1, b = settings.bm25_k1, settings.bm25_b
-    count = documents.count(docs)
-    key = shards.key_of(fingerprint(docs), Analyser.name, DOCUMENT, SEGMENT, POSTINGS, k1, b)
+    count, analyser = documents.count(docs), Analyser(language).name
+    key = shards.key_of(fingerprint(docs), analyser, language.terms, DOCUMENT, SEGMENT, POSTINGS, k1, b)
     starts = range(0, count, SEGMENT)
     with pool.processes(compute, min(len(starts), int(settings.memory_gb / WORKER))) as executor:
-        segments = shards.map_shards(f"{name}.counts", key, partial(_count, docs), starts, executor)
+        segments = shards.map_shards(f"{name}.counts", key, partial(_count, docs, language), starts, executor)
         n_terms = sum(int(_load(segment, "lengths").sum(dtype=np.int64)) for segment in segments)
         mean_length = n_terms / count or 1.0  # 1 if no document has any term
         merge = partial(_merge, segments, count, mean_length, settings)
@@ -54,7 +62,7 @@ def build(docs: Path, out: Path, settings: params.Index, compute: params.Compute
         _write_vocabulary(merged, folder / VOCABULARY)
         facts = {"k1": k1, "b": b, "mean_length": mean_length}
         facts |= {"terms": len(frequencies), "postings": int(frequencies.sum())}
-        facts |= {"kind": "bm25", "analyser": Analyser.name, "document": DOCUMENT}
+        facts |= {"kind": "bm25", "analyser": analyser, "document": DOCUMENT}
         shards.write_json(folder / "meta.json", describe(docs, None, **facts))
         sums.write(folder)
     for part in ("counts", "scores"):
@@ -62,9 +70,9 @@ def build(docs: Path, out: Path, settings: params.Index, compute: params.Compute
     return {"documents": float(count), "terms": float(facts["terms"]), "postings": float(facts["postings"])}
 
 
-def _count(docs: Path, start: int, path: Path) -> None:
+def _count(docs: Path, language: Language, start: int, path: Path) -> None:
     """Write the postings of the segment at `start`: its sorted terms, the documents that have each, and how often."""
-    analyser, batches, sizes = Analyser(), [], []
+    analyser, batches, sizes = Analyser(language), [], []
     for texts in documents.filled(docs, start, start + SEGMENT, DOCUMENT):
         words = analyser.words(texts)
         batches.append(words.values)

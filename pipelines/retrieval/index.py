@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
-from pipelines import catalogue, methods, shards, stage, sums
+from pipelines import catalogue, language, methods, shards, stage, sums
 
 
 def index_dense(docs: Path, model: Path, out: Path, params: SimpleNamespace, name: str) -> stage.Metrics:
@@ -47,11 +47,11 @@ def main() -> None:
         if kind == "bm25":
             from pipelines.retrieval import bm25_build
 
-            return bm25_build.build(docs, out, params.index, params.compute, name)
+            return bm25_build.build(docs, out, params.index, params.compute, name, language.read(params.language))
         model = methods.encoder(kind, retriever)
         return index_dense(docs, model, out, methods.with_retriever(params, retriever), name)
 
-    stage.run(name, ("seed", "compute", "retriever", "index"), work, out=str(out))
+    stage.run(name, ("seed", "language", "compute", "retriever", "index"), work, out=str(out))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import numpy as np
 
 from pipelines import database, draws
 from pipelines.errors import LongtailError
+from pipelines.language import ENGLISH, Language
 from pipelines.lm.language_model import Prompt
 
 
@@ -55,7 +56,13 @@ def read_language_modelling(
 
 
 def read_questions(
-    popqa: Path, seed: int, validation_share: float, n_train: int, n_validation: int, passage: str
+    popqa: Path,
+    seed: int,
+    validation_share: float,
+    n_train: int,
+    n_validation: int,
+    passage: str,
+    language: Language = ENGLISH,
 ) -> tuple[Queries, Queries, np.ndarray]:
     """Questions of PopQA's train split to learn from, those for validation, and the latter's page titles (n,).
 
@@ -74,8 +81,10 @@ def read_questions(
     def draw(eligible: np.ndarray, purpose: str, at_most: int) -> tuple[Queries, np.ndarray]:
         places = np.flatnonzero(eligible)
         rows = places[draws.sample(seed, purpose, list(ids[places]), at_most)] if len(places) else places
-        contexts = np.array([f"Q: {question} A:" for question in questions[rows]], object)
-        continuations = np.array([f" {answer}" for answer in answers[rows]], object)
+        asked = [language.asked(question) for question in questions[rows]]
+        pairs = zip(asked, questions[rows], answers[rows], strict=True)
+        answered = [language.answered(question, answer)[len(said) :] for said, question, answer in pairs]
+        contexts, continuations = np.array(asked, object), np.array(answered, object)
         return Queries(ids[rows], questions[rows], contexts, continuations, f"{passage}\n\n"), pages[rows]
 
     train, _ = draw(~held_out, "lsr questions", n_train)

@@ -1,4 +1,4 @@
-"""Names of single Wikidata items from the entity API (`wbgetentities`): English label, aliases, Wikipedia article.
+"""Names of single Wikidata items from the entity API (`wbgetentities`): label, aliases, Wikipedia article.
 
 They complete the query service's pages, which have only ids, and an excerpt of a dump, which lacks some objects.
 """
@@ -11,6 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from pipelines.errors import LongtailError
+from pipelines.language import ENGLISH, Language
 from pipelines.sources import wikidata
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.wikimedia import Client, api_answer
@@ -19,17 +20,20 @@ from pipelines.web import Again
 AT_MOST = 50  # ids in a request
 
 
-def fetch_names(client: Client, api: str, qids: Iterable[int], rejects: Rejects) -> pa.Table:
-    """The items `qids` (numbers, each once) that have an English name, as wikidata.NAMES, ordered by qid.
+def fetch_names(
+    client: Client, api: str, qids: Iterable[int], rejects: Rejects, language: Language = ENGLISH
+) -> pa.Table:
+    """The items `qids` (numbers, each once) that have a name in the language, as wikidata.NAMES, ordered by qid.
 
     If an id redirects to an item, that item's names are returned under the id asked for. `rejects` counts as skipped:
-    missing (deleted or never existed), redirect, no_english. Raises LongtailError naming the API if it refuses.
+    missing (deleted or never existed), redirect, no name (`language.nameless`). Raises LongtailError naming the API if
+    it refuses.
     """
-    tables = [read_answer(body, api, rejects) for body in ask_names(client, api, qids)]
+    tables = [read_answer(body, api, rejects, language) for body in ask_names(client, api, qids, language)]
     return pa.concat_tables([wikidata.NAMES.empty_table(), *tables]).combine_chunks()
 
 
-def ask_names(client: Client, api: str, qids: Iterable[int]) -> Iterator[bytes]:
+def ask_names(client: Client, api: str, qids: Iterable[int], language: Language = ENGLISH) -> Iterator[bytes]:
     """Yield the API's answers as it sent them, for `qids` in ascending order, AT_MOST in each."""
     ordered = [f"Q{qid}" for qid in sorted(qids)]
     batches = [ordered[start : start + AT_MOST] for start in range(0, len(ordered), AT_MOST)]
@@ -39,8 +43,8 @@ def ask_names(client: Client, api: str, qids: Iterable[int]) -> Iterator[bytes]:
             "action": "wbgetentities",
             "ids": "|".join(ids),
             "props": "labels|aliases|sitelinks",
-            "languages": "en|mul",
-            "sitefilter": "enwiki",
+            "languages": "|".join(language.codes),
+            "sitefilter": language.site,
             "redirects": "yes",
             "format": "json",
             "formatversion": "2",
@@ -62,10 +66,10 @@ def ask_names(client: Client, api: str, qids: Iterable[int]) -> Iterator[bytes]:
     return client.map(ask, batches, "entity names")
 
 
-def read_answer(body: bytes, where: str, rejects: Rejects) -> pa.Table:
+def read_answer(body: bytes, where: str, rejects: Rejects, language: Language = ENGLISH) -> pa.Table:
     """One answer's items as wikidata.NAMES, ordered by qid, see `fetch_names`. Raises msgspec.DecodeError."""
     lines = [_under_asked_id(bytes(entity)) for entity in msgspec.json.decode(body, type=_Answer).entities.values()]
-    table, _, _ = wikidata.parse_block(where, [b"\n".join(lines)], (), rejects)
+    table, _, _ = wikidata.parse_block(where, [b"\n".join(lines)], (), rejects, language)
     return table.select(wikidata.NAMES.names).sort_by("qid")
 
 

@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from pipelines import params, shards, stage
+from pipelines import language, params, shards, stage
 from pipelines.catalogue import DATASETS
 from pipelines.errors import LongtailError
 from pipelines.relations import property_ids
@@ -34,12 +34,13 @@ GENERATED = "CC0-1.0 (generated)"
 
 
 def main() -> None:
-    stage.run("fetch", ("seed", "contact", "fetch", "ingest", "popularity", "wikidata", "world"), work, out=str(OUT))
+    sections = ("seed", "contact", "fetch", "ingest", "language", "popularity", "wikidata", "world")
+    stage.run("fetch", sections, work, out=str(OUT))
 
 
 def work(chosen) -> dict[str, float]:
-    month = chosen.popularity.month
-    return fetch(OUT, chosen.seed, chosen.contact, chosen.fetch, chosen.wikidata, chosen.world, month)
+    month, spoken = chosen.popularity.month, language.read(chosen.language)
+    return fetch(OUT, chosen.seed, chosen.contact, chosen.fetch, chosen.wikidata, chosen.world, month, spoken)
 
 
 def fetch(
@@ -50,6 +51,7 @@ def fetch(
     wikidata: params.Wikidata,
     world: params.World,
     month: str,
+    spoken: language.Language = language.ENGLISH,
 ) -> dict[str, float]:
     """Write `out`: a folder for each of DATASETS, which ABOUT describes, and manifest.json; return counts.
 
@@ -69,7 +71,7 @@ def fetch(
 
             write_world(folder, seed, world)
         else:
-            files, sources, counts, asked = _collect(folder, seed, contact, settings, wikidata, month)
+            files, sources, counts, asked = _collect(folder, seed, contact, settings, wikidata, month, spoken)
         manifest = _describe(folder, sources, f"generated: sample world, seed {seed}", asked)
         _keep_downloads(files, {Path(entry["path"]): entry["sha256"] for entry in manifest})
     shutil.rmtree(ANSWERS, ignore_errors=True)
@@ -111,7 +113,13 @@ def _check(settings: params.Fetch, wikidata: params.Wikidata) -> None:
 
 
 def _collect(
-    folder: Path, seed: int, contact: str | None, settings: params.Fetch, wikidata: params.Wikidata, month: str
+    folder: Path,
+    seed: int,
+    contact: str | None,
+    settings: params.Fetch,
+    wikidata: params.Wikidata,
+    month: str,
+    spoken: language.Language,
 ) -> tuple[dict[Path, tuple[Path, str]], dict[Path, str], dict[str, float], str]:
     """Bring local files, downloads and what servers answer into `folder`.
 
@@ -143,7 +151,7 @@ def _collect(
         if queried:
             (folder / "wikidata").mkdir()
             templates, _ = files.get(TEMPLATES, (folder / TEMPLATES, ""))
-            pages = query_service.write_pages(client, folder / "wikidata", wikidata, property_ids(templates))
+            pages = query_service.write_pages(client, folder / "wikidata", wikidata, property_ids(templates), spoken)
             sources |= {Path("wikidata", name): source for name, source in pages.items()}
         if settings.pages:
             published, origin = files.pop(POPQA, (None, ""))

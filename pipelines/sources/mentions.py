@@ -9,7 +9,10 @@ from functools import cache
 import ahocorasick_rs
 import numpy as np
 
+from pipelines import words
+
 BATCH = 1 << 20  # characters of text searched at once
+ALONE = 2  # a character that is a word by itself, as Chinese ones (words.py)
 EDGE = "\x1f"  # marks where a word begins or ends; a control character that no text needs
 
 
@@ -77,13 +80,16 @@ def _marked(texts: Sequence[str]) -> list[bytes]:
     """Each text as UTF-8 with EDGE wherever a word begins or ends; NUL and EDGE within a text become spaces."""
     joined = "\0".join(text.replace("\0", " ").replace(EDGE, " ") for text in texts)
     points = np.frombuffer(f"\0{joined}\0".encode("utf-32-le"), np.uint32)
-    in_word = _word_characters()[points]
-    edges = np.flatnonzero(in_word[1:] != in_word[:-1]) + 1
+    kinds = _kinds()[points]
+    edges = np.flatnonzero((kinds[1:] != kinds[:-1]) | (kinds[1:] == ALONE)) + 1
     marked = np.insert(points, edges, ord(EDGE)).tobytes().decode("utf-32-le")
     return marked[1:-1].encode().split(b"\0")
 
 
 @cache
-def _word_characters() -> np.ndarray:
-    """Whether each code point is part of a word (letter, digit or combining mark), (0x110000,) bool."""
-    return np.fromiter((unicodedata.category(chr(point))[0] in "LNM" for point in range(0x110000)), bool, 0x110000)
+def _kinds() -> np.ndarray:
+    """Each code point's kind, (0x110000,) uint8: 0, or 1 in a word (letter, digit or combining mark), or ALONE."""
+    characters = [chr(point) for point in range(0x110000)]
+    kinds = np.fromiter((unicodedata.category(c)[0] in "LNM" for c in characters), np.uint8, len(characters))
+    kinds[[match.start() for match in words.ALONE.finditer("".join(characters))]] = ALONE
+    return kinds

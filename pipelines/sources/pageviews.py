@@ -1,4 +1,4 @@
-"""Popularity as views of an English Wikipedia article, from the monthly "pageview complete" dumps (PopQA, 3.2).
+"""Popularity as views of a Wikipedia article, from the monthly "pageview complete" dumps (PopQA, 3.2).
 
 A line is `project title [page id] access views [views by day]`. An article has a line for each access method (desktop,
 mobile-web, mobile-app) in one file for each kind of agent. Its popularity is the sum of all. The page id is that of the
@@ -22,11 +22,11 @@ import pyarrow.csv
 
 from pipelines import database, parquet
 from pipelines.errors import LongtailError
+from pipelines.language import ENGLISH
 from pipelines.sources import bz2_blocks
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import open_blocks, open_lines, open_runs
 
-PROJECT = "en.wikipedia"
 LINE = (
     r"^\S+ (?P<title>\S+) (?:(?:(?P<page_id>\d{1,15})|null) )?(?:desktop|mobile-web|mobile-app) (?P<views>\d{1,15})"
     r"(?: \S+)?$"
@@ -69,19 +69,21 @@ def choose_files(files: Sequence[Path], month: str, agents: str) -> list[Path]:
     return chosen
 
 
-def write_views(path: Path, rejects: Rejects, out: Path, begin: int = 0, end: int | None = None) -> None:
+def write_views(
+    path: Path, rejects: Rejects, out: Path, project: str = ENGLISH.project, begin: int = 0, end: int | None = None
+) -> None:
     """Write one file's views, or those of a part (`bz2_blocks.parts`), to the Parquet file `out`.
 
     A page has several rows if its lines lie far apart.
     """
     with parquet.writer(out, SCHEMA) as writer:
-        for table in read_views(path, rejects, begin=begin, end=end):
+        for table in read_views(path, rejects, project, begin, end):
             writer.write_table(table)
     rejects.check()
 
 
 def read_views(
-    path: Path, rejects: Rejects, project: str = PROJECT, begin: int = 0, end: int | None = None
+    path: Path, rejects: Rejects, project: str = ENGLISH.project, begin: int = 0, end: int | None = None
 ) -> Iterator[pa.Table]:
     """Yield tables (title as in the file, page_id or null, views) of one project's lines, BLOCK bytes at a time.
 
@@ -91,7 +93,7 @@ def read_views(
     """
     if not begin and not re.search(f"(?m){LINE}".encode(), next(open_blocks(path))):
         raise LongtailError(
-            f"{path}: none of its first lines is one of page views, expected `{PROJECT} Title 123 desktop 45 A1`; "
+            f"{path}: none of its first lines is one of page views, expected `{project} Title 123 desktop 45 A1`; "
             "fetch a monthly pageview_complete file"
         )
     lines_before = 0  # in earlier blocks

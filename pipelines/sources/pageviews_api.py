@@ -17,11 +17,11 @@ import pyarrow as pa
 
 from pipelines import web
 from pipelines.errors import LongtailError
+from pipelines.language import ENGLISH
 from pipelines.params import Popularity
 from pipelines.sources.wikimedia import AT_ONCE, Client, api_answer
 from pipelines.web import BROKEN, Again
 
-PROJECT = "en.wikipedia"
 BATCH = 10_000  # titles
 SECONDS = 0.15  # for a request, usually
 
@@ -63,7 +63,11 @@ class _Redirects(msgspec.Struct):
 
 
 def ask_views(
-    client: Client, titles: pa.ChunkedArray, settings: Popularity, what: str = "articles"
+    client: Client,
+    titles: pa.ChunkedArray,
+    settings: Popularity,
+    what: str = "articles",
+    project: str = ENGLISH.project,
 ) -> Iterator[pa.Table]:
     """Yield tables (title, views int64; null if the API has none) for a batch of titles at a time, in their order.
 
@@ -82,12 +86,12 @@ def ask_views(
     )
 
     def ask(title: str) -> int | None:
-        url = address(title, settings.api, settings.agents, last)
-        body = client.ask(url, check=lambda body: _views(url, title, body, settings, last))
+        url = address(title, settings.api, settings.agents, last, project)
+        body = client.ask(url, check=lambda body: _views(url, title, body, settings, last, project))
         if body is None:  # 404: the article had no view in this month
             client.keep(url, None, None)
             return None
-        return _views(url, title, body, settings, last)
+        return _views(url, title, body, settings, last, project)
 
     for start in range(0, len(titles), BATCH):
         batch = titles.slice(start, BATCH)
@@ -132,11 +136,11 @@ def ask_redirects(client: Client, titles: pa.ChunkedArray, api: str) -> Iterator
         )
 
 
-def address(title: str, api: str, agents: str, last: date) -> str:
+def address(title: str, api: str, agents: str, last: date, project: str = ENGLISH.project) -> str:
     """The address of one article's views in the month whose last day is `last`."""
     article = quote(title.replace(" ", "_"), safe="")
     span = f"{last:%Y%m}0100/{last:%Y%m%d}00"
-    return f"{api}/metrics/pageviews/per-article/{PROJECT}/all-access/{agents}/{article}/monthly/{span}"
+    return f"{api}/metrics/pageviews/per-article/{project}/all-access/{agents}/{article}/monthly/{span}"
 
 
 def _decoded(client: Client, api: str, params: dict[str, str]) -> _Redirects:
@@ -152,13 +156,13 @@ def _decoded(client: Client, api: str, params: dict[str, str]) -> _Redirects:
     return msgspec.json.decode(body, type=_Redirects)
 
 
-def _views(url: str, title: str, body: bytes, settings: Popularity, last: date) -> int:
+def _views(url: str, title: str, body: bytes, settings: Popularity, last: date, project: str) -> int:
     """The views in an answer. Raises Again where it is cut, LongtailError where it answers another question."""
     try:
         items = msgspec.json.decode(body, type=_Answer).items
     except BROKEN as error:
         raise Again(f"{error}, expected JSON with items") from None
-    expected = _Item(PROJECT, title.replace(" ", "_"), "monthly", f"{last:%Y%m}0100", settings.agents, 0)
+    expected = _Item(project, title.replace(" ", "_"), "monthly", f"{last:%Y%m}0100", settings.agents, 0)
     if [msgspec.structs.replace(item, views=0) for item in items] != [expected] or items[0].views < 0:
         raise LongtailError(
             f"{url}: the answer is {body[:200].decode('utf-8', 'replace')}, expected the views of {title} in "

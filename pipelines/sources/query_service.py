@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from pipelines import params
 from pipelines.errors import LongtailError
+from pipelines.language import ENGLISH, Language
 from pipelines.sources import entity_api
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import open_lines, read_whole
@@ -52,7 +53,7 @@ SELECT ?s ?o WHERE {{
     bd:serviceParam bd:slice.limit {limit} .
   }}
   ?article schema:about ?s .
-  ?article schema:isPartOf <https://en.wikipedia.org/> .
+  ?article schema:isPartOf <https://{project}.org/> .
 }}"""
 
 
@@ -60,8 +61,10 @@ class TooSlow(LongtailError):
     """The service ran out of time; a smaller page may succeed."""
 
 
-def write_pages(client: Client, folder: Path, settings: params.Wikidata, pids: Sequence[str]) -> dict[str, str]:
-    """Write the statements of relations `pids` whose subject has an English Wikipedia article, and all items' names.
+def write_pages(
+    client: Client, folder: Path, settings: params.Wikidata, pids: Sequence[str], language: Language = ENGLISH
+) -> dict[str, str]:
+    """Write the statements of relations `pids` whose subject has an article in the language, and all items' names.
 
     `folder` gets P106-000000000.srj.gz, ... (the service's answers as it sent them, by relation and first statement)
     and entities-000000000.jsonl.gz, ... (the entity API's answers, one a line). Returns file name -> server. The number
@@ -77,7 +80,7 @@ def write_pages(client: Client, folder: Path, settings: params.Wikidata, pids: S
     ranges = [(pid, start, settings.page) for pid in pids for start in range(0, totals[pid], settings.page)]
     print(f"fetch: {sum(totals.values()):,} statements of {len(pids)} relations in {len(ranges):,} pages", flush=True)
     qids = [np.empty(0, np.int64)]
-    for pages in client.map(lambda page: _pages(client, endpoint, *page), ranges, "statements"):
+    for pages in client.map(lambda page: _pages(client, endpoint, language.project, *page), ranges, "statements"):
         for name, body in pages:
             _write(folder / name, body)
             sources[name] = endpoint
@@ -85,7 +88,7 @@ def write_pages(client: Client, folder: Path, settings: params.Wikidata, pids: S
             qids.append(np.union1d(claims["s"], claims["o"]))
     names = np.unique(np.concatenate(qids)).tolist()
     print(f"fetch: {len(names):,} entities to name, {entity_api.AT_MOST} at once", flush=True)
-    answers = entity_api.ask_names(client, settings.api, names)
+    answers = entity_api.ask_names(client, settings.api, names, language)
     for number in range(0, len(names), ANSWERS * entity_api.AT_MOST):
         name = f"entities-{number:09d}.jsonl.gz"
         _write(folder / name, b"".join(line.replace(b"\n", b" ") + b"\n" for line in islice(answers, ANSWERS)))
@@ -98,7 +101,9 @@ def is_page(path: Path) -> bool:
     return path.name.endswith((".srj.gz", ".jsonl.gz"))
 
 
-def read_pages(paths: Sequence[Path], rejects: Rejects) -> Iterator[tuple[pa.Table, pa.Table]]:
+def read_pages(
+    paths: Sequence[Path], rejects: Rejects, language: Language = ENGLISH
+) -> Iterator[tuple[pa.Table, pa.Table]]:
     """Yield the entities (wikidata.NAMES) and the claims (wikidata.CLAIMS) of each file of `write_pages`.
 
     A claim may come twice, an entity doesn't. `rejects` counts statements whose subject or object isn't an item, by
@@ -106,7 +111,7 @@ def read_pages(paths: Sequence[Path], rejects: Rejects) -> Iterator[tuple[pa.Tab
     """
     for path in paths:
         if path.name.endswith(".jsonl.gz"):
-            yield _read_names(path, rejects), CLAIMS.empty_table()
+            yield _read_names(path, rejects, language), CLAIMS.empty_table()
         else:
             yield NAMES.empty_table(), _read_claims(path, rejects)
 
@@ -163,9 +168,9 @@ def _count(client: Client, endpoint: str, pid: str) -> int:
     return int(rows[0]["n"].value)
 
 
-def _pages(client: Client, endpoint: str, pid: str, offset: int, count: int) -> list[tuple[str, bytes]]:
+def _pages(client: Client, endpoint: str, project: str, pid: str, offset: int, count: int) -> list[tuple[str, bytes]]:
     """(file name, answer) pairs with the `count` statements from `offset` on, halved as often as the service needs."""
-    query = PAGE.format(pid=pid, offset=offset, limit=count + int(count * OVERLAP))
+    query = PAGE.format(project=project, pid=pid, offset=offset, limit=count + int(count * OVERLAP))
     try:
         return [(f"{pid}-{offset:09d}.srj.gz", _ask(client, endpoint, query))]
     except TooSlow:
@@ -174,16 +179,16 @@ def _pages(client: Client, endpoint: str, pid: str, offset: int, count: int) -> 
     client.keep(endpoint, {"query": query, "format": "json"}, SPLIT)  # so that a restarted run halves the page at once
     half = (count + 1) // 2
     first, second = (offset, half), (offset + half, count - half)
-    return [*_pages(client, endpoint, pid, *first), *_pages(client, endpoint, pid, *second)]
+    return [page for part in (first, second) for page in _pages(client, endpoint, project, pid, *part)]
 
 
 def _write(path: Path, body: bytes) -> None:
     path.write_bytes(gzip.compress(body, mtime=0))  # without the time, so that equal content is equal bytes
 
 
-def _read_names(path: Path, rejects: Rejects) -> pa.Table:
+def _read_names(path: Path, rejects: Rejects, language: Language) -> pa.Table:
     try:
-        tables = [entity_api.read_answer(line, str(path), rejects) for line in open_lines(path)]
+        tables = [entity_api.read_answer(line, str(path), rejects, language) for line in open_lines(path)]
     except BROKEN as error:
         raise LongtailError(f"{path}: not the entity API's JSON ({error}); fetch it again") from None
     return pa.concat_tables([NAMES.empty_table(), *tables])

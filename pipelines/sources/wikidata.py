@@ -1,4 +1,4 @@
-"""Wikidata's JSON dumps and the entity API's answers, read as items with English names and their best claims.
+"""Wikidata's JSON dumps and the entity API's answers, read as items with a language's names and their best claims.
 
 A full dump is 1.7 TB of JSON. Most of it is only searched for a few keys, and nothing is parsed that isn't used.
 Understands the layout of 2014-15 (entity values with only a numeric id; `[]` for an empty map) and the later one.
@@ -7,19 +7,19 @@ Understands the layout of 2014-15 (entity values with only a numeric id; `[]` fo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
 import pyarrow as pa
 
 from pipelines.errors import LongtailError
+from pipelines.language import ENGLISH, Language
 from pipelines.sources import statement_dates
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import line_spans, open_blocks, open_runs, read_whole
+from pipelines.sources.wikidata_layout import Layout, Statement, Value, layout_of
 
 BLOCK = 1 << 25  # bytes of JSON: about 2,000 entities
 TYPE = 64  # bytes at a line's beginning; a property says there that it is one, in either layout
@@ -28,7 +28,6 @@ BRACKETS = (b"", b"[", b"]", b",")  # lines of a dump that hold no entity
 ANSWER = re.compile(rb'\s*\{\s*"(?!(?:type|id|pageid|ns|title|labels|entity)")')
 BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # JSON that can't be read
 ID = re.compile(r"Q([1-9][0-9]{0,17})")
-Int64 = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 UNCLOSED = "no ] at its end"
 REVISION = re.compile(rb'"lastrevid"\s*:\s*(\d+)')
 
@@ -67,20 +66,22 @@ def read_blocks(path: Path) -> Iterator[Iterator[bytes]]:
 
 
 def parse_block(
-    file: str, block: Iterable[bytes], properties: tuple[str, ...], rejects: Rejects
+    file: str, block: Iterable[bytes], properties: tuple[str, ...], rejects: Rejects, language: Language = ENGLISH
 ) -> tuple[pa.Table, int, str]:
     """Return (table of ENTITIES, number of lines, error at the block's end or "") for one block in pieces.
 
-    The table has the items with an English label or article; `row` is the line of the block, from 1. An item without an
-    English article has no claims: its statements are neither parsed nor checked. Bad lines go to `rejects` (bad_json,
-    no_entity, unexpected_layout, bad_id), and well-formed lines that aren't used are counted there as skipped. An error
-    at the end of a file's last block means that the file is cut, if the file opens a list in the case of UNCLOSED.
+    The table has the items with a label or an article in the language; `row` is the line of the block, from 1. An item
+    without an article has no claims: its statements are neither parsed nor checked. Bad lines go to `rejects`
+    (bad_json, no_entity, unexpected_layout, bad_id), and well-formed lines that aren't used are counted there as
+    skipped. An error at the end of a file's last block means that the file is cut, if the file opens a list in the case
+    of UNCLOSED.
     """
+    layout = layout_of(language.codes, language.site, language.nameless)
     rows: list[tuple] = []
     row, last, closed = 0, (b"", 0, 0), False
     for row, (text, start, end) in enumerate(line_spans(block), start=1):
         is_property = text.find(b'"type":"property"', start, min(start + TYPE, end)) >= 0
-        head = b"" if is_property else _head(text, start, end)
+        head = b"" if is_property else _head(text, start, end, layout.site_key)
         if not head and not is_property and (line := text[start:end].strip()) in BRACKETS:
             closed = line == b"]" or (closed and not line)
             continue
@@ -88,18 +89,18 @@ def parse_block(
         last, closed = (text, start, end), False
         if is_property:
             rejects.skip("not_an_item")
-        elif b'"id":' in head and b'"type":' in head and b'"en"' not in head and b'"mul"' not in head:
-            rejects.skip("no_english")
+        elif b'"id":' in head and b'"type":' in head and not any(code in head for code in layout.code_keys):
+            rejects.skip(layout.nameless)
         else:
             try:
-                parsed = _parse(text, start, end, head, properties)
+                parsed = _parse(text, start, end, head, properties, layout)
             except msgspec.ValidationError as error:
                 rejects.add(file, row, "unexpected_layout", str(error))
             except BROKEN as error:
                 shown = text[start : min(start + 80, end)].decode("utf-8", "replace")
                 rejects.add(file, row, "bad_json", f"{error}: {shown}")
             else:
-                rows += _item(file, row, parsed, properties, rejects)
+                rows += _item(file, row, parsed, properties, rejects, layout)
     columns = zip(*rows, strict=True) if rows else [()] * len(ENTITIES)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, ENTITIES, strict=True)]
     text, start, end = last
@@ -136,7 +137,7 @@ def _answer_lines(body: bytes, path: Path) -> bytes:
     return b"\n".join(bytes(entity).replace(b"\n", b" ") for entity in entities)
 
 
-def _head(text: bytes, start: int, end: int) -> bytes:
+def _head(text: bytes, start: int, end: int, site_key: bytes) -> bytes:
     """The entity in text[start:end] cut before its claims, so with names only; empty if it has an article or can't be.
 
     It can be cut if its keys have a dump's order (labels and aliases, claims, sitelinks) and the line ends as an entity
@@ -145,34 +146,36 @@ def _head(text: bytes, start: int, end: int) -> bytes:
     names = max(text.find(b'"labels":', start, end), text.find(b'"aliases":', start, end), start)
     claims = text.find(b'"claims":', names, end)
     links = text.rfind(b'"sitelinks":', claims, end) if claims > 0 else -1
-    if links < 0 or text.find(b'"enwiki"', links, end) >= 0 or not text.endswith((b"},", b"}"), start, end):
+    if links < 0 or text.find(site_key, links, end) >= 0 or not text.endswith((b"},", b"}"), start, end):
         return b""
     return text[start:claims].rstrip(b", \t") + b"}"
 
 
-def _parse(text: bytes, start: int, end: int, head: bytes, properties: tuple[str, ...]) -> msgspec.Struct:
+def _parse(
+    text: bytes, start: int, end: int, head: bytes, properties: tuple[str, ...], layout: Layout
+) -> msgspec.Struct:
     """The entity in text[start:end], without article and claims if it has no article. Raises msgspec's errors."""
     sitelinks = max(text.rfind(b'"sitelinks"', start, end), start)
     if head:
         try:
-            parsed = _decoder(None).decode(head)
+            parsed = layout.decoder(None).decode(head)
         except BROKEN:
             pass  # the whole line is parsed, and shows what is wrong if anything is
         else:
             if revision := REVISION.search(text, sitelinks, end):
                 parsed.lastrevid = int(revision[1])
             return parsed
-    has_article = text.find(b'"enwiki"', sitelinks, end) >= 0
-    return _decoder(properties if has_article else None).decode(text[start:end].strip().removesuffix(b","))
+    has_article = text.find(layout.site_key, sitelinks, end) >= 0
+    return layout.decoder(properties if has_article else None).decode(text[start:end].strip().removesuffix(b","))
 
 
 def _item(
-    file: str, row: int, parsed: msgspec.Struct, properties: tuple[str, ...], rejects: Rejects
+    file: str, row: int, parsed: msgspec.Struct, properties: tuple[str, ...], rejects: Rejects, layout: Layout
 ) -> Iterator[tuple]:
-    """Yield the line's row of ENTITIES if it is an item with an English name."""
+    """Yield the line's row of ENTITIES if it is an item with a name in the language."""
     if parsed.redirects:
         rejects.skip("redirect")  # the id that was asked for; the item still counts under its own id
-    label, title = _label_and_title(parsed)
+    label, title = layout.label(parsed), layout.title(parsed)
     if parsed.missing:
         rejects.skip("missing")
     elif parsed.redirect:
@@ -182,12 +185,12 @@ def _item(
     elif parsed.type != "item":
         rejects.skip("not_an_item")
     elif not (label or title):
-        rejects.skip("no_english")
+        rejects.skip(layout.nameless)
     elif not ID.fullmatch(parsed.id):
         rejects.add(file, row, "bad_id", parsed.id)
     else:
         claims = _best_claims(parsed, properties, rejects) if title else ((), (), ())
-        yield row, parsed.lastrevid, int(parsed.id[1:]), label, _aliases(parsed, label), title, *claims
+        yield row, parsed.lastrevid, int(parsed.id[1:]), label, layout.aliases(parsed, label), title, *claims
 
 
 def _syntax_error(line: bytes) -> str:
@@ -198,82 +201,6 @@ def _syntax_error(line: bytes) -> str:
     except BROKEN as error:
         return str(error)
     return ""
-
-
-# The layout, as far as it is used. msgspec skips everything else unparsed.
-class Text(msgspec.Struct, gc=False):
-    value: str
-
-
-class Label(msgspec.Struct, gc=False):
-    en: Text | None = None
-    mul: Text | None = None  # since 2024: one name for all languages; it counts if there is no English one
-
-
-class Aliases(msgspec.Struct, gc=False):
-    en: list[Text] = []
-    mul: list[Text] = []
-
-
-class Article(msgspec.Struct, gc=False):
-    title: str
-
-
-class Sitelinks(msgspec.Struct, gc=False):
-    enwiki: Article | None = None
-
-
-class Value(msgspec.Struct, gc=False):
-    entity_type: str | None = msgspec.field(default=None, name="entity-type")
-    numeric_id: Int64 | None = msgspec.field(default=None, name="numeric-id")
-    id: str | None = None
-
-
-class Data(msgspec.Struct, gc=False):
-    value: Value | str | int | float | bool | list | None = None
-
-
-class Snak(msgspec.Struct, gc=False):
-    snaktype: str
-    datavalue: Data | None = None
-
-
-class Statement(msgspec.Struct, gc=False):
-    mainsnak: Snak
-    rank: str = "normal"
-    qualifiers: msgspec.Raw = msgspec.Raw()
-
-
-@cache
-def _decoder(properties: tuple[str, ...] | None) -> msgspec.json.Decoder:
-    """A decoder of one entity: with its article and its claims of `properties`, or of its names only for None."""
-    fields: list = [("id", str, ""), ("type", str, ""), ("lastrevid", Int64, 0)]
-    fields += [("redirect", str | None, None)]  # in a dump: the entity was merged into another
-    fields += [("redirects", msgspec.Raw, msgspec.Raw())]  # in an API answer: the entity asked for was merged into this
-    fields += [("missing", msgspec.Raw, msgspec.Raw())]  # deleted
-    fields += [("labels", Label | list, msgspec.field(default_factory=Label))]
-    fields += [("aliases", Aliases | list, msgspec.field(default_factory=Aliases))]
-    if properties is not None:
-        claims = msgspec.defstruct("Claims", [(pid, list[Statement], []) for pid in properties], gc=False)
-        fields += [("sitelinks", Sitelinks | list, msgspec.field(default_factory=Sitelinks))]
-        fields += [("claims", claims | list, msgspec.field(default_factory=claims))]
-    return msgspec.json.Decoder(msgspec.defstruct("Entity", fields, gc=False))
-
-
-def _label_and_title(entity: msgspec.Struct) -> tuple[str | None, str | None]:
-    """English label and title of the English Wikipedia article."""
-    label = (entity.labels.en or entity.labels.mul) if isinstance(entity.labels, Label) else None
-    sitelinks = getattr(entity, "sitelinks", None)
-    article = sitelinks.enwiki if isinstance(sitelinks, Sitelinks) else None
-    return (label.value or None) if label else None, article.title if article else None
-
-
-def _aliases(entity: msgspec.Struct, label: str | None) -> Sequence[str]:
-    """English aliases other than the label, each once, in their order."""
-    if not isinstance(entity.aliases, Aliases) or not (entity.aliases.en or entity.aliases.mul):
-        return ()  # the usual case; a new list would only be work for the garbage collector
-    texts = dict.fromkeys(text.value for text in [*entity.aliases.en, *entity.aliases.mul])
-    return [text for text in texts if text and text != label]
 
 
 def _best_claims(

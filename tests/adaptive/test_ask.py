@@ -53,7 +53,8 @@ def project(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
 @pytest.fixture
 def chosen(project, monkeypatch):
     monkeypatch.chdir(project)
-    return params_file.load("seed", "lm", "lms", "compute", "retriever", "retrievers", "reranker", "answer", "parts")
+    sections = ("seed", "language", "lm", "lms", "compute", "retriever", "retrievers", "reranker", "answer", "parts")
+    return params_file.load(*sections)
 
 
 @pytest.mark.parametrize(

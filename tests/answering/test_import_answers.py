@@ -335,6 +335,7 @@ def published(real, tmp_path_factory):
     folder = tmp_path_factory.mktemp("published")
     settings = SimpleNamespace(
         seed=0,
+        language="en",
         popqa=params.PopQA(
             source="published",
             sampling="all",

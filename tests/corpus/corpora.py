@@ -47,6 +47,7 @@ def chosen(
     )
     return SimpleNamespace(
         seed=3,
+        language="en",
         compute=params.Compute(**{**values["compute"], "threads": 1, "workers": workers}),
         ingest=params.Ingest(**{**values["ingest"], "max_reject_share": 0.1}),
         corpus=dict.fromkeys(("wikipedia", "pile", "wikitext"), corpus),

@@ -18,6 +18,7 @@ from pipelines.intervals import NOTHING, Interval
 N, FIRST = 480, 390
 PARAMS = SimpleNamespace(
     seed=0,
+    language="en",
     fetch=SimpleNamespace(source="world"),
     lms=["tiny", "big"],
     retrievers=["dense"],

@@ -49,7 +49,9 @@ def settings(root, max_reject_share=0.3):
     values = params_file.parse(yaml.safe_load((root / "params.yaml").read_text()))
     ingest = values.ingest.model_copy(update={"max_reject_share": max_reject_share})
     models = {"retriever": values.retriever, "retrievers": values.retrievers}
-    return SimpleNamespace(compute=values.compute, ingest=ingest, index=values.index, parts=values.parts, **models)
+    return SimpleNamespace(
+        language="en", compute=values.compute, ingest=ingest, index=values.index, parts=values.parts, **models
+    )
 
 
 @pytest.fixture(scope="module")

@@ -68,6 +68,7 @@ def build(
     """Names (qid, label, title), claims, and the counts."""
     settings = SimpleNamespace(
         contact="someone@example.org",
+        language="en",
         entities=params.Entities(missing_objects=api is not None, excerpts=excerpts),
         wikidata=SimpleNamespace(api=api),
         ingest=params.Ingest(max_reject_share=max_share, memory_gb=1.0, record_mb=64.0, rejects_kept=100_000),
@@ -182,11 +183,11 @@ def test_finished_blocks_are_not_parsed_again_while_the_dump_is_the_same(raw, mo
     monkeypatch.setattr(wikidata, "BLOCK", 1)  # every line a block
     path, parse, parsed = dump(raw, WORLD, "d.json"), entities.parse_block, []
 
-    def stopping(properties, file, block, target):
+    def stopping(properties, spoken, file, block, target):
         if len(parsed) == 4:
             raise KeyboardInterrupt
         parsed.append(target.name)
-        parse(properties, file, block, target)
+        parse(properties, spoken, file, block, target)
 
     monkeypatch.setattr(entities, "parse_block", stopping)
     for _ in range(3):  # stopped, and stopped again at once

@@ -73,6 +73,7 @@ def count(
     params = SimpleNamespace(
         popularity=Popularity(**given),
         contact=contact,
+        language="en",
         ingest=Ingest(max_reject_share=rejected, memory_gb=1.0, record_mb=64.0, rejects_kept=100_000),
         compute=Compute(threads=threads, workers=workers, executor="local", dask=None, device="cpu"),
     )
@@ -228,11 +229,11 @@ def written() -> tuple[bytes, bytes]:
 def test_what_a_killed_run_read_is_not_read_again(place, monkeypatch):
     read, first = [], pageviews.read_views
 
-    def stops(path, rejects, **part):
+    def stops(path, rejects, *part):
         read.append(path.name)
         if "user" in path.name and len(read) == 2:
             raise KeyboardInterrupt
-        return first(path, rejects, **part)
+        return first(path, rejects, *part)
 
     monkeypatch.setattr(pageviews, "read_views", stops)
     with pytest.raises(KeyboardInterrupt):

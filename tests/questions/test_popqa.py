@@ -66,6 +66,7 @@ def build(
     }
     settings = SimpleNamespace(
         seed=seed,
+        language="en",
         popqa=params.PopQA(**(values | change)),
         popularity=SimpleNamespace(month=month),
         ingest=params.Ingest(max_reject_share=0.05, memory_gb=1.0, record_mb=64.0, rejects_kept=100_000),

@@ -347,6 +347,7 @@ def test_the_published_popqa_is_released_and_loads(tmp_path, real, loaders, monk
     (data / "adaptive/popularity/thresholds.parquet").unlink()
     settings = SimpleNamespace(
         seed=0,
+        language="en",
         popqa=params.PopQA(
             source="published",
             sampling="all",

@@ -52,6 +52,7 @@ def release(folder: Path, month: str, facts: list[tuple[int, int]], views: dict[
     )
     settings = SimpleNamespace(
         seed=0,
+        language="en",
         popqa=params.PopQA(
             source="wikidata", sampling="all", per_relation=100, mix="drawn", total=None, refresh=False, train_share=0.0
         ),

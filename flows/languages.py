@@ -1,0 +1,42 @@
+"""`longtail languages`: the same facts in the runs of several languages, as a page and tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flows import terminal
+from flows.anywhere import write_page
+from pipelines import language, params_file
+from pipelines.errors import LongtailError
+
+
+def languages(
+    projects: Annotated[list[Path], typer.Argument(help="Folders of projects, a run in one language each.")],
+    out: Annotated[Path, typer.Option(help="Folder for the page and its tables.")] = Path("languages"),
+) -> None:
+    """Compare runs in several languages on the same facts. Writes a page and tables."""
+    from pipelines.evaluation import across_languages
+    from pipelines.report import csv_files, languages_page, leaderboard
+
+    out = terminal.CALLED_FROM / out
+    terminal.check_folder(out)
+    runs: dict[str, Path] = {}
+    for project in projects:
+        folder = (terminal.CALLED_FROM / project).resolve()
+        name = language.read(params_file.load("language", path=folder / "params.yaml").language).name
+        if name in runs:
+            raise LongtailError(f"{project}: a run in {name} as {runs[name].parent} is, expected one of each language")
+        runs[name] = folder / "data"
+    if len(runs) < 2:
+        raise LongtailError(f"{projects[0]}: one project, expected two or more, each in another language")
+    found = across_languages.read(runs)
+    for line in languages_page.lines(found):
+        terminal.show(line)
+    parts = languages_page.sections(found)
+    intro = f"Runs in {', '.join(runs)}, joined by the ids of questions, which are those of the facts."
+    tables = {f"{table.name}.csv": csv_files.to_csv(csv_files.inert(table)) for table in leaderboard.tables(parts)}
+    write_page(out, {"index.html": languages_page.html(intro, parts)} | tables)
+    terminal.show(f"the page: {out / 'index.html'}; its tables are beside it")

@@ -1,0 +1,78 @@
+"""A page on the same facts in several languages: accuracy, and popularity here and there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import itemgetter
+
+from pipelines.evaluation import across_languages as across
+from pipelines.evaluation.across_languages import Facts
+from pipelines.report import colours, page, rendering
+from pipelines.report.by_popularity import WILSON, chart
+from pipelines.report.page import Percent, Section, Table, label
+
+FOOTER = "Made by `longtail languages`. An answer is right if it contains a gold answer in its language."
+
+
+def sections(found: Sequence[Facts]) -> list[Section]:
+    """A section for each language model and method."""
+    return [Section(f"facts-{number}", _title(facts), _blocks(facts)) for number, facts in enumerate(found, start=1)]
+
+
+def html(intro: str, parts: list[Section]) -> str:
+    """The whole page, in one file."""
+    return rendering.render("The same facts in several languages", intro, [], colours.same_everywhere(parts), FOOTER)
+
+
+def lines(found: Sequence[Facts]) -> list[str]:
+    """The accuracies for a terminal."""
+    said = []
+    for facts in found:
+        said.append(f"{_title(facts)}: {len(facts):,} facts that all languages ask about; accuracy in %")
+        said += [f"  {row['language']:10}  {page.show(Percent(row['accuracy']))}" for row in across.accuracy(facts)]
+    return said
+
+
+def _title(facts: Facts) -> str:
+    return f"{facts.lm}, {label(facts.method)}"
+
+
+def _blocks(facts: Facts) -> list:
+    first, of = next(iter(facts.right)), f"{facts.lm}-{facts.method}"
+    bins = across.by_popularity(facts)
+    blocks = [
+        Table(
+            f"languages-{of}",
+            f"Accuracy in per cent on {len(facts):,} facts that all languages ask about. Only here: right in no other "
+            f"language. Correlation: of the views of subjects with those in {first} (Spearman).",
+            ["language", "accuracy", "only here", "median views", f"correlation with {first}"],
+            [
+                [row["language"], Percent(row["accuracy"]), row["only"], row["popularity"], row["correlation"]]
+                for row in across.accuracy(facts)
+            ],
+        )
+    ]
+    if bins:
+        log_x = min(row["popularity"] for row in bins) > 0
+        caption = (
+            f"Accuracy by the subject's popularity in the same language, in {across.BINS} bins of equal size. {WILSON}"
+        )
+        x = f"median views of the bin{' (log scale)' * log_x}"
+        languages = dict.fromkeys(row["method"] for row in bins)
+        place = itemgetter("popularity")
+        name = f"languages-by-popularity-{of}"
+        blocks.append(chart(name, bins, languages, place=place, x=x, log_x=log_x, caption=caption))
+    return [
+        *blocks,
+        Table(
+            f"here-and-there-{of}",
+            f"Accuracy in per cent where a subject's views are above the median in {first} (here), in another language "
+            "(there), in both or in neither.",
+            ["language", "popular here", "popular there", "facts", "accuracy here", "accuracy there"],
+            [
+                [*(row[key] for key in ("language", "popular_here", "popular_there", "questions"))]
+                + [Percent(row[key]) for key in ("here", "there")]
+                for row in across.here_and_there(facts)
+            ],
+        ),
+    ]

@@ -1,0 +1,93 @@
+"""The same facts in the runs of several languages: joined by question id, judged each in its own, as a page."""
+
+import csv
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from flows import cli, profiles, terminal
+
+N = 40
+
+
+def project(folder, root, code, ids, right, views, method="closed_book"):
+    """A project's params, questions and answers; `right` and `views` follow `ids`."""
+    values = yaml.safe_load(profiles.compose("sample", root)) | {"language": code}
+    values["parts"] |= {"question_sets": ["popqa"], "answered": ["popqa"]}
+    (folder / "data/questions/popqa").mkdir(parents=True)
+    (folder / "data/predictions/popqa/tiny").mkdir(parents=True)
+    (folder / "params.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
+    questions = {"question_id": ids, "s_pop": pa.array(views, pa.int64())}
+    pq.write_table(pa.table(questions), folder / "data/questions/popqa/popqa.parquet")
+    answers = {"question_id": ids, "correct": right}
+    pq.write_table(pa.table(answers), folder / f"data/predictions/popqa/tiny/{method}.parquet")
+
+
+@pytest.fixture
+def made(tmp_path, root):
+    """English asks about facts 0 to 39, German about 10 to 49 in another order."""
+    english = [f"Q{i}-P17-Q1" for i in range(N)]
+    project(tmp_path / "en", root, "en", english, [i % 2 == 0 for i in range(N)], [100 + i for i in range(N)])
+    order = np.random.default_rng(0).permutation(np.arange(10, 10 + N)).tolist()
+    views = [None if i == 10 else 1000 - i for i in order]
+    project(tmp_path / "de", root, "de", [f"Q{i}-P17-Q1" for i in order], [i % 3 == 0 for i in order], views)
+    return tmp_path
+
+
+@pytest.fixture
+def longtail(made, monkeypatch, capsys):
+    monkeypatch.chdir(made)
+    monkeypatch.setattr(terminal, "CALLED_FROM", made)
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["longtail", "languages", *words])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return (ended.value.code, *capsys.readouterr())
+
+    return call
+
+
+def table(folder, name):
+    with (folder / "languages" / f"{name}.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_only_shared_facts_count_and_each_language_has_its_own_accuracy(made, longtail):
+    code, said, error = longtail("en", "de")
+    assert (code, error) == (0, "")
+    assert "30 facts that all languages ask about" in said
+    rows = {row["language"]: row for row in table(made, "languages-tiny-closed_book")}
+    shared = range(10, N)
+    assert float(rows["English"]["accuracy"]) == pytest.approx(sum(i % 2 == 0 for i in shared) / 30)
+    assert float(rows["German"]["accuracy"]) == pytest.approx(sum(i % 3 == 0 for i in shared) / 30)
+    assert int(rows["English"]["only here"]) == sum(i % 2 == 0 and i % 3 != 0 for i in shared)
+    assert int(rows["German"]["only here"]) == sum(i % 3 == 0 and i % 2 != 0 for i in shared)
+    assert float(rows["German"]["correlation with English"]) == pytest.approx(-1), "the views run the other way"
+    assert float(rows["German"]["median views"]) == 1000 - 25
+
+
+def test_popular_here_and_there_are_halves_of_the_facts_whose_views_both_know(made, longtail):
+    longtail("en", "de")
+    rows = table(made, "here-and-there-tiny-closed_book")
+    counts = {(row["popular here"], row["popular there"]): int(row["facts"]) for row in rows}
+    assert counts == {("True", "True"): 0, ("True", "False"): 14, ("False", "True"): 14, ("False", "False"): 1}
+    page = (made / "languages/index.html").read_text(encoding="utf-8")
+    assert "German" in page
+    assert page.count("<svg") >= 2, "a figure, wide and narrow"
+    assert "http://" not in page.replace("http://www.w3.org", "")
+
+
+def test_what_can_not_be_compared_is_named(made, longtail, root):
+    assert "one project, expected two or more" in longtail("en")[2]
+    assert "a run in English as" in longtail("en", "en")[2]
+    project(made / "ja", root, "ja", ["Q9999-P17-Q1"], [True], [1])
+    assert "no question_id in common" in longtail("en", "ja")[2]
+    project(made / "fr", root, "fr", ["Q10-P17-Q1"], [True], [1], method="dense")
+    assert "no language model and method answered popqa in all runs" in longtail("en", "fr")[2]
+    assert not (made / "languages").exists()
