@@ -75,4 +75,4 @@ def _data_csv(table: Table) -> str:
     """The table as CSV in an address, as spreadsheets may open it; of long texts what the page shows."""
     rows = [[str(cell)[:CELL] if isinstance(cell, str | Marked) else cell for cell in row] for row in table.rows]
     text = neutral.text(to_csv(inert(replace(table, rows=rows))))
-    return f"data:text/csv;charset=utf-8,{quote(text, safe=',;:!*()/?@$-_.~=')}"
+    return f"data:text/csv;charset=utf-8,{quote(text, safe=',;!*()?@$-_.~=')}"

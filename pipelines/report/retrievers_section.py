@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import fmean
 
 from pipelines import catalogue
 from pipelines.evaluation.recall import AT
@@ -145,15 +146,16 @@ def training(inputs: Inputs) -> Section:
 
 
 def _learned(name: str, metrics: dict) -> str:
-    """Where a retriever's training began and ended: its divergence, and recall in validation."""
-    first, last = (metrics["curve"][i] for i in (0, -1))
-    said = f"From step {show(float(first['step']))} to {show(float(last['step']))} of tuning {name}, the divergence "
-    said += f"went from {show(float(first['kl']))} to {show(float(last['kl']))}"
+    """What a retriever's training changed: its divergence, the mean over a tenth of the steps, and validation."""
+    curve = [row["kl"] for row in metrics["curve"]]
+    tenth = max(1, len(curve) // 10)
+    first, last = (show(fmean(part)) for part in (curve[:tenth], curve[-tenth:]))
+    said = f"Tuning {name}, the divergence is {first} on average in the first tenth of the steps and {last} in the last"
     validation = [row for row in metrics.get("validation", []) if row.get("recall_at_1") is not None]
     if len(validation) < 2:
         return f"{said}."
     start, end = (show(Share(validation[i]["recall_at_1"])) for i in (0, -1))
-    return f"{said}, and recall@1 in validation from {start} to {end} %."
+    return f"{said}; recall@1 in validation goes from {start} to {end} %."
 
 
 def _trained(metrics: dict, suffix: str, of_retriever: str) -> list[Figure | Table]:

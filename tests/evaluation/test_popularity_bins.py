@@ -81,8 +81,14 @@ def test_bins_are_half_powers_of_ten_and_a_question_at_an_edge_is_in_the_upper_o
     assert [row["substring"].value for row in closed] == [0, 0, 0, 0, 0, 1, 1, 1]
     dense = [row for row in rows if row["method"] == "dense"]
     assert [row["gain"].value for row in dense] == [1, 1, 1, 1, 1, 0, 0, -5 / 8]
-    for row, other in zip(dense, closed, strict=True):
-        assert row["gain_word"].value == pytest.approx(row["word"].value - other["word"].value)
+
+
+def test_gains_are_by_both_rules(answers):
+    """By whole words, dense is right below 5 only."""
+    stricter = replace(answers.by_method["dense"], word=(NUMBER < 5).astype(float))
+    rows = by_decile(replace(answers, by_method=answers.by_method | {"dense": stricter}), 0, 20)
+    gains = [(row["gain"].value, row["gain_word"].value) for row in rows if row["method"] == "dense"]
+    assert gains == [(1, 1), (1, 1), (1, 0.5), (1, 0), (1, 0), (0, -1), (0, -1), (-0.5, -1), (-1, -1), (-1, -1)]
 
 
 def test_neighbours_are_put_together_until_each_has_enough():

@@ -288,6 +288,7 @@ def test_a_switch_shows_one_rule_at_a_time_on_the_whole_page(opened, files, scri
         assert page.locator(f".says.{rule}:visible").count() >= 3
         if scripts:
             assert [rule in head.all_inner_texts(), other in head.all_inner_texts()] == [True, False]
+            assert page.locator("#table-accuracy-by-popularity-popqa tbody:visible tr").count() == 20
             shown = page.locator("#table-accuracy-by-popularity-popqa tbody tr:visible").first.inner_text().split("\t")
             with (files["report"].parent / "tables/accuracy-by-popularity-popqa.csv").open() as table:
                 row = next(row for row in csv.DictReader(table) if row["match"] == rule)
