@@ -21,7 +21,9 @@ from pipelines.intervals import NOTHING, Interval
 BOUNDS = np.concatenate([[1.0], 10.0 ** (np.arange(1, 30) / 2)])  # between bins: no document, 1 to 3, 4 to 9 and so on
 COUNTS = ("subject", "answer", "together")
 FEWEST = 10  # questions of a correlation
-CHANGED, BEFORE, UNDATED = "changed since", "dated before", "undated"
+CHANGED = "changed since"
+BEFORE = "dated before"
+UNDATED = "undated"
 
 Seen = Mapping[str, np.ndarray]  # of COUNTS: documents that have it, (questions,) float, NaN where not counted
 

@@ -6,26 +6,40 @@ lm-eval/popqa.yaml is the task. lm-eval/functions.py has what it calls, and need
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import jinja2
 
-from pipelines import draws
+from pipelines import draws, language, words
 from pipelines.lm import language_model
 from pipelines.questions import matching
 
 FOLDER = "lm-eval"
 TASK = "popqa_longtail"
-COPIED = (draws.uniform, language_model.up_to, matching.substring, matching._fold, matching.word)
+COPIED = (
+    draws.uniform, language_model.up_to, matching.substring, words._joined, words.standing, matching._fold,
+    matching.word,
+)  # fmt: skip
+AS_COPIED = {"words.": "", ": Language = ENGLISH": ""}  # what the copies say otherwise
 
 
 def write(folder: Path, settings: Mapping[str, Any], templates: jinja2.Environment) -> None:
     """Write both files below a release's folder; `settings` are the params of the run that it is made of."""
     facts = {"task": TASK, "version": folder.name, "answer": settings["answer"], "seed": settings["seed"]}
-    facts["functions"] = [inspect.getsource(function) for function in COPIED]
+    spoken = language.read(settings.get("language", "en"))
+    facts |= {"demonstration": repr(spoken.prompt.question), "alone": repr(words.ALONE.pattern)}
+    facts |= {"form": repr(spoken.match.form), "same": repr(spoken.match.same)}
+    facts["functions"] = [_copied(function) for function in COPIED]
     (folder / FOLDER).mkdir()
     for template, name in (("lm_eval_task.yaml.j2", "popqa.yaml"), ("lm_eval_functions.py.j2", "functions.py")):
         text = templates.get_template(template).render(facts)
         (folder / FOLDER / name).write_text(text, encoding="utf-8")
+
+
+def _copied(function: Callable) -> str:
+    source = inspect.getsource(function)
+    for written, copied in AS_COPIED.items():
+        source = source.replace(written, copied)
+    return source

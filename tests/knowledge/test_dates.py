@@ -55,6 +55,7 @@ def statement(qid: int, rank="normal", **more) -> dict:
 
 def build(raw: Path) -> list[tuple]:
     settings = SimpleNamespace(
+        language="en",
         contact=None,
         entities=params.Entities(missing_objects=False, excerpts=True),
         ingest=params.Ingest(max_reject_share=1.0, memory_gb=1.0, record_mb=64.0, rejects_kept=100),

@@ -291,7 +291,7 @@ def test_a_tampered_file_is_caught(tmp_path):
     folder = release(write_data(tmp_path / "data"), tmp_path / "out")
     check = ["sha256sum", "--check", "--strict", "SHA256SUMS"]
     assert subprocess.run(check, cwd=folder, capture_output=True).returncode == 0
-    assert dataset.check_release(folder, ingest=releases.INGEST, threads=1) == 19
+    assert dataset.check_release(folder, ingest=releases.INGEST, threads=1) == 20
     text = (folder / "popqa.tsv").read_text(encoding="utf-8")
     (folder / "popqa.tsv").write_text(text.replace("poet", "pope"), encoding="utf-8")
     (folder / "LICENSE.md").unlink()

@@ -16,7 +16,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines import draws
+from pipelines import draws, language
 from pipelines.answering import prompts
 from pipelines.lm.language_model import up_to
 from pipelines.questions import matching
@@ -26,15 +26,19 @@ pytestmark = pytest.mark.usefixtures("workplace")
 RELATIONS = {"P106": "occupation", "P19": "place of birth", "P36": "capital", "P50": "author"}
 
 
-def write_task(folder, **answer) -> dict:
-    settings = {"seed": 3, "answer": {"n_shots": 0, "new_tokens": 15, "max_questions": 2000} | answer}
+def write_task(folder, language="en", **answer) -> dict:
+    settings = {
+        "seed": 3,
+        "language": language,
+        "answer": {"n_shots": 0, "new_tokens": 15, "max_questions": 2000} | answer,
+    }
     harness.write(folder, settings, card.templates())
     task = (folder / "lm-eval/popqa.yaml").read_text(encoding="utf-8")
     return yaml.safe_load(task.replace("!function ", ""))
 
 
-@pytest.fixture(scope="module")
-def functions(tmp_path_factory) -> ModuleType:
+@pytest.fixture(scope="module", params=["en", "ja"])
+def functions(request, tmp_path_factory) -> ModuleType:
     """The release's lm-eval/functions.py as a program without Longtail runs it; its table has 60 questions."""
     folder = tmp_path_factory.mktemp("release") / "1.0.0"
     folder.mkdir()
@@ -47,11 +51,12 @@ def functions(tmp_path_factory) -> ModuleType:
     columns = ("question_id", "relation", "split", "s_pop", "question", "obj", "possible_answers")
     table = pa.Table.from_pylist([{name: row[name] for name in columns} for row in rows])
     pq.write_table(table, folder / "popqa.parquet")
-    write_task(folder)
+    write_task(folder, request.param)
     code = (folder / "lm-eval/functions.py").read_text(encoding="utf-8")
     assert "pipelines" not in code
     made = ModuleType("functions")
     made.__file__ = str(folder / "lm-eval/functions.py")
+    made.spoken = language.read(request.param)
     exec(code, vars(made))
     return made
 
@@ -70,7 +75,7 @@ def test_it_asks_the_runs_questions_with_its_prompts(functions, n_shots, most):
     shots = prompts.demonstrations(3, "popqa", pool, asked, n_shots)
     sent = {
         ids[i]: prompts.question_prompt(
-            texts[i], None, [(texts[j], columns["obj"][j], None) for j in of_question]
+            texts[i], None, [(texts[j], columns["obj"][j], None) for j in of_question], functions.spoken
         ).context
         for i, of_question in zip(asked, shots, strict=True)
     }
@@ -80,10 +85,13 @@ def test_it_asks_the_runs_questions_with_its_prompts(functions, n_shots, most):
     assert sum(text.count("\n\n") for text in sent.values()) == len(sent) * min(n_shots, 3)
 
 
-@given(text=st.text("ab W\n.é", max_size=12), answers=st.lists(st.text("ab Wé", max_size=3), max_size=3))
+@given(text=st.text("ab W\n.é東ドﾄ", max_size=12), answers=st.lists(st.text("ab Wé東ドト", max_size=3), max_size=3))
 def test_it_judges_as_the_run_does(functions, text: str, answers: Sequence[str]):
     answer = up_to(text, "\n")
-    judged = {"substring": matching.substring(answer, answers), "word": matching.word(answer, answers)}
+    judged = {
+        "substring": matching.substring(answer, answers),
+        "word": matching.word(answer, answers, functions.spoken),
+    }
     assert functions.judge({"possible_answers": answers}, [text]) == judged
 
 
