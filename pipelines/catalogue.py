@@ -18,7 +18,7 @@ class Dataset:
     """One data set, whose files lie in data/raw/<its name>."""
 
     label: str  # its name in the report
-    title: str  # what it is, for the manifest
+    title: str  # what it is, for the manifest; {language} is the name of the run's
     licence: str  # that its publishers give
     files: str  # the layouts that are read
     documents: str = ""  # corpora: (name, part of a file, rejects) -> sources.source_documents.Raw, one a document
@@ -54,13 +54,13 @@ DATASETS = {
     ),
     "redirects": Dataset(
         "redirects",
-        "English Wikipedia, tables of redirects and pages",
+        "{language} Wikipedia, tables of redirects and pages",
         "CC-BY-SA-4.0 and GFDL",
         "`*-redirect.sql.gz` and `*-page.sql.gz`, as new as Wikidata's dump",
     ),
     "wikipedia": Dataset(
         "Wikipedia",
-        "English Wikipedia, pages-articles XML dump",
+        "{language} Wikipedia, pages-articles XML dump",
         "CC-BY-SA-4.0 and GFDL",
         _DUMP,
         documents="pipelines.sources.source_documents:wikipedia",
@@ -76,7 +76,7 @@ DATASETS = {
     ),
     "c4": Dataset(
         "C4",
-        "C4, English",
+        "C4, {language}",
         "ODC-BY-1.0",
         "`.json.gz`, a document a line",
         documents="pipelines.sources.source_documents:json_lines",

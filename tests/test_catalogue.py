@@ -15,7 +15,11 @@ def test_every_reader_and_builder_is_there(use):
 
 def test_every_data_set_has_its_row_in_the_guide_to_the_data(root):
     text = (root / "data/README.md").read_text(encoding="utf-8")
-    assert [n for n, d in DATASETS.items() if f"| `raw/{n}` | {d.title} | {d.files} | {d.licence} |" not in text] == []
+    assert [
+        n
+        for n, d in DATASETS.items()
+        if f"| `raw/{n}` | {d.title.format(language='English')} | {d.files} | {d.licence} |" not in text
+    ] == []
 
 
 def test_words_for_readers_of_the_report_change_no_result(monkeypatch):

@@ -114,7 +114,7 @@ def write_texts(
         "first": not changes["previous"],
         "canary": contents.CANARY,
         "commit": made_by["commit"],
-        "sources": _sources(manifest),
+        "sources": _sources(manifest, language.read(code).name),
         "generated": any(file["licence"] == GENERATED for file in manifest),
     }
     for template, name in (("card.md.j2", "README.md"), ("licence.md.j2", "LICENSE.md")):
@@ -145,14 +145,14 @@ def _size(db: duckdb.DuckDBPyConnection, names: set[str]) -> str:
     return next((word for limit, word in SIZES if rows < limit), LARGEST)
 
 
-def _sources(manifest: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _sources(manifest: list[dict[str, Any]], spoken: str) -> list[dict[str, Any]]:
     """Title, licence, number of files and bytes of each data set in the manifest, by data set and licence."""
     sources: dict[tuple[str, str], dict[str, Any]] = defaultdict(lambda: {"files": 0, "bytes": 0})
     for file in manifest:
         entry = sources[file["dataset"], file["licence"]]
         entry |= {"files": entry["files"] + 1, "bytes": entry["bytes"] + file["bytes"]}
     return [
-        {"title": DATASETS[name].title, "licence": licence, **entry}
+        {"title": DATASETS[name].title.format(language=spoken), "licence": licence, **entry}
         for (name, licence), entry in sorted(sources.items())
     ]
 

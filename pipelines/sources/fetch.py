@@ -72,7 +72,7 @@ def fetch(
             write_world(folder, seed, world)
         else:
             files, sources, counts, asked = _collect(folder, seed, contact, settings, wikidata, month, spoken)
-        manifest = _describe(folder, sources, f"generated: sample world, seed {seed}", asked)
+        manifest = _describe(folder, sources, f"generated: sample world, seed {seed}", asked, spoken.name)
         _keep_downloads(files, {Path(entry["path"]): entry["sha256"] for entry in manifest})
     shutil.rmtree(ANSWERS, ignore_errors=True)
     return counts | {"files": float(len(manifest)), "bytes": float(sum(entry["bytes"] for entry in manifest))}
@@ -213,7 +213,7 @@ def _bring(file: Path, target: Path) -> None:
     shutil.copyfile(file, target)
 
 
-def _describe(folder: Path, sources: dict[Path, str], generated: str, asked: str) -> list[dict]:
+def _describe(folder: Path, sources: dict[Path, str], generated: str, asked: str, spoken: str) -> list[dict]:
     """Write each data set's ABOUT (DVC's cache would lose an empty folder) and manifest.json; return the manifest."""
     manifest = []
     for name, dataset in DATASETS.items():
@@ -237,7 +237,7 @@ def _describe(folder: Path, sources: dict[Path, str], generated: str, asked: str
                 entry["date"] = day
             manifest.append(entry)
         origin = f"{len(files)} files; sources, licences and checksums: ../manifest.json." if files else "None."
-        (folder / name / ABOUT).write_text(f"# {dataset.title}\n{origin}\n", encoding="utf-8")
+        (folder / name / ABOUT).write_text(f"# {dataset.title.format(language=spoken)}\n{origin}\n", encoding="utf-8")
     shards.write_json(folder / "manifest.json", manifest)
     return manifest
 
