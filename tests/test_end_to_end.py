@@ -66,6 +66,15 @@ def test_the_last_line_says_where_the_report_is(checkout):
     assert "<html" in path.read_text(encoding="utf-8")
 
 
+def test_the_report_is_compared_with_that_of_a_run_that_landed(checkout):
+    done = checkout.longtail("report", "--compare", "tiny-1")
+    assert done.returncode == 0, done.stderr[-500:]
+    moved, drawn, page = done.stdout.splitlines()
+    assert re.match(r"0 of \d[\d,]* figures moved beyond their interval", moved)
+    assert re.fullmatch(r"\d+ figures are as they were; 0 are drawn over each other", drawn)
+    assert "The report of data/ against that of tiny-1" in Path(page).read_text(encoding="utf-8")
+
+
 def test_every_stage_of_the_graph_ran(checkout):
     stages = checkout.hashes()
     assert f"{len(stages)} ran, 0 restored from the cache, 0 unchanged" in checkout.first.stdout
