@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipelines import catalogue, code, database, parquet, pool, shards, stage
+from pipelines import catalogue, code, database, language, parquet, pool, shards, stage
 from pipelines.corpus.clean import BadWikitext, wikitext_to_text
 from pipelines.lm.ragged import Ragged
 from pipelines.sources.mentions import Names
@@ -130,21 +130,24 @@ def _distinct(values: np.ndarray) -> np.ndarray:
 _loaded = lru_cache(maxsize=1)(lambda key, files, longest: load(files, longest))  # a process has many parts
 
 
-def count_part(name: str, key: str, files: tuple[Path, ...], longest: bool, part: Part, out: Path) -> None:
+def count_part(name: str, key: str, files: tuple[Path, ...], longest: bool, media: str, part: Part, out: Path) -> None:
     """Count in the documents of one part of a text's file; write sums.npy and rejects.json to the folder `out`."""
     asked, rejects = _loaded(key, files, longest), Rejects(1.0)  # bad rows are judged over all parts
     counts = Counts(asked)
-    counts.add(asked, documents(name, part, rejects))
+    counts.add(asked, documents(name, part, rejects, media))
     out.mkdir()
     np.save(out / "sums.npy", np.concatenate([counts.read, counts.sets, counts.both]))
     (out / "rejects.json").write_bytes(rejects.encoded())
 
 
-def documents(name: str, part: Part, rejects: Rejects) -> Iterator[str]:
-    """The text of each document of a part, wikitext as a reader sees it, behind its title if it has one."""
+def documents(name: str, part: Part, rejects: Rejects, media: str) -> Iterator[str]:
+    """The text of each document of a part, wikitext as a reader sees it, behind its title if it has one.
+
+    `media` is what links to files and categories begin with, as `wikitext_to_text` takes it.
+    """
     for raw in read_raw(name, part, rejects):
         try:
-            text = wikitext_to_text(raw.text) if raw.wikitext else raw.text
+            text = wikitext_to_text(raw.text, media) if raw.wikitext else raw.text
         except BadWikitext as error:
             rejects.add(raw.file, raw.row, "bad_wikitext", str(error))
             continue
@@ -160,9 +163,10 @@ def count_exposure(
     sources = source_files(raw / name)
     stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in sources]
     running = code.fingerprint("pipelines.evaluation.exposure")
-    key = shards.key_of(running, catalogue.facts(name), name, longest, stats, *files)
+    media = language.read(params.language).media
+    key = shards.key_of(running, catalogue.facts(name), name, longest, media, stats, *files)
     pieces = [part for file in sources for part in parts(file, STREAMS)]
-    work = partial(count_part, name, key, files, longest)
+    work = partial(count_part, name, key, files, longest, media)
     with pool.processes(params.compute, len(pieces)) as executor:
         done = shards.map_shards(f"exposure-{name}", key, work, pieces, executor)
     asked, rejects = load(files, longest), Rejects(ingest.max_reject_share)
@@ -198,7 +202,7 @@ def main() -> None:
     name = stage.arguments(__doc__, text=catalogue.names("documents")).text
     stage.run(
         f"exposure@{name}",
-        ("compute", "ingest", "c4", "parts"),
+        ("language", "compute", "ingest", "c4", "parts"),
         lambda params: count_exposure(params, name),
         out=str(OUT / name),
         metrics=Path(f"data/metrics/exposure_{name}.json"),

@@ -7,7 +7,7 @@ import math
 from pipelines.report import figures
 from pipelines.report.by_popularity import drawn_methods
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Block, Figure, Percent, Section, Table, label
+from pipelines.report.page import Block, Figure, Percent, Section, Table, label, show
 
 DRAWN = 3  # bins of a text that is drawn, at least
 PLACE = "1 + documents with the subject and an answer (log scale)"
@@ -33,7 +33,17 @@ def exposure(inputs: Inputs) -> Section:
             "written. A document with both need not state the fact, and one that states it in other words does not "
             "count. The counts say most where the text is what the model was trained on.",
         )
-    return Section("exposure", "What the model could have seen", blocks)
+    return Section("exposure", "What the model could have seen", blocks, says=_says(inputs))
+
+
+def _says(inputs: Inputs) -> str:
+    rows = [
+        f"In {label(row['text'])}, being right closed-book goes with the documents that have subject and answer "
+        f"(correlation {show(row['together'])}) and with page views ({show(row['popularity'])})."
+        for dataset in inputs.asked[:1]
+        for row in inputs.rows("seen_correlations", dataset=dataset, what="right", method="closed_book")
+    ]
+    return " ".join(rows)
 
 
 def _charts(dataset: str, text: str, rows: list[dict], methods: list[str]) -> list[Figure]:

@@ -58,6 +58,7 @@ def texts_of_c4(folder: Path, texts=TEXTS, files: int = 2) -> None:
 
 def count(folder: Path, name="c4", answered=ANSWERED, workers=1, match="all", max_reject_share=0.05):
     settings = SimpleNamespace(
+        language="en",
         c4=params.C4(sample_mb=1, match=match),
         ingest=params.Ingest(max_reject_share=max_reject_share, memory_gb=1.0, record_mb=64.0, rejects_kept=100_000),
         compute=params.Compute(threads=1, workers=workers, executor="local", dask=None, device="cpu"),
