@@ -22,6 +22,7 @@ FOOTER = (
 SECTIONS = (
     "profile",
     "seed",
+    "language",
     "fetch",
     "lm",
     "lms",
