@@ -119,11 +119,11 @@ def test_a_killed_run_counts_only_what_is_missing(tmp_path, monkeypatch):
     whole, _ = count(tmp_path)
     read, parts = exposure.documents, []
 
-    def killed(name, part, rejects):
+    def killed(name, part, rejects, media):
         parts.append(part.file.name)
         if len(parts) == 2:
             raise KeyboardInterrupt
-        return read(name, part, rejects)
+        return read(name, part, rejects, media)
 
     monkeypatch.setattr(exposure, "documents", killed)
     with pytest.raises(KeyboardInterrupt):
