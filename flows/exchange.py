@@ -9,6 +9,7 @@ import typer
 
 from flows import terminal
 from pipelines import params_file
+from pipelines.errors import LongtailError
 
 DIFFERENCE = Path(".longtail/difference")
 
@@ -34,15 +35,24 @@ def release(
         str | None, typer.Option(help="Such as 2.0.0, in place of the one that the changes call for.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for releases, in place of release/.")] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(help="Publish it: hub:OWNER/NAME, s3://BUCKET/FOLDER or a folder. Says what it would send."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="With --to, send it.")] = False,
     check: Annotated[Path | None, typer.Option(help="Check this release's files and rows, and write none.")] = None,
 ) -> None:
-    """Write a release, or check one. PopQA and what belongs to it, with card, licences, provenance and checksums."""
-    from flows import landing, workspace
+    """Write a release, publish or check one. PopQA with card, licences, citation, provenance and checksums."""
+    from flows import landing
 
     if check:
         terminal.show(landing.check((terminal.CALLED_FROM / check).resolve()))
         return
+    if yes and not to:
+        raise LongtailError("--yes: sends a release, expected --to with it, which says where")
     out = (terminal.CALLED_FROM / out).resolve() if out else landing.OUT
     terminal.check_folder(out)
-    with workspace.alone():
-        terminal.show(landing.land(version, out))
+    if to and "://" not in to and not to.startswith("hub:"):
+        to = str((terminal.CALLED_FROM / to).resolve())
+    for line in landing.publish(to, version, out, yes, waiting=None):
+        terminal.show(line)

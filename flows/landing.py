@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from flows import workspace
 from pipelines import params_file
 from pipelines.errors import LongtailError
 
@@ -38,6 +40,36 @@ def land(version: str | None = None, out: Path = OUT) -> str:
         threads=settings.compute.threads,
     )
     return f"the release: {landed}" if landed else f"nothing changed since the last release in {out}: no new one"
+
+
+def publish(
+    to: str | None, version: str | None, out: Path, yes: bool, waiting: Callable[[str], None] | None
+) -> Iterator[str]:
+    """Land a release as `land` does, and send the highest version in `out` to `to`, if named; yields lines about both.
+
+    Its version follows on the highest one at `to`, which is brought here first. Without `yes` it says what would be
+    sent, and sends nothing. `waiting` is that of `workspace.alone`. Raises LongtailError as `land` does, and where the
+    version is at `to` with other bytes.
+    """
+    from pipelines.release import publish, versions
+
+    if to is None:
+        with workspace.alone(waiting):
+            yield land(version, out)
+        return
+    with publish.opened(to) as target:
+        with workspace.alone(waiting):
+            publish.bring_last(target, out)
+            yield land(version, out)
+        folder = versions.latest(out)
+        plan = publish.plan(target, folder)
+        if plan is None:
+            yield f"{folder.name} is there already, with the same bytes: {target.where}"
+            return
+        yield from plan.lines(target.where)
+        if yes:
+            target.send(folder, [*plan.files], plan.others)
+        yield f"sent: {folder.name}" if yes else "nothing was sent; --yes sends it"
 
 
 def check(folder: Path) -> str:

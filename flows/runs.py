@@ -36,16 +36,18 @@ def refresh(
     push: bool = False,
     tolerance: float = TOLERANCE,
     make_up: int = MAKE_UP,
+    to: str | None = None,
 ) -> State:
     """Reproduce what changed. The state's message counts the stages that ran, or says which failed, why, and its log.
 
     `month` becomes the month of the dumps and page views: YYYY-MM, `last` for the last that is over, or `next` for the
     one after the month that landed last, of the last and the `make_up` before it. Where none is due, or its dumps are
     late, the state says so and nothing is done. `anew` fetches the sources again though nothing here changed. `release`
-    makes a release of the result, `push` sends it to DVC's default remote. A figure is reported when it is worse than
-    the last landed run's by more than the share `tolerance` of it.
+    makes a release of the result, which is published at `to` (hub:OWNER/NAME, a URL or a folder) if that is named.
+    `push` sends the result to DVC's default remote. A figure is reported when it is worse than the last landed run's by
+    more than the share `tolerance` of it.
     """
-    return _bring_up_to_date("refresh", month, anew, release, push, tolerance, make_up)
+    return _bring_up_to_date("refresh", month, anew, release, push, tolerance, make_up, to)
 
 
 @flow(name="popqa", description="PopQA, EntityQuestions and the entities of NQ, with the triples they come from.")
@@ -75,16 +77,19 @@ def thresholds(anew: bool = False, push: bool = False, tolerance: float = TOLERA
 
 
 @flow(name="release", description="Land what the last run made as release/<version>, where it differs from the last.")
-def release(version: str | None = None) -> State:
-    """Write the next release, named `version` or by what changed; the state says where it is, or why there is none."""
-    log = get_run_logger()
+def release(version: str | None = None, to: str | None = None) -> State:
+    """Write the next release, named `version` or by what changed; the state says where it is, or why there is none.
+
+    With `to` (hub:OWNER/NAME, a URL or a folder) the last release is published there, if it isn't yet.
+    """
+    log, said = get_run_logger(), []
     try:
-        with workspace.alone(waiting=log.info):
-            message = landing.land(version)
+        for line in landing.publish(to, version, landing.OUT, yes=True, waiting=log.info):
+            log.info(line)
+            said += [line] * (not line.startswith(" "))  # not each of the files
     except LongtailError as error:
         return Failed(message=str(error))
-    log.info(message)
-    return Completed(message=message)
+    return Completed(message="; ".join(said))
 
 
 FLOWS: dict[str, Flow] = {part.name: part for part in (refresh, popqa, corpus, retriever, thresholds)}
@@ -98,6 +103,7 @@ def _bring_up_to_date(
     push: bool,
     tolerance: float,
     make_up: int = MAKE_UP,
+    to: str | None = None,
 ) -> State:
     """Do what `refresh` does, for the part of the graph with this name."""
     log, root = get_run_logger(), Path.cwd()
@@ -116,7 +122,7 @@ def _bring_up_to_date(
             message += _compare(root, settings.profile, stages, tolerance)
             regressions.keep(settings.profile, stages)
             if with_release:
-                message.append(_release())
+                message.append(_release(to))
             if push:
                 message.append(_push(root, stages))
             if month:
@@ -189,9 +195,9 @@ def _compare(root: Path, profile: str, stages: list[graph.Stage], tolerance: flo
     return [f"{len(worse)} figures worse than the last landed run's, the worst {worse[0]}"]
 
 
-def _release() -> str:
+def _release(to: str | None) -> str:
     """Run the release flow as a part of this one; returns its message."""
-    state = release(return_state=True)
+    state = release(to=to, return_state=True)
     if not state.is_completed():
         raise LongtailError(f"release: {state.message}")
     return f"release: {state.message}"

@@ -200,7 +200,7 @@ def sha256(file: Path) -> str:
 
 def write_sums(folder: Path) -> None:
     """Write SHA256SUMS, with a line for each other file below `folder`, sorted by path."""
-    lines = [f"{sha256(folder / name)}  {name}\n" for name in _files(folder)]
+    lines = [f"{sha256(folder / name)}  {name}\n" for name in files(folder)]
     (folder / SUMS).write_text("".join(lines), encoding="utf-8")
 
 
@@ -217,7 +217,7 @@ def check_sums(folder: Path) -> int:
         if len(digest) != 64 or not name:
             raise LongtailError(f"{folder / SUMS}: line {number} is {line[:80]!r}, expected a sum and a file")
         listed[name] = digest
-    present_files = set(_files(folder))
+    present_files = set(files(folder))
     faults = [f"{name} is missing" for name in listed if name not in present_files]
     faults += [
         f"{name} is changed" for name in listed if name in present_files and sha256(folder / name) != listed[name]
@@ -228,6 +228,7 @@ def check_sums(folder: Path) -> int:
     return len(listed)
 
 
-def _files(folder: Path) -> list[str]:
+def files(folder: Path) -> list[str]:
+    """The files below a release's folder but SHA256SUMS, sorted by path."""
     paths = [path for path in folder.rglob("*") if path.is_file() and path != folder / SUMS]
     return sorted(path.relative_to(folder).as_posix() for path in paths)
