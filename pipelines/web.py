@@ -154,6 +154,7 @@ class Client:
                     return answer
             except Again as error:
                 problem = problem or str(error)
+                self.session.close()  # no connection is used again on which more than Content-Length may have come
             except (requests.ConnectionError, requests.Timeout) as error:
                 problem = f"no connection ({error}); check the network and the address"
             except (requests.exceptions.ChunkedEncodingError, requests.exceptions.ContentDecodingError) as error:

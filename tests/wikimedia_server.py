@@ -6,10 +6,11 @@ import re
 import socket
 import struct
 import threading
+import time
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, quote, urlsplit
@@ -65,7 +66,11 @@ def reply(handler: BaseHTTPRequestHandler, body: bytes, fault: Fault, headers: d
             if handler.command != "HEAD":
                 if fault.drip:
                     fault.drip()
-                handler.wfile.write(part)
+                handler.wfile.write(part[: fault.length])
+                if fault.length is not None and part[fault.length :]:
+                    time.sleep(0.002)  # the rest comes when the connection may be in use again
+                    with suppress(ConnectionError):
+                        handler.wfile.write(part[fault.length :])
     if fault.reset:
         handler.wfile.flush()
         handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -83,7 +83,7 @@ def test_the_error_behind_a_killed_stages_progress_bar_is_a_line_of_its_own():
     os.write(into, f"a: 0% [00:00<?, ?shard/s]\ra: 50% [00:01<00:01, 1shard/s]{error}\n".encode())
     os.close(into)
     with os.fdopen(out, "rb") as stream:
-        assert [*reproduce._lines(stream)][-1] == error
+        assert [*reproduce._lines(stream, say=[].append)][-1] == error
 
 
 def test_of_stages_that_as_many_wait_for_those_first_in_dvc_yaml_start_first(every):
