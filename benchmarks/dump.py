@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import pyarrow.parquet as pq
 
 from benchmarks.dump_generator import write_dump
-from pipelines import shards
+from pipelines import language, shards
 from pipelines.knowledge import entities
 from pipelines.params import Compute
 from pipelines.pool import processes
@@ -96,7 +96,7 @@ def longtail(dump: Path, workers: int = 1) -> list[Path]:
     compute = Compute(threads=1, workers=workers, executor="local", dask=None, device="cpu")
     with processes(compute) as executor:
         stream = ((str(dump), block) for block in wikidata.read_blocks(dump))
-        work = partial(entities.parse_block, PROPERTIES)
+        work = partial(entities.parse_block, PROPERTIES, language.ENGLISH)
         return list(shards.map_stream(f"benchmark{workers}", "dump", work, stream, executor, at_once=2 * workers))
 
 
