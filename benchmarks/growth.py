@@ -35,7 +35,7 @@ def commands(project: Path) -> list[tuple[str, str]]:
 
     with Repo(str(project)) as repo:
         stages = repo.index.stages  # in dvc.yaml's order, that of the data
-        return [(s.addressing, s.cmd) for s in stages if s.addressing.partition("@")[0] in ("code", *STAGES)]
+        return [(s.name, s.cmd) for s in stages if s.name.partition("@")[0] in ("code", *STAGES)]
 
 
 def measure(copy: Copy, command: str) -> tuple[float, float]:
