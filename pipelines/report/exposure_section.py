@@ -87,7 +87,7 @@ def _measure(row: dict) -> str:
 def _measures(dataset: str, inputs: Inputs) -> list[Block]:
     """How well each measure predicts closed-book answers, of each language model."""
     by_lm = {lm: inputs.rows("popularity_measures", lm, dataset=dataset) for lm in [inputs.main, *inputs.sizes]}
-    by_lm = {lm: rows for lm, rows in by_lm.items() if any(math.isfinite(row["auc"].value) for row in rows)}
+    by_lm = {lm: rows for lm, rows in by_lm.items() if sum(math.isfinite(row["auc"].value) for row in rows) > 1}
     if not by_lm:
         return []
     drawn = dict([*by_lm.items()][:MOST])
@@ -98,8 +98,8 @@ def _measures(dataset: str, inputs: Inputs) -> list[Block]:
         f"{lm}: " + ", ".join(f"{name} {show(float(f.value))}" for name, f in zip(names, row, strict=True))
         for lm, row in figures_of.items()
     )
-    lacking = [MEASURES[name] for name in (MEAN, LINKS) if not any(row["measure"] == name for row in by_lm[min(by_lm)])]
-    why = {MEASURES[MEAN]: "popularity.months is 1", MEASURES[LINKS]: "no dump of Wikipedia is in parts.exposure"}
+    measured = {row["measure"] for rows in by_lm.values() for row in rows}
+    why = {MEAN: "popularity.months is 1", LINKS: "parts.exposure has no dump of Wikipedia"}
     return [
         figures.ranges(
             f"popularity-measures-{dataset}",
@@ -107,8 +107,8 @@ def _measures(dataset: str, inputs: Inputs) -> list[Block]:
             {lm: [(f.value, f.low, f.high) for f in row] for lm, row in figures_of.items()},
             None,
             x="ROC AUC of being right closed-book",
-            caption=f"{label(dataset)}: how well each measure tells the questions that a model answers right closed-book "
-            "(substring) from those that it does not. 0.5 is chance, 1 is always. Lines are 95 % bootstrap intervals "
+            caption=f"{label(dataset)}: how well each measure tells questions that a model answers right closed-book "
+            "(substring) from others. 0.5 is chance, 1 is always. Lines are 95 % bootstrap intervals "
             "over subjects.",
             alt=f"Dot plot of the AUC by measure. {said}.",
         ),
@@ -118,7 +118,8 @@ def _measures(dataset: str, inputs: Inputs) -> list[Block]:
             "correlation, ROC AUC, and the AUC less that of the month's page views on the same resamples. All are "
             "judged on the questions of which all measures are known; one that is known of fewer than half of the "
             "questions has no figures. All together are a logistic regression, learnt from one half of the subjects "
-            "and judged on the other." + "".join(f" There is no {name}: {why[name]}." for name in lacking),
+            "and judged on the other."
+            + "".join(f" Without {MEASURES[name]}: {why[name]}." for name in why if name not in measured),
             ["language model", "measure", "known", "questions", "rank correlation", "AUC", "AUC over page views"],
             [
                 [lm, _measure(row), *(row[name] for name in ("known", "questions", "correlation", "auc", "auc_gain"))]

@@ -52,6 +52,6 @@ def test_what_predicts_better_and_what_changed_since(made):
 def test_a_run_without_counts_has_no_such_section(data):
     inputs = read(data, ["tiny", "big"], small_results.PARTS)
     assert [block.name for block in exposure_section.exposure(inputs).blocks if isinstance(block, Figure)]
-    for name in ("accuracy_by_documents", "seen_correlations", "accuracy_by_date"):
+    for name in ("accuracy_by_documents", "seen_correlations", "accuracy_by_date", "popularity_measures"):
         inputs.tables[name].clear()
     assert not any(getattr(block, "rows", ["text"]) for block in exposure_section.exposure(inputs).blocks)
