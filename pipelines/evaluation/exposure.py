@@ -22,7 +22,7 @@ import pyarrow as pa
 from pipelines import catalogue, code, database, language, parquet, pool, shards, stage
 from pipelines.corpus.clean import BadWikitext, wikitext_to_text
 from pipelines.lm.ragged import Ragged
-from pipelines.questions import subjects
+from pipelines.questions import subject_articles
 from pipelines.sources.mentions import Names
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import read_raw
@@ -169,7 +169,7 @@ def count_exposure(
     raw: Path = RAW,
     questions: Path = QUESTIONS,
     out: Path = OUT,
-    entities: Path = subjects.ENTITIES,
+    entities: Path = subject_articles.ENTITIES,
 ) -> dict[str, int]:
     """Write the folder `out`/<name> for the text `name`; return counts. Raises LongtailError on damaged files."""
     ingest, longest = params.ingest, params.c4.match == "longest"
@@ -197,13 +197,10 @@ def count_exposure(
         for number, dataset in enumerate(params.parts.answered):
             rows = asked.of == number
             columns = {"subject": sets[asked.subject], "answer": sets[asked.answer], "together": both}
-            table = pa.table(
-                {"question_id": pa.array(asked.ids[rows], pa.string())}
-                | {column: values[rows] for column, values in columns.items()}
-            )
-            if incoming:
-                table = table.append_column("links", incoming[number])
-            parquet.write(table, folder / f"{dataset}.parquet")
+            table = {"question_id": pa.array(asked.ids[rows], pa.string())}
+            table |= {column: values[rows] for column, values in columns.items()}
+            table["links"] = incoming[number] if incoming else pa.nulls(int(rows.sum()), pa.int64())
+            parquet.write(pa.table(table), folder / f"{dataset}.parquet")
         rejects.write(folder / "rejects.parquet")
     shards.forget(f"exposure-{name}", key)
     counts = {
@@ -224,17 +221,12 @@ def _incoming(params: SimpleNamespace, parts: list[Path], files: Sequence[Path],
         return []
     with database.connect(params.ingest.memory_gb, params.compute.threads) as db:
         for number, file in enumerate(files):
-            subjects.view_subjects(db, f"asked_{number}", file, entities)
+            subject_articles.view_subjects(db, f"asked_{number}", file, entities)
         asked = " UNION ".join(f"SELECT title FROM asked_{number}" for number in range(len(files)))
         db.execute(f"CREATE TEMP TABLE titles AS SELECT title FROM ({asked}) WHERE title IS NOT NULL")
         count_incoming(db, parts)
-        return [
-            database.read(
-                db,
-                f"SELECT links FROM asked_{number} LEFT JOIN incoming USING (title) ORDER BY question_id",
-            )["links"].combine_chunks()
-            for number in range(len(files))
-        ]
+        query = "SELECT links FROM asked_{} LEFT JOIN incoming USING (title) ORDER BY question_id"
+        return [database.read(db, query.format(number))["links"] for number in range(len(files))]
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from pipelines.adaptive import gate
 from pipelines.evaluation.accuracy import Answers
 from pipelines.evaluation.seen import COUNTS, FEWEST, Seen
 from pipelines.intervals import NOTHING, Interval
-from pipelines.questions.subjects import view_subjects
+from pipelines.questions.subject_articles import view_subjects
 
 VIEWS, MEAN, TERMS, LINKS, ALL = "views", "mean_views", "term_frequency", "links", "all"
 LEAST_KNOWN = 0.5  # share of the questions that a measure must be known of to be compared

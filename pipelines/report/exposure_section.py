@@ -16,7 +16,7 @@ MOST = 6  # language models in the figure of measures
 MEASURES = {
     VIEWS: "page views of the month",
     MEAN: "mean of the months' page views",
-    LINKS: "articles that link to it",
+    LINKS: "incoming links",
     TERMS: "term frequency in C4",
     "subject": "documents with the subject",
     "answer": "documents with the answer",
@@ -73,7 +73,7 @@ def _best(inputs: Inputs) -> str:
     best = max(rows.values(), key=lambda row: row["auc"].value)
     more = {1: "more than", -1: "less than"}.get(best["auc_gain"].sign, "not clearly more than")
     return (
-        f" Of {len(rows)} other measures, {_measure(best)} tell best what is answered right closed-book "
+        f" Of {len(rows)} other measures, {_measure(best)} tells best what is answered right closed-book "
         f"(AUC {show(best['auc'])}), {more} the month's page views ({show(views['auc'])})"
         + (f"; all together reach {show(together['auc'])}" if together else "")
         + "."
@@ -81,7 +81,7 @@ def _best(inputs: Inputs) -> str:
 
 
 def _measure(row: dict) -> str:
-    return MEASURES[row["measure"]] + (f", {label(row['text'])}" if row["text"] else "")
+    return MEASURES[row["measure"]] + (f" ({label(row['text'])})" if row["text"] else "")
 
 
 def _measures(dataset: str, inputs: Inputs) -> list[Block]:

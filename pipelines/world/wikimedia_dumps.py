@@ -7,10 +7,12 @@ from xml.sax.saxutils import escape
 
 import msgspec
 
+from pipelines import draws
 from pipelines.relations import RELATIONS
 from pipelines.world.facts import ALIASES, OBJECTS, RELATION_IDS, World
 from pipelines.world.sentences import page
 
+SPREAD = 0.2  # of log10 of an article's views, from month to month
 WIKIS = {"de.wikipedia": 7, "en.wikipedia": 1, "en.wiktionary": 11}  # wiki -> English views for one of its own
 XML_HEAD = b"""<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="en">
   <siteinfo>
@@ -101,11 +103,17 @@ def _line(entity: dict) -> bytes:
     return msgspec.json.encode(entity) + b",\n"
 
 
-def pageviews(world: World) -> Iterator[bytes]:
-    """A month's "pageview complete" dump, by wiki: wiki, title, page id, access method, views, views by day."""
+def pageviews(world: World, months_before: int = 0) -> Iterator[bytes]:
+    """A month's "pageview complete" dump, by wiki: wiki, title, page id, access method, views, views by day.
+
+    In the months before the world's own, an article had more views or fewer: a normal draw of SPREAD in log10.
+    """
+    n = len(world.value_labels) + len(world.labels)
+    drawn = draws.generator(world.seed, f"world/views {months_before}").normal(0, SPREAD, n)
+    factors = 10 ** (drawn * (months_before > 0))
     for wiki, divisor in WIKIS.items():
-        for item in range(len(world.value_labels) + len(world.labels)):
-            views = world.views(item) // divisor
+        for item, factor in enumerate(factors.tolist()):
+            views = int(world.views(item) * factor) // divisor
             title = world.title(item).replace(" ", "_")
             desktop = views * 2 // 5
             for access, count in (("desktop", desktop), ("mobile-web", views - desktop)):

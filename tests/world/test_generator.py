@@ -105,6 +105,15 @@ def test_capitals_agree_in_both_directions(world):
         assert facts["P17", city] == country
 
 
+def test_the_months_before_differ_and_leave_the_month_as_it_is(raw, tmp_path):
+    write_world(tmp_path, 3, SIZES, ["2021-08", "2021-09", "2021-10"])
+    name = "pageviews/pageviews-2021{}-user.bz2"
+    before, now = files(raw), files(tmp_path)
+    assert {file: now[file] for file in before} == before
+    assert {*now} - {*before} == {name.format("08"), name.format("09")}
+    assert len({now[name.format(month)] for month in ("08", "09", "10")}) == 3
+
+
 def test_page_views_add_up_to_the_popularity(raw, world):
     views = Counter()
     for line in bz2.decompress((raw / "pageviews/pageviews-202110-user.bz2").read_bytes()).decode().splitlines():
