@@ -25,7 +25,7 @@ from pipelines import params
 from pipelines.world.facts import make_world
 from pipelines.world.question_sets import question_sets
 from pipelines.world.text_corpora import c4, pile, wikitext
-from pipelines.world.wikimedia_dumps import pageviews, wikidata, wikipedia
+from pipelines.world.wikimedia_dumps import pageviews, redirect_tables, wikidata, wikipedia
 
 
 def write_world(folder: Path, seed: int, sizes: params.World, months: Sequence[str] = ()) -> None:
@@ -37,6 +37,8 @@ def write_world(folder: Path, seed: int, sizes: params.World, months: Sequence[s
     _write(folder / "wikidata/world.json.gz", wikidata(world))
     for before, month in enumerate(reversed(months or [sizes.month])):
         _write(folder / f"pageviews/pageviews-{month.replace('-', '')}-user.bz2", pageviews(world, before))
+    for name, table in redirect_tables(world).items():
+        _write(folder / f"redirects/world-{name}.sql.gz", [table])
     _write(folder / "wikipedia/world-pages-articles.xml.bz2", wikipedia(world))
     _write(folder / "pile/00.jsonl.zst", pile(world, sizes.pile_documents))
     documents = c4(world, sizes)
