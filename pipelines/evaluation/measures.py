@@ -19,7 +19,11 @@ from pipelines.evaluation.seen import COUNTS, FEWEST, Seen
 from pipelines.intervals import NOTHING, Interval
 from pipelines.questions.subject_articles import view_subjects
 
-VIEWS, MEAN, TERMS, LINKS, ALL = "views", "mean_views", "term_frequency", "links", "all"
+VIEWS = "views"
+MEAN = "mean_views"
+TERMS = "term_frequency"
+LINKS = "links"
+ALL = "all"
 LEAST_KNOWN = 0.5  # share of the questions that a measure must be known of to be compared
 _BLOCK = 4_000_000  # numbers held at a time
 

@@ -72,11 +72,10 @@ def _best(inputs: Inputs) -> str:
         return ""
     best = max(rows.values(), key=lambda row: row["auc"].value)
     more = {1: "more than", -1: "less than"}.get(best["auc_gain"].sign, "not clearly more than")
+    reached = f"; all together reach {show(together['auc'])}" if together else ""
     return (
-        f" Of {len(rows)} other measures, {_measure(best)} tells best what is answered right closed-book "
-        f"(AUC {show(best['auc'])}), {more} the month's page views ({show(views['auc'])})"
-        + (f"; all together reach {show(together['auc'])}" if together else "")
-        + "."
+        f" What is answered right closed-book is told best, of {len(rows)} other measures, by {_measure(best)}: AUC "
+        f"{show(best['auc'])}, {more} by the month's page views ({show(views['auc'])}){reached}."
     )
 
 

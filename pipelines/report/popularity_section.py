@@ -30,8 +30,8 @@ def popularity(inputs: Inputs) -> Section:
     counts = inputs.metrics.get("popularity", {}) if inputs.parts.knowledge else {}
     if blocks and counts.get("files.pageviews") and not counts["files.redirects"]:
         blocks.append(
-            "Views of redirects are not counted for the articles that they lead to, and an article that was moved after "
-            "the month may be unknown: this run has no tables of redirects and pages (fetch.files.redirects)."
+            "Views of redirects are not counted for the articles that they lead to, and an article that was moved "
+            "after the month may be unknown: this run has no tables of redirects and pages (fetch.files.redirects)."
         )
     for dataset, links in inputs.links.items():
         blocks += _linking(dataset, links, inputs.metrics.get(dataset, {}))
