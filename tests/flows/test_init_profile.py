@@ -276,10 +276,8 @@ def test_the_last_of_several_months_counts_and_missing_tables_of_redirects_are_n
     tables = ("wikidata", "c4", "wikipedia")
     for name in tables:
         write(checkout, FILES[name])
-    views = {
-        f"views/pageviews-2022{month}-user.bz2": "en.wikipedia Velm 12 desktop 4 A4\n" for month in ("01", "02", "03")
-    }
-    write(checkout, views)
+    [views] = FILES["pageviews"].values()
+    write(checkout, {f"views/pageviews-2022{month}-user.bz2": views for month in ("01", "02", "03")})
     init_profile.init(checkout, None)
     params = composed()
     assert (params.popularity.month, params.popularity.months) == ("2022-03", 3)
