@@ -106,7 +106,7 @@ def stage(path: Path, workers: int) -> dict[str, int]:
         compute=Compute(threads=1, workers=workers, executor="local", dask=None, device="cpu"),
     )
     count_views(params, Path("entities.parquet"), path.parent.parent, Path("out"))
-    return dict(zip(*pq.read_table("out/views.parquet").to_pydict().values(), strict=True))
+    return dict(zip(*pq.read_table("out/views.parquet", columns=["title", "views"]).to_pydict().values(), strict=True))
 
 
 def child(way: str, path: Path) -> None:

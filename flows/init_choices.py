@@ -13,6 +13,7 @@ from pipelines.sources.text_documents import is_psgs
 
 PASSAGE = 180  # tokens of a passage with its title: more than most have
 QUESTION = 30  # tokens of a question with its answer
+MOST_MONTHS = 12  # of page views
 SHORTEST = 16  # tokens of the last piece of a text
 SHOTS = 15  # demonstrations, as PopQA's authors show
 SHOTS_ON_A_CPU = 5  # which it reads in bearable time
@@ -188,8 +189,11 @@ def _questions(choices: Choices, files: dict[str, list[Path]]) -> None:
     if parts["knowledge"]:
         months = {named["month"] for file in files["pageviews"] if (named := pageviews.FILE.match(file.name))}
         if months:
-            sections["popularity"] = {"month": f"{min(months)[:4]}-{min(months)[4:6]}"}
+            last, count = f"{max(months)[:4]}-{max(months)[4:]}", min(len(months), MOST_MONTHS)
+            sections["popularity"] = {"month": last} | ({"months": count} if count > 1 else {})
             notes["popularity"] = ["The month of the page views, by the files' names."]
+            if count > 1:
+                notes["popularity"].append("Of several months the last one counts; the report compares their mean.")
 
 
 def _corpora(choices: Choices, files: dict, encoders: Sequence[Encoder], machine: Machine) -> None:

@@ -34,6 +34,10 @@ WITHOUT = {  # data set -> what a run lacks without it
     "mmlu/test": "MMLU (dev/*.csv and test/*.csv): a benchmark",
     "retrieval": "questions with passages (.jsonl with ctxs): recall of the retrievers",
 }
+WITHOUT_REDIRECTS = (
+    "Wikipedia's tables *-redirect.sql.gz (some 0.2 GB) and *-page.sql.gz (some 2 GB), of the same weeks as Wikidata's "
+    "dump: page views of redirects, and of articles that were moved since"
+)
 
 
 class Contents(NamedTuple):
@@ -178,6 +182,8 @@ def _used(folder: Path, contents: Contents, choices: Choices) -> list[str]:
 
 def _missing(contents: Contents, choices: Choices) -> list[str]:
     lines = [why for key, why in WITHOUT.items() if key not in choices.data_sets]
+    if choices.parts["knowledge"] and "redirects" not in choices.data_sets:
+        lines.append(WITHOUT_REDIRECTS)
     if not contents.lms:
         small = " A small one is trained on your texts, to try the stages; its answers are worth little."
         lines.insert(0, f"a language model (Hugging Face's layout).{small if choices.uses_lms else ''}")

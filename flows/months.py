@@ -74,7 +74,7 @@ def set_month(month: str, path: Path) -> str:
     old = settings.popularity.month
     text = re.sub(rf"(?m)^(\s+month:\s*)(['\"]?){old}\2(?=\s|$)", rf"\g<1>\g<2>{month}\g<2>", text)
     for entry in settings.fetch.files.get("pageviews", []):
-        text = text.replace(entry, _moved(entry, old, month))
+        text = text.replace(entry, snapshots.of_month(entry, old, month))
     parsed = params_file.parse(yaml.safe_load(text))
     if parsed.popularity.month != month:
         raise LongtailError(f"{path}: popularity.month is not on a line of its own, expected `month: {old}`")
@@ -118,21 +118,16 @@ def _check(month: str) -> None:
 def _check_dumps(month: str) -> None:
     """Raise Late or Gone where the addresses of fetch.files have no dump or page views of the month."""
     settings = params_file.load("contact", "fetch", "popularity", path=PARAMS)
-    fetch, old = settings.fetch, settings.popularity.month
+    fetch, old, count = settings.fetch, settings.popularity.month, settings.popularity.months
     urls = [entry for entries in fetch.files.values() for entry in entries if "://" in entry]
     if fetch.source != "wikimedia" or not urls:
         return
-    views = [_moved(entry, old, month) for entry in fetch.files.get("pageviews", []) if "://" in entry]
+    views = [snapshots.of_month(entry, old, month) for entry in fetch.files.get("pageviews", []) if "://" in entry]
+    views = snapshots.views_files(views, snapshots.months_until(month, count))
     with wikimedia.open_client(settings.contact, ANSWERS) as client:
         client.session.hosts = hosts(fetch)
         snapshots.check_there(views, month, fetch.days_apart, client)
         snapshots.resolve(urls, month, fetch.days_apart, DOWNLOADS, client)
-
-
-def _moved(entry: str, old: str, new: str) -> str:
-    """An address or glob of page views with another month."""
-    moved = entry.replace(old, new).replace(old.replace("-", ""), new.replace("-", ""))
-    return moved.replace(f"/{old[:4]}/{new}", f"/{new[:4]}/{new}")
 
 
 def _key(flow: str) -> str:

@@ -23,6 +23,7 @@ class Dataset:
     files: str  # the layouts that are read
     documents: str = ""  # corpora: (name, part of a file, rejects) -> sources.source_documents.Raw, one a document
     learn: bool = False  # corpora: models may be trained on it; false for a corpus that only judges them
+    links: bool = False  # corpora: its documents may be wikitext, whose links to each other are counted
     questions: str = ""  # question sets: builds data/questions/<name>/<name>.parquet
     triples: bool = False  # question sets: built from the knowledge triples
     answered: bool = False  # question sets: methods answer it and thresholds are learnt on it
@@ -64,6 +65,7 @@ DATASETS = {
         "CC-BY-SA-4.0 and GFDL",
         _DUMP,
         documents="pipelines.sources.source_documents:wikipedia",
+        links=True,
         learn=True,
     ),
     "pile": Dataset(

@@ -90,9 +90,9 @@ def ask(query: str, values: Values = None, **files: Path) -> duckdb.DuckDBPyRela
     return db.sql(query, params=values)
 
 
-def row(db: duckdb.DuckDBPyConnection, query: str) -> tuple:
+def row(db: duckdb.DuckDBPyConnection, query: str, values: Values = None) -> tuple:
     """The one row of a query."""
-    (only,) = db.sql(query).fetchall()
+    (only,) = db.sql(query, params=values).fetchall()
     return only
 
 

@@ -8,7 +8,7 @@ of every resample at a time.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -177,19 +177,23 @@ def bootstraps(
     if len(sums) > UNITS:
         sums = cluster_sums(sums, units(np.arange(len(sums)), generator))
     n = len(sums)
+    drawn = np.concatenate([counts @ sums for counts in resampled(n, generator, resamples)])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = [(float(statistic(sums.sum(axis=0, keepdims=True))[0]), statistic(drawn)) for statistic in statistics]
+    return [percentiles(value, values, level) for value, values in found]
+
+
+def resampled(n: int, generator: np.random.Generator, resamples: int) -> Iterator[np.ndarray]:
+    """Yield how often each of n units is drawn in each resample, (some resamples, n) int64 at a time."""
     block = max(1, min(resamples, _BLOCK // n))
-    drawn = np.empty((resamples, sums.shape[1]))
     for start in range(0, resamples, block):
         size = min(block, resamples - start)
         picks = generator.integers(0, n, (size, n)) + np.arange(size)[:, None] * n
-        drawn[start : start + size] = np.bincount(picks.ravel(), minlength=size * n).reshape(size, n) @ sums
-    return [_percentiles(statistic, sums, drawn, level) for statistic in statistics]
+        yield np.bincount(picks.ravel(), minlength=size * n).reshape(size, n)
 
 
-def _percentiles(statistic: Callable, sums: np.ndarray, drawn: np.ndarray, level: float) -> Interval:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        value = float(statistic(sums.sum(axis=0, keepdims=True))[0])
-        values = statistic(drawn)
+def percentiles(value: float, values: np.ndarray, level: float = LEVEL) -> Interval:
+    """A figure with the percentiles of its `values` (resamples,); those that are not defined (NaN) are left out."""
     values = values[np.isfinite(values)]
     if not math.isfinite(value) or not len(values):
         return NOTHING

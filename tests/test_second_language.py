@@ -50,6 +50,7 @@ def built(tmp_path_factory, root) -> dict[str, SimpleNamespace]:
     values["world"] |= WORLD
     values["parts"] |= PARTS
     values["popqa"]["sampling"] = "all"
+    values["popularity"]["months"] = 1
     write_world(folder / "data/raw", values["seed"], params.World(**values["world"]))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

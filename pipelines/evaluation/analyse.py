@@ -16,6 +16,7 @@ from pipelines import database, language, shards, stage
 from pipelines.answering import answer_files
 from pipelines.evaluation import (
     accuracy,
+    measures,
     paired,
     popularity_bins,
     retrieval_effects,
@@ -127,6 +128,7 @@ def _seen(
     rows = {
         "accuracy_by_documents": seen.by_documents(answers, counts, *draw),
         "seen_correlations": seen.correlations(answers, counts, *draw),
+        "popularity_measures": measures.compare(answers, measures.read(answers, data, dataset, counts), *draw),
     }
     dates = data / "knowledge/wikidata/dates.parquet"
     if cutoff and dates.is_file():

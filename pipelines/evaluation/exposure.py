@@ -2,13 +2,15 @@
 
 What a language model could have learnt from that text: an answer's accuracy grows with the documents that have both
 (Kandpal et al., 2023). Names count as whole words, exactly as written, by `c4.match`. All files at hand are read once
-and all names are looked for at once, in parts that are mapped over `compute.workers`.
+and all names are looked for at once, in parts that are mapped over `compute.workers`. Of a dump of Wikipedia the same
+pass counts the articles that link to the subject's (see `wikilinks`).
 Writes data/exposure/<text>/<question set>.parquet and rejects.parquet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, nullcontext
 from functools import lru_cache, partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,15 +22,18 @@ import pyarrow as pa
 from pipelines import catalogue, code, database, language, parquet, pool, shards, stage
 from pipelines.corpus.clean import BadWikitext, wikitext_to_text
 from pipelines.lm.ragged import Ragged
+from pipelines.questions import subject_articles
 from pipelines.sources.mentions import Names
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import read_raw
 from pipelines.sources.streams import source_files
+from pipelines.sources.wikilinks import Links, count_incoming
 from pipelines.sources.wikipedia import Part, parts
 
 RAW = Path("data/raw")
 QUESTIONS = Path("data/questions")
 OUT = Path("data/exposure")
+LINKS = "links.parquet"  # of a part
 STREAMS = 200  # of a multistream dump, in a part: about 20 MB
 
 
@@ -131,21 +136,25 @@ _loaded = lru_cache(maxsize=1)(lambda key, files, longest: load(files, longest))
 
 
 def count_part(name: str, key: str, files: tuple[Path, ...], longest: bool, media: str, part: Part, out: Path) -> None:
-    """Count in the documents of one part of a text's file; write sums.npy and rejects.json to the folder `out`."""
+    """Count in the documents of one part of a text's file; write what was counted to the folder `out`."""
     asked, rejects = _loaded(key, files, longest), Rejects(1.0)  # bad rows are judged over all parts
     counts = Counts(asked)
-    counts.add(asked, documents(name, part, rejects, media))
     out.mkdir()
+    with closing(Links(out / LINKS)) if catalogue.DATASETS[name].links else nullcontext() as links:
+        counts.add(asked, documents(name, part, rejects, media, links))
     np.save(out / "sums.npy", np.concatenate([counts.read, counts.sets, counts.both]))
     (out / "rejects.json").write_bytes(rejects.encoded())
 
 
-def documents(name: str, part: Part, rejects: Rejects, media: str) -> Iterator[str]:
+def documents(name: str, part: Part, rejects: Rejects, media: str, links: Links | None = None) -> Iterator[str]:
     """The text of each document of a part, wikitext as a reader sees it, behind its title if it has one.
 
-    `media` is what links to files and categories begin with, as `wikitext_to_text` takes it.
+    `media` is what links to files and categories begin with, as `wikitext_to_text` takes it. `links` takes those of
+    wikitext.
     """
-    for raw in read_raw(name, part, rejects):
+    for raw in read_raw(name, part, rejects, links and links.redirects):
+        if links and raw.wikitext:
+            links.add(raw.title, raw.text)
         try:
             text = wikitext_to_text(raw.text, media) if raw.wikitext else raw.text
         except BadWikitext as error:
@@ -155,7 +164,12 @@ def documents(name: str, part: Part, rejects: Rejects, media: str) -> Iterator[s
 
 
 def count_exposure(
-    params: SimpleNamespace, name: str, raw: Path = RAW, questions: Path = QUESTIONS, out: Path = OUT
+    params: SimpleNamespace,
+    name: str,
+    raw: Path = RAW,
+    questions: Path = QUESTIONS,
+    out: Path = OUT,
+    entities: Path = subject_articles.ENTITIES,
 ) -> dict[str, int]:
     """Write the folder `out`/<name> for the text `name`; return counts. Raises LongtailError on damaged files."""
     ingest, longest = params.ingest, params.c4.match == "longest"
@@ -176,6 +190,7 @@ def count_exposure(
         of_part = Rejects.decoded((folder / "rejects.json").read_bytes(), 1.0)
         rejects.take(of_part)
     rejects.check()
+    incoming = _incoming(params, [folder / LINKS for folder in done], files, entities)
     (n_documents, size), sets, both = np.split(total, [2, 2 + asked.n_sets])
     with shards.atomic(out / name) as folder:
         folder.mkdir()
@@ -183,10 +198,9 @@ def count_exposure(
             rows = asked.of == number
             columns = {"subject": sets[asked.subject], "answer": sets[asked.answer], "together": both}
             table = {"question_id": pa.array(asked.ids[rows], pa.string())}
-            parquet.write(
-                pa.table(table | {column: values[rows] for column, values in columns.items()}),
-                folder / f"{dataset}.parquet",
-            )
+            table |= {column: values[rows] for column, values in columns.items()}
+            table["links"] = incoming[number] if incoming else pa.nulls(int(rows.sum()), pa.int64())
+            parquet.write(pa.table(table), folder / f"{dataset}.parquet")
         rejects.write(folder / "rejects.parquet")
     shards.forget(f"exposure-{name}", key)
     counts = {
@@ -196,6 +210,23 @@ def count_exposure(
         "together": int((both > 0).sum()),
     }
     return counts | rejects.metrics()
+
+
+def _incoming(params: SimpleNamespace, parts: list[Path], files: Sequence[Path], entities: Path) -> list[pa.Array]:
+    """Of each question set the articles that link to each question's subject, null if unknown, ordered by question id.
+
+    Nothing where the text has no wikitext.
+    """
+    if not (parts := [part for part in parts if part.is_file() and parquet.metadata(part).num_rows]):
+        return []
+    with database.connect(params.ingest.memory_gb, params.compute.threads) as db:
+        for number, file in enumerate(files):
+            subject_articles.view_subjects(db, f"asked_{number}", file, entities)
+        asked = " UNION ".join(f"SELECT title FROM asked_{number}" for number in range(len(files)))
+        db.execute(f"CREATE TEMP TABLE titles AS SELECT title FROM ({asked}) WHERE title IS NOT NULL")
+        count_incoming(db, parts)
+        query = "SELECT links FROM asked_{} LEFT JOIN incoming USING (title) ORDER BY question_id"
+        return [database.read(db, query.format(number))["links"] for number in range(len(files))]
 
 
 def main() -> None:

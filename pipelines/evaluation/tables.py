@@ -44,6 +44,8 @@ TABLES: dict[str, dict[str, type]] = {
     "seen_correlations": _ANSWERS
     | {"text": str, "what": str, "questions": int}
     | {name: Interval for name in ("popularity", "subject", "answer", "together")},
+    "popularity_measures": {"dataset": str, "lm": str, "measure": str, "text": str, "known": int, "questions": int}
+    | {name: Interval for name in ("correlation", "auc", "auc_gain")},
     "common_accuracy": _ACCURACY,
     "common_accuracy_by_group": _BY_GROUP,
     "common_accuracy_by_relation": _BY_RELATION,

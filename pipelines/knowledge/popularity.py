@@ -1,10 +1,11 @@
-"""Stage `popularity`: how often each Wikipedia article was viewed in one month (PopQA, 3.2: popularity).
+"""Stage `popularity`: how often each Wikipedia article was viewed in a month (PopQA, 3.2: popularity), and in several.
 
 Writes data/knowledge/popularity/{views,rejects}.parquet, for the articles of data/knowledge/wikidata/entities.parquet.
 Views come from the page view dumps or from the REST API (`popularity.source`). Articles are called as they are when
 Wikidata is read, views as they were in the month. An article that was moved in between is found by its page id and by
 its old title, which redirects to it now. Dumps need the tables in data/raw/redirects for this; the API asks Wikipedia.
-An article without a view is not in the table: its popularity is unknown, not 0.
+An article without a view is not in the table: its popularity is unknown, not 0. With `popularity.months` above 1 the
+table also has the mean of the months, and the spread.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ import pyarrow as pa
 
 from pipelines import code, database, language, pool, shards, stage
 from pipelines.errors import LongtailError
-from pipelines.sources import bz2_blocks, pageviews, pageviews_api, wikimedia
+from pipelines.params import Popularity
+from pipelines.sources import bz2_blocks, pageviews, pageviews_api, snapshots, wikimedia
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import visible_files
 
@@ -43,22 +45,46 @@ def count_views(params: SimpleNamespace, entities: Path = ENTITIES, raw: Path = 
         )
         api = params.popularity.source == "api"
         counts = _from_api(db, params) if api else _from_dumps(db, params, raw, rejects)
-        database.write(db, "SELECT title, views FROM views ORDER BY title", folder / "views.parquet")
+        _write(db, params.popularity, folder / "views.parquet")
         rejects.write(folder / "rejects.parquet")
         titles, viewed, total = database.row(
-            db, "SELECT (SELECT count(*) FROM titles), count(*), coalesce(sum(views), 0)::BIGINT FROM views"
+            db,
+            """SELECT (SELECT count(*) FROM titles), count(*), coalesce(sum(views), 0)::BIGINT
+            FROM monthly WHERE month = $1""",
+            [params.popularity.month],
         )
     counts |= {"titles": titles, "titles_with_views": viewed, "titles_without_views": titles - viewed, "views": total}
     return counts | rejects.metrics()
 
 
+def _write(db: duckdb.DuckDBPyConnection, settings: Popularity, path: Path) -> None:
+    """Write table monthly(title, month, views) as the stage's: views of the month, mean and spread over all months.
+
+    A month without a view counts as 0. The spread is of log10(1 + views), the scale that popularity is binned on: it
+    does not grow with popularity, and tells lasting fame from a peak.
+    """
+    database.write(
+        db,
+        """SELECT title, max(views) FILTER (month = $month) AS views,
+            CASE WHEN $months > 1 THEN sum(views)::DOUBLE / $months END AS mean,
+            CASE WHEN $months > 1 THEN list_aggregate(
+                list_transform(list_resize(list_sort(list(views)), $months, 0), lambda x: log10(1 + x)), 'stddev_pop'
+            ) END AS sd_log10
+        FROM monthly GROUP BY title ORDER BY title""",
+        path,
+        {"month": settings.month, "months": settings.months},
+    )
+
+
 def _from_dumps(db: duckdb.DuckDBPyConnection, params: SimpleNamespace, raw: Path, rejects: Rejects) -> dict[str, int]:
-    """Create table views(title, views) from the page view dumps; return counts.
+    """Create table monthly(title, month, views) from the page view dumps; return counts.
 
     Files and their parts are read in parallel. A run that was killed doesn't read finished ones again.
     """
     project = language.read(params.language).project
-    files = pageviews.choose_files(visible_files(raw / "pageviews"), params.popularity.month, params.popularity.agents)
+    months = snapshots.months_until(params.popularity.month, params.popularity.months)
+    by_month = pageviews.choose_files(visible_files(raw / "pageviews"), months, params.popularity.agents)
+    files = [file for of_month in by_month.values() for file in of_month]
     tables = visible_files(raw / "redirects")
     loaded = _load_redirects(db, tables)
     key = shards.key_of(code.fingerprint("pipelines.knowledge.popularity"), files, rejects.max_share, project, *files)
@@ -70,21 +96,32 @@ def _from_dumps(db: duckdb.DuckDBPyConnection, params: SimpleNamespace, raw: Pat
         read = Rejects.decoded((part / "rejects.json").read_bytes(), rejects.max_share)
         rejects.take(read, lines := lines if begin else 0)
         lines += read.read + read.skipped[pageviews.OTHERS]
-    pageviews.sum_views(db, [part / "views.parquet" for part in parts])
+    db.execute("CREATE TEMP TABLE monthly (title VARCHAR, month VARCHAR, views BIGINT)")
+    for month, of_month in by_month.items():
+        of_files = [part / "views.parquet" for (file, *_), part in zip(cut, parts, strict=True) if file in of_month]
+        pageviews.sum_views(db, of_files)
+        db.execute("INSERT INTO monthly SELECT title, $1, views FROM views", [month])
     shards.forget("popularity", key)
     return {"files.pageviews": len(files), "files.redirects": len(tables), "lines": rejects.read} | loaded
 
 
 def _from_api(db: duckdb.DuckDBPyConnection, params: SimpleNamespace) -> dict[str, int]:
-    """Create table views(title, views) from the REST API; return counts. Answers to a killed run are kept and used."""
+    """Create table monthly(title, month, views) from the REST API; return counts. A killed run's answers are used."""
     settings, project = params.popularity, language.read(params.language).project
     titles = database.read(db, "SELECT title FROM titles ORDER BY title")["title"]
-    for name, columns in (("asked", "title VARCHAR, views BIGINT"), ("redirects", "target VARCHAR, title VARCHAR")):
+    for name, columns in (
+        ("asked", "title VARCHAR, month VARCHAR, views BIGINT"),
+        ("redirects", "target VARCHAR, title VARCHAR"),
+    ):
         db.execute(f"CREATE TEMP TABLE {name} ({columns})")
     with wikimedia.open_client(params.contact, ANSWERS) as client:
         _insert(db, "asked", pageviews_api.ask_views(client, titles, settings, project=project))
-        (unknown,) = database.row(db, "SELECT count(*) FROM asked WHERE views IS NULL")
-        if len(titles) and unknown == len(titles):
+        unknown, viewed = database.row(
+            db,
+            "SELECT count(*) FILTER (views IS NULL), count(*) FILTER (month = $1) FROM asked",
+            [settings.month],
+        )
+        if len(titles) and not viewed:
             shutil.rmtree(ANSWERS)
             raise LongtailError(
                 f"{settings.api}: knows none of the {len(titles):,} articles in {settings.month}, expected views of "
@@ -98,7 +135,8 @@ def _from_api(db: duckdb.DuckDBPyConnection, params: SimpleNamespace) -> dict[st
         others = database.read(db, "SELECT title FROM others ORDER BY title")["title"]
         _insert(db, "asked", pageviews_api.ask_views(client, others, settings, "redirects", project))
     db.execute(
-        """CREATE TEMP TABLE views AS SELECT coalesce(target, asked.title) AS title, sum(views)::BIGINT AS views
+        """CREATE TEMP TABLE monthly AS
+        SELECT coalesce(target, asked.title) AS title, month, sum(views)::BIGINT AS views
         FROM asked LEFT JOIN others USING (title) GROUP BY ALL HAVING sum(views) > 0"""
     )
     return {"articles_asked_for": len(titles), "articles_not_found": unknown, "redirects": len(others)}

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import math
 
+from pipelines.evaluation.measures import ALL, LINKS, MEAN, TERMS, VIEWS
+from pipelines.intervals import NOTHING
 from pipelines.report import figures
 from pipelines.report.by_popularity import drawn_methods
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Block, Figure, Percent, Section, Table, label, show
 
 DRAWN = 3  # bins of a text that is drawn, at least
+MOST = 6  # language models in the figure of measures
+MEASURES = {
+    VIEWS: "page views of the month",
+    MEAN: "mean of the months' page views",
+    LINKS: "incoming links",
+    TERMS: "term frequency in C4",
+    "subject": "documents with the subject",
+    "answer": "documents with the answer",
+    "together": "documents with both",
+    ALL: "all together",
+}
 PLACE = "1 + documents with the subject and an answer (log scale)"
 
 
@@ -25,6 +38,7 @@ def exposure(inputs: Inputs) -> Section:
             if sum(row["method"] == shown[0] for row in of_text) >= DRAWN:
                 blocks += _charts(dataset, text, of_text, shown)
         blocks += [_by_documents(dataset, rows), _correlations(dataset, inputs), _by_date(dataset, inputs)]
+        blocks += _measures(dataset, inputs)
     if any(isinstance(block, Figure) or block.rows for block in blocks):
         blocks.insert(
             0,
@@ -43,7 +57,76 @@ def _says(inputs: Inputs) -> str:
         for dataset in inputs.asked[:1]
         for row in inputs.rows("seen_correlations", dataset=dataset, what="right", method="closed_book")
     ]
-    return " ".join(rows)
+    return " ".join(rows) + _best(inputs)
+
+
+def _best(inputs: Inputs) -> str:
+    """Which single measure predicts best, and what all do together, by the main model on the first question set."""
+    rows = {
+        (row["measure"], row["text"]): row
+        for row in inputs.rows("popularity_measures", dataset=inputs.main_questions)
+        if math.isfinite(row["auc"].value)
+    }
+    views, together = rows.pop((VIEWS, ""), None), rows.pop((ALL, ""), None)
+    if not (views and rows):
+        return ""
+    best = max(rows.values(), key=lambda row: row["auc"].value)
+    more = {1: "more than", -1: "less than"}.get(best["auc_gain"].sign, "not clearly more than")
+    reached = f"; all together reach {show(together['auc'])}" if together else ""
+    return (
+        f" What is answered right closed-book is told best, of {len(rows)} other measures, by {_measure(best)}: AUC "
+        f"{show(best['auc'])}, {more} by the month's page views ({show(views['auc'])}){reached}."
+    )
+
+
+def _measure(row: dict) -> str:
+    return MEASURES[row["measure"]] + (f" ({label(row['text'])})" if row["text"] else "")
+
+
+def _measures(dataset: str, inputs: Inputs) -> list[Block]:
+    """How well each measure predicts closed-book answers, of each language model."""
+    by_lm = {lm: inputs.rows("popularity_measures", lm, dataset=dataset) for lm in [inputs.main, *inputs.sizes]}
+    by_lm = {lm: rows for lm, rows in by_lm.items() if sum(math.isfinite(row["auc"].value) for row in rows) > 1}
+    if not by_lm:
+        return []
+    drawn = dict([*by_lm.items()][:MOST])
+    names = dict.fromkeys(_measure(row) for rows in drawn.values() for row in rows if math.isfinite(row["auc"].value))
+    points = {lm: {_measure(row): row["auc"] for row in rows} for lm, rows in drawn.items()}
+    figures_of = {lm: [of_lm.get(name, NOTHING) for name in names] for lm, of_lm in points.items()}
+    said = "; ".join(
+        f"{lm}: " + ", ".join(f"{name} {show(float(f.value))}" for name, f in zip(names, row, strict=True))
+        for lm, row in figures_of.items()
+    )
+    measured = {row["measure"] for rows in by_lm.values() for row in rows}
+    why = {MEAN: "popularity.months is 1", LINKS: "parts.exposure has no dump of Wikipedia"}
+    return [
+        figures.ranges(
+            f"popularity-measures-{dataset}",
+            list(names),
+            {lm: [(f.value, f.low, f.high) for f in row] for lm, row in figures_of.items()},
+            None,
+            x="ROC AUC of being right closed-book",
+            caption=f"{label(dataset)}: how well each measure tells questions that a model answers right closed-book "
+            "(substring) from others. 0.5 is chance, 1 is always. Lines are 95 % bootstrap intervals "
+            "over subjects.",
+            alt=f"Dot plot of the AUC by measure. {said}.",
+        ),
+        Table(
+            f"popularity-measures-{dataset}",
+            f"{label(dataset)}: how well each measure predicts being right closed-book (substring): Spearman's rank "
+            "correlation, ROC AUC, and the AUC less that of the month's page views on the same resamples. All are "
+            "judged on the questions of which all measures are known; one that is known of fewer than half of the "
+            "questions has no figures. All together are a logistic regression, learnt from one half of the subjects "
+            "and judged on the other."
+            + "".join(f" Without {MEASURES[name]}: {why[name]}." for name in why if name not in measured),
+            ["language model", "measure", "known", "questions", "rank correlation", "AUC", "AUC over page views"],
+            [
+                [lm, _measure(row), *(row[name] for name in ("known", "questions", "correlation", "auc", "auc_gain"))]
+                for lm, rows in by_lm.items()
+                for row in rows
+            ],
+        ),
+    ]
 
 
 def _charts(dataset: str, text: str, rows: list[dict], methods: list[str]) -> list[Figure]:

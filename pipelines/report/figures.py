@@ -164,13 +164,16 @@ def ranges(
     name: str,
     rows: Sequence[str],
     series: dict[str, Sequence[tuple[float, float, float]]],
-    limits: tuple[float, float],
+    limits: tuple[float, float] | None,
     *,
     x: str,
     caption: str,
     alt: str,
 ) -> Figure:
-    """A point and its range for each row and series, on a log axis; 0 and infinity lie on its two edges."""
+    """A point and its range for each row and series, on a log axis; 0 and infinity lie on its two edges.
+
+    The axis is linear where `limits` is None.
+    """
 
     def draw(canvas: Canvas) -> float:
         top = canvas.legend([(label(key), canvas.slots[key]) for key in series], 0)
@@ -178,8 +181,12 @@ def ranges(
         beside = longest < 0.38 * canvas.width
         left, height, head = (longest + 8 if beside else EDGE), 13, (2 if beside else 1.5 * canvas.size)
         step = head + height * len(series) + 6
-        edges = limits[0] / 2, limits[1] * 2
-        across = logarithmic(edges, left + 8, canvas.width - 12)
+        ends, edges = (left + 8, canvas.width - 12), (-math.inf, math.inf)
+        if limits:
+            edges = limits[0] / 2, limits[1] * 2
+            across = logarithmic(edges, *ends)
+        else:
+            across = linear([point for points in series.values() for of_row in points for point in of_row], *ends)
         bottom = top + 8 + step * len(rows)
         x_grid(canvas, across, top + 6, bottom)
         for i, row in enumerate(rows):

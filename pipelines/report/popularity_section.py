@@ -27,6 +27,12 @@ def popularity(inputs: Inputs) -> Section:
     lacking = " or ".join(label(name) for name in inputs.parts.question_sets if name not in inputs.popularity)
     missing = f"No entity of {lacking} has a known popularity here." if lacking else ""
     blocks = _distribution(inputs) if inputs.popularity else []
+    counts = inputs.metrics.get("popularity", {}) if inputs.parts.knowledge else {}
+    if blocks and counts.get("files.pageviews") and not counts["files.redirects"]:
+        blocks.append(
+            "Views of redirects are not counted for the articles that they lead to, and an article that was moved "
+            "after the month may be unknown: this run has no tables of redirects and pages (fetch.files.redirects)."
+        )
     for dataset, links in inputs.links.items():
         blocks += _linking(dataset, links, inputs.metrics.get(dataset, {}))
     return Section("popularity", "How popular the questions' subjects are", blocks, missing, _says(inputs))

@@ -39,8 +39,8 @@ def main() -> None:
 
 
 def work(chosen) -> dict[str, float]:
-    month, spoken = chosen.popularity.month, language.read(chosen.language)
-    return fetch(OUT, chosen.seed, chosen.contact, chosen.fetch, chosen.wikidata, chosen.world, month, spoken)
+    month, months, spoken = chosen.popularity.month, chosen.popularity.months, language.read(chosen.language)
+    return fetch(OUT, chosen.seed, chosen.contact, chosen.fetch, chosen.wikidata, chosen.world, month, spoken, months)
 
 
 def fetch(
@@ -52,14 +52,19 @@ def fetch(
     world: params.World,
     month: str,
     spoken: language.Language = language.ENGLISH,
+    months: int = 1,
 ) -> dict[str, float]:
     """Write `out`: a folder for each of DATASETS, which ABOUT describes, and manifest.json; return counts.
 
-    `month` (YYYY-MM) says which dump `latest` in an address means. What is downloaded is kept in DOWNLOADS until the
+    `month` (YYYY-MM) says which dump `latest` in an address means. Page views are of `months` months up to it, whose
+    files are named as those of the month under `settings.files`. What is downloaded is kept in DOWNLOADS until the
     next fetch, which downloads only what the server has changed. Raises LongtailError, before anything is written, on a
     glob without a file, a damaged file, a failed download, or a server that gives no answer.
     """
     _check(settings, wikidata)
+    of_months = snapshots.months_until(month, months)
+    views = snapshots.views_files(settings.files.get("pageviews", []), of_months)
+    settings = settings.model_copy(update={"files": settings.files | ({"pageviews": views} if views else {})})
     counts: dict[str, float] = {}
     files: dict[Path, tuple[Path, str]] = {}
     sources: dict[Path, str] = {}  # path below `out` -> where the file is from
@@ -69,7 +74,7 @@ def fetch(
         if settings.source == "world":
             from pipelines.world.generator import write_world
 
-            write_world(folder, seed, world)
+            write_world(folder, seed, world, of_months)
         else:
             files, sources, counts, asked = _collect(folder, seed, contact, settings, wikidata, month, spoken)
         manifest = _describe(folder, sources, f"generated: sample world, seed {seed}", asked, spoken.name)

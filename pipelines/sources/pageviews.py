@@ -48,24 +48,36 @@ NO_ROWS = re.compile(
 )  # a dump's other lines
 
 
-def choose_files(files: Sequence[Path], month: str, agents: str) -> list[Path]:
-    """The files that count, by their names: all files for "all-agents", only those with views of people for "user".
+def choose_files(files: Sequence[Path], months: Sequence[str], agents: str) -> dict[str, list[Path]]:
+    """Month -> the files that count, by their names: all for "all-agents", only those with views of people for "user".
 
-    Raises LongtailError for a file named after another month, and, for "user", a file whose name doesn't tell its
-    agents.
+    A file whose name doesn't tell its month is of the month, if there is one. Raises LongtailError for a file named
+    after another month, for one of several months without files, and, for "user", for a file whose name doesn't
+    tell its agents.
     """
-    chosen = []
+    chosen: dict[str, list[Path]] = {month: [] for month in months}
+    expected = months[0] if len(months) == 1 else f"{months[0]} to {months[-1]}"
     for file in files:
         named = FILE.match(file.name)
-        if named and named["month"] != month.replace("-", ""):
-            raise LongtailError(f"{file}: named after another month, expected {month} (popularity.month)")
+        month = f"{named['month'][:4]}-{named['month'][4:]}" if named else months[-1]
+        like = f"expected one like pageviews-{months[-1].replace('-', '')}-user.bz2"
+        if month not in chosen:
+            raise LongtailError(f"{file}: named after another month, expected {expected} (popularity.month)")
+        if not named and len(months) > 1:
+            raise LongtailError(f"{file}: its name doesn't tell its month, {like}; rename it")
         if agents == "user" and not named:
             raise LongtailError(
-                f"{file}: its name doesn't tell whose views it has, expected one like "
-                f"pageviews-{month.replace('-', '')}-user.bz2; rename it or set popularity.agents: all-agents"
+                f"{file}: its name doesn't tell whose views it has, {like}; rename it or set popularity.agents: "
+                "all-agents"
             )
         if agents == "all-agents" or named["agents"] == "user":
-            chosen.append(file)
+            chosen[month].append(file)
+    missing = [month for month, of_month in chosen.items() if not of_month]
+    if missing and len(months) > 1:
+        raise LongtailError(
+            f"no page views of {', '.join(missing)}, expected files of {expected} (popularity.months: {len(months)}); "
+            "bring them under fetch.files.pageviews, or lower it"
+        )
     return chosen
 
 
@@ -132,14 +144,14 @@ def sum_views(db: duckdb.DuckDBPyConnection, parts: Sequence[Path]) -> None:
     if parts:
         database.view(db, "parts", *parts)
     db.execute(
-        f"""CREATE TEMP TABLE requests AS SELECT title, page_id, sum(views)::BIGINT AS views FROM (
+        f"""CREATE OR REPLACE TEMP TABLE requests AS SELECT title, page_id, sum(views)::BIGINT AS views FROM (
             SELECT replace(coalesce(try(url_decode(title)), title), '_', ' ') AS title, page_id, views
             FROM {"parts" if parts else "no_parts"}
         ) GROUP BY ALL"""
     )
     # Unlike a GROUP BY with min() of texts, these joins and windows spill to disk.
     db.execute(
-        """CREATE TEMP TABLE by_page AS
+        """CREATE OR REPLACE TEMP TABLE by_page AS
         SELECT page_id, title AS article, true AS known FROM pages SEMI JOIN titles USING (title)"""
     )
     db.execute(
@@ -153,13 +165,13 @@ def sum_views(db: duckdb.DuckDBPyConnection, parts: Sequence[Path]) -> None:
         QUALIFY row_number() OVER (PARTITION BY page_id ORDER BY views DESC, title) = 1"""
     )
     db.execute(
-        """CREATE TEMP TABLE by_title AS SELECT title, titles.title IS NOT NULL AS known, target
+        """CREATE OR REPLACE TEMP TABLE by_title AS SELECT title, titles.title IS NOT NULL AS known, target
         FROM titles FULL JOIN (
             SELECT title, target FROM pages JOIN redirects USING (page_id) SEMI JOIN titles ON titles.title = target
         ) AS renamed USING (title)"""
     )
     db.execute(
-        """CREATE TEMP TABLE views AS SELECT article AS title, sum(views)::BIGINT AS views FROM (
+        """CREATE OR REPLACE TEMP TABLE views AS SELECT article AS title, sum(views)::BIGINT AS views FROM (
             SELECT views, CASE WHEN by_page.known AND (target IS NULL OR NOT by_title.known) THEN article
                 WHEN by_title.known THEN requests.title ELSE coalesce(article, target) END AS article
             FROM requests LEFT JOIN by_page ON by_page.page_id = requests.page_id

@@ -7,8 +7,7 @@ which titles redirect to an article now; the old title is among them.
 
 from __future__ import annotations
 
-from calendar import monthrange
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import date
 from urllib.parse import quote
 
@@ -19,11 +18,13 @@ from pipelines import web
 from pipelines.errors import LongtailError
 from pipelines.language import ENGLISH
 from pipelines.params import Popularity
+from pipelines.sources.snapshots import last_day, months_until
 from pipelines.sources.wikimedia import AT_ONCE, Client, api_answer
 from pipelines.web import BROKEN, Again
 
 BATCH = 10_000  # titles
 SECONDS = 0.15  # for a request, usually
+MONTHLY = pa.schema({"title": pa.string(), "month": pa.string(), "views": pa.int64()})
 
 
 class _Item(msgspec.Struct):
@@ -69,13 +70,14 @@ def ask_views(
     what: str = "articles",
     project: str = ENGLISH.project,
 ) -> Iterator[pa.Table]:
-    """Yield tables (title, views int64; null if the API has none) for a batch of titles at a time, in their order.
+    """Yield tables (title, month, views int64) for a batch of titles at a time, in their order.
 
-    `what` the titles are is said before the first request. Raises LongtailError if the month isn't over, or naming the
-    address of a malformed answer.
+    A title has a row for each of `settings.months` months up to `settings.month` that the API has views of, or a row
+    without month and views. `what` the titles are is said before the first request. Raises LongtailError if the month
+    isn't over, or naming the address of a malformed answer.
     """
-    year, month = map(int, settings.month.split("-"))
-    last = date(year, month, monthrange(year, month)[1])
+    months = months_until(settings.month, settings.months)
+    last = last_day(settings.month)
     if last >= date.today():
         raise LongtailError(f"params.yaml: popularity.month is {settings.month}, expected a month that is over")
     hours = len(titles) * SECONDS / AT_ONCE / 3600
@@ -85,18 +87,24 @@ def ask_views(
         flush=True,
     )
 
-    def ask(title: str) -> int | None:
-        url = address(title, settings.api, settings.agents, last, project)
-        body = client.ask(url, check=lambda body: _views(url, title, body, settings, last, project))
-        if body is None:  # 404: the article had no view in this month
+    def ask(title: str) -> dict[str, int]:
+        url = address(title, settings.api, settings.agents, months, project)
+        body = client.ask(url, check=lambda body: _views(url, title, body, settings.agents, months, project))
+        if body is None:  # 404: the article had no view in these months
             client.keep(url, None, None)
-            return None
-        return _views(url, title, body, settings, last, project)
+            return {}
+        return _views(url, title, body, settings.agents, months, project)
 
     for start in range(0, len(titles), BATCH):
-        batch = titles.slice(start, BATCH)
-        views = list(client.map(ask, batch.to_pylist(), f"popularity, from {start:,} on"))
-        yield pa.table({"title": batch, "views": pa.array(views, pa.int64())})
+        batch = titles.slice(start, BATCH).to_pylist()
+        found = client.map(ask, batch, f"popularity, from {start:,} on")
+        rows = [
+            (title, month, views)
+            for title, of_title in zip(batch, found, strict=True)
+            for month, views in (of_title or {None: None}).items()
+        ]
+        columns = zip(*rows, strict=True)
+        yield pa.table([pa.array(*column) for column in zip(columns, MONTHLY.types, strict=True)], schema=MONTHLY)
 
 
 def ask_redirects(client: Client, titles: pa.ChunkedArray, api: str) -> Iterator[pa.Table]:
@@ -136,10 +144,10 @@ def ask_redirects(client: Client, titles: pa.ChunkedArray, api: str) -> Iterator
         )
 
 
-def address(title: str, api: str, agents: str, last: date, project: str = ENGLISH.project) -> str:
-    """The address of one article's views in the month whose last day is `last`."""
+def address(title: str, api: str, agents: str, months: Sequence[str], project: str = ENGLISH.project) -> str:
+    """The address of one article's views from the first to the last of `months`."""
     article = quote(title.replace(" ", "_"), safe="")
-    span = f"{last:%Y%m}0100/{last:%Y%m%d}00"
+    span = f"{months[0].replace('-', '')}0100/{last_day(months[-1]):%Y%m%d}00"
     return f"{api}/metrics/pageviews/per-article/{project}/all-access/{agents}/{article}/monthly/{span}"
 
 
@@ -156,16 +164,19 @@ def _decoded(client: Client, api: str, params: dict[str, str]) -> _Redirects:
     return msgspec.json.decode(body, type=_Redirects)
 
 
-def _views(url: str, title: str, body: bytes, settings: Popularity, last: date, project: str) -> int:
-    """The views in an answer. Raises Again where it is cut, LongtailError where it answers another question."""
+def _views(url: str, title: str, body: bytes, agents: str, months: Sequence[str], project: str) -> dict[str, int]:
+    """Month -> views in an answer. Raises Again where it is cut, LongtailError where it answers another question."""
     try:
         items = msgspec.json.decode(body, type=_Answer).items
     except BROKEN as error:
         raise Again(f"{error}, expected JSON with items") from None
-    expected = _Item(project, title.replace(" ", "_"), "monthly", f"{last:%Y%m}0100", settings.agents, 0)
-    if [msgspec.structs.replace(item, views=0) for item in items] != [expected] or items[0].views < 0:
+    stamps = {f"{month.replace('-', '')}0100": month for month in months}
+    found = {stamps[item.timestamp]: item.views for item in items if item.timestamp in stamps}
+    expected = _Item(project, title.replace(" ", "_"), "monthly", "", agents, 0)
+    others = [item for item in items if msgspec.structs.replace(item, timestamp="", views=0) != expected]
+    if others or not found or len(found) < len(items) or min(found.values()) < 0:
+        span = f"{months[0]} alone" if len(months) == 1 else f"{months[0]} to {months[-1]} alone"
         raise LongtailError(
-            f"{url}: the answer is {body[:200].decode('utf-8', 'replace')}, expected the views of {title} in "
-            f"{settings.month} alone"
+            f"{url}: the answer is {body[:200].decode('utf-8', 'replace')}, expected the views of {title} in {span}"
         )
-    return items[0].views
+    return found

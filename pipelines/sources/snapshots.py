@@ -52,6 +52,24 @@ def last_day(month: str) -> date:
     return date(year, number, monthrange(year, number)[1])
 
 
+def months_until(month: str, count: int) -> list[str]:
+    """So many months, YYYY-MM, of which `month` is the last."""
+    year, number = map(int, month.split("-"))
+    last = 12 * year + number - 1
+    return [f"{n // 12}-{n % 12 + 1:02}" for n in range(last - count + 1, last + 1)]
+
+
+def of_month(entry: str, old: str, new: str) -> str:
+    """An address or glob of page views with another month."""
+    moved = entry.replace(old, new).replace(old.replace("-", ""), new.replace("-", ""))
+    return moved.replace(f"/{old[:4]}/{new}", f"/{new[:4]}/{new}")
+
+
+def views_files(entries: Iterable[str], months: Sequence[str]) -> list[str]:
+    """Addresses and globs of the page views of several months, from those of the last one of `months`."""
+    return list(dict.fromkeys(of_month(entry, months[-1], month) for month in months for entry in entries))
+
+
 def today() -> date:
     return datetime.now(UTC).date()
 

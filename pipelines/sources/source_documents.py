@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pipelines import catalogue
 from pipelines.sources import text_documents
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.wikipedia import Part, read_articles
+from pipelines.sources.wikipedia import Page, Part, read_articles
 
 
 class Raw(NamedTuple):
@@ -24,12 +24,16 @@ class Raw(NamedTuple):
     whole: bool = False  # a passage, which is a document as it is: neither cut nor left out for being short
 
 
-def read_raw(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
-    """Yield the documents of a part of a data set's files, by the reader that its entry in the catalogue names."""
-    yield from catalogue.function(name, "documents")(name, part, rejects)
+def read_raw(name: str, part: Part, rejects: Rejects, redirects: list[Page] | None = None) -> Iterator[Raw]:
+    """Yield the documents of a part of a data set's files, by the reader that its entry in the catalogue names.
+
+    A data set whose pages link to each other (`links` in the catalogue) also adds its redirects to `redirects`.
+    """
+    reader = catalogue.function(name, "documents")
+    yield from reader(name, part, rejects) if redirects is None else reader(name, part, rejects, redirects)
 
 
-def wikipedia(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
+def wikipedia(name: str, part: Part, rejects: Rejects, redirects: list[Page] | None = None) -> Iterator[Raw]:
     """Articles of a pages-articles dump, DPR's passages, or rows with title and text; the file's suffix tells which."""
     if text_documents.is_psgs(part.file):
         for passage in text_documents.read_psgs(part.file, rejects):
@@ -38,7 +42,7 @@ def wikipedia(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
         for document in text_documents.read_documents(part.file, rejects):
             yield Raw(document.id, name, document.title, document.text, part.file.name, document.row)
     else:
-        for page in read_articles(part, rejects):
+        for page in read_articles(part, rejects, redirects):
             yield Raw(page.id, name, page.title, page.text, part.file.name, int(page.id), wikitext=True)
 
 

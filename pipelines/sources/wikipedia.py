@@ -68,11 +68,11 @@ def parts(file: Path, streams: int = STREAMS) -> list[Part]:
     return [Part(file, begin, end, count) for begin, end, count in zip(bounds[:-1], bounds[1:], counts, strict=True)]
 
 
-def read_articles(part: Part, rejects: Rejects) -> Iterator[Page]:
+def read_articles(part: Part, rejects: Rejects, redirects: list[Page] | None = None) -> Iterator[Page]:
     """The part's articles, see `read_pages`. Raises LongtailError also if the number of pages isn't the index's."""
     before = rejects.read
     try:
-        yield from read_pages(part.file, rejects, _xml(part))
+        yield from read_pages(part.file, rejects, _xml(part), redirects)
     except LongtailError as error:
         raise error if part.pages is None else LongtailError(f"{error}, and its index") from None
     if part.pages not in (None, pages := rejects.read - before):
@@ -82,9 +82,15 @@ def read_articles(part: Part, rejects: Rejects) -> Iterator[Page]:
         )
 
 
-def read_pages(path: str | Path, rejects: Rejects, blocks: Iterable[bytes] | None = None) -> Iterator[Page]:
+def read_pages(
+    path: str | Path,
+    rejects: Rejects,
+    blocks: Iterable[bytes] | None = None,
+    redirects: list[Page] | None = None,
+) -> Iterator[Page]:
     """Yield the last revision of every page of namespace 0 that isn't a redirect; `rejects` counts the other pages.
 
+    Redirects are added to the list `redirects`, if there is one, which the caller may empty at any time.
     `blocks` are the XML of some of the file's pages, to be read in place of the file. An article longer than
     `bounds.record` goes to `rejects` (too_long) and isn't held in memory. Raises LongtailError naming the file and the
     last page read, if the file is damaged (see `open_blocks`) or isn't a MediaWiki dump.
@@ -93,22 +99,26 @@ def read_pages(path: str | Path, rejects: Rejects, blocks: Iterable[bytes] | Non
     try:
         for block in open_blocks(path) if blocks is None else blocks:
             dump.parse(block)
-            yield from _articles(path, dump.take(), rejects)
+            yield from _articles(path, dump.take(), rejects, redirects)
         dump.parse(b"", True)
-        yield from _articles(path, dump.take(), rejects)
+        yield from _articles(path, dump.take(), rejects, redirects)
     except (expat.ExpatError, ValueError) as error:
         raise LongtailError(
             f"{path}: corrupt {dump.where()}, expected the XML of a pages-articles dump ({error}); fetch it again"
         ) from None
 
 
-def _articles(path: str | Path, pages: list[dict[str, str]], rejects: Rejects) -> Iterator[Page]:
+def _articles(
+    path: str | Path, pages: list[dict[str, str]], rejects: Rejects, redirects: list[Page] | None
+) -> Iterator[Page]:
     for page in pages:
         rejects.read += 1
         if int(page["ns"]) != 0:
             rejects.skip("other_namespace")
         elif "redirect" in page:
             rejects.skip("redirect")
+            if redirects is not None:
+                redirects.append(Page(page["id"], page["title"], page.get("text") or ""))
         elif (text := page.get("text", "")) is None:
             rejects.add(path, int(page["id"]), "too_long", f"{page['title']}: {bounds.too_long('an article')}")
         else:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
@@ -25,14 +25,20 @@ from pipelines import params
 from pipelines.world.facts import make_world
 from pipelines.world.question_sets import question_sets
 from pipelines.world.text_corpora import c4, pile, wikitext
-from pipelines.world.wikimedia_dumps import pageviews, wikidata, wikipedia
+from pipelines.world.wikimedia_dumps import pageviews, redirect_tables, wikidata, wikipedia
 
 
-def write_world(folder: Path, seed: int, sizes: params.World) -> None:
-    """Write every data set below `folder`, laid out as data/raw; equal arguments give equal bytes."""
+def write_world(folder: Path, seed: int, sizes: params.World, months: Sequence[str] = ()) -> None:
+    """Write every data set below `folder`, laid out as data/raw; equal arguments give equal bytes.
+
+    Page views are of these months, YYYY-MM, the last of which is the world's; or of `sizes.month` alone.
+    """
     world = make_world(seed, sizes)
     _write(folder / "wikidata/world.json.gz", wikidata(world))
-    _write(folder / f"pageviews/pageviews-{sizes.month.replace('-', '')}-user.bz2", pageviews(world))
+    for before, month in enumerate(reversed(months or [sizes.month])):
+        _write(folder / f"pageviews/pageviews-{month.replace('-', '')}-user.bz2", pageviews(world, before))
+    for name, table in redirect_tables(world).items():
+        _write(folder / f"redirects/world-{name}.sql.gz", [table])
     _write(folder / "wikipedia/world-pages-articles.xml.bz2", wikipedia(world))
     _write(folder / "pile/00.jsonl.zst", pile(world, sizes.pile_documents))
     documents = c4(world, sizes)

@@ -7,10 +7,12 @@ from xml.sax.saxutils import escape
 
 import msgspec
 
+from pipelines import draws
 from pipelines.relations import RELATIONS
 from pipelines.world.facts import ALIASES, OBJECTS, RELATION_IDS, World
 from pipelines.world.sentences import page
 
+SPREAD = 0.2  # of log10 of an article's views, from month to month
 WIKIS = {"de.wikipedia": 7, "en.wikipedia": 1, "en.wiktionary": 11}  # wiki -> English views for one of its own
 XML_HEAD = b"""<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="en">
   <siteinfo>
@@ -101,17 +103,55 @@ def _line(entity: dict) -> bytes:
     return msgspec.json.encode(entity) + b",\n"
 
 
-def pageviews(world: World) -> Iterator[bytes]:
-    """A month's "pageview complete" dump, by wiki: wiki, title, page id, access method, views, views by day."""
+def pageviews(world: World, months_before: int = 0) -> Iterator[bytes]:
+    """A month's "pageview complete" dump, by wiki: wiki, title, page id, access method, views, views by day.
+
+    A tenth of the views of an article with a redirect are of the redirect. In the months before the world's own, an
+    article had more views or fewer: a normal draw of SPREAD in log10.
+    """
+    n = len(world.value_labels) + len(world.labels)
+    drawn = draws.generator(world.seed, f"world/views {months_before}").normal(0, SPREAD, n)
+    factors = 10 ** (drawn * (months_before > 0))
+    redirects = _redirects(world)
     for wiki, divisor in WIKIS.items():
-        for item in range(len(world.value_labels) + len(world.labels)):
-            views = world.views(item) // divisor
-            title = world.title(item).replace(" ", "_")
-            desktop = views * 2 // 5
-            for access, count in (("desktop", desktop), ("mobile-web", views - desktop)):
-                if count:
-                    days = f"C{count}" if count < 9 else f"C{count // 3}P{count - count // 3}"
-                    yield f"{wiki} {title} {1000 + item} {access} {count} {days}\n".encode()
+        for item, factor in enumerate(factors.tolist()):
+            views = int(world.views(item) * factor) // divisor
+            title, by_redirect = world.title(item), views // 10 if item in redirects else 0
+            yield from _requests(wiki, title, 1000 + item, views - by_redirect)
+            yield from _requests(wiki, f"{title} of note", redirects.get(item, 0), by_redirect)
+
+
+def _requests(wiki: str, title: str, page_id: int, views: int) -> Iterator[bytes]:
+    desktop = views * 2 // 5
+    for access, count in (("desktop", desktop), ("mobile-web", views - desktop)):
+        if count:
+            days = f"C{count}" if count < 9 else f"C{count // 3}P{count - count // 3}"
+            yield f"{wiki} {title.replace(' ', '_')} {page_id} {access} {count} {days}\n".encode()
+
+
+def redirect_tables(world: World) -> dict[str, bytes]:
+    """Name -> one line of the MySQL dumps of Wikipedia's tables of redirects and of pages."""
+    redirects = _redirects(world)
+    pages = [(1000 + item, world.title(item)) for item in range(len(world.value_labels) + len(world.labels))]
+    pages += [(number, f"{world.title(item)} of note") for item, number in redirects.items()]
+    rows = {
+        "redirect": [f"({number},0,{_quoted(world.title(item))},'','')" for item, number in redirects.items()],
+        "page": [f"({number},0,{_quoted(title)},0,0)" for number, title in pages],
+    }
+    return {name: f"INSERT INTO `{name}` VALUES {','.join(of)};\n".encode() for name, of in rows.items() if of}
+
+
+def _quoted(title: str) -> str:
+    return "'" + title.replace(" ", "_").replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _redirects(world: World) -> dict[int, int]:
+    """Item -> the page id of its redirect, of the items that have one."""
+    return {world.item(e): 10**8 + e for e, numbers in world.page_draws("wikipedia") if _has_redirect(numbers)}
+
+
+def _has_redirect(numbers: list[int]) -> bool:
+    return numbers[-1] % 20 == 0
 
 
 def wikipedia(world: World) -> Iterator[bytes]:
@@ -124,7 +164,7 @@ def wikipedia(world: World) -> Iterator[bytes]:
         item, label = world.item(entity), world.labels[entity]
         title = world.title(item)
         yield _page(title, 0, 1000 + item, _article(world, entity, numbers))
-        if numbers[-1] % 20 == 0:
+        if _has_redirect(numbers):
             yield _page(f"{title} of note", 0, 10**8 + entity, f"#REDIRECT [[{title}]]", redirect=title)
         if numbers[-1] % 50 == 1:
             yield _page(f"Talk:{title}", 1, 2 * 10**8 + entity, f"Is {label} well told here?")

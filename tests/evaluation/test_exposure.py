@@ -1,6 +1,7 @@
 """The stage `exposure`: documents with a question's subject and answer, the same whatever parts and workers."""
 
 import gzip
+import itertools
 import json
 import re
 from pathlib import Path
@@ -56,7 +57,7 @@ def texts_of_c4(folder: Path, texts=TEXTS, files: int = 2) -> None:
         (folder / f"raw/c4/{i}.json.gz").write_bytes(gzip.compress(lines.encode(), mtime=0))
 
 
-def count(folder: Path, name="c4", answered=ANSWERED, workers=1, match="all", max_reject_share=0.05):
+def count(folder: Path, name="c4", answered=ANSWERED, workers=1, match="all", max_reject_share=0.05, above=None):
     settings = SimpleNamespace(
         language="en",
         c4=params.C4(sample_mb=1, match=match),
@@ -64,7 +65,8 @@ def count(folder: Path, name="c4", answered=ANSWERED, workers=1, match="all", ma
         compute=params.Compute(threads=1, workers=workers, executor="local", dask=None, device="cpu"),
         parts=SimpleNamespace(answered=list(answered)),
     )
-    counts = exposure.count_exposure(settings, name, folder / "raw", folder / "questions", folder / "out")
+    questions, items = ((above or folder) / name for name in ("questions", "entities.parquet"))
+    counts = exposure.count_exposure(settings, name, folder / "raw", questions, folder / "out", items)
     found = {}
     for dataset in answered:
         for row in pq.read_table(folder / f"out/{name}/{dataset}.parquet").to_pylist():
@@ -119,11 +121,11 @@ def test_a_killed_run_counts_only_what_is_missing(tmp_path, monkeypatch):
     whole, _ = count(tmp_path)
     read, parts = exposure.documents, []
 
-    def killed(name, part, rejects, media):
+    def killed(name, part, rejects, media, links):
         parts.append(part.file.name)
         if len(parts) == 2:
             raise KeyboardInterrupt
-        return read(name, part, rejects, media)
+        return read(name, part, rejects, media, links)
 
     monkeypatch.setattr(exposure, "documents", killed)
     with pytest.raises(KeyboardInterrupt):
@@ -184,3 +186,48 @@ def test_real_questions_in_the_real_pile_as_a_plain_loop_counts_them(real, tmp_p
         expected = sum(about), sum(a and b for a, b in zip(about, answering, strict=False))
         assert (found[id_][0], found[id_][2]) == expected, id_
     assert counts["together"] >= 10
+
+
+def wiki_page(number: int, title: str, text: str, redirect: bool = False) -> str:
+    return (
+        f"<page><title>{title}</title><ns>0</ns><id>{number}</id>{'<redirect/>' * redirect}<revision>"
+        f"<text>{text}</text></revision></page>"
+    )
+
+
+def test_the_articles_that_link_to_the_subjects_article_are_counted_in_the_same_pass(tmp_path):
+    question_sets(tmp_path, [("1", "Ada", [], []), ("2", "Bo", [], []), ("3", "Cy", [], [])], [("4", "Ada", [])])
+    popqa, others = (tmp_path / f"questions/{name}/{name}.parquet" for name in ANSWERED)
+    titles = ["Ada (poet)", "Bo", None]  # the third is the item's
+    uris = [f"http://www.wikidata.org/entity/Q{n}" for n in (1, 2, 3)]
+    table = pq.read_table(popqa).append_column("s_wiki_title", [titles]).append_column("s_uri", [uris])
+    pq.write_table(table, popqa)
+    pq.write_table(pq.read_table(others).append_column("s_uri", [uris[:1]]), others)
+    items = pa.table({"qid": [1, 2, 3], "wiki_title": ["Poet Ada", "other", "Cy"]})
+    pq.write_table(items, tmp_path / "entities.parquet")
+    pages = [
+        wiki_page(1, "Ada (poet)", "[[Cy]]"),
+        wiki_page(2, "Poet Ada", "#REDIRECT [[Ada (poet)]]", redirect=True),
+        wiki_page(3, "Cy", "[[Poet Ada]] [[Ada (poet)|Ada]]"),
+        wiki_page(4, "Rome", "[[ada (poet)]]"),
+    ]
+    found = []
+    for cuts in ([0, 4], [0, 1, 2, 4]):
+        folder = tmp_path / f"{len(cuts)}/raw/wikipedia"
+        folder.mkdir(parents=True)
+        for begin, end in itertools.pairwise(cuts):
+            text = f"<mediawiki>{''.join(pages[begin:end])}</mediawiki>"
+            (folder / f"pages-articles{begin}.xml").write_text(text)
+        count(tmp_path / f"{len(cuts)}", "wikipedia", workers=len(cuts) // 2, above=tmp_path)
+        out = tmp_path / f"{len(cuts)}/out/wikipedia"
+        found.append([pq.read_table(out / f"{name}.parquet")["links"].to_pylist() for name in ANSWERED])
+    assert found == [[[2, None, 1], [2]]] * 2
+
+
+def test_passages_have_no_links(tmp_path):
+    question_sets(tmp_path)
+    (tmp_path / "raw/wikipedia").mkdir(parents=True)
+    (tmp_path / "raw/wikipedia/psgs_w100.tsv").write_text('id\ttext\ttitle\n1\t"a [[poet]]"\tAda\n')
+    count(tmp_path, "wikipedia")
+    links = pq.read_table(tmp_path / "out/wikipedia/popqa.parquet")["links"]
+    assert (links.type, links.null_count) == (pa.int64(), len(POPQA))

@@ -270,3 +270,21 @@ def test_hostile_names_of_files_and_folders_write_nothing_but_comments_and_globs
     assert (written["profile"], written["lms"], written["fetch"]["root"]) == ("hostile", [], str(folder))
     assert not re.search(hostile.STEERING, text)
     assert any("used in its place" in line for line in said)
+
+
+def test_the_last_of_several_months_counts_and_missing_tables_of_redirects_are_named(checkout):
+    tables = ("wikidata", "c4", "wikipedia")
+    for name in tables:
+        write(checkout, FILES[name])
+    [views] = FILES["pageviews"].values()
+    write(checkout, {f"views/pageviews-2022{month}-user.bz2": views for month in ("01", "02", "03")})
+    init_profile.init(checkout, None)
+    params = composed()
+    assert (params.popularity.month, params.popularity.months) == ("2022-03", 3)
+    profile = Path("conf/profile/data.yaml").read_text()
+    assert "*-redirect.sql.gz (some 0.2 GB) and *-page.sql.gz (some 2 GB)" in profile
+    write(checkout, FILES["redirects"])
+    init_profile.init(checkout, None, force=True)
+    profile = Path("conf/profile/data.yaml").read_text()
+    assert "some 0.2 GB" not in profile
+    assert "redirects:" in profile

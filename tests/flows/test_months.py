@@ -53,6 +53,17 @@ def test_before_any_has_landed_the_last_month_is_due(dumps):
         begin()
 
 
+def test_a_run_of_several_months_needs_the_page_views_of_each(dumps):
+    values = yaml.safe_load(Path("params.yaml").read_text())
+    values["popularity"]["months"] = 3
+    Path("params.yaml").write_text(yaml.safe_dump(values))
+    add(dumps, "2026-09")
+    with pytest.raises(months.Nothing, match=r"2026-09 waits: .*/2026-08/pageviews-202608-user\.bz2: not there yet"):
+        begin()
+    dumps.views("2026-08", b"views")
+    assert begin() == set_in_params() == "2026-09"
+
+
 def test_missed_months_come_one_after_the_other(dumps):
     months.landed("2026-07", "refresh")
     add(dumps, "2026-08")

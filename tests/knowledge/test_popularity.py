@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import quote
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -59,9 +60,7 @@ def write_entities(titles: list[str | None]) -> None:
     pq.write_table(pa.table({"qid": range(len(titles)), "wiki_title": pa.array(titles, pa.string())}), "e.parquet")
 
 
-def count(
-    out: str = "out", *, contact: str | None = None, threads: int = 1, workers: int = 1, rejected=0.0, **settings: str
-) -> dict:
+def count(out: str = "out", *, contact: str | None = None, threads=1, workers=1, rejected=0.0, **settings) -> dict:
     api = settings.get("api", "http://127.0.0.1:9")
     given = {
         "source": "dump",
@@ -93,6 +92,42 @@ def serve(server: Wikimedia, titles: dict[str, int], agents: str = "all-agents")
         server.pages[f"{path}/2021100100/2021103100"] = json.dumps(body).encode()
 
 
+MONTHS = {  # title -> views in August, September and October
+    "Ada Lovelace": (3, 0, 17),
+    "AC/DC": (6, 6, 6),
+    "Café, 100% \U0001f600": (100, 10, 0),
+    "Analytical engine": (0, 9, 99),
+}
+
+
+def write_months() -> None:
+    for column, month in enumerate(("202108", "202109", "202110")):
+        lines = [
+            f"en.wikipedia {title.replace(' ', '_')} {i} desktop {of_months[column]} A1\n"
+            for i, (title, of_months) in enumerate(MONTHS.items())
+            if of_months[column]
+        ]
+        text = "".join([*lines, f"en.wikipedia Ada 9001 desktop {column + 1} A1\n"])  # redirects to Ada Lovelace
+        Path(f"raw/pageviews/pageviews-{month}-user.bz2").write_bytes(bz2.compress(text.encode()))
+    Path("raw/pageviews/pageviews-202110-spider.bz2").unlink(missing_ok=True)
+    Path("raw/redirects/enwiki-redirect.sql.gz").write_bytes(gzip.compress(REDIRECTS.encode()))
+
+
+def serve_months(server: Wikimedia) -> None:
+    of_titles = MONTHS | {"Ada": (1, 2, 3)}
+    for title, of_months in of_titles.items():
+        article = title.replace(" ", "_")
+        item = {"project": "en.wikipedia", "article": article, "granularity": "monthly", "agent": "user"}
+        items = [
+            item | {"access": "all-access", "timestamp": f"{month}0100", "views": views}
+            for month, views in zip(("202108", "202109", "202110"), of_months, strict=True)
+            if views
+        ]
+        path = f"/metrics/pageviews/per-article/en.wikipedia/all-access/user/{quote(article, safe='')}/monthly"
+        server.pages[f"{path}/2021080100/2021103100"] = json.dumps({"items": items}).encode()
+    serve_redirects(server, {"Ada Lovelace": ["Ada"]})
+
+
 def serve_redirects(server: Wikimedia, redirects: dict[str, list[str]]) -> None:
     """The API's answers about articles; those that are not named have no redirects."""
 
@@ -104,11 +139,42 @@ def serve_redirects(server: Wikimedia, redirects: dict[str, list[str]]) -> None:
     server.pages["/w/api.php"] = api
 
 
+def test_several_months_have_a_mean_and_a_spread_beside_the_months_views(place, wikimedia):
+    write_months()
+    counts = count("dump", months=3, agents="user")
+    rows = {row["title"]: row for row in pq.read_table("dump/views.parquet").to_pylist()}
+    expected = MONTHS | {"Ada Lovelace": (4, 2, 20)}
+    assert [*rows] == sorted(expected)
+    for title, of_months in expected.items():
+        assert rows[title]["views"] == (of_months[-1] or None)
+        assert rows[title]["mean"] == pytest.approx(np.mean(of_months))
+        assert rows[title]["sd_log10"] == pytest.approx(np.log10(1 + np.array(of_months)).std())
+    assert rows["AC/DC"]["sd_log10"] == 0
+    assert (counts["files.pageviews"], counts["titles_with_views"], counts["views"]) == (3, 3, 125)
+    serve_months(wikimedia)
+    count("api", source="api", api=wikimedia.address, contact="someone@example.org", months=3, agents="user")
+    assert Path("dump/views.parquet").read_bytes() == Path("api/views.parquet").read_bytes()
+    asked = [path for path, _ in wikimedia.requests if "per-article" in path]
+    assert len(asked) == len(TITLES) + 1, "one request for all months"
+    count("threads", months=3, agents="user", threads=4, workers=2)
+    assert Path("dump/views.parquet").read_bytes() == Path("threads/views.parquet").read_bytes()
+
+
+def test_a_month_without_files_is_named_before_any_is_read(place):
+    write_months()
+    Path("raw/pageviews/pageviews-202109-user.bz2").unlink()
+    with pytest.raises(LongtailError, match=r"^no page views of 2021-09, expected files of 2021-08 to 2021-10 .*$"):
+        count(months=3, agents="user")
+    assert not Path("out").exists()
+
+
 def test_the_files_of_a_month_are_summed_for_the_articles_of_entities(place):
     counts = count()
     assert views() == {title: sum(both) for title, both in FACTS.items()}
     assert list(views()) == sorted(FACTS)
-    assert pq.read_schema("out/views.parquet") == pa.schema({"title": pa.string(), "views": pa.int64()})
+    columns = {"title": pa.string(), "views": pa.int64(), "mean": pa.float64(), "sd_log10": pa.float64()}
+    assert pq.read_schema("out/views.parquet") == pa.schema(columns)
+    assert pq.read_table("out/views.parquet", columns=["mean", "sd_log10"]).drop_null().num_rows == 0, "of one month"
     assert pq.read_table("out/rejects.parquet") == REJECTS.empty_table()
     assert counts == {
         "files.pageviews": 2,

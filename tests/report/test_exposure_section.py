@@ -7,7 +7,7 @@ import small_results
 
 from pipelines.report import exposure_section
 from pipelines.report.inputs import read
-from pipelines.report.page import Figure
+from pipelines.report.page import Figure, Table
 
 
 def table_of(folder: Path, name: str) -> list[dict]:
@@ -49,9 +49,31 @@ def test_what_predicts_better_and_what_changed_since(made):
     ]
 
 
+def test_each_measure_stands_beside_page_views(made, data):
+    folder, _ = made
+    rows = {
+        row["measure"]: row for row in table_of(folder, "popularity-measures-popqa") if row["language model"] == "tiny"
+    }
+    first, *_, last = rows
+    assert (first, last) == ("page views of the month", "all together")
+    views, both = rows["page views of the month"], rows["documents with both (C4)"]
+    assert float(views["AUC"]) > 0.6 < float(both["AUC"]) < 1
+    assert views["AUC over page views"] == ""
+    assert abs(float(both["AUC over page views"]) - float(both["AUC"]) + float(views["AUC"])) < 1e-9
+    assert rows["documents with both (Pile)"]["AUC"] == "", "all have one"
+    assert "documents with both (C4)" in (folder / "figures/popularity-measures-popqa.svg").read_text()
+    section = exposure_section.exposure(read(data, ["tiny", "big"], small_results.PARTS))
+    assert "What is answered right closed-book is told best, of " in section.says
+    tables = {block.name: block for block in section.blocks if isinstance(block, Table)}
+    assert (
+        "Without incoming links: parts.exposure has no dump of Wikipedia."
+        in tables["popularity-measures-popqa"].caption
+    )
+
+
 def test_a_run_without_counts_has_no_such_section(data):
     inputs = read(data, ["tiny", "big"], small_results.PARTS)
     assert [block.name for block in exposure_section.exposure(inputs).blocks if isinstance(block, Figure)]
-    for name in ("accuracy_by_documents", "seen_correlations", "accuracy_by_date"):
+    for name in ("accuracy_by_documents", "seen_correlations", "accuracy_by_date", "popularity_measures"):
         inputs.tables[name].clear()
     assert not any(getattr(block, "rows", ["text"]) for block in exposure_section.exposure(inputs).blocks)

@@ -49,6 +49,21 @@ def in_root(name: str, data: bytes = b"data") -> Path:
 # Local files
 
 
+def test_page_views_of_several_months_are_named_by_the_last_one() -> None:
+    months = ("202108", "202109", "202110")
+    for month in months[1:]:
+        in_root(f"views/pageviews-{month}-user.bz2")
+    chosen = settings({"pageviews": ["views/pageviews-202110-*.bz2"]})
+    given = Path("data/raw"), 0, None, chosen, DUMPS, None, "2021-10"
+    with pytest.raises(LongtailError, match=r"views/pageviews-202108-\*\.bz2: no such file"):
+        fetch(*given, months=3)
+    in_root("views/pageviews-202108-user.bz2")
+    fetch(*given, months=3)
+    assert {file.name[10:16] for file in Path("data/raw/pageviews").glob("page*")} == {*months}
+    fetch(*given)
+    assert [file.name[10:16] for file in Path("data/raw/pageviews").glob("page*")] == ["202110"]
+
+
 def test_globs_are_copied_by_data_set_and_described() -> None:
     in_root("somewhere/a.jsonl", b"1")
     in_root("somewhere/b.jsonl", b"22")

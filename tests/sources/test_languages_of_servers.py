@@ -81,4 +81,4 @@ def test_views_are_those_of_the_languages_wikipedia(client, wikimedia):
     settings = params.Popularity(source="api", api=wikimedia.address, redirects_api="", month="2024-02", agents="user")
     titles = pa.chunked_array([["München"]], pa.string())
     (batch,) = pageviews_api.ask_views(client, titles, settings, project=language.read("de").project)
-    assert batch.to_pylist() == [{"title": "München", "views": 42}]
+    assert batch.to_pylist() == [{"title": "München", "month": "2024-02", "views": 42}]

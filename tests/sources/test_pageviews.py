@@ -207,17 +207,40 @@ def test_an_article_that_is_a_redirect_keeps_the_views_of_its_title(tmp_path):
 
 def test_views_of_people_are_told_by_the_file_name(tmp_path):
     files = [tmp_path / f"pageviews-202110-{agents}.bz2" for agents in ("automated", "spider", "user")]
-    assert choose_files(files, "2021-10", "all-agents") == files
-    assert choose_files(files, "2021-10", "user") == files[2:]
+    assert choose_files(files, ["2021-10"], "all-agents") == {"2021-10": files}
+    assert choose_files(files, ["2021-10"], "user") == {"2021-10": files[2:]}
     with pytest.raises(LongtailError, match=r"views\.bz2: its name doesn't tell"):
-        choose_files([*files, tmp_path / "views.bz2"], "2021-10", "user")
-    assert choose_files([tmp_path / "views.bz2"], "2021-10", "all-agents") == [tmp_path / "views.bz2"]
+        choose_files([*files, tmp_path / "views.bz2"], ["2021-10"], "user")
+    views = [tmp_path / "views.bz2"]
+    assert choose_files(views, ["2021-10"], "all-agents") == {"2021-10": views}
+    assert choose_files([], ["2021-10"], "all-agents") == {"2021-10": []}
+
+
+def test_each_of_several_months_needs_files_that_are_named_after_it(tmp_path):
+    months = ["2020-12", "2021-01", "2021-02"]
+    of_month = {month: [tmp_path / f"pageviews-{month.replace('-', '')}-user.bz2"] for month in months}
+    files = [file for of in of_month.values() for file in of]
+    assert choose_files(files, months, "user") == of_month
+    for kept, said in (
+        (
+            files[1:2],
+            r"no page views of 2020-12, 2021-02, .* 2020-12 to 2021-02 \(popularity.months: 3\)",
+        ),
+        (
+            [*files, tmp_path / "pageviews-202011-user.bz2"],
+            "202011-user.bz2: named after another month",
+        ),
+        ([*files, tmp_path / "views.bz2"], "views.bz2: its name doesn't tell its month"),
+    ):
+        with pytest.raises(LongtailError, match=said) as raised:
+            choose_files(kept, months, "all-agents")
+        assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("agents", ["user", "all-agents"])
 def test_a_file_of_another_month_is_an_error(tmp_path, agents):
     with pytest.raises(LongtailError, match=r"202110-user\.bz2: named after another month, expected 2021-11"):
-        choose_files([tmp_path / "pageviews-202110-user.bz2"], "2021-11", agents)
+        choose_files([tmp_path / "pageviews-202110-user.bz2"], ["2021-11"], agents)
 
 
 def test_real_lines_parse(real):

@@ -139,3 +139,24 @@ def test_an_api_of_redirects_that_refuses_or_is_not_there_is_an_error(wikimedia,
     wikimedia.pages["/w/api.php"] = body
     with pytest.raises(LongtailError, match=said):
         redirects(client, wikimedia, "A")
+
+
+def test_several_months_are_one_request_and_another_month_in_the_answer_is_an_error(tmp_path, wikimedia):
+    path = f"{ROOT}/user/Ada/monthly/2023120100/2024022900"
+    first, last = (json.loads(answer("Ada", n, "user", m))["items"] for n, m in ((5, "2023120100"), (7, "2024020100")))
+    settings = Popularity(
+        source="api", api=wikimedia.address, redirects_api="", month="2024-02", months=3, agents="user"
+    )
+    titles = pa.chunked_array([["Ada", "Nobody"]])
+    wikimedia.pages[path] = json.dumps({"items": first + last}).encode()
+    with open_client("someone@example.org", tmp_path / "kept") as client:
+        [batch] = pageviews_api.ask_views(client, titles, settings)
+    rows = [("Ada", "2023-12", 5), ("Ada", "2024-02", 7), ("Nobody", None, None)]
+    assert [tuple(row.values()) for row in batch.to_pylist()] == rows
+    for items in (first + json.loads(answer("Ada", 1, "user", "2024030100"))["items"], last + last, []):
+        wikimedia.pages[path] = json.dumps({"items": items}).encode()
+        with (
+            open_client("someone@example.org", tmp_path / f"kept{len(items)}") as client,
+            pytest.raises(LongtailError, match="expected the views of Ada in 2023-12 to 2024-02 alone"),
+        ):
+            list(pageviews_api.ask_views(client, titles, settings))

@@ -309,3 +309,15 @@ def test_a_snapshot_without_a_date_says_nothing():
 )
 def test_a_dumps_date_is_in_its_name_or_its_folder(source, day):
     assert snapshots.day_of(source) == day
+
+
+def test_the_months_before_are_named_as_the_month_is() -> None:
+    assert snapshots.months_until("2021-02", 4) == ["2020-11", "2020-12", "2021-01", "2021-02"]
+    base = "https://dumps.wikimedia.org/other/pageview_complete/monthly"
+    entries = [f"{base}/2021/2021-01/pageviews-202101-user.bz2", "views/*202101*.bz2", "other/*.bz2"]
+    assert snapshots.views_files(entries, ["2020-12", "2021-01"]) == [
+        f"{base}/2020/2020-12/pageviews-202012-user.bz2",
+        "views/*202012*.bz2",
+        "other/*.bz2",
+        *entries[:2],
+    ]

@@ -9,11 +9,15 @@ import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from pathlib import Path
 
+import duckdb
 import numpy as np
+import pyarrow as pa
 import pytest
 import zstandard
 
 from pipelines import params
+from pipelines.sources import pageviews
+from pipelines.sources.rejects import Rejects
 from pipelines.world.facts import RELATION_IDS, TYPE_NAMES, World, make_world
 from pipelines.world.generator import write_world
 from pipelines.world.sentences import question
@@ -105,6 +109,15 @@ def test_capitals_agree_in_both_directions(world):
         assert facts["P17", city] == country
 
 
+def test_the_months_before_differ_and_leave_the_month_as_it_is(raw, tmp_path):
+    write_world(tmp_path, 3, SIZES, ["2021-08", "2021-09", "2021-10"])
+    name = "pageviews/pageviews-2021{}-user.bz2"
+    before, now = files(raw), files(tmp_path)
+    assert {file: now[file] for file in before} == before
+    assert {*now} - {*before} == {name.format("08"), name.format("09")}
+    assert len({now[name.format(month)] for month in ("08", "09", "10")}) == 3
+
+
 def test_page_views_add_up_to_the_popularity(raw, world):
     views = Counter()
     for line in bz2.decompress((raw / "pageviews/pageviews-202110-user.bz2").read_bytes()).decode().splitlines():
@@ -112,9 +125,30 @@ def test_page_views_add_up_to_the_popularity(raw, world):
         assert access in ("desktop", "mobile-web")
         assert sum(int(part) for part in "".join(c if c.isdigit() else " " for c in hours).split()) == int(count)
         if wiki == "en.wikipedia":
-            views[title.replace("_", " ")] += int(count)
+            views[title.replace("_", " ").removesuffix(" of note")] += int(count)
     values = len(world.value_labels)
     assert all(views[world.title(values + e)] == world.popularity[e] for e in range(len(world.labels)))
+
+
+def test_views_of_redirects_are_their_articles_by_the_tables_of_redirects_and_pages(raw, world, tmp_path):
+    parts = [tmp_path / "views.parquet"]
+    pageviews.write_views(raw / "pageviews/pageviews-202110-user.bz2", Rejects(0.0), parts[0])
+    items = range(len(world.value_labels) + len(world.labels))
+    titles, expected = [world.title(item) for item in items], {world.title(item): world.views(item) for item in items}
+    with duckdb.connect() as db:
+        db.register("titles", pa.table({"title": titles}))
+        found = []
+        for most in (0, None):
+            for name, read in (("pages", pageviews.read_pages), ("redirects", pageviews.read_redirects)):
+                [table] = read(raw / f"redirects/world-{name.removesuffix('s')}.sql.gz")
+                db.register(name, table.slice(0, most))
+            pageviews.sum_views(db, parts)
+            found.append(dict(db.sql("FROM views").fetchall()))
+    without, resolved = found
+    assert resolved == expected
+    fewer = {title for title, views in expected.items() if without[title] < views}
+    assert 0 < len(fewer) < 0.2 * len(titles)
+    assert all(without[title] == expected[title] - expected[title] // 10 for title in fewer)
 
 
 def test_wikipedia_is_an_export_with_articles_redirects_and_other_namespaces(raw, world):

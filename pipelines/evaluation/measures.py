@@ -1,0 +1,154 @@
+"""How well measures of popularity, links and mentions predict which questions a model answers from memory.
+
+Each measure is a number of a question's subject, or of its subject and answer: page views of the month, which
+thresholds go by, and the measures that might do better. `compare` says how well each puts right closed-book answers
+above wrong ones, as ROC AUC and as Spearman's rank correlation, on the same questions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from pipelines import database, draws, intervals, parquet
+from pipelines.adaptive import gate
+from pipelines.evaluation.accuracy import Answers
+from pipelines.evaluation.seen import COUNTS, FEWEST, Seen
+from pipelines.intervals import NOTHING, Interval
+from pipelines.questions.subject_articles import view_subjects
+
+VIEWS = "views"
+MEAN = "mean_views"
+TERMS = "term_frequency"
+LINKS = "links"
+ALL = "all"
+LEAST_KNOWN = 0.5  # share of the questions that a measure must be known of to be compared
+_BLOCK = 4_000_000  # numbers held at a time
+
+Measure = tuple[str, str]  # its name, and the text that it is counted in or ""
+
+
+def read(answers: Answers, data: Path, dataset: str, seen: Mapping[str, Seen]) -> dict[Measure, np.ndarray]:
+    """Measure -> its value of each question, (questions,) float, NaN where not known; only measures that a run has.
+
+    `seen` are the counts of each text, as `seen.read` returns them.
+    """
+    found: dict[Measure, np.ndarray] = {(VIEWS, ""): answers.popularity}
+    questions, knowledge = data / f"questions/{dataset}/{dataset}.parquet", data / "knowledge"
+    columns = {  # measure -> file, column, what joins it to the subject
+        (MEAN, ""): (knowledge / "popularity/views.parquet", "mean", "title"),
+        (TERMS, ""): (knowledge / "term_frequency/term_frequency.parquet", "term_frequency", "qid"),
+    }
+    columns |= {(LINKS, text): (data / f"exposure/{text}/{dataset}.parquet", "links", "question_id") for text in seen}
+    for measure, (file, column, key) in columns.items():
+        if not file.is_file() or column not in parquet.schema_of(file).names:
+            continue
+        with database.connect(1.0, 1) as db:
+            view_subjects(db, "asked", questions, knowledge / "wikidata/entities.parquet")
+            database.view(db, "measured", file, columns=[key, column])
+            rows = db.execute(f"SELECT question_id, {column} FROM asked JOIN measured USING ({key})").fetchall()
+        values = dict(rows)
+        numbers = np.array([values.get(id_) for id_ in answers.ids.tolist()], float)  # None becomes NaN
+        if np.isfinite(numbers).any():
+            found[measure] = numbers
+    return found | {(name, text): counts[name] for text, counts in seen.items() for name in COUNTS}
+
+
+def compare(answers: Answers, measures: Mapping[Measure, np.ndarray], seed: int, resamples: int) -> list[dict]:
+    """A row for each measure: how well it predicts that the closed-book answer is right, with what all do together.
+
+    All are judged on the questions of which all are known, but for measures that are known of fewer than LEAST_KNOWN of
+    the questions; these have no figures. `auc_gain` is the AUC less that of the month's page views, on the same
+    resamples of subjects. All together are a logistic regression on the logarithms of 1 + each, whose scores of one
+    half of the subjects come from the other half; its intervals leave out that another draw would fit it otherwise.
+    """
+    if "closed_book" not in answers.by_method:
+        return []
+    known = {measure: int(np.isfinite(values).sum()) for measure, values in measures.items()}
+    compared = [measure for measure, n in known.items() if n >= max(FEWEST, LEAST_KNOWN * len(answers.ids))]
+    rows = np.ones(len(answers.ids), bool)
+    for measure in compared:
+        rows &= np.isfinite(measures[measure])
+    of_rows = answers.take(rows)
+    right = of_rows.by_method["closed_book"].correct
+    scores = {measure: measures[measure][rows] for measure in compared}
+    if len(compared) > 1 and (together := _together(of_rows.subjects, scores, right, seed)) is not None:
+        scores[ALL, ""] = together
+    found = predictions(of_rows.subjects, scores, right, seed, resamples) if rows.sum() >= FEWEST else {}
+    nothing = dict.fromkeys(("correlation", "auc", "auc_gain"), NOTHING)
+    return [
+        {"measure": name, "text": text, "known": known.get((name, text), int(rows.sum())), "questions": int(rows.sum())}
+        | found.get((name, text), nothing)
+        for name, text in dict.fromkeys([*measures, *scores])
+    ]
+
+
+def predictions(
+    subjects: np.ndarray, scores: Mapping[Measure, np.ndarray], right: np.ndarray, seed: int, resamples: int
+) -> dict[Measure, dict[str, Interval]]:
+    """Measure -> `correlation`, `auc` and `auc_gain` over page views, all over the same resamples of subjects.
+
+    A measure that is the same for all questions, or answers that are all right or all wrong, give NOTHING.
+    """
+    generator = draws.generator(seed, "popqa bootstrap")
+    units = intervals.units(np.unique(subjects.astype(str), return_inverse=True)[1], generator)
+    n = int(units.max(initial=-1)) + 1
+    orders = {measure: np.argsort(values, kind="stable") for measure, values in scores.items()}
+
+    def judged(counts: np.ndarray) -> np.ndarray:
+        """(measures, 2, resamples): correlation and AUC with units drawn so often, (resamples, units)."""
+        size = max(1, _BLOCK // len(right))
+        return np.concatenate(
+            [
+                np.stack([_judged(scores[m][by], right[by], block[:, units[by]]) for m, by in orders.items()])
+                for block in (counts[start : start + size] for start in range(0, len(counts), size))
+            ],
+            axis=2,
+        )
+
+    values = judged(np.ones((1, n), np.int64))[:, :, 0]
+    drawn = np.concatenate([judged(counts) for counts in intervals.resampled(n, generator, resamples)], axis=2)
+    found: dict[Measure, dict[str, Interval]] = {}
+    base = [*scores].index((VIEWS, "")) if (VIEWS, "") in scores else None
+    for number, measure in enumerate(scores):
+        (correlation, auc), (correlations, aucs) = values[number], drawn[number]
+        unpaired = base in (None, number)
+        gain = (np.nan, aucs) if unpaired else (auc - values[base, 1], aucs - drawn[base, 1])
+        pairs = {"correlation": (correlation, correlations), "auc": (auc, aucs), "auc_gain": gain}
+        found[measure] = {name: intervals.percentiles(float(value), of) for name, (value, of) in pairs.items()}
+    return found
+
+
+def _judged(scores: np.ndarray, right: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Spearman's correlation and the AUC, (2, resamples), of ascending scores (n,) drawn `counts` (resamples, n) times.
+
+    Equal scores share their middle rank.
+    """
+    starts = np.flatnonzero(np.r_[True, scores[1:] != scores[:-1]])
+    drawn = np.add.reduceat(counts, starts, axis=1).astype(float)  # (resamples, distinct scores)
+    of_right = np.add.reduceat(counts * right, starts, axis=1)
+    rank = np.cumsum(drawn, axis=1) - drawn / 2
+    n, n_right, ranks = drawn.sum(axis=1), of_right.sum(axis=1), (of_right * rank).sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        auc = (ranks - n_right**2 / 2) / (n_right * (n - n_right))
+        spread = ((drawn * rank**2).sum(axis=1) - n**3 / 4) * (n_right - n_right**2 / n)
+        return np.stack([(ranks - n_right * n / 2) / np.sqrt(spread), np.where(spread > 0, auc, np.nan)])
+
+
+def _together(
+    subjects: np.ndarray, scores: Mapping[Measure, np.ndarray], right: np.ndarray, seed: int
+) -> np.ndarray | None:
+    """The regression's score of each question, (n,), by the other half; None where a half has too few to learn from."""
+    half = draws.uniforms(seed, "measures halves", subjects.astype(str).tolist()) < 0.5
+    sides = [(side, int((right[side] == 1).sum())) for side in (half, ~half)]
+    if any(min(n_right, side.sum() - n_right) < FEWEST for side, n_right in sides):
+        return None
+    logs = {f"{name} {text}": np.log1p(values) for (name, text), values in scores.items()}
+    together = np.empty(len(right))
+    for side, _ in sides:
+        numbers = gate.standardised(logs, side)
+        weights = gate.fit(numbers[side], right[side] == 1, np.ones(side.sum()))
+        together[~side] = numbers[~side] @ weights
+    return together

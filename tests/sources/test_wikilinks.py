@@ -1,0 +1,118 @@
+"""What wikitext links to, and how many articles link to one, worked out by hand and by a loop."""
+
+import re
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from pipelines.sources import wikilinks
+from pipelines.sources.rejects import Rejects
+from pipelines.sources.wikilinks import Links, count_incoming, targets, titles
+from pipelines.sources.wikipedia import Page, parts, read_articles
+
+CASES = {
+    "[[Paris]]": ["Paris"],
+    "[[Paris|the city]], [[Paris]]s, [[paris]]": ["Paris", "Paris"],
+    "[[paris#History|then]] [[#See also]]": ["Paris", ""],
+    "[[New_York__City]] [[ New  York City |x]]": ["New York City", "New York City"],
+    "[[New\u00a0York]] [[Rome\u200e]]": ["New York", "Rome"],
+    "[[:Rome]] [[: rome]]": ["Rome", "Rome"],
+    "[[AT&amp;T]] [[Caf%C3%A9]] [[100% Wolf]]": ["AT&T", "Café", "100% Wolf"],
+    "[[\u00e9tude]] [[iPod]]": ["\u00c9tude", "IPod"],
+    "[[File:A.jpg|thumb|by [[Ada]] in [[Rome|it]]]]": ["File:A.jpg", "Ada", "Rome"],
+    "[[category:Cities]] [[de:Berlin]] [[wikt:word]] [[Star Trek: Picard]]": [
+        "Category:Cities",
+        "De:Berlin",
+        "Wikt:word",
+        "Star Trek: Picard",
+    ],
+    "{{Infobox|born=[[Rome]]}} [[{{PAGENAME}}]] [[Rome|{{nowrap|x}}]]": ["Rome"],
+    "<!-- [[Rome]] --> [[Pa<!-- x -->ris]] <!-- [[Oslo]]": ["Paris"],
+    "<nowiki>[[Rome]]</nowiki> <nowiki/>[[Oslo]] <pre class='x'>[[Bonn]]</PRE > [[B<nowiki>onn</nowiki>]]": ["Oslo"],
+    "<ref>[[Rome]]</ref> <gallery>A.jpg|[[Oslo]]</gallery> <preface>[[Bonn]]": ["Rome", "Oslo", "Bonn"],
+    "[[Rome] [Rome]] [[Ro\nme]] [[]] [[|x]] [http://x.y [[Oslo]]": ["Oslo"],
+    "[[[Rome]]] [[[[Oslo]]]]": ["Rome", "Oslo"],
+    "no link": [],
+}
+
+
+@pytest.mark.parametrize("wikitext", CASES)
+def test_what_a_link_names_is_the_title_of_the_page(wikitext: str) -> None:
+    assert titles(targets(wikitext)).to_pylist() == CASES[wikitext]
+
+
+def written(folder: Path, pages: dict[str, str], redirects: dict[str, str], name: str = "links.parquet") -> Path:
+    links = Links(folder / name)
+    links.redirects += [Page("1", title, text) for title, text in redirects.items()]
+    for title, text in pages.items():
+        links.add(title, text)
+    links.close()
+    return folder / name
+
+
+def incoming(files: list[Path], wanted: list[str]) -> dict[str, int | None]:
+    with duckdb.connect() as db:
+        db.execute("CREATE TABLE titles AS SELECT unnest($1) AS title", [wanted])
+        count_incoming(db, files)
+        return dict(db.sql("SELECT title, links FROM incoming ORDER BY title").fetchall())
+
+
+def test_articles_that_link_to_an_article_count_once_whatever_they_call_it(tmp_path: Path, monkeypatch) -> None:
+    redirects = {
+        "Roma": "#REDIRECT [[rome#Name]] {{R from|[[Oslo]]}}",
+        "Eternal City": "#redirect [[Roma]]",
+        "Empty": "",
+    }
+    pages = {
+        "Rome": "'''[[Rome]]''' in [[Italy]]",  # itself does not count
+        "Italy": "[[Rome]], [[Roma|its capital]] and [[rome#Food]]",
+        "Oslo": "[[Roma]]",
+        "Bonn": "[[Eternal City]]",  # a redirect to a redirect is not followed further
+        "Talk of Rome": "[[Talk:Rome]] [[File:Rome]]",
+    }
+    expected = {"Rome": 2, "Roma": 2, "Italy": 1, "Bonn": 0, "Oslo": 0, "Eternal City": None, "Unknown": None}
+    assert incoming([written(tmp_path, pages, redirects)], [*expected]) == expected
+    monkeypatch.setattr(wikilinks, "BATCH", 1)
+    files = [
+        written(tmp_path, dict([page]), redirects if i == 3 else {}, f"{i}.parquet")
+        for i, page in enumerate(pages.items())
+    ]
+    assert incoming([*files, files[1]], [*expected]) == expected, "parts, and a page that is in two of them"
+
+
+def by_a_loop(articles: list[Page], redirects: list[Page], title: str) -> int:
+    """The articles that link to one, page by page, with a pattern of its own: [[, anything up to |, # or ]]."""
+
+    def named(text: str) -> list[str]:
+        text = re.sub(r"(?s)<!--.*?-->|<nowiki>.*?</nowiki>|<(pre|math|source)\b[^>/]*>.*?</\1>", "", text)
+        found = []
+        for piece in text.split("[[")[1:]:
+            name, sign = re.match(r"([^|\]\[{}<>\n]*)(\||\]\]|)", piece).groups()
+            name = " ".join(name.partition("#")[0].replace("_", " ").replace("&amp;", "&").split())
+            if sign and name:
+                found.append(name[0].upper() + name[1:])
+        return found
+
+    names = {title} | {page.title for page in redirects if named(page.text)[:1] == [title]}
+    return sum(page.title != title and bool(names & set(named(page.text))) for page in articles)
+
+
+def test_links_of_a_real_dump_as_a_plain_loop_counts_them(real: Path, tmp_path: Path) -> None:
+    redirects: list[Page] = []
+    articles = [
+        page
+        for file in sorted((real / "wikipedia").glob("*.xml*.bz2"))
+        for part in parts(file)
+        for page in read_articles(part, Rejects(1.0), redirects)
+    ]
+    assert redirects
+    links = Links(tmp_path / "links.parquet")
+    links.redirects += redirects
+    for page in articles:
+        links.add(page.title, page.text)
+    links.close()
+    wanted = sorted({page.title for page in articles})
+    found = incoming([tmp_path / "links.parquet"], wanted)
+    assert found == {title: by_a_loop(articles, redirects, title) for title in wanted}
+    assert sum(found.values()) > 50
