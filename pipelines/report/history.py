@@ -25,7 +25,12 @@ class History:
 
     @property
     def last(self) -> str:
-        return [*self.months][-1]
+        return self.newest[0]
+
+    @property
+    def newest(self) -> list[str]:
+        """The months as columns of a table, the last one first."""
+        return [*reversed(self.months)]
 
     def under(self, start: str) -> dict[str, Points]:
         """How each figure goes whose name has this start, by the rest of its name."""
@@ -51,8 +56,8 @@ class History:
         return sorted(found, key=place)
 
     def cells(self, line: Points, shown: type = Percent) -> list:
-        """The line as cells of a table, one for each month."""
-        return [shown(line[month]) if month in line else None for month in self.months]
+        """The line as cells of a table, one for each month of `newest`."""
+        return [shown(line[month]) if month in line else None for month in self.newest]
 
 
 def of(profile: str, runs: Sequence[Landing], suffix: str) -> History:

@@ -11,12 +11,13 @@ from pipelines import shards
 from pipelines.landings import PART, Landing
 from pipelines.report import colours, csv_files, history, history_sections, rendering
 from pipelines.report.history import History
-from pipelines.report.page import MATCH, RULES, Percent, Section, Table, label
+from pipelines.report.page import MATCH, RULES, Link, Percent, Section, Table, label
 from pipelines.report.timeline import changes
 
 MOST = 5  # changes that a sentence names
 TITLE = "Longtail, month by month"
-FOOTER = "Made by longtail report --history. history.csv, beside this page, has all figures of all landed runs."
+CSV = "history.csv"
+FOOTER = "Made by longtail report --history from what MLflow recorded of landed runs."
 HOW = (
     "A share changed beyond its interval if the 95 % interval of its change from the month before does not touch zero. "
     "That interval is made of both months' intervals. It is right for other questions each month, and too wide for the "
@@ -36,7 +37,7 @@ def write(runs: Sequence[Landing], profile: str, out: Path) -> Iterator[str]:
     with shards.atomic(out) as folder:
         folder.mkdir(parents=True)
         (folder / "index.html").write_text(page, encoding="utf-8")
-        (folder / "history.csv").write_text(csv_files.to_csv(csv_files.inert(_figures(every))), encoding="utf-8")
+        (folder / CSV).write_text(csv_files.to_csv(csv_files.inert(_figures(every))), encoding="utf-8")
     for one, line in zip(every, counted, strict=True):
         yield line
         if len(one.months) > 1:
@@ -67,7 +68,7 @@ def _says(one: History, rule: str) -> str:
     compared = sum(one.last in changes(line) for _, line in history.shares(one, rule))
     named = "; ".join([*moved[:MOST], *([f"and {len(moved) - MOST:,} more"] if moved[MOST:] else [])])
     return (
-        f"From {[*one.months][-2]} to {one.last}, {len(moved):,} of {compared:,} shares changed beyond their interval"
+        f"From {one.newest[1]} to {one.last}, {len(moved):,} of {compared:,} shares changed beyond their interval"
         f"{f': {named}' if moved else ''}. If nothing had changed but the draw of questions, at most about "
         f"{math.ceil(0.05 * compared):,} would."
     )
@@ -116,7 +117,8 @@ def _runs(one: History) -> Section:
     for dataset, lm in main:
         caption += f" Accuracies are in per cent (substring), of {lm} on {label(dataset)}."
     head = ["landed", "month", "part", "commit", "counts", *map(label, shown.values())]
-    return Section("runs", "Runs", [Table(f"runs{one.suffix}", caption, head, rows)])
+    every = [] if one.suffix else [Link("All figures of all landed runs, as CSV", CSV)]
+    return Section("runs", "Runs", [*every, Table(f"runs{one.suffix}", caption, head, rows)])
 
 
 def _counts(one: History, run: Landing, name: str) -> bool:

@@ -17,7 +17,6 @@ from pipelines.report.timeline import Panel, Points, timeline
 MOST = 8  # lines of a panel; the tables have all
 DRAWN = ("bm25", "dense", "lsr")  # kinds of methods in the figures of the rule; the tables have all
 SET, LM = "questions of", "language model"  # heads of tables
-RING = "A ring: it changed beyond its interval since the month before."
 SIZES = ("questions", "triples", "passages", "bytes")
 
 
@@ -30,7 +29,7 @@ def accuracy(one: History) -> Section:
     def figure(dataset: str, lm: str) -> Callable[[str], Figure]:
         def draw(rule: str) -> Figure:
             lines = _first(one.lines(f"accuracy/{rule}/{dataset}/{lm}"))
-            caption = f"{label(dataset)}, {lm}: accuracy by method, with Wilson's 95 % intervals. {RING}"
+            caption = f"{label(dataset)}, {lm}: accuracy by method, with Wilson's 95 % intervals."
             return timeline(f"accuracy-{dataset}-{lm}{one.suffix}", [Panel("accuracy, %", _percent(lines))], caption)
 
         return draw
@@ -54,8 +53,8 @@ def accuracy(one: History) -> Section:
         for dataset, lm in answered
         for method, line in one.lines(f"accuracy/{rule}/{dataset}/{lm}").items()
     ]
-    head = [MATCH, SET, LM, "answered", *one.months]
-    table = Table(f"accuracy{one.suffix}", "Accuracy in per cent, by month.", head, rows)
+    head = [MATCH, SET, LM, "answered", *one.newest]
+    table = Table(f"accuracy{one.suffix}", "Accuracy in per cent, the last month first.", head, rows)
     drawn = [by_rule(figure(*both)) for both in answered]
     return Section("accuracy", title, [*drawn, table], says={rule: says(rule) for rule in RULES})
 
@@ -70,7 +69,7 @@ def rule(one: History) -> Section:
         lines = {y: _drawn(one.lines(f"{kind}/{dataset}/{lm}")) for kind, y in RULE.items()}
         caption = (
             f"{label(dataset)}, {lm}: held-out accuracy where popularity decides, and which share then retrieves, "
-            f"by where the text comes from. Intervals fit the thresholds again to resampled subjects. {RING}"
+            "by where the text comes from. Intervals fit the thresholds again to resampled subjects."
         )
         panels = [Panel(f"{y}, %", _percent(of_kind)) for y, of_kind in lines.items()]
         return timeline(f"rule-{dataset}-{lm}{one.suffix}", panels, caption)
@@ -90,8 +89,8 @@ def rule(one: History) -> Section:
         for kind, what in RULE.items()
         for method, line in one.lines(f"{kind}/{dataset}/{lm}").items()
     ]
-    caption = "Held-out accuracy of the rule, and the share of the questions that retrieve, in per cent, by month."
-    table = Table(f"rule{one.suffix}", caption, [SET, LM, "text of", "share", *one.months], rows)
+    caption = "Held-out accuracy of the rule, and the share that retrieves, in per cent, the last month first."
+    table = Table(f"rule{one.suffix}", caption, [SET, LM, "text of", "share", *one.newest], rows)
     return Section("rule", title, [*(figure(*both) for both in answered), table], says=says)
 
 
@@ -126,10 +125,10 @@ def thresholds(one: History) -> Section:
         for method, line in lines.items()
     ]
     caption = (
-        "Thresholds in monthly page views, by month (0: never retrieve, ∞: always). They jump from one question to "
-        "another, so their changes have no ring. history.csv has those of all methods and question sets."
+        "Thresholds in monthly page views, the last month first (0: never retrieve, ∞: always). They jump from one "
+        "question to another, so their changes have no ring. history.csv has those of all methods and question sets."
     )
-    table = Table(f"thresholds{one.suffix}", caption, ["relation", "text of", *one.months], rows)
+    table = Table(f"thresholds{one.suffix}", caption, ["relation", "text of", *one.newest], rows)
     lead = replace(every, by="relation", choices=choices)
     return Section("thresholds", title, [lead, table], says=says if now else _none(one, "thresholds", dataset, lm))
 
@@ -150,8 +149,10 @@ def sizes(one: History) -> Section:
         for name, line in (lines if len(lines) == 1 else lines | {"all": totals[kind]}).items()
     ]
     caption = "How much there is, by month. Bytes are those of all that stages wrote, below data/."
-    table = Table(f"sizes{one.suffix}", "Sizes, by month; of bytes by folder of data/.", ["", "of", *one.months], rows)
-    says = f"In {one.last} there are {', '.join(now)}."
+    table = Table(
+        f"sizes{one.suffix}", "Sizes, the last month first; of bytes by folder of data/.", ["", "of", *one.newest], rows
+    )
+    says = f"In {one.last} there are {', '.join(now[:-1])}{' and ' * (len(now) > 1)}{now[-1] if now else 'no sizes'}."
     return Section("sizes", "Sizes", [timeline(f"sizes{one.suffix}", panels, caption), table], says=says)
 
 

@@ -13,6 +13,8 @@ from pipelines.report.figures import draw_figure
 from pipelines.report.page import Figure, label, show
 
 Points = Mapping[str, Interval]  # month, as 2026-10 -> figure; bounds are NaN where it has none
+RING = " A ring: it changed beyond its interval since the month before."
+ASIDE = 14  # pixels between the marks of two series, where there is one month alone
 EVERY = (1, 2, 3, 6, 12, 24, 60, 120)  # months between ticks
 
 
@@ -42,7 +44,8 @@ def said(figure: Interval) -> str:
 def timeline(name: str, panels: Sequence[Panel], caption: str, *, rings: bool = True) -> Figure:
     """Panels, two beside each other if there is room; the text for who can't see it has each line's two ends.
 
-    With `rings`, a figure has a ring where the interval of its change from the month before does not touch zero.
+    With `rings`, a figure has a ring where the interval of its change from the month before does not touch zero; the
+    caption then says so.
     """
     keys = list(dict.fromkeys(key for panel in panels for key in panel.series))
     places = [_place(month) for panel in panels for points in panel.series.values() for month in points]
@@ -65,7 +68,9 @@ def timeline(name: str, panels: Sequence[Panel], caption: str, *, rings: bool = 
         for panel in panels
         for key, points in panel.series.items()
     )
-    return draw_figure(name, keys, draw, "", caption, f"Line chart by month. {ends}.")
+    lines = [points for panel in panels for points in panel.series.values()]
+    ringed = rings and any(change.sign for points in lines for _, change in changes(points).values())
+    return draw_figure(name, keys, draw, "", caption + RING * ringed, f"Line chart by month. {ends}.")
 
 
 def _panel(canvas: Canvas, panel: Panel, places: Sequence[int], rings: bool) -> float:
@@ -82,8 +87,13 @@ def _panel(canvas: Canvas, panel: Panel, places: Sequence[int], rings: bool) -> 
     def at(value: float) -> float:
         return up(min(max(value, up.low), up.high))
 
+    aside = {
+        key: ASIDE * (number - (len(panel.series) - 1) / 2) * (len({*places}) == 1)
+        for number, key in enumerate(panel.series)
+    }
     for key, points in panel.series.items():
-        slot, known = canvas.slots[key], [(across(_place(month)), points[month]) for month in sorted(points)]
+        slot = canvas.slots[key]
+        known = [(across(_place(month)) + aside[key], points[month]) for month in sorted(points)]
         bounded = [(x, f) for x, f in known if not math.isnan(f.low)]
         if len(bounded) > 1:
             low, high = ([(x, at(getattr(f, end))) for x, f in bounded] for end in ("low", "high"))
@@ -95,7 +105,7 @@ def _panel(canvas: Canvas, panel: Panel, places: Sequence[int], rings: bool) -> 
     for key, points in panel.series.items():
         slot, moved = canvas.slots[key], changes(points) if rings else {}
         for month, f in sorted(points.items()):
-            x, y = across(_place(month)), at(f.value)
+            x, y = across(_place(month)) + aside[key], at(f.value)
             before, change = moved.get(month, ("", NOTHING))
             if change.sign:
                 canvas.ring(x, y, INK)
