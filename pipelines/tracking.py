@@ -200,7 +200,7 @@ def _log(client, record: dict, locked: dict) -> None:
     if record["stage"] == landings.RECORD:
         run = parents[0].info.run_id
         _log_values(client, run, record)
-        client.set_tag(run, landings.TAG, f"{datetime.fromtimestamp(record['ended'], UTC):%Y-%m-%d %H:%M:%S}")
+        client.set_tag(run, landings.TAG, f"{datetime.fromtimestamp(record['ended'], UTC):%Y-%m-%d %H:%M:%S.%f}")
         return
     tags = {"mlflow.parentRunId": parents[0].info.run_id, "dvc.stage": record["stage"]}
     tags |= {"error": record["error"]} if record["error"] else {}

@@ -14,6 +14,7 @@ from pipelines.report.history import History
 from pipelines.report.page import MATCH, RULES, Link, Percent, Section, Table, label
 from pipelines.report.timeline import changes
 
+MINUTE = len("2026-10-31 03:00")  # of when a run landed
 MOST = 5  # changes that a sentence names
 TITLE = "Longtail, month by month"
 CSV = "history.csv"

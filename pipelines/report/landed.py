@@ -70,8 +70,8 @@ def _figures(outs: set[Path], params: SimpleNamespace) -> Iterator[tuple[str, In
     counts |= {"triples": ("triples", "triples")}
     counts |= {f"passages/{name}": (f"corpus_{name}", "documents") for name in params.parts.corpora}
     for name, (file, key) in counts.items():
-        if held(path := METRICS / f"{file}.json"):
-            yield name, _count(_json(path)[key])
+        if held(path := METRICS / f"{file}.json") and (number := _json(path).get(key)) is not None:
+            yield name, _count(number)
 
 
 def _count(number: float) -> Interval:

@@ -109,7 +109,7 @@ def _panel(canvas: Canvas, panel: Panel, places: Sequence[int], rings: bool) -> 
             before, change = moved.get(month, ("", NOTHING))
             if change.sign:
                 canvas.ring(x, y, INK)
-            more = f", changed by {show(change)} since {before}" * (change.sign != 0)
+            more = f", changed by {show(change, signed=True)} since {before}" * (change.sign != 0)
             canvas.marker(x, y, slot, (label(key), month, said(f) + more))
     return bottom + 2 * canvas.size
 
