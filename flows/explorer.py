@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from urllib.parse import parse_qs
 
 import uvicorn
@@ -18,6 +19,7 @@ from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Resp
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
+from flows import terminal
 from pipelines.errors import LongtailError
 from pipelines.explorer import asking, looked_at, pages
 from pipelines.explorer.addresses import one_of
@@ -65,7 +67,8 @@ def app(open_run: Callable[[], looked_at.Run] = looked_at.open_run, places: Sequ
 
     @made.get("/")
     def home() -> Response:
-        return HTMLResponse(pages.home(open_run(), places))
+        history = [("The history", "/history/", "figures of landed runs, month by month")]
+        return HTMLResponse(pages.home(open_run(), [*(history if terminal.HISTORY.is_file() else []), *places]))
 
     @made.get("/questions")
     def questions(request: Request) -> Response:
@@ -98,10 +101,12 @@ def app(open_run: Callable[[], looked_at.Run] = looked_at.open_run, places: Sequ
 
     @made.get("/report/{path:path}")
     def report(path: str) -> Response:
-        file = open_run().data / "report" / (path or "index.html")
-        if ".." in file.parts or path.startswith("/") or not file.is_file():  # DVC may have linked files to its cache
-            raise LongtailError(f"data/report/{path or 'index.html'}: no such file; {looked_at.RUN}")
-        return FileResponse(file, headers={"Content-Security-Policy": WRITTEN.format("'unsafe-inline'")})
+        return _of_folder(open_run().data / "report", path, "data/report", looked_at.RUN)
+
+    @made.get("/history/{path:path}")
+    def history(path: str) -> Response:
+        makes = "`longtail report --history` makes it"
+        return _of_folder(terminal.HISTORY.parent, path, str(terminal.HISTORY.parent), makes)
 
     @made.get("/ask")
     def asked(request: Request) -> Response:
@@ -128,6 +133,14 @@ def app(open_run: Callable[[], looked_at.Run] = looked_at.open_run, places: Sequ
         return RedirectResponse(asked.to(), status_code=303)
 
     return made
+
+
+def _of_folder(folder: Path, path: str, shown: str, makes: str) -> Response:
+    """A file of a page that the project wrote, by default the page."""
+    file = folder / (path or "index.html")
+    if ".." in file.parts or path.startswith("/") or not file.is_file():  # DVC may have linked files to its cache
+        raise LongtailError(f"{shown}/{path or 'index.html'}: no such file; {makes}")
+    return FileResponse(file, headers={"Content-Security-Policy": WRITTEN.format("'unsafe-inline'")})
 
 
 def _error(status: int, message: str) -> Response:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from prefect import get_run_logger, task
 from prefect.artifacts import create_table_artifact
@@ -76,7 +77,7 @@ def reproduce(stage: graph.Stage, spare: bool, force: bool, outputs_changed: boo
         work.state = AWAY if done.unreachable else work.state
         return Failed(name=kind, message=f"{problem} (all it said: {log})")
     after = dvc_files.keep(Path.cwd()).get(stage.name, {})
-    if tracking.ran(stage.name, _run_key()):
+    if tracking.ran(stage.name, context()["run"]):
         kind = RAN
         tracking.commit(stage.name)
     else:
@@ -126,16 +127,16 @@ class Done:
         return next(of_disk, next(iter(of_dvc), self.last or f"DVC ended with exit code {self.code}"))
 
 
-def _run_key() -> str:
-    """The name that this flow run has in MLflow."""
-    return f"prefect-{flow_run.root_flow_run_id or flow_run.id}"
+def context() -> dict[str, Any]:
+    """What the stages of this flow run share in MLflow: its `tracking.CONTEXT`."""
+    key = flow_run.root_flow_run_id or flow_run.id
+    return {"run": f"prefect-{key}", "tags": {"prefect.flow_run_id": str(key)}}
 
 
 def _dvc(*words: str, log: Path, work: Work) -> Done:
     """Run DVC. Each line of its output, but for hints, goes to the task's log, to the file `log`, and to `work`."""
-    context = {"run": _run_key(), "tags": {"prefect.flow_run_id": _run_key().removeprefix("prefect-")}}
     log.parent.mkdir(parents=True, exist_ok=True)
-    child = warm.dvc(["--wait-for-lock", *words], {**os.environ, tracking.CONTEXT: json.dumps(context)})
+    child = warm.dvc(["--wait-for-lock", *words], {**os.environ, tracking.CONTEXT: json.dumps(context())})
     _children.add(child)
     work.pid = child.pid
     logger, done = get_run_logger(), Done()

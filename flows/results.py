@@ -139,8 +139,18 @@ def report(
     compare: Annotated[
         str, typer.Option(help="What moved since a run that landed here (landed: the last), a commit or a release.")
     ] = "",
+    history: Annotated[bool, typer.Option("--history", help="All landed runs' figures, month by month.")] = False,
 ) -> None:
-    """Print where the report is. Or what moved since an earlier one, with a page of both over each other."""
+    """Print where the report is. Or what moved since an earlier one, or how figures went from month to month."""
+    if history and compare:
+        raise LongtailError("--history: shows all landed runs, expected no --compare beside it; name one of them")
+    if history:
+        from flows import history as landed
+
+        for line in landed.write():
+            terminal.show(line)
+        _made(terminal.HISTORY, show)
+        return
     if not terminal.REPORT.is_file():
         raise LongtailError(f"{terminal.REPORT}: no such file; `longtail run` writes it")
     file = terminal.REPORT
@@ -154,9 +164,14 @@ def report(
             name = earlier.restore(compare, chosen.profile, Path(folder))
             for line in moved.compare(Path(folder), name, Path("data"), MOVED, chosen):
                 terminal.show(line)
-    print(file.resolve())
+    _made(file, show)
+
+
+def _made(page: Path, show: bool) -> None:
+    """Print where a page is, and open it with `show`."""
+    print(page.resolve())
     if show:
-        typer.launch(file.resolve().as_uri())
+        typer.launch(page.resolve().as_uri())
 
 
 def reproduce(

@@ -219,9 +219,10 @@ def ui(
             ("Prefect", server.last_run(url), "the stages of the last run, as they ran"),
             ("MLflow", server.experiment(mlflow), "params, metrics and curves of all runs"),
         ]
-        report = [("report", f"{pages}/report/")] if terminal.REPORT.is_file() else []
+        made = {"report": terminal.REPORT, "history": terminal.HISTORY}
+        written = [(name, f"{pages}/{name}/") for name, page in made.items() if page.is_file()]
         terminal.until_interrupted(
-            [("explorer", f"{pages}/"), *report, *((title, address) for title, address, _ in places)], show=show
+            [("explorer", f"{pages}/"), *written, *((title, address) for title, address, _ in places)], show=show
         )
 
 

@@ -15,11 +15,12 @@ from pathlib import Path
 from prefect import Flow, flow, get_run_logger
 from prefect.artifacts import create_table_artifact
 from prefect.futures import PrefectFuture, as_completed
+from prefect.runtime import deployment
 from prefect.states import Completed, Failed, State
 
-from flows import board, dvc_files, graph, landing, months, regressions, warm, workspace
+from flows import board, dvc_files, graph, history, landing, months, regressions, warm, workspace
 from flows.board import FAILED, RAN, RESTORED, UNCHANGED, WORK
-from flows.reproduce import push_outputs, reproduce, stopping_children
+from flows.reproduce import context, push_outputs, reproduce, stopping_children
 from pipelines import neutral, params, params_file, tracking
 from pipelines.errors import LongtailError
 
@@ -115,12 +116,14 @@ def _bring_up_to_date(
             warm.begin(settings.compute)
             stages, changed = graph.read_with_cache(root, log.info)
             stages = graph.part(stages, graph.PARTS[name])
-            outcomes, failed = _reproduce_all(stages, changed, settings.compute, anew)
+            outcomes, failed = _reproduce_all(name, stages, changed, settings.compute, anew)
             if failed:
                 return Failed(message="; ".join(failed))
             message = [", ".join(f"{outcomes.count(kind)} {kind}" for kind in (RAN, RESTORED, UNCHANGED))]
             message += _compare(root, settings.profile, stages, tolerance)
             regressions.keep(settings.profile, stages)
+            if deployment.id:  # by hand, `longtail report --history` writes it
+                _write_history()
             if with_release:
                 message.append(_release(to))
             if push:
@@ -137,7 +140,11 @@ def _bring_up_to_date(
 
 
 def _reproduce_all(
-    stages: list[graph.Stage], changed: dict[str, list[str]], compute: params.Compute, anew: bool
+    part: str,
+    stages: list[graph.Stage],
+    changed: dict[str, list[str]],
+    compute: params.Compute,
+    anew: bool,
 ) -> tuple[list[str], list[str]]:
     """Reproduce each stage when those it needs are done; returns (what became of each stage, what failed).
 
@@ -172,6 +179,8 @@ def _reproduce_all(
                 failed.append(done.state.message or f"{stage.name}: {done.state.name}")
                 WORK[stage.name].say(failed[-1])
                 WORK[stage.name].end(FAILED)
+        if not failed:
+            history.keep(part, stages, context())
     return [] if failed else [future.result().kind for future in futures.values()], failed
 
 
@@ -193,6 +202,15 @@ def _compare(root: Path, profile: str, stages: list[graph.Stage], tolerance: flo
     description = f"Figures worse than the last landed run's by more than {tolerance:.0%}, and than their own interval"
     create_table_artifact(key="regressions", table=neutral.values(rows, neutral.markdown), description=description)
     return [f"{len(worse)} figures worse than the last landed run's, the worst {worse[0]}"]
+
+
+def _write_history() -> None:
+    """Write the page of what landed runs made. Where MLflow can't be read, the log says so."""
+    try:
+        for line in history.write():
+            get_run_logger().info(line)
+    except LongtailError as error:
+        get_run_logger().warning(str(error))
 
 
 def _release(to: str | None) -> str:

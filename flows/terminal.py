@@ -17,6 +17,7 @@ from pipelines.errors import LongtailError
 
 CALLED_FROM = Path.cwd()  # paths on the command line are relative to it; `cli.main` goes to the project's root
 REPORT = Path("data/report/index.html")
+HISTORY = Path(".longtail/history/index.html")
 
 
 def show(line: str) -> None:

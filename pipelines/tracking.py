@@ -5,6 +5,8 @@ Loading MLflow takes seconds. So a stage only writes a record to .longtail/track
 `dvc repro` the first stage does. It ends with the run, after it has offered the tuned retriever to the model registry
 (registry.py). Where the server is down or the database locked, .longtail/tracking.log has a warning, and the next run
 logs the records. That is never an error, because the stages' work is done. No stage reads what is written here.
+
+A run that lands leaves a record as well: its figures are logged on the parent run (landings.py).
 """
 
 from __future__ import annotations
@@ -21,13 +23,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import psutil
 import yaml
 
-from pipelines import registry, shards
+from pipelines import landings, registry, shards
 
 CONTEXT = "MLFLOW_RUN_CONTEXT"  # JSON from the flow: run, a key that all its stages share, and tags
 STORE = "sqlite:///mlflow.db"  # unless MLFLOW_TRACKING_URI says otherwise
@@ -69,6 +72,23 @@ def log_stage(
         shards.write_json(RAN / stage, record["run"])
     if driver:
         start_recorder(driver.pid)
+
+
+def log_landing(context: dict[str, Any], params: dict[str, str], metrics: dict[str, float]) -> None:
+    """Record that the flow's run landed, with the figures of all that it landed; `context` is what CONTEXT has."""
+    now = time.time()
+    record = {
+        "stage": landings.RECORD,
+        "run": context["run"],
+        "tags": {**context["tags"], **_git_tags()},
+        "params": params,
+        "metrics": metrics,
+        "started": now,
+        "ended": now,
+        "error": None,
+        "by_flow": True,
+    }
+    shards.write_json(RECORDS / f"{now:.6f}-{landings.RECORD}.json", record)
 
 
 def start_recorder(watched: int | None = None) -> subprocess.Popen:
@@ -152,12 +172,17 @@ def _client():
     """MLflow's client, with the experiment in place."""
     from mlflow import MlflowClient
 
-    for name in ("mlflow", "mlflow.store.db.utils", "alembic"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    quiet()
     client = MlflowClient(tracking_uri=os.environ.get("MLFLOW_TRACKING_URI", STORE))
     if client.get_experiment_by_name(EXPERIMENT) is None:
         client.create_experiment(EXPERIMENT)
     return client
+
+
+def quiet() -> None:
+    """Have MLflow say nothing of its database on standard error."""
+    for name in ("mlflow", "mlflow.store.db.utils", "alembic"):
+        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def _find(client, run: str) -> list:
@@ -166,30 +191,40 @@ def _find(client, run: str) -> list:
 
 
 def _log(client, record: dict, locked: dict) -> None:
-    """One record as a child run, below the parent that its run shares."""
-    from mlflow.entities import Metric, Param
-
+    """One record as a child run, below the parent that its run shares; that of a run that landed on the parent."""
     experiment, parents = client.get_experiment_by_name(EXPERIMENT).experiment_id, _find(client, record["run"])
     started, ended = int(record["started"] * 1000), int(record["ended"] * 1000)
     if not parents:
         tags = {"longtail.run": record["run"], **record["tags"]}
         parents = [client.create_run(experiment, started, tags, run_name="pipeline")]
+    if record["stage"] == landings.RECORD:
+        run = parents[0].info.run_id
+        _log_values(client, run, record)
+        client.set_tag(run, landings.TAG, f"{datetime.fromtimestamp(record['ended'], UTC):%Y-%m-%d %H:%M:%S.%f}")
+        return
     tags = {"mlflow.parentRunId": parents[0].info.run_id, "dvc.stage": record["stage"]}
     tags |= {"error": record["error"]} if record["error"] else {}
     tags |= _hash_tags(locked) | record["tags"]
     child = client.create_run(experiment, started, tags, run_name=record["stage"]).info.run_id
-    metrics = []
+    try:
+        _log_values(client, child, record)
+    finally:  # where MLflow refuses one of them, the run has ended all the same
+        client.set_terminated(child, "FAILED" if record["error"] else "FINISHED", ended)
+
+
+def _log_values(client, run: str, record: dict) -> None:
+    """The params and metrics of a record on a run."""
+    from mlflow.entities import Metric, Param
+
+    metrics, ended = [], int(record["ended"] * 1000)
     for key, value in record["metrics"].items():
         curve = value if isinstance(value, list) else [value]
         metrics += [Metric(_name(key), float(v), ended, step) for step, v in enumerate(curve) if v is not None]
     params = [Param(_name(key), str(value)) for key, value in record["params"].items()]
-    try:
-        for first in range(0, len(params), 100):  # MLflow's limits of one batch
-            client.log_batch(child, params=params[first : first + 100])
-        for first in range(0, len(metrics), 1000):
-            client.log_batch(child, metrics=metrics[first : first + 1000])
-    finally:  # where MLflow refuses one of them, the run has ended all the same
-        client.set_terminated(child, "FAILED" if record["error"] else "FINISHED", ended)
+    for first in range(0, len(params), 100):  # MLflow's limits of one batch
+        client.log_batch(run, params=params[first : first + 100])
+    for first in range(0, len(metrics), 1000):
+        client.log_batch(run, metrics=metrics[first : first + 1000])
 
 
 def _hash_tags(locked: dict) -> dict[str, str]:

@@ -172,6 +172,11 @@ class Canvas:
         """One of MARKERS; `tip` are lines that the page shows on hover: series, place and value."""
         self._mark(f"M{_n(x)} {_n(y)}{MARKERS[slot]}", PALETTE[slot], tip)
 
+    def ring(self, x: float, y: float, colour: str) -> None:
+        """A circle around a marker."""
+        d = f"M{_n(x - 7.5)} {_n(y)}a7.5 7.5 0 1 0 15 0a7.5 7.5 0 1 0-15 0"
+        self.parts.append(f'<path d="{d}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
+
     def box(self, x: float, y: float, width: float, height: float, colour: str, tip: Sequence[str] = ()) -> None:
         if height < 0:
             y, height = y + height, -height
@@ -212,7 +217,7 @@ class Canvas:
 
 
 def y_axis(
-    canvas: Canvas, top: float, values: Sequence[float], y: str, height: float = 0
+    canvas: Canvas, top: float, values: Sequence[float], y: str, height: float = 0, log: bool = False
 ) -> tuple[float, float, float, Scale]:
     """The y axis with its name above: left, top and bottom of the plot, and the scale."""
     if y:
@@ -221,7 +226,7 @@ def y_axis(
             canvas.text(2, top, words, fill=SOFT)
     top += 0.9 * canvas.size
     bottom = top + (height or HEIGHT[canvas.width])
-    scale = linear(values, bottom, top)
+    scale = (logarithmic if log else linear)(values, bottom, top)
     return max(canvas.length(text) for _, text in scale.ticks) + 11, top, bottom, scale
 
 

@@ -89,7 +89,7 @@ def lines(
                 canvas.marker(across(place), up(f.value), canvas.slots[key], (label(key), show(place), show(f)))
         return x_name(canvas, x, bottom, left)
 
-    return _figure(name, series, draw, x, caption, f"Line chart of {y} by {x}. {ends}.", over=True)
+    return draw_figure(name, series, draw, x, caption, f"Line chart of {y} by {x}. {ends}.", over=True)
 
 
 def bars(
@@ -157,7 +157,7 @@ def bars(
                     canvas.box(across(f.value) - 1.5, at - 1, 3, height, INK, tip)
         return x_name(canvas, y, bottom, left)
 
-    return _figure(name, series, draw, "", caption, f"Bar chart of {y}. {numbers}.", over=True)
+    return draw_figure(name, series, draw, "", caption, f"Bar chart of {y}. {numbers}.", over=True)
 
 
 def ranges(
@@ -204,7 +204,7 @@ def ranges(
                 canvas.marker(value_x, at, canvas.slots[key], tip)
         return x_name(canvas, x, bottom, left)
 
-    return _figure(name, series, draw, "", caption, alt)
+    return draw_figure(name, series, draw, "", caption, alt)
 
 
 def histogram(name: str, values: dict[str, np.ndarray], *, x: str, caption: str, alt: str) -> Figure:
@@ -232,7 +232,7 @@ def histogram(name: str, values: dict[str, np.ndarray], *, x: str, caption: str,
                 canvas.box(across(edges[i]), up(row[i]) - 1.5, across(edges[i + 1]) - across(edges[i]), 3, "none", tip)
         return x_name(canvas, x, bottom, left)
 
-    return _figure(name, values, draw, x, caption, alt)
+    return draw_figure(name, values, draw, x, caption, alt)
 
 
 def curves(
@@ -289,10 +289,10 @@ def curves(
             y += max(end for _, end in row) + 10
         return y
 
-    return _figure(name, [key for _, _, series in panels for key in series], draw, "", caption, alt)
+    return draw_figure(name, [key for _, _, series in panels for key in series], draw, "", caption, alt)
 
 
-def _figure(
+def draw_figure(
     name: str, keys: Iterable[str], draw: Callable[[Canvas], float], x: str, caption: str, alt: str, over: bool = False
 ) -> Figure:
     """The figure that `draw` makes on a wide and on a narrow canvas; `keys` name its series.

@@ -14,18 +14,24 @@ import pytest
 import requests
 from asked_run import QUESTIONS
 
-from flows import explorer
+from flows import explorer, terminal
 from pipelines.adaptive import ask
 from pipelines.errors import LongtailError
 from pipelines.explorer.looked_at import Run
 
-PATHS = ("/", "/questions", "/question?id=q0007", "/ask", "/report/", "/style.css")
+WRITTEN = ("/report/", "/history/")
+PATHS = ("/", "/questions", "/question?id=q0007", "/ask", *WRITTEN, "/style.css")
 
 
 @pytest.fixture(scope="module")
 def server(answered):
-    with explorer.serving(open_run=lambda: answered) as address:
-        yield address
+    page = answered.data.parent / "history/index.html"
+    page.parent.mkdir()
+    page.write_text("the history")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(terminal, "HISTORY", page)
+        with explorer.serving(open_run=lambda: answered) as address:
+            yield address
 
 
 @pytest.fixture
@@ -57,6 +63,14 @@ def test_only_a_name_of_this_machine_is_answered(server, answered, path):
         assert "PopQA" not in answer.text
 
 
+def test_the_first_page_leads_to_the_history_if_there_is_one(server, answered, monkeypatch):
+    assert '<a href="/history/">' in requests.get(server).text
+    assert requests.get(f"{server}/history/").text == "the history"
+    monkeypatch.setattr(terminal, "HISTORY", answered.data / "nothing/index.html")
+    assert "/history/" not in requests.get(server).text
+    assert requests.get(f"{server}/history/").status_code == 404
+
+
 def test_it_listens_on_the_loopback_address_alone(server):
     import psutil
 
@@ -74,7 +88,7 @@ def test_no_page_may_bring_a_script_or_anything_from_elsewhere(server, path):
     assert policy["default-src"] == "'none'"
     assert policy["frame-ancestors"] == "'none'"
     assert "http" not in headers["Content-Security-Policy"]
-    if path == "/report/":
+    if path in WRITTEN:
         assert policy["sandbox"] == "allow-scripts allow-downloads allow-popups", "no origin: it reaches no form here"
     else:
         assert "script-src" not in policy
@@ -99,6 +113,10 @@ def test_the_token_by_token_page_may_run_its_own_script_alone(scored):
         ("/texts", "language_modelling: no scored texts; `longtail run` makes it"),
         ("/nowhere", "/nowhere: Not Found"),
         ("/report/../../params.yaml", "Not Found"),
+        (
+            "/history/%2e%2e/data/report/index.html",
+            "/../data/report/index.html: no such file; `longtail report --history`",
+        ),
         ("/report/%2e%2e/metrics/adaptive.json", "data/report/../metrics/adaptive.json: no such file"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import shutil
@@ -19,7 +20,7 @@ from quick_project import Project
 from scheduled import Schedules
 from wikimedia_server import Dumps, Wikimedia
 
-from flows import profiles
+from flows import profiles, terminal
 from pipelines import params_file
 from pipelines.sources import snapshots
 from pipelines.world.generator import write_world
@@ -176,6 +177,12 @@ def test_each_month_becomes_a_dated_release_late_ones_wait_and_missed_ones_are_m
         assert f"| Wikidata of | {month}-25 |\n| Wikipedia of | {month}-20 |\n| page views of | {month} |" in card
         assert snapshots.spread({"a": [f"{month}-25"], "b": [f"{month}-20"], "c": [month]}) == 5
     assert not (folder / "release/1.3.0").exists()
+    with (folder / terminal.HISTORY.parent / "history.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if (row["figure"], row["counts"]) == ("questions/popqa", "True")]
+    made = [pq.read_metadata(folder / f"release/{name}/popqa.parquet").num_rows for name in ("1.0.0", "1.1.0", "1.2.0")]
+    assert {row["month"]: int(row["value"]) for row in rows} == dict(zip((FIRST, SECOND, THIRD), made, strict=True))
+    drawn = (folder / terminal.HISTORY).read_text()
+    assert all(f"<title>PopQA\n{month}\n" in drawn for month in (FIRST, SECOND, THIRD))
     fetched = Counter(
         path
         for (method, _), (path, _) in zip(wikimedia.ranges, wikimedia.requests, strict=True)

@@ -13,6 +13,9 @@ from collections import Counter
 import psutil
 import pytest
 
+from flows import terminal
+from pipelines import landings
+
 
 @pytest.fixture(scope="module")
 def first(project):
@@ -144,6 +147,21 @@ def test_a_deleted_output_comes_back_without_its_stage_being_run(project, first)
     assert "0 ran, 1 restored from the cache, 3 unchanged" in again.stdout
     assert (project.folder / "data/c").read_text() == "c"
     assert (project.folder / "times.txt").read_text() == before
+
+
+def test_a_run_that_landed_has_the_figures_of_stages_that_did_not_run_as_well(project, first):
+    """The size of what all stages made, in the first run and in one that restored an output; and a page of both."""
+    _, parents, children = project.runs()
+    made = [parent for parent in parents if landings.TAG in parent.data.tags]
+    assert [len(children[parent.info.run_id]) for parent in made] == [4, 0]
+    assert made[0].data.params["part"] == "refresh"
+    assert made[0].data.metrics == made[1].data.metrics
+    sizes = {name: (project.folder / "data" / name).stat().st_size for name in ("a", "b1", "b2", "c", "metrics/a.json")}
+    assert made[1].data.metrics == {f"bytes/{name.partition('/')[0]}": float(size) for name, size in sizes.items()}
+    shown = project.longtail("report", "--history")
+    assert shown.stdout.startswith("2 landed runs of the profile sample: all of one month, 2021-10.\n"), shown.stderr
+    assert (project.folder / terminal.HISTORY).is_file()
+    assert shown.stdout.endswith(f"{project.folder / terminal.HISTORY}\n")
 
 
 @pytest.mark.parametrize(("seed", "kind"), [(1, "1 ran, 0 restored"), (0, "0 ran, 1 restored")])

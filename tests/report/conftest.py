@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import hostile
+import landed_runs
 import pytest
 import releases
 import scored_texts
@@ -14,7 +15,7 @@ from flows import anywhere, terminal
 from pipelines.evaluation import analyse
 from pipelines.release.difference import write_difference
 from pipelines.replug import attribution
-from pipelines.report import attribution_page, moved, write_report
+from pipelines.report import attribution_page, history_page, landed, moved, write_report
 
 
 @pytest.fixture(scope="session")
@@ -68,11 +69,12 @@ def files(root, written, tmp_path_factory, request):
         closed, *others = _predictions(home, spoiled)
         anywhere.thresholds(closed, others, "popQA.tsv")
         anywhere.compare([closed, *others], "popQA.tsv")
+        _history(home, hostile.LABELS[0] if spoiled else "sample")
     popqa = {"old": releases.questions([(1, 20), (2, 21)], {1: 900, 2: 40})}
     popqa["new"] = releases.questions([(1, 20), (2, 21), (3, 20)], {1: 9, 2: 4000, 3: 5}, "2022-10")
     old, new = (releases.write_data(home / name, rows) / "questions/popqa" for name, rows in popqa.items())
     write_difference(old, new, home / "difference", ingest=releases.INGEST, threads=1)
-    folders = ("report", "moved", "thresholds", "comparison", "difference")
+    folders = ("report", "moved", "history", "thresholds", "comparison", "difference")
     return {"attribution": home / "attribution.html"} | {name: home / name / "index.html" for name in folders}
 
 
@@ -88,6 +90,18 @@ def _moved(home: Path, name: str) -> None:
             home / f"data/predictions/popqa/tiny/{method}.parquet", old / f"predictions/popqa/tiny/{other}.parquet"
         )
     list(moved.compare(old, name, home / "data", home / "moved", small_results.SETTINGS))
+
+
+def _history(home: Path, profile: str) -> None:
+    """Three months of this profile, whose closed-book answers got better, and one of another."""
+    made = landed.figures({Path("data/analyses"), Path("data/metrics"), Path("data/adaptive")}, small_results.SETTINGS)
+    closed = "accuracy/substring/popqa/tiny/closed_book"
+    runs = [
+        landed_runs.landing(f"2026-0{month}", made | {closed: landed_runs.share(0.1 * month)}, profile=profile)
+        for month in (1, 2, 3)
+    ]
+    other = landed_runs.landing("2026-01", landed_runs.figures(), profile="another")
+    list(history_page.write([*runs, other], profile, home / "history"))
 
 
 def _predictions(home: Path, spoiled: bool) -> list[str]:

@@ -68,7 +68,9 @@ def _of_the_page(asked, url):
 
 
 @pytest.mark.parametrize("viewport", [PHONE, MIDDLE, DESK], ids=["phone", "middle", "desk"])
-@pytest.mark.parametrize("name", ["report", "moved", "attribution", "difference", "thresholds", "comparison"])
+@pytest.mark.parametrize(
+    "name", ["report", "moved", "history", "attribution", "difference", "thresholds", "comparison"]
+)
 def test_a_page_fits_the_screen_and_its_figures_are_seen_at_their_size(opened, name, viewport):
     page = opened(name, viewport)
     assert page.evaluate("document.documentElement.scrollWidth") == viewport["width"]
@@ -90,7 +92,7 @@ def test_a_page_fits_the_screen_and_its_figures_are_seen_at_their_size(opened, n
 
 
 @pytest.mark.parametrize("width", [400, 1100])
-@pytest.mark.parametrize("name", ["report", "thresholds", "comparison"])
+@pytest.mark.parametrize("name", ["report", "history", "thresholds", "comparison"])
 def test_a_wide_table_scrolls_in_its_own_box_and_its_first_column_stays(opened, name, width):
     """The first cell of every row, that of the head as well, stays in sight, above the cells that pass it."""
     page = opened(name, {"width": width, "height": 900})
@@ -121,7 +123,7 @@ def test_a_wide_table_scrolls_in_its_own_box_and_its_first_column_stays(opened, 
         assert tall < 70, f"{table}: its first column has four lines or more"
 
 
-@pytest.mark.parametrize("name", ["report", "moved", "thresholds", "comparison"])
+@pytest.mark.parametrize("name", ["report", "moved", "history", "thresholds", "comparison"])
 def test_a_name_has_one_colour_in_all_figures_of_a_page_and_no_two_of_a_figure_share_it(files, name):
     text = files[name].read_text(encoding="utf-8")
     colours, drawings = {}, re.findall(r"<svg .*?</svg>", text, re.DOTALL)
@@ -233,7 +235,7 @@ def test_a_table_fades_where_its_columns_go_on(opened):
     page.locator("#table-stages .scroll:not(.more)").wait_for()
 
 
-@pytest.mark.parametrize("name", ["report", "moved", "attribution", "difference"])
+@pytest.mark.parametrize("name", ["report", "moved", "history", "attribution", "difference"])
 def test_every_text_can_be_read_on_light_and_on_dark(opened, name):
     page = opened(name, color_scheme="dark")
     ground = "getComputedStyle(document.body).backgroundColor"

@@ -7,7 +7,7 @@ import hostile
 import pytest
 
 HOSTILE = True  # to the fixture `files`
-PAGES = ("report", "moved", "attribution", "thresholds", "comparison")
+PAGES = ("report", "moved", "history", "attribution", "thresholds", "comparison")
 SIZES = {"phone": {"width": 390, "height": 844}, "desk": {"width": 1440, "height": 900}}
 COVERED = """() => {
     const covered = [], box_of = (one) => one.getBoundingClientRect();

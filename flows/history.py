@@ -1,0 +1,67 @@
+"""What landed runs made, month by month: what is recorded of a run that lands, and the page of all of them."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+from flows import dvc_files, graph, terminal
+from pipelines import landings, params_file, tracking
+from pipelines.errors import LongtailError
+
+
+def keep(part: str, stages: Collection[graph.Stage], context: dict[str, Any]) -> None:
+    """Record in MLflow that a run of a part landed, with the figures of all its stages, whatever became of each.
+
+    The flow's recorder logs it; `context` is the run's `tracking.CONTEXT`.
+    """
+    from pipelines.report import landed
+
+    chosen = params_file.load("profile", "popularity", "lms", "parts", "thresholds")
+    outs = {out for stage in stages for out in stage.outs}
+    params = {"profile": chosen.profile, landings.MONTH: chosen.popularity.month, landings.PART: part}
+    params |= {"lms": ",".join(chosen.lms), "parts.answered": ",".join(chosen.parts.answered)}
+    figures = landed.figures(outs, chosen) | landed.sizes(_bytes(stages))
+    tracking.log_landing(context, params, landings.flat(figures))
+
+
+def runs() -> list[landings.Landing]:
+    """The runs that landed, by MLflow, the last one last. Raises LongtailError if there is none, or no MLflow."""
+    store = os.environ.get("MLFLOW_TRACKING_URI", tracking.STORE)
+    none = f"MLflow ({store}) has no run that landed; `longtail run` records the next one that changes anything"
+    if store == tracking.STORE and not Path(store.removeprefix("sqlite:///")).is_file():
+        raise LongtailError(none)
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+
+    tracking.quiet()
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+    try:
+        client = MlflowClient(tracking_uri=store)
+        experiment = client.get_experiment_by_name(tracking.EXPERIMENT)
+        found = landings.read(client, experiment.experiment_id) if experiment else []
+    except MlflowException as error:
+        raise LongtailError(f"MLflow ({store}): {str(error).splitlines()[0]}") from None
+    if not found:
+        raise LongtailError(none)
+    return found
+
+
+def write() -> Iterator[str]:
+    """Write the page, and its figures as CSV beside it; yields lines for a terminal. Raises LongtailError as `runs`."""
+    from pipelines.report import history_page
+
+    chosen = params_file.load("profile")
+    yield from history_page.write(runs(), chosen.profile, terminal.HISTORY.parent)
+
+
+def _bytes(stages: Collection[graph.Stage]) -> Counter[str]:
+    """Bytes of what the stages wrote, by folder of data/."""
+    locked, found = dvc_files.kept(Path.cwd()), Counter()
+    for out in (out for stage in stages for out in locked.get(stage.name, {}).get("outs", [])):
+        _, folder, *_ = *Path(out["path"]).parts, ""
+        found[folder] += out.get("size", 0)
+    return found

@@ -1,0 +1,73 @@
+"""What is recorded of landed runs comes back from MLflow as it was."""
+
+import math
+import os
+
+import landed_runs
+import pytest
+
+from flows import history
+from pipelines import landings, shards, tracking
+from pipelines.errors import LongtailError
+from pipelines.intervals import Interval
+
+FIGURES = landed_runs.figures() | {f"threshold/a/b/c/{n}": Interval(n, 0.0, math.inf) for n in range(400)}
+
+
+@pytest.fixture(scope="module")
+def home(root, tmp_path_factory):
+    """A folder whose recorder logged two runs that landed, the later one first, and a stage of a run that did not."""
+    folder = tmp_path_factory.mktemp("landed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("PYTHONPATH", str(root))
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        for name, month, figures in (("one", "2026-02", FIGURES), ("two", "2026-01", {})):
+            params = landed_runs.landing(month, {}).params
+            tracking.log_landing({"run": name, "tags": {}}, params, landings.flat(figures))
+        other = {"stage": "a", "run": "three", "tags": {}, "params": {"profile": "sample"}, "metrics": {}, "error": "x"}
+        shards.write_json(tracking.RECORDS / "9-a.json", other | {"started": 9, "ended": 9, "by_flow": True})
+        tracking.start_recorder().communicate(b"FINISHED")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def here(home, monkeypatch):
+    monkeypatch.chdir(home)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+
+
+def test_landed_runs_come_back_in_the_order_in_which_they_landed(monkeypatch):
+    monkeypatch.setattr(landings, "RUNS", 1)
+    first, second = history.runs()
+    assert (first.month, second.month, first.profile) == ("2026-02", "2026-01", "sample")
+    assert first.landed <= second.landed
+    assert second.figures == {}
+
+
+def test_figures_are_as_they_were_infinite_ones_and_those_without_an_interval_too():
+    found = history.runs()[0].figures
+    assert found.keys() == FIGURES.keys()
+    for name, figure in FIGURES.items():
+        parts = [(figure.value, found[name].value), (figure.low, found[name].low), (figure.high, found[name].high)]
+        assert all(a == b or (math.isnan(a) and math.isnan(b)) for a, b in parts), name
+
+
+def test_without_records_one_line_says_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(LongtailError, match="no run that landed; `longtail run` records the next one") as error:
+        history.runs()
+    assert "\n" not in str(error.value)
+    assert os.listdir() == [], "to look makes no database"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/other.db")
+    with pytest.raises(LongtailError, match="no run that landed"):
+        history.runs()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    with pytest.raises(LongtailError, match=r"^MLflow \(http://127.0.0.1:9\): "):
+        history.runs()
+
+
+def test_records_that_the_recorder_took_are_gone():
+    assert [*tracking.RECORDS.glob("*.json")] == []
+    assert "Traceback" not in tracking.LOG.read_text()
