@@ -248,7 +248,9 @@ def left_out(rows: list[dict]) -> str:
     """The methods that a chart by popularity leaves out, for its caption."""
     methods = [*dict.fromkeys(row["method"] for row in rows)]
     names = [label(method) for method in methods if method not in drawn_methods(methods)]
-    return f" Not drawn, because they read several documents: {', '.join(names)}; the table has them." if names else ""
+    return (
+        f" Not drawn, as they read several documents: {', '.join(names)}; the report's table has them." if names else ""
+    )
 
 
 def drawn(rows: list[dict]) -> list[str]:

@@ -6,7 +6,6 @@ import math
 
 from pipelines.evaluation.accuracy import HEAD, TAIL
 from pipelines.evaluation.retrieval_effects import EXAMPLES, TAIL_LESS_HEAD
-from pipelines.explorer.addresses import address
 from pipelines.report import figures
 from pipelines.report.by_popularity import GAINS, drawn_methods, gains_by_decile
 from pipelines.report.explored import Explorable, Explored
@@ -112,13 +111,12 @@ def _explored(inputs: Inputs) -> Explored | None:
     dataset = next(iter(inputs.asked))
     method = _shown(inputs.rows("retrieval_effect", dataset=dataset))
     of = {"set": dataset, "lm": inputs.main, "base": "closed_book", "method": method}
-    kinds = {"base": ("it hurts", ""), "method": ("it helps", "rare")}
     links = {
         rule: [
-            Explorable(f"Questions where {what}", address("/questions", of | {"cell": cell, "order": order} | more, {}))
-            for cell, (what, order) in kinds.items()
+            Explorable("Questions where it hurts", "/questions", **of, cell="base", **by),
+            Explorable("Questions where it helps", "/questions", **of, cell="method", order="rare", **by),
         ]
-        for rule, more in zip(RULES, ({}, {"judged": "words"}), strict=True)
+        for rule, by in zip(RULES, ({}, {"judged": "words"}), strict=True)
     }
     command = f"longtail explore --method {method} --cell base"
     without = (
@@ -224,7 +222,7 @@ def _examples(dataset: str, inputs: Inputs) -> list:
 def _cell(row: dict, key: str) -> str | int | bool | Marked | None:
     if key == "question":
         of = {"set": row["dataset"], "lm": row["lm"], "method": row["method"], "id": row["question_id"]}
-        return Explorable(row["question"], address("/question", of, {}))
+        return Explorable(row["question"], "/question", **of)
     if key == "passage" and row["passage"] and row["passage_answer"]:
         return marked(row["passage"], row["passage_answer"])
     return row[key]

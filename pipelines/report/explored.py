@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from urllib.parse import urlencode
 
 
 class Explorable(str):
     """A text in a table that `longtail ui` makes a link to `at`, an address of the explorer."""
 
-    def __new__(cls, text: str, at: str) -> Explorable:
+    def __new__(cls, text: str, path: str, **values: str) -> Explorable:
         made = super().__new__(cls, text)
-        made.at = at
+        made.at = f"{path}?{urlencode(values, errors='replace')}"
         return made
 
 
