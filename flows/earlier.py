@@ -66,6 +66,9 @@ def _outs(old: str, profile: str) -> tuple[str, dict[str, str]]:
         return f"release {provenance.parent.name}", {path: md5 for outs in made.values() for path, md5 in outs.items()}
     here = Path("dvc.lock")
     others = [run for run in _runs(profile) if not here.is_file() or _report(run) != _report(here)]
+    if old == LAST and not others and (landed := [run.stem for run in _runs(profile)]):
+        what = "only this run has landed" if len(landed) == 1 else "all landed runs have this report"
+        raise LongtailError(f"--compare {LAST}: {what} ({', '.join(landed)}); name a commit or a release, or run again")
     run = others[-1] if old == LAST and others else RUNS / f"{old}.lock"
     if run in _runs():
         return run.stem, _locked(run.read_text(encoding="utf-8"))

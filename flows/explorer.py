@@ -23,7 +23,7 @@ from flows import terminal
 from pipelines.errors import LongtailError
 from pipelines.explorer import asking, looked_at, pages
 from pipelines.explorer.addresses import one_of
-from pipelines.report import attribution_page
+from pipelines.report import attribution_page, explored
 
 PORT = 4300  # unless it is taken
 HOSTS = ["127.0.0.1", "localhost"]  # another name in a request is that of a page elsewhere that was led here
@@ -140,7 +140,10 @@ def _of_folder(folder: Path, path: str, shown: str, makes: str) -> Response:
     file = folder / (path or "index.html")
     if ".." in file.parts or path.startswith("/") or not file.is_file():  # DVC may have linked files to its cache
         raise LongtailError(f"{shown}/{path or 'index.html'}: no such file; {makes}")
-    return FileResponse(file, headers={"Content-Security-Policy": WRITTEN.format("'unsafe-inline'")})
+    headers = {"Content-Security-Policy": WRITTEN.format("'unsafe-inline'")}
+    if file.name == "index.html":
+        return HTMLResponse(explored.served(file.read_text(encoding="utf-8")), headers=headers)
+    return FileResponse(file, headers=headers)
 
 
 def _error(status: int, message: str) -> Response:

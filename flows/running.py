@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -205,6 +206,7 @@ def ui(
 
     from flows import explorer, server
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what this starts ends with it
     server.prepare(HOME)
     up = server.already_up(HOME)  # a schedule's server has the same pages
     prefect = nullcontext(up) if up and port in (None, urlsplit(up).port) else None

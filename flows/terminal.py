@@ -40,7 +40,7 @@ def check_folder(out: Path) -> None:
 
 
 def until_interrupted(addresses: Sequence[tuple[str, str]], *, show: bool) -> None:
-    """Print a line for each (name, address), open the first in a browser with `show`, and wait for Ctrl-C."""
+    """Print a line for each (name, address), open the first in a browser with `show`, and wait for the end."""
     width = max(len(name) for name, _ in addresses) + 1
     try:
         for name, address in addresses:

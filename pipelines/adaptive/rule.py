@@ -82,8 +82,9 @@ def why(file: RuleFile, relation: str | None, popularity: float | None) -> str:
     whose = "all relations together" if {"untuned", "shared"} & {*decision.remarks} else "its relation"
     whose += ", as the rule has none of its relation" * ("untuned" in decision.remarks)
     side = "below" if decision.retrieve else "not below"
-    ends = {math.inf: "that is always", -sys.float_info.max: "that is never"}
-    cut = ends.get(decision.threshold) or plainly(decision.threshold)
+    if which := {math.inf: "every", -sys.float_info.max: "no"}.get(decision.threshold):
+        return f"{which} {file.signal} is below the threshold of {whose}"
+    cut = plainly(decision.threshold)
     beyond = {"above": "; more than was tuned on", "below": "; less than was tuned on"}
     remarks = "".join(beyond.get(remark, "") for remark in decision.remarks)
     return f"{plainly(popularity)} is {side} the threshold of {whose}, {cut}{remarks}"

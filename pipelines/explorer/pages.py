@@ -47,6 +47,8 @@ def _templates() -> jinja2.Environment:
         "views": views,
         "range": range_of,
         "marked": marked,
+        "wrong": wrong_answers,
+        "subject": lambda row: (row.get("s_uri") or "").rpartition("/")[2],
         "long": lambda text: text if len(text) <= LONG else f"{text[:LONG]}…",
         "prompts": sent_prompts,
         "share": lambda value: f"{100 * value:.0f} %",
@@ -82,6 +84,16 @@ def marked(text: str, answers: Sequence[str]) -> list[str]:
     """The text in parts; every second one is an answer as `matching.word` finds it. The longest answer wins."""
     text, *names = (unicodedata.normalize("NFC", said) for said in (text, *answers))
     return words.split(text, [name.strip() for name in names])
+
+
+def wrong_answers(question: Question) -> dict[str, bool]:
+    """Each answer to a question that is wrong by the published rule -> whether a passage has it, as `marked`."""
+    texts = [document["text"] for document, _ in question.read] + [text for *_, text in question.written]
+    answers = [answer for by_method in question.answers.values() for answer in by_method.values()]
+    said = [unicodedata.normalize("NFC", one["prediction"] or "").strip() for one in answers if one["correct"] is False]
+    gold = {name.lower() for name in question.row["possible_answers"]}
+    names = [name for name in dict.fromkeys(said) if name and name.lower() not in gold]
+    return {name: any(len(marked(text, [name])) > 1 for text in texts) for name in names}
 
 
 def who_is_right(chosen: Slice) -> dict[str, str]:

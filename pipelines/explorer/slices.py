@@ -65,7 +65,7 @@ class Slice:
         answers = run.answers(name)
         lm = one_of("lm", asked.get("lm", next(iter(answers))), answers)
         methods = list(answers[lm])
-        best = next((method for method in ("lsr", "dense", "bm25", *methods[1:]) if method in methods), methods[0])
+        best = next((method for method in ("dense", "bm25", *methods[1:]) if method in methods), methods[0])
         popularity = asked.get("popularity", "")
         if popularity not in ("", UNKNOWN) and (not re.fullmatch(r"\d{0,15}-\d{0,15}", popularity)):
             raise LongtailError(
@@ -151,7 +151,7 @@ def neighbours(run: Run, chosen: Slice, question_id: str) -> tuple[str | None, s
 
 
 _PAGE_OF = """SELECT question_id, relation, question, s_pop, possible_answers, base_answer, base_right, method_answer,
-    method_right, title FROM answered WHERE {where} ORDER BY {order} LIMIT $limit OFFSET $offset"""
+    method_right, title, s_uri FROM answered WHERE {where} ORDER BY {order} LIMIT $limit OFFSET $offset"""
 
 
 def _counts(run: Run, chosen: Slice) -> list[dict]:

@@ -90,7 +90,7 @@ def _says(dataset: str, models: Tuned, search: str) -> str:
         f"On {label(dataset)}, choosing by popularity when {lm} reads what {label(method)} finds "
         f"{worth.get(gain.sign, 'is not clearly better or worse than the better of always and never retrieving')}: "
         f"{shares['adaptive']:.1f} % right, against {shares['always']:.1f} % and {shares['never']:.1f} % "
-        f"({points(gain)})."
+        f"({points(gain)}).{deciding_tables.of_best(method, by_method, search)}"
     )
 
 

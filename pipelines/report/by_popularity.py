@@ -137,7 +137,7 @@ def _with_relations(name: str, dataset: str, inputs: Inputs, draw: Callable[...,
 
 def _accuracy(name: str, title: str, rows: list[dict], x: str, bins: str) -> Figure:
     """Accuracy by popularity."""
-    caption = f"{title}: accuracy by the subject's popularity.{bins} {WILSON}"
+    caption = f"{title}: accuracy by the subject's popularity.{bins} {WILSON}{left_out(rows)}"
     words = {"x": f"{x} (log scale)", "log_x": True, "caption": caption}
     return by_rule(lambda rule: chart(name, rows, drawn(rows), rule, **words))
 
@@ -160,7 +160,7 @@ def by_log_popularity(dataset: str, inputs: Inputs) -> list[Block]:
         return []
     name, why = f"accuracy-by-log-popularity-{dataset}", merged(_of_first(rows))
     words = {"x": f"{MEDIAN} (log scale)", "log_x": True}
-    words["caption"] = f"{label(dataset)}: accuracy by half power of ten of popularity. {why} {WILSON}"
+    words["caption"] = f"{label(dataset)}: accuracy by half power of ten of popularity. {why} {WILSON}{left_out(rows)}"
     return [
         by_rule(lambda rule: chart(name, rows, drawn(rows), rule, **words)),
         crossed(
@@ -242,6 +242,15 @@ MERGED = _merged(popularity_bins.LEAST)  # of a relation's bins, which never hav
 def drawn_methods(methods: list[str]) -> list[str]:
     """The methods in charts by popularity: those of one passage at most; the tables have all."""
     return [method for method in methods if not method.startswith("replug")]
+
+
+def left_out(rows: list[dict]) -> str:
+    """The methods that a chart by popularity leaves out, for its caption."""
+    methods = [*dict.fromkeys(row["method"] for row in rows)]
+    names = [label(method) for method in methods if method not in drawn_methods(methods)]
+    return (
+        f" Not drawn, as they read several documents: {', '.join(names)}; the report's table has them." if names else ""
+    )
 
 
 def drawn(rows: list[dict]) -> list[str]:

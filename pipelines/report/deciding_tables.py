@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from pipelines.adaptive.from_files import NEVER
+from pipelines.adaptive.pairs import BELOW
 from pipelines.adaptive.verdict import THRESHOLDS
 from pipelines.intervals import Interval, interval
 from pipelines.report import figures
 from pipelines.report.inputs import bounded
-from pipelines.report.page import Block, Figure, Percent, Share, Table, label, named, show
+from pipelines.report.page import Block, Figure, Percent, Share, Table, label, named, points, show
 
 POLICIES = ("never", "always", "adaptive", "oracle")
 CUTS = ("threshold", "threshold_low", "threshold_high")
@@ -245,3 +246,16 @@ def over_splits(figure: dict) -> Interval:
 def _at(rows: list[dict], share: float) -> Interval:
     """The accuracy at the least coverage that reaches `share`."""
     return bounded(next(row for row in rows if row["coverage"] >= share - 1e-9), "accuracy")
+
+
+def of_best(method: str, by_method: dict[str, dict], search: str) -> str:
+    """What choosing adds to the method that is right most often when always used, in a sentence; "" if it is `method`.
+
+    Answers that stand in for closed-book ones (pairs) don't count.
+    """
+    always = {name: of[search]["always"]["value"] for name, of in by_method.items() if BELOW not in name}
+    best = max(always, key=lambda name: (always[name], name == method), default=method)
+    if best == method:
+        return ""
+    gain, share = interval(by_method[best][search]["gain"]), 100 * always[best]
+    return f" With {label(best)}, the most often right if always used ({share:.1f} %), choosing adds {points(gain)}."

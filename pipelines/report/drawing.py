@@ -158,9 +158,9 @@ class Canvas:
         self.parts.append(f'<path d="{_d(points)}" fill="none" stroke="{colour}" stroke-width="2"{dashed}/>')
 
     def faint(self, points: Sequence[tuple[float, float]], slot: int, tips: Sequence[Sequence[str]]) -> None:
-        """A dotted line of an earlier run, with small points that say what they are."""
+        """A thin pale line of an earlier run, with small points that say what they are."""
         if points:
-            style = 'stroke-width="2" stroke-dasharray="1 4" stroke-linecap="round"'
+            style = 'stroke-width="1.25" stroke-opacity=".55"'
             self.parts.append(f'<path d="{_d(points)}" fill="none" stroke="{PALETTE[slot]}" {style}/>')
         for (x, y), tip in zip(points, tips, strict=True):
             self._mark(f"M{_n(x)} {_n(y)}m-2.5 0a2.5 2.5 0 1 0 5 0a2.5 2.5 0 1 0-5 0", PALETTE[slot], tip)

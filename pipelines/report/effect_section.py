@@ -8,6 +8,7 @@ from pipelines.evaluation.accuracy import HEAD, TAIL
 from pipelines.evaluation.retrieval_effects import EXAMPLES, TAIL_LESS_HEAD
 from pipelines.report import figures
 from pipelines.report.by_popularity import GAINS, drawn_methods, gains_by_decile
+from pipelines.report.explored import Explorable, Explored
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import (
     RULES,
@@ -101,7 +102,33 @@ def retrieval_effect(inputs: Inputs) -> Section:
         )
         blocks += _examples(dataset, inputs)
     says = {rule: words for rule in RULES if (words := _says(rule, inputs))}
-    return Section("effect", "Where retrieval helps, and where it hurts", blocks, says=says)
+    explored = _explored(inputs) if says else None
+    return Section("effect", "Where retrieval helps, and where it hurts", blocks, says=says, explored=explored)
+
+
+def _explored(inputs: Inputs) -> Explored | None:
+    """The questions of `_says` on which only one of both answers is right."""
+    dataset = next(iter(inputs.asked))
+    method = _shown(inputs.rows("retrieval_effect", dataset=dataset))
+    of = {"set": dataset, "lm": inputs.main, "base": "closed_book", "method": method}
+    links = {
+        rule: [
+            Explorable("Questions where it hurts", "/questions", **of, cell="base", **by),
+            Explorable("Questions where it helps", "/questions", **of, cell="method", order="rare", **by),
+        ]
+        for rule, by in zip(RULES, ({}, {"judged": "words"}), strict=True)
+    }
+    command = f"longtail explore --method {method} --cell base"
+    without = (
+        f"To look at the questions where it hurts, with their passages, run `{command}`; with `--cell method`, "
+        "they are those where it helps. `longtail ui` shows this page with links to them."
+    )
+    return Explored(links, without)
+
+
+def _shown(rows: list[dict]) -> str:
+    """The method that the section leads with."""
+    return "dense" if any(row["method"] == "dense" for row in rows) else rows[0]["method"]
 
 
 def _says(rule: str, inputs: Inputs) -> str:
@@ -110,7 +137,7 @@ def _says(rule: str, inputs: Inputs) -> str:
     rows = inputs.rows("retrieval_effect", dataset=dataset)
     if not rows:
         return ""
-    method = "dense" if any(row["method"] == "dense" for row in rows) else rows[0]["method"]
+    method = _shown(rows)
     gains = {row["group"]: row[GAINS[rule]] for row in rows if row["method"] == method}
     start = f"On {label(dataset)}, what {label(method)} finds"
     if not math.isfinite(gains["tail"].value):
@@ -193,6 +220,9 @@ def _examples(dataset: str, inputs: Inputs) -> list:
 
 
 def _cell(row: dict, key: str) -> str | int | bool | Marked | None:
+    if key == "question":
+        of = {"set": row["dataset"], "lm": row["lm"], "method": row["method"], "id": row["question_id"]}
+        return Explorable(row["question"], "/question", **of)
     if key == "passage" and row["passage"] and row["passage_answer"]:
         return marked(row["passage"], row["passage_answer"])
     return row[key]

@@ -180,12 +180,11 @@ def _benchmarks(inputs: Inputs) -> list[Finding]:
     metrics, found = inputs.metrics.get("tasks", {}), []
     for name in inputs.parts.benchmarks:
         of_main = metrics.get(name, {}).get(inputs.main, {})
-        if "replug" in of_main:
-            replug, lsr = of_main["replug"], of_main.get("replug_lsr")
-            gain = interval(replug["gain"])
-            with_lsr = f", with LSR {points(interval(lsr['gain']))}" if lsr else ""
-            measured = f"Against closed-book: {points(gain)}{with_lsr} ({replug['questions']:,} questions)."
-            found.append(Finding(name, f"REPLUG raises accuracy on {label(name)}.", measured, gain, 1))
+        for method, id_, of in (("replug", name, ""), ("replug_lsr", f"{name}-lsr", " with LSR's documents")):
+            if method in of_main:
+                gain = interval(of_main[method]["gain"])
+                measured = f"Against closed-book: {points(gain)} ({of_main[method]['questions']:,} questions)."
+                found.append(Finding(id_, f"REPLUG{of} raises accuracy on {label(name)}.", measured, gain, 1))
     return found
 
 

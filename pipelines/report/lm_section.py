@@ -55,9 +55,13 @@ def _says(corpus: str, by_lm: dict[str, dict], top_k: int) -> str:
     random = (
         f"; random documents save {show(saved['random'], digits=1)} %" if "random" in saved and best != "random" else ""
     )
+    by_k = {k: interval(metrics.get(f"gain_{best}_k{k}")) for name, k in by_setting(metrics) if name == best}
+    most = max((k for k in by_k if math.isfinite(by_k[k].value)), key=lambda k: (by_k[k].value, k == top_k))
+    other = f" The best number is {most}, which saves {show(by_k[most], digits=1)} %." if most != top_k else ""
+    other = other and other + " More documents save less." * (most < top_k)
     return (
         f"With {top_k} documents of {label(best)}, REPLUG saves {lm} {show(saved[best], digits=1)} % of the bits per "
-        f"byte of {label(corpus)}{random}."
+        f"byte of {label(corpus)}{random}.{other}"
     )
 
 

@@ -25,7 +25,10 @@ from pipelines.report import colours, csv_files, figures, inputs, marks, renderi
 from pipelines.report.page import RULES, Figure, Percent, Section, Table, label, named, show
 
 LEFT_OUT = "split"  # in the head of columns whose bounds are no confidence interval: the middle 95 % over splits
-MOST = 12  # changes in the figure, the clearest first
+MOST = 12  # changes in the figure, the first of what moved
+COSTS = ("cost-of-answers", "savings", "prices")  # tables that come last
+ORDER = "accuracy over all questions first, costs last, and of each kind the clearest first"
+SAME = "Both runs are identical: every figure, answer and setting that both have is the same."
 TITLE = "What moved between two reports"
 FOOTER = "Made by `longtail report --compare`. moved.csv, beside this page, has every figure that both reports have."
 HOW = (
@@ -53,9 +56,17 @@ class Change:
 
     @property
     def clear(self) -> float:
-        """How far the change is from nothing, in half widths of its interval."""
+        """How far the change is from nothing, in half widths of its interval; 0 if the interval has no width.
+
+        Such an interval is no certainty, but comes of too few questions or of figures without chance.
+        """
         width = (self.change.high - self.change.low) / 2
-        return abs(self.change.value) / width if width > 0 else math.inf
+        return abs(self.change.value) / width if width > 0 else 0.0
+
+    @property
+    def place(self) -> tuple[int, float]:
+        """Where it stands among what moved (ORDER)."""
+        return 0 if self.table == "accuracy" else 2 if self.table.startswith(COSTS) else 1, -self.clear
 
     def shown(self, name: str) -> Percent | Interval:
         figure = getattr(self, name)
@@ -79,9 +90,11 @@ def compare(old: Path, name: str, data: Path, out: Path, params: SimpleNamespace
     tables = [block for section in sections for block in section.blocks if isinstance(block, Table)]
     others = [change for table in tables for change in _of_table(table, old / "report/tables", now.main)]
     changes = of_answers + [change for change in others if (change.table, change.what) not in known]
-    moved = sorted((change for change in changes if change.moved), key=lambda change: -change.clear)
+    moved = sorted((change for change in changes if change.moved), key=lambda change: change.place)
     over, same = _over(sections, old / "report/figures", name)
-    parts = [_moved(changes, moved, name), *_settings(tables, old), *over]
+    settings = _settings(tables, old)
+    counted = _counted(changes, moved) if settings or over or _differ(changes) else SAME
+    parts = [*settings, _moved(changes, moved, name, counted), *over]
     intro = f"The report of data/ against that of {name}. {HOW}"
     page = rendering.render(TITLE, intro, [], colours.same_everywhere(parts), FOOTER)
     with shards.atomic(out) as folder:
@@ -89,12 +102,16 @@ def compare(old: Path, name: str, data: Path, out: Path, params: SimpleNamespace
         (folder / "index.html").write_text(page, encoding="utf-8")
         rows = csv_files.to_csv(csv_files.inert(_table("moved", "", changes)))
         (folder / "moved.csv").write_text(rows, encoding="utf-8")
-    yield _counted(changes, moved)
+    yield counted
     yield from map(str, moved[:MOST])
     if moved[MOST:]:
         yield f"and {len(moved) - MOST:,} more, see the page"
     drawn = sum(len(part.blocks) for part in over)
     yield f"{same:,} figures are as they were; {drawn:,} are drawn over each other"
+
+
+def _differ(changes: Sequence[Change]) -> bool:
+    return any(change.before != change.now for change in changes)
 
 
 def _counted(changes: Sequence[Change], moved: Sequence[Change]) -> str:
@@ -124,19 +141,19 @@ def _table(name: str, caption: str, changes: Sequence[Change]) -> Table:
     )
 
 
-def _moved(changes: Sequence[Change], moved: Sequence[Change], name: str) -> Section:
-    """What moved, the clearest first, with the accuracies compared question by question."""
+def _moved(changes: Sequence[Change], moved: Sequence[Change], name: str, says: str) -> Section:
+    """What moved, in ORDER, with the accuracies compared question by question."""
     drawn = [change for change in moved if change.share][:MOST]
-    caption = f"Now less {name}, of shares that moved beyond their interval, the clearest first."
+    caption = f"Now less {name}, of shares that moved beyond their interval: {ORDER}."
     groups = [f"{change.what} ({change.table})" for change in drawn]
     series = {"change": [change.change.times(100) for change in drawn]}
     by_question = [change for change in changes if change.questions]
     blocks = [
         *([figures.bars("moved", groups, series, y="now less before, points", caption=caption)] if drawn else []),
-        *([_table("moved", "What moved beyond its interval, the clearest first.", moved)] if moved else []),
+        *([_table("moved", f"What moved beyond its interval: {ORDER}.", moved)] if moved else []),
         *([_table("by-question", "Accuracies, question by question.", by_question)] if by_question else []),
     ]
-    return Section("moved", "What moved", blocks or ["No figure moved."], says=_counted(changes, moved))
+    return Section("moved", "What moved", blocks or ["No figure moved."], says=says)
 
 
 def _paired(old: Path, data: Path, params: SimpleNamespace) -> list[Change]:
@@ -255,7 +272,7 @@ def _over(sections: Sequence[Section], folder: Path, name: str) -> tuple[list[Se
                 drawn.append(figure.of_all(partial(_with, texts, name)))
         if drawn:
             found.append(Section(f"over-{section.id}", section.title, drawn))
-    return found, same
+    return sorted(found, key=lambda section: section.id == "over-costs"), same
 
 
 def _with(texts: dict[str, str], name: str, figure: Figure) -> Figure:
@@ -264,7 +281,7 @@ def _with(texts: dict[str, str], name: str, figure: Figure) -> Figure:
         return figure
     draw = partial(figure.drawn, before=marks.read(texts[figure.name]))
     svg, narrow = draw(colours.slots([figure.series]))
-    caption = f"{figure.caption} Dotted lines and black marks: {name}."
+    caption = f"{figure.caption} Thin pale lines and black marks: {name}."
     return replace(figure, svg=svg, narrow=narrow, drawn=draw, caption=caption)
 
 

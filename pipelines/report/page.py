@@ -13,6 +13,7 @@ from pipelines import catalogue, methods, words
 from pipelines.adaptive.pairs import BELOW
 from pipelines.intervals import Interval, fixed, plainly
 from pipelines.relations import RELATIONS
+from pipelines.report.explored import Explored
 
 NONE = "\N{EN DASH}"
 CELL = 2000  # characters that the page shows of a text in a table; its CSV file has all
@@ -196,6 +197,7 @@ class Section:
     blocks: list[Block] = field(default_factory=list)
     missing: str = ""
     says: str | Mapping[str, str] = ""
+    explored: Explored | None = None
 
     @property
     def sentences(self) -> Mapping[str, str]:

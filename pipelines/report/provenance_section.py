@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import math
 import re
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +11,7 @@ from typing import Any
 import yaml
 
 from pipelines import parquet
-from pipelines.report.drawing import NARROW, SOFT, WIDE, Canvas
-from pipelines.report.page import Figure, Link, Section, Table
+from pipelines.report.page import Link, Section, Table
 from pipelines.sources import snapshots
 
 STAGE = "report"
@@ -58,7 +55,6 @@ def provenance(data: Path, manifest: Sequence[dict], params: Mapping[str, Any], 
             f"DVC makes this page last, when the {len(before)} stages before it ({runs} runs) are up to date. A stage "
             "whose code, inputs or parameters changed has run again; the others were kept. So all figures here are of "
             "one state of the code, the parameters (params.yaml) and the sources.",
-            _graph(stages, needs, times),
             Table(
                 "stages",
                 "The stages of dvc.yaml when this page was made, how often each runs (for every corpus, language model "
@@ -178,35 +174,3 @@ def _state(lock: Path, stages: dict) -> list[Table]:
             ],
         )
     ]
-
-
-def _graph(stages: dict, needs: dict[str, list[str]], times: dict[str, int]) -> Figure:
-    """The stages in the order of dvc.yaml, with an arc from each to those that read its outputs."""
-    rows = {name: number for number, name in enumerate(stages)}
-    alt = (
-        f"The {len(stages)} stages from {next(iter(stages))} to {STAGE}, each joined by an arc to those whose outputs "
-        "it reads; the table below names them."
-    )
-
-    def draw(width: int) -> str:
-        canvas, height = Canvas(width), 26
-        left = 150 if width == WIDE else 96
-        at = [14 + height * row for row in rows.values()]
-        for name, earlier in needs.items():
-            for other in earlier:
-                start, end = sorted((at[rows[other]], at[rows[name]]))
-                reach = (left - 12) * math.sqrt((end - start) / (at[-1] - at[0]))
-                bend = left - 1.33 * reach
-                d = f"M{left} {start}C{bend:.0f} {start} {bend:.0f} {end} {left} {end}"
-                canvas.parts.append(f'<path d="{d}" fill="none" stroke="{SOFT}" stroke-opacity=".45"/>')
-        for name, y in zip(rows, at, strict=True):
-            canvas.marker(left, y, 0 if times[name] == 1 else 2, ("after", name, ", ".join(needs[name]) or "nothing"))
-            several = f" \N{MULTIPLICATION SIGN} {times[name]}" if times[name] > 1 else ""
-            canvas.text(left + 12, y + 4.5, name + several, weight="600")
-            if width == WIDE:
-                words = textwrap.shorten(stages[name].get("desc", ""), 56, placeholder=" …")
-                canvas.text(left + 185, y + 4.5, words, fill=SOFT)
-        return canvas.svg(at[-1] + 16, alt, "")
-
-    caption = "The stages, in the order of dvc.yaml. A blue triangle runs several times; the number says how often."
-    return Figure("stages", draw(WIDE), caption, alt, draw(NARROW))

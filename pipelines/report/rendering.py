@@ -11,10 +11,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from pipelines import neutral
 from pipelines.report.csv_files import inert, to_csv
+from pipelines.report.explored import Explorable
 from pipelines.report.page import CELL, RULES, Block, Figure, Finding, Link, Marked, Section, Table, show
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -29,9 +30,11 @@ def environment() -> jinja2.Environment:
     )  # fmt: skip
     made.policies["json.dumps_function"] = lambda value, **options: json.dumps(neutral.values(value), **options)
     made.tests |= {
-        kind.__name__.lower(): lambda x, kind=kind: isinstance(x, kind) for kind in (Table, Figure, Link, Marked)
+        kind.__name__.lower(): lambda x, kind=kind: isinstance(x, kind)
+        for kind in (Table, Figure, Link, Marked, Explorable)
     }
-    made.filters |= {"show": show, "data_csv": _data_csv, "counted": _counted}
+    made.tests["stacked"] = lambda table: any(isinstance(cell, Marked) for row in table.rows for cell in row)
+    made.filters |= {"show": show, "data_csv": _data_csv, "counted": _counted, "commands": commands}
     return made
 
 
@@ -55,6 +58,11 @@ def render(title: str, intro: str, findings: Sequence[Finding], sections: Sequen
         css=inline("report.css"),
         script=inline("page.js"),
     )
+
+
+def commands(text: str) -> Markup:
+    """A paragraph with what stands between backticks as code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(neutral.text(text)))))
 
 
 def standalone(figure: Figure) -> str:

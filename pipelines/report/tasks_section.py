@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from pipelines import database
 from pipelines.intervals import NOTHING, interval
 from pipelines.report import figures
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import NONE, Figure, Percent, Section, Share, Table, label, points
 
+OF_RETRIEVER = ("replug", "replug_lsr")
 METHODS = ("closed_book", "replug_random", "replug_bm25", "replug", "replug_lsr")
 
 
@@ -73,7 +77,7 @@ def tasks(inputs: Inputs) -> Section:
         title,
         blocks,
         f"There were no questions of {' or '.join(lacking)}." if lacking else "",
-        _says(solved),
+        _says(solved, inputs),
     )
 
 
@@ -96,15 +100,29 @@ def _drawn(names: list[str], solved: dict[tuple[str, str], dict]) -> Figure:
     )
 
 
-def _says(solved: dict[tuple[str, str], dict]) -> str:
+def _says(solved: dict[tuple[str, str], dict], inputs: Inputs) -> str:
     """What REPLUG changes on each benchmark, for its first language model."""
     parts = {}
     for (name, lm), content in solved.items():
         if "gain" in content.get("replug", {}):
-            parts.setdefault(name, f"{points(interval(content['replug']['gain']))} on {label(name)} ({lm})")
+            gains = {method: points(interval(content[method]["gain"])) for method in OF_RETRIEVER if method in content}
+            of_lsr = f", with LSR's documents by {gains['replug_lsr']}" if "replug_lsr" in gains else ""
+            parts.setdefault(name, f"{gains['replug']}{of_lsr} on {label(name)} ({lm})")
     if not parts:
         return "No ensemble answered a benchmark; the figure has the closed-book answers."
-    return f"Against closed-book answers, REPLUG changes accuracy by {', '.join(parts.values())}."
+    said = f"Against closed-book answers, REPLUG changes accuracy by {'; '.join(parts.values())}."
+    return " ".join([said, *_unmoved(solved, inputs)])
+
+
+def _unmoved(solved: dict[tuple[str, str], dict], inputs: Inputs) -> Iterator[str]:
+    """Where a language model has but one answer to a multiple-choice benchmark, whatever it reads."""
+    for name, lm in solved:
+        file = inputs.data / "tasks" / name / lm / "predictions.parquet"
+        query = "SELECT count(DISTINCT prediction), min(prediction), count(DISTINCT method) FROM predictions"
+        if file.is_file() and solved[name, lm]["closed_book"].get("categories"):
+            answers, only, ways = database.ask(query, predictions=file).fetchall()[0]
+            if answers == 1 and ways > 1:
+                yield f"{lm} answers {only} to every question of {label(name)}, so no document changes anything there."
 
 
 def _by_method(content: dict) -> dict[str, dict]:

@@ -138,8 +138,23 @@ def _intro(inputs: Inputs, params: SimpleNamespace) -> str:
     main = f" Figures are of {inputs.main}, the main language model, unless they name another."
     return (
         "When does retrieved text help a language model, and when does it mislead the model? "
-        f"This run {_and(did)}.{main if len(inputs.sizes) > 1 else ''}"
+        f"{_fictional(inputs, params)}This run {_and(did)}.{main if len(inputs.sizes) > 1 else ''}"
         f"{named and f' Here, {_and(named)}.'}"
+    )
+
+
+def _fictional(inputs: Inputs, params: SimpleNamespace) -> str:
+    """What a reader must know of a run on the sample world: that nothing in it is real."""
+    if params.fetch.source != "world":
+        return ""
+    trained = [lm for lm in params.lms if params.lm[lm].source == "train"]
+    sizes = {lm: f" of {inputs.sizes[lm]:,} parameters" if inputs.sizes.get(lm) else "" for lm in trained}
+    small = [
+        f"{lm} is a small language model{sizes[lm]} that this run trained on texts of that world" for lm in trained
+    ]
+    return (
+        "This is the sample: a small fictional world, whose people, places and page views are made up. "
+        f"{f'{_and(small)}. ' if small else ''}Its figures show how the page reads, not what real models do. "
     )
 
 

@@ -107,7 +107,7 @@ def test_everything_is_reached_by_keyboard_and_what_has_the_focus_is_seen(opened
         page.keyboard.press("Enter")
     assert "relation=P57" in page.url
     smalls = page.locator("table.list th small").all_inner_texts()
-    assert set(smalls) == {"director (P57)"}
+    assert {one.rpartition(", Q")[0] for one in smalls} == {"director (P57)"}
     stops, seen = (
         [],
         page.locator("main :is(a[href], select, input:not([type=hidden]), button, [tabindex='0'])").count(),
@@ -159,3 +159,23 @@ def test_tokens_are_shaded_by_what_documents_save(opened):
     page.locator("a", has_text="Token by token").click()
     assert page.locator("h1").inner_text() == "Whose knowledge: memory or documents"
     assert page.locator(".panel:visible").count() == 1, "its script runs"
+
+
+@pytest.mark.parametrize("width", [390, 1100, 1440])
+@pytest.mark.parametrize("path", ["/questions", "/question?id=q0100"])
+def test_no_column_is_cut(opened, path, width):
+    page = opened(path, viewport={"width": width, "height": 900})
+    boxes = page.locator(".scroll").evaluate_all("all => all.map((one) => one.scrollWidth - one.clientWidth)")
+    assert set(boxes) == {0}
+
+
+def test_a_choice_that_is_not_shown_yet_is_said_and_what_is_of_the_earlier_one_grows_pale(opened):
+    page = opened("/questions")
+    stale = page.get_by_text("Press Show for this one.")
+    pale = "one => getComputedStyle(one).opacity"
+    assert (stale.is_visible(), page.locator(".counts").evaluate(pale)) == (False, "1")
+    page.locator("select[name=method]").select_option("bm25")
+    assert (stale.is_visible(), page.locator(".counts").evaluate(pale)) == (True, "0.4")
+    page.get_by_role("button", name="Show").click()
+    assert (stale.is_visible(), page.locator(".counts").evaluate(pale)) == (False, "1")
+    assert "method=bm25" in page.url

@@ -3,12 +3,16 @@
 import copy
 import math
 import shutil
+import sys
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from asked_run import QUESTIONS
 
+from pipelines.adaptive.rule import why
+from pipelines.adaptive.verdict import THRESHOLDS
 from pipelines.errors import LongtailError
 from pipelines.explorer import looked_at, one_question
 from pipelines.explorer.looked_at import Run, lookup
@@ -44,6 +48,14 @@ def test_what_a_rule_decides_is_what_its_threshold_says_and_whose_answer_counts(
             assert decision.retrieve == (question.row["s_pop"] < cut)
             method = decision.name if decision.retrieve else "closed_book"
             assert decision.answer is question.answers["tiny"][method]
+
+
+@pytest.mark.parametrize(("cut", "what"), [(math.inf, "every"), (-sys.float_info.max, "no")])
+def test_a_threshold_beyond_all_popularities_is_said_to_be_the_same_for_all(answered, cut, what):
+    file = answered.rules("popqa", "tiny")["dense"]
+    (relation, *_) = file.rule.thresholds
+    rule = replace(file.rule, policy=THRESHOLDS, thresholds=file.rule.thresholds | {relation: cut})
+    assert why(replace(file, rule=rule), relation, 500).startswith(f"{what} popularity is below the threshold of ")
 
 
 def test_a_question_that_there_is_not_is_named(answered):

@@ -166,3 +166,8 @@ def test_a_value_that_there_is_not_is_named_with_those_that_are(answered, asked,
 def test_without_answers_one_line_says_what_makes_some(tmp_path, answered):
     with pytest.raises(LongtailError, match=r"predictions: no answers; `longtail run` makes it, or `longtail import-"):
         Slice.of(Run(tmp_path, answered.params), {})
+
+
+def test_without_a_choice_the_answers_are_compared_that_the_report_leads_with(answered):
+    chosen = Slice.of(answered, {})
+    assert (chosen.base, chosen.method) == ("closed_book", "dense")

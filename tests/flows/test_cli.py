@@ -197,7 +197,8 @@ def test_without_params_yaml_status_says_how_to_get_one(longtail, tmp_path):
     assert longtail("status") == (1, "", "error: params.yaml: no such file; `longtail profile sample` writes one\n")
 
 
-def test_ui_shows_the_pages_of_a_schedule_that_has_the_port(longtail, tmp_path, root):
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_ui_shows_the_pages_of_a_schedule_that_has_the_port_and_ends_all_it_started(longtail, tmp_path, root, ending):
     class Healthy(BaseHTTPRequestHandler):
         def do_GET(self):
             self.send_response(200 if self.path == "/api/health" else 404)
@@ -225,7 +226,7 @@ def test_ui_shows_the_pages_of_a_schedule_that_has_the_port(longtail, tmp_path, 
         started = psutil.Process(child.pid).children(recursive=True)
         assert len(started) > 0
         assert lines[3] == "(Ctrl-C ends it)\n"
-        child.send_signal(signal.SIGINT)
+        child.send_signal(ending)
         assert child.communicate(timeout=60)[0] == "closed\n"
         assert child.returncode == 0
         assert [process for process in started if workspace._runs(process)] == []

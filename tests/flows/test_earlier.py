@@ -71,6 +71,16 @@ def test_landed_runs_have_numbers_and_the_last_other_one_is_landed(project, tmp_
     assert sorted(path.name for path in earlier.RUNS.iterdir()) == [f"sample-{n}.lock" for n in (1, 2, 3)]
 
 
+def test_after_a_first_run_landed_says_that_there_is_no_earlier_one(project, tmp_path):
+    for number in (1, 2):
+        (earlier.RUNS / f"sample-{number}.lock").unlink()
+    with pytest.raises(LongtailError, match=r"^--compare landed: only this run has landed \(sample-3\)"):
+        earlier.restore("landed", "sample", tmp_path / "into")
+    shutil.copy(earlier.RUNS / "sample-3.lock", earlier.RUNS / "sample-4.lock")
+    with pytest.raises(LongtailError, match=r"all landed runs have this report \(sample-3, sample-4\)"):
+        earlier.restore("landed", "sample", tmp_path / "into")
+
+
 def test_the_oldest_landed_runs_are_forgotten(project, monkeypatch):
     monkeypatch.setattr(earlier, "KEPT", 2)
     Path("dvc.lock").write_text("stages: {}")

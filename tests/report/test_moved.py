@@ -11,6 +11,7 @@ import pytest
 from small_results import METHODS, SETTINGS, write
 
 from pipelines.evaluation import analyse, tables
+from pipelines.intervals import Interval
 from pipelines.report import marks, moved, write_report
 
 TURNED = 30  # questions that dense is right on now, and was not before
@@ -79,9 +80,21 @@ def test_what_has_no_questions_to_compare_is_compared_by_its_intervals(compared)
     assert f"; +{100 * TURNED / 700:.1f} [" in named[0]
 
 
+def test_accuracy_over_all_comes_first_and_costs_and_what_has_no_width_last():
+    def change(table: str, value: float, width: float = 0.02) -> moved.Change:
+        figure = Interval(value, value - width, value + width)
+        return moved.Change(table, "", figure, figure, figure, True)
+
+    expected = [
+        *(change("accuracy", 0.03), change("adaptive-popqa", 0.9), change("recall-popqa", 0.1)),
+        *(change("thresholds-popqa", 0.9, 0.0), change("prices-popqa", 0.9), change("savings-popqa", 0.5)),
+    ]
+    assert sorted(reversed(expected), key=lambda one: one.place) == expected
+
+
 def test_figures_that_changed_are_drawn_over_those_of_the_earlier_report(compared, made):
     page = (compared[1] / "index.html").read_text()
-    assert "Dotted lines and black marks: release 1.0.0." in page
+    assert "Thin pale lines and black marks: release 1.0.0." in page
     assert 'id="figure-accuracy-by-popularity-popqa"' in page
     assert 'id="figure-bits-per-byte-by-k"' not in page, "it did not change"
     before = marks.read((made[0] / "figures/accuracy-by-popularity-popqa.svg").read_text())
@@ -93,7 +106,8 @@ def test_figures_that_changed_are_drawn_over_those_of_the_earlier_report(compare
 def test_a_report_against_itself_has_nothing_that_moved(data, made, tmp_path):
     shutil.copytree(made[0], data / "report")
     first, *others = moved.compare(data, "landed", data, tmp_path / "out", SETTINGS)
-    assert first.startswith("0 of 1,")
+    assert first == moved.SAME
+    assert moved.SAME in (tmp_path / "out/index.html").read_text()
     assert len(others) == 1
     assert others[0].endswith("; 0 are drawn over each other")
     assert {row["moved"] for row in rows(tmp_path / "out").values()} == {"False"}
@@ -114,6 +128,8 @@ def test_an_earlier_report_with_other_tables_and_without_answers_is_compared_as_
     assert "accuracy" not in found
     assert {"bits-per-byte", "accuracy-by-group"} <= found
     page = " ".join((tmp_path / "out/index.html").read_text().split())
+    assert page.index('<section id="settings"') < page.index('<section id="moved"'), "what was changed comes first"
+    assert "`" not in page[: page.index("<script>")]
     assert 'bootstrap resamples</th><td class="brief">100</td><td class="brief">200</td>' in page
 
 

@@ -290,3 +290,4 @@ def test_findings_and_introduction_are_of_what_a_run_has(kind):
     }[name]
     assert found == expected
     assert did in page
+    assert "fictional" not in page, "these runs are of files, not of the sample's world"

@@ -1,7 +1,10 @@
 """Benchmarks: a table of all, one by category for those with categories, and only the methods that were run."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow as pa
+import pytest
 import small_results
 
 from pipelines.report import tasks_section
@@ -20,9 +23,9 @@ def solved(value: float, by: str | None = None) -> dict:
     return of_benchmark | {"categories": categories, "mean_of_categories": value}
 
 
-def inputs(metrics: dict, parts=small_results.PARTS) -> SimpleNamespace:
+def inputs(metrics: dict, parts=small_results.PARTS, data: Path = Path("none")) -> SimpleNamespace:
     """The figures by benchmark and language model, of a run with two."""
-    return SimpleNamespace(metrics={"tasks": metrics}, models=["tiny", "second"], parts=parts)
+    return SimpleNamespace(metrics={"tasks": metrics}, models=["tiny", "second"], parts=parts, data=data)
 
 
 def test_a_benchmark_with_categories_has_a_table_of_its_own_without_lsr_where_none_was_tuned():
@@ -60,3 +63,13 @@ def test_benchmarks_of_an_earlier_run_are_not_shown():
     of_lm = {"closed_book": solved(0.4)}
     assert not tasks_section.tasks(inputs({"mmlu": {"tiny": of_lm}}, small_results.PILE.parts)).blocks
     assert not tasks_section.tasks(inputs({"mmlu": {"gone": of_lm}})).blocks
+
+
+@pytest.mark.parametrize(("second", "said"), [("A", True), ("B", False)])
+def test_a_model_that_gives_one_letter_to_every_question_is_said_to(tmp_path, second, said):
+    of_lm = {name: solved(0.4, "mixture") for name in ("closed_book", "replug", "replug_lsr")}
+    answers = {"method": ["closed_book", "replug"], "prediction": ["A", second]}
+    small_results.write(tmp_path / "tasks/mmlu/tiny/predictions.parquet", pa.table(answers))
+    sentence = tasks_section.tasks(inputs({"mmlu": {"tiny": of_lm}}, data=tmp_path)).says
+    assert ", with LSR's documents by +5.0 [" in sentence
+    assert ("tiny answers A to every question of MMLU" in sentence) == said

@@ -67,7 +67,7 @@ for (const frame of all(".table")) {
   const table = frame.querySelector("table"), heads = [...table.tHead.rows[0].cells];
   const bodies = [...table.tBodies].map((body) => [body, [...body.rows]]);  // one for each rule, of which one is seen
   const rows = bodies.flatMap(([, own]) => own), length = bodies[0][1].length;
-  if (length < 3) continue;
+  if (length < 3 || table.classList.contains("stacked")) continue;
   heads.forEach((head, column) => {
     const button = make("button", { type: "button", title: "Sort" }, ...head.childNodes);
     head.replaceChildren(button);
