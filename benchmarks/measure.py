@@ -26,10 +26,23 @@ import typer
 from pipelines import params
 
 FORK = multiprocessing.get_context("fork")
-HEAD = ["benchmark", "work", "beside", "its rate", "ours", "times as fast", "limit", "share of it", "MB, theirs / ours"]
+HEAD = [
+    "benchmark",
+    "work",
+    "beside",
+    "its rate",
+    "ours",
+    "times as fast",
+    "limit",
+    "share of it",
+    "MB, theirs / ours",
+    "commit",
+]
 
 
 NO_FILES, NO_WEIGHTS = "no $LONGTAIL_REAL", "no $LONGTAIL_REAL_MODELS"  # folders of real files and real weights
+
+NO_RUN = "no finished run here (longtail run makes one)"
 
 
 class Run(NamedTuple):
@@ -174,9 +187,9 @@ def head() -> list[str]:
     return [f"| {' | '.join(HEAD)} |", "|---" * len(HEAD) + "|"]
 
 
-def lines(name: str, rows: Iterable[Row]) -> list[str]:
-    """The table's lines of one benchmark."""
-    return [f"| {' | '.join([f'`{name}`', *one.cells])} |" for one in rows]
+def lines(name: str, rows: Iterable[Row], commit: str = "") -> list[str]:
+    """The table's lines of one benchmark, measured at that commit."""
+    return [f"| {' | '.join([f'`{name}`', *one.cells, commit])} |" for one in rows]
 
 
 def main(rows: Callable[..., list[Row]]) -> None:
