@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import time
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -52,15 +51,14 @@ def main(
     print("\n".join(measure.head()), flush=True)
     for number, name in enumerate(chosen, 1):
         print(f"{name}, {number} of {len(chosen)} ...", end="", file=sys.stderr, flush=True)
-        started = time.monotonic()
         try:
-            rows = measure.alone(partial(modules[name].rows, quick=quick)).result
+            run = measure.alone(partial(modules[name].rows, quick=quick))
         except Exception as error:
             failed.append(name)
             print(f" failed: {'; '.join([repr(error), *getattr(error, '__notes__', [])])}", file=sys.stderr, flush=True)
             continue
-        print(f" {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
-        lines[name] = measure.lines(name, rows, commit)
+        print(f" {run.wall:.0f} s, of a core {run.cpu:.0f} s", file=sys.stderr, flush=True)
+        lines[name] = measure.lines(name, run.result, commit)
         print("\n".join(lines[name]), flush=True)
         if page:
             write(page, lines)
