@@ -119,7 +119,7 @@ def compare(name: str, dump: Path, small: Path, rounds: int) -> list[Row]:
 
 def rows(quick: bool = False, dump: Path | None = None, entities: int = 20_000) -> list[Row]:
     """`dump` is a .json.gz, else one of so many `entities` is generated, and one of real entities is written."""
-    real, rounds = measure.real(REAL), 1 if quick else 4
+    real, rounds = measure.real(REAL), 1 if quick else 3
     given = dump and dump.resolve()
     with measure.in_folder():
         small, made, repeated = Path("small.json.gz"), Path("generated.json.gz"), Path("repeated.json.gz")

@@ -188,7 +188,7 @@ def beside_sentence_transformers(n: int, rounds: int) -> list[Row]:
     return [row(what, LIBRARY, tokens, shape, run["library"], run[name], one) for name, one in ours.items()]
 
 
-def rows(quick: bool = False, full: bool = False, texts: int = 64) -> list[Row]:
+def rows(quick: bool = False, full: bool = False, texts: int = 48) -> list[Row]:
     """`texts` of each kind; `full` prints the core hours of large corpora."""
     n, rounds = (8, 1) if quick else (texts, 2)
     with measure.in_folder():

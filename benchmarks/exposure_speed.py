@@ -122,9 +122,9 @@ def made(megabytes: float, questions: int) -> None:
     _write(_ask_about(file, questions), QUESTIONS)
 
 
-def rows(quick: bool = False, megabytes: float = 15.0, questions: int = 14_000) -> list[Row]:
+def rows(quick: bool = False, megabytes: float = 10.0, questions: int = 14_000) -> list[Row]:
     texts, popqa = measure.real("pile/pile_sample.jsonl.zst"), measure.real("popqa/popQA.tsv")
-    rounds, found = 1 if quick else 3, []
+    rounds, found = 1 if quick else 2, []
     for name in ("generated", "the Pile's excerpt and PopQA"):
         what = f"documents with subject and answer of a question, {name}"
         with measure.in_folder():

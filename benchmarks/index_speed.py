@@ -32,7 +32,7 @@ from pipelines.retrieval import dense, faiss_build, index_plan
 EIGENVALUES = {1: 18.2, 2: 14.6, 5: 6.5, 10: 4.24, 20: 3.04, 50: 1.93, 100: 1.2, 200: 0.584, 300: 0.123, 384: 0.018}
 TOPICS, PAGE, SHARES, LIKENESS = 1000, 10, (0.25, 0.35, 0.4), 0.65
 SHARD = 10_000  # embeddings in a file
-BATCH, SINGLE = 500, 100  # queries at once; queries one by one
+BATCH, SINGLE = 500, 30  # queries at once; queries one by one
 SIZES = {"at once": BATCH, "one by one": SINGLE}
 SETTINGS = {"kind": "ivf", "memory_gb": 24.0, "recall_target": 0.95, "bm25_k1": 1.5, "bm25_b": 0.75}
 SETTINGS |= dict.fromkeys(("training_sample", "nlist", "nprobe", "refine"))
@@ -120,14 +120,14 @@ def longtail(folder: Path, cores: int) -> Speed:
 
 
 def _runs(search: Callable[[np.ndarray, int], object], queries: np.ndarray, cores: int) -> dict[tuple[str, int], Run]:
-    """The best of five."""
+    """The best of three."""
     parts = {"at once": [queries], "one by one": [queries[i : i + 1] for i in range(SINGLE)]}
 
     def work(some: list[np.ndarray], threads: int) -> Run:
         return measure.timed(lambda: [search(part, threads) for part in some] and None)
 
     ways = {(way, threads): partial(work, some, threads) for threads in (1, cores) for way, some in parts.items()}
-    return measure.best(ways, 5)
+    return measure.best(ways, 3)
 
 
 def scaled(count: int, dim: int, ours: Speed) -> str:

@@ -177,12 +177,12 @@ def compare_prefix(shape: Shape, shared: int, count: int, rounds: int) -> list[R
 
 
 def rows(quick: bool = False) -> list[Row]:
-    rounds, sample = 1 if quick else 3, SHAPES[1]
+    rounds, sample = 1 if quick else 2, SHAPES[1]
     with measure.in_folder():
         if quick:
             return compare(sample, 1, rounds) + compare_prefix(sample, 100, 4, rounds)
         found = [row for shape in SHAPES for row in compare(shape, shape.queries, rounds)]
-        return found + compare_prefix(SHAPES[0], 1600, 16, rounds)
+        return found + compare_prefix(SHAPES[0], 1600, 8, rounds)
 
 
 if __name__ == "__main__":

@@ -147,7 +147,7 @@ def compare(folder: Path, real: Path, dtype: str, queries: int, count: int, quic
     ]
 
 
-def rows(quick: bool = False, queries: int = 2, prompts: int = 8) -> list[Row]:
+def rows(quick: bool = False, queries: int = 2, prompts: int = 6) -> list[Row]:
     folder, real = measure.real("smollm2-135m", "LONGTAIL_REAL_MODELS"), measure.real("passages")
     if missing := (not folder and measure.NO_WEIGHTS) or (not real and measure.NO_FILES):
         return [

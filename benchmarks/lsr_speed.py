@@ -190,7 +190,7 @@ def _minilm(untuned: Path) -> Path:
     return Path("minilm")
 
 
-def rows(quick: bool = False, steps: int = 4, refresh: int = 0) -> list[Row]:
+def rows(quick: bool = False, steps: int = 3, refresh: int = 0) -> list[Row]:
     """`refresh` compares whole trainings of so many steps, and nothing else."""
     data = Path("data").resolve()
     if not (data / "models/lm").is_dir() or not (data / "index").is_dir():

@@ -1,4 +1,4 @@
-"""Triples, sampler and builder on a world of a million entities, beside plain Python over the same tables as CSV.
+"""Triples, sampler and builder on a generated world, beside plain Python over the same tables as CSV.
 
     .venv/bin/python -m benchmarks.sampler
 
@@ -131,7 +131,7 @@ def plainly(folder: Path) -> None:
                 ])  # fmt: skip
 
 
-def rows(quick: bool = False, entities: int = 1_000_000) -> list[Row]:
+def rows(quick: bool = False, entities: int = 300_000) -> list[Row]:
     with measure.in_folder() as folder:
         entities = 2000 if quick else entities
         measure.alone(make_tables, folder, entities)

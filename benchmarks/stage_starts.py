@@ -57,7 +57,7 @@ def rows(quick: bool = False) -> list[Row]:
     for stage in stages[:1] if quick else stages:
         words = ["--wait-for-lock", "repro", "--single-item", "--force", stage]
         ways = {"started": partial(measure.timed, partial(started, words)), "forked": partial(forked, server, words)}
-        run = measure.best(ways, 1 if quick else 3)
+        run = measure.best(ways, 1 if quick else 2)
         found.append(measure.row(f"start and end of {stage}", PEER, "stages", 1, *run.values(), memory=False))
     return found
 

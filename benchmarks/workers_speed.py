@@ -59,7 +59,7 @@ def rows(quick: bool = False) -> list[Row]:
     with measure.in_folder():
         if quick:
             return [scoring(lm.SHAPES[1], 2, 1)]
-        return [scoring(lm.SHAPES[0], 6, 3)]
+        return [scoring(lm.SHAPES[0], 4, 2)]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Every speed benchmark runs, in a tiny size, and the table on docs/benchmarks.md has them all. No times are asserted."""
+"""Every speed benchmark runs in a tiny size, and docs/benchmarks.md has the rows of all. No times are asserted."""
 
 from __future__ import annotations
 
