@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from itertools import islice
@@ -23,7 +24,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, PreTrainedTokenizerFast
 
 from benchmarks import measure
-from benchmarks.measure import Row, Run
+from benchmarks.measure import Row
 from pipelines import params
 from pipelines.retrieval.encoder import EXACT, Encoder
 
@@ -112,88 +113,74 @@ def operations(tokens: np.ndarray, shape: BertConfig) -> float:
     return float(2 * (weights * tokens + attention).sum())
 
 
-def same(vectors: np.ndarray, expected: np.ndarray) -> bool:
-    cosines = (vectors * expected).sum(1) / np.linalg.norm(vectors, axis=1) / np.linalg.norm(expected, axis=1)
-    return bool(cosines.min() > 0.9999)
+def compare(
+    work: str, peer: str, loop: Callable[[], np.ndarray], encoders: list[Encoder], texts: list[str],
+    tokens: np.ndarray, shape: BertConfig, rounds: int,
+) -> list[Row]:  # fmt: skip
+    """A row for each number format of the encoders; the limit is the core's rate of products of matrices in it."""
+    opened, most = {one.numerics.dtype: one for one in encoders}, peak()
+    works = {"loop": loop} | {dtype: partial(one.embed, texts) for dtype, one in opened.items()}
+    run = measure.best({name: partial(measure.timed, work) for name, work in works.items()}, rounds)
+    found, expected = [], run["loop"].result / np.linalg.norm(run["loop"].result, axis=1, keepdims=True)
+    for dtype, encoder in opened.items():
+        vectors = run[dtype].result / np.linalg.norm(run[dtype].result, axis=1, keepdims=True)
+        off = np.abs(vectors - expected).max() if dtype == "fp32" else (1 - (vectors * expected).sum(1)).max()
+        assert off < 1e-4, f"{dtype}: other vectors"
+        limit = len(texts) / operations(tokens, shape) * most[" ".join(encoder.numerics)]
+        found.append(
+            measure.row(
+                f"{work}, {dtype}", peer, "texts", len(texts), run["loop"], run[dtype], limit=f"products in {dtype}",
+                most=limit, memory=False,
+            )
+        )  # fmt: skip
+    return found
 
 
-def row(work: str, peer: str, tokens: np.ndarray, shape: BertConfig, theirs: Run, ours: Run, encoder: Encoder) -> Row:
-    """The limit is the rate at which the core multiplies matrices in the encoder's own format."""
-    numerics = " ".join(encoder.numerics)
-    most = len(tokens) / operations(tokens, shape) * peak()[numerics]
-    what, limit = f"{work}, {encoder.numerics.dtype}", f"products in {encoder.numerics.dtype}"
-    return measure.row(what, peer, "texts", len(tokens), theirs, ours, limit=limit, most=most, memory=False)
-
-
-def beside_contriever(n: int, shape: BertConfig, rounds: int, full: bool) -> list[Row]:
-    found = []
-    folder = Path("contriever").absolute()
+def beside_contriever(n: int, shape: BertConfig, rounds: int) -> list[Row]:
+    folder, found = Path("contriever").absolute(), []
     make_encoder(folder, shape)
     opened = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder, add_pooling_layer=False).eval()
-    quick = Encoder.open(folder, RETRIEVER, measure.compute())
-    exact = Encoder.open(folder, RETRIEVER, measure.compute(), EXACT)
+    encoders = [Encoder.open(folder, RETRIEVER, measure.compute(), numerics) for numerics in (EXACT, None)]
     for kind in KINDS:
-        texts, tokens = make_texts(kind, n), lengths(kind, n)
-        ours = {"auto": quick} | ({"exact": exact} if kind == KINDS[1] else {})
-        works = {"loop": partial(plain, *opened, texts)} | {
-            name: partial(one.embed, texts) for name, one in ours.items()
-        }
-        run = measure.best({name: partial(measure.timed, work) for name, work in works.items()}, rounds)
-        for name, encoder in ours.items():
-            assert same(run[name].result, run["loop"].result), f"{name}: other vectors"
-            found.append(
-                row(f"embedding {kind}, BERT-base's shape", PEER, tokens, shape, run["loop"], run[name], encoder)
-            )
-        if full and kind == KINDS[1]:
-            for count in (36e6, 367e6):
-                hours, size = (
-                    (count * run[name].cpu / n / 3600 for name in ("auto", "loop")),
-                    2e-9 * count * shape.hidden_size,
-                )
-                print(
-                    "{:,.0f} million such texts: {:,.0f} core hours (the loop {:,.0f}), {:,.0f} GB of fp16".format(
-                        count / 1e6, *hours, size
-                    )
-                )
+        texts, work = make_texts(kind, n), f"embedding {kind}, BERT-base's shape"
+        loop, some = partial(plain, *opened, texts), encoders if kind == KINDS[1] else encoders[1:]
+        found += compare(work, PEER, loop, some, texts, lengths(kind, n), shape, rounds)
     return found
 
 
 def beside_sentence_transformers(n: int, rounds: int) -> list[Row]:
-    """Real weights, real passages: fp32 within 1e-4, and the format that the encoder chooses itself."""
-    what = "embedding real passages with MiniLM"
+    """Real weights and real passages."""
+    work = "embedding real passages with MiniLM"
     folder, passages = measure.real("minilm", "LONGTAIL_REAL_MODELS"), measure.real("passages/psgs_w100.tsv.gz")
     if missing := (not folder and measure.NO_WEIGHTS) or (not passages and measure.NO_FILES):
-        return [Row(what, LIBRARY, missing=missing)]
+        return [Row(work, LIBRARY, missing=missing)]
     if not find_spec("sentence_transformers"):
-        return [Row(what, LIBRARY, missing="sentence-transformers is not installed")]
+        return [Row(work, LIBRARY, missing="sentence-transformers is not installed")]
     from sentence_transformers import SentenceTransformer
 
     with gzip.open(passages, "rt", encoding="utf-8", newline="") as file:
-        rows = csv.DictReader(file, delimiter="\t")
-        texts = [f"{row['title']} {row['text']}" for row in islice(rows, n)]
+        texts = [f"{row['title']} {row['text']}" for row in islice(csv.DictReader(file, delimiter="\t"), n)]
     library = SentenceTransformer(str(folder), device="cpu")
     settings = RETRIEVER.model_copy(update={"similarity": "cosine", "max_tokens": library.max_seq_length})
-    ours = {
-        "exact": Encoder.open(folder, settings, measure.compute(), EXACT),
-        "auto": Encoder.open(folder, settings, measure.compute()),
-    }
-    works = {"library": partial(library.encode, texts)} | {
-        name: partial(one.embed, texts) for name, one in ours.items()
-    }
-    run = measure.best({name: partial(measure.timed, work) for name, work in works.items()}, rounds)
-    assert np.abs(run["exact"].result - run["library"].result).max() < 1e-4, "other vectors"
-    assert same(run["auto"].result, run["library"].result), "other vectors"
+    encoders = [Encoder.open(folder, settings, measure.compute(), numerics) for numerics in (EXACT, None)]
     tokens = np.minimum([len(ids) for ids in library.tokenizer(texts)["input_ids"]], library.max_seq_length)
-    shape = BertConfig.from_pretrained(folder)
-    return [row(what, LIBRARY, tokens, shape, run["library"], run[name], one) for name, one in ours.items()]
+    shape, loop = BertConfig.from_pretrained(folder), partial(library.encode, texts)
+    return compare(work, LIBRARY, loop, encoders, texts, tokens, shape, rounds)
 
 
 def rows(quick: bool = False, full: bool = False, texts: int = 48) -> list[Row]:
     """`texts` of each kind; `full` prints the core hours of large corpora."""
     n, rounds = (8, 1) if quick else (texts, 2)
     with measure.in_folder():
-        found = beside_contriever(n, SMALL if quick else SHAPE, rounds, full)
-        return found + beside_sentence_transformers(2 * n if quick else 8 * n, rounds)
+        found = beside_contriever(n, SMALL if quick else SHAPE, rounds)
+        found += beside_sentence_transformers(2 * n if quick else 8 * n, rounds)
+    if full:
+        (*_, one) = [row for row in found if KINDS[1] in row.work]
+        for count in (36e6, 367e6):
+            hours, loop = (count / rate / 3600 for rate in (one.ours, one.of_peer))
+            size = f"{2e-9 * count * SHAPE.hidden_size:,.0f} GB of fp16"
+            print(f"{count / 1e6:.0f} million such texts: {hours:,.0f} core hours (the loop {loop:,.0f}), {size}")
+    return found
 
 
 if __name__ == "__main__":

@@ -152,13 +152,14 @@ def one_core(threads: int = 1) -> None:
 
 
 def best(ways: Mapping[str, Callable[[], Run]], rounds: int) -> dict[str, Run]:
-    """Each way's quickest run in CPU seconds, with its least seconds by the clock, of `rounds` in turns."""
+    """Each way's least seconds, of CPU and by the clock, and its most memory, of `rounds` in turns."""
     found: dict[str, Run] = {}
     for _ in range(rounds):
         for name, way in ways.items():
-            this, least = way(), found.get(name)
-            wall = min(this.wall, least.wall) if least else this.wall
-            found[name] = min(this, least or this, key=lambda one: one.cpu)._replace(wall=wall)
+            this = way()
+            last = found.get(name, this)
+            least = min(this.cpu, last.cpu), min(this.wall, last.wall)
+            found[name] = Run(*least, max(this.memory, last.memory), this.result)
     return found
 
 
