@@ -1,1 +1,1 @@
-"""Measurements by hand, never part of the tests: `python -m benchmarks.<name>` prints a table."""
+"""Measurements by hand: `python -m benchmarks` runs those of speed, `python -m benchmarks.<name>` any of them."""

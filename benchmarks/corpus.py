@@ -1,14 +1,13 @@
 """Raw text to 128-token documents: the stage `chunk`, step by step and whole, beside a loop over single documents.
 
     .venv/bin/python -m benchmarks.corpus
-    .venv/bin/python -m benchmarks.corpus --pile 00.jsonl.zst --wikipedia enwiki-….xml.bz2   # excerpts
+    .venv/bin/python -m benchmarks.corpus --full   # and, by calculation, hours and disk at the papers' size
 
-Both make the same documents of the same file with the same tokenizer, which is checked.
+Both make the same documents of the same generated file with the same tokenizer, which is checked.
 """
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import shutil
@@ -16,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import chdir
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,9 +25,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
-from tqdm import tqdm
 
+from benchmarks import measure
 from benchmarks.corpus_generator import write_pile, write_wikipedia
+from benchmarks.measure import Row, Run
 from flows import profiles
 from pipelines import database, params, shards
 from pipelines.corpus import chunk, cut, sample
@@ -47,13 +48,17 @@ PILE_BYTES = 886e9  # of text in The Pile (825 GiB), 451 GB as .jsonl.zst
 DOCUMENT_BYTES = 128 * 4.2  # of a document, with GPT-2's tokenizer
 WIKIPEDIA_XML, WIKIPEDIA_TEXT = 67e9, 14e9  # enwiki of December 2018, 16 GB as .xml.bz2; its prose
 CORES = (2, 16)
+VOCABULARY = 8192  # of the tokenizer
+TITLES = {"pile": "The Pile", "wikipedia": "Wikipedia"}
+FILES = ("pile.jsonl.zst", "multistream.xml.bz2")
+LIMITS = ("decompress", "clean wikitext", "tokenise")
+Disk = tuple[float, float]  # bytes for a byte of text: of docs.parquet, of batches and cuts
 
 
 class Step(NamedTuple):
     name: str
     seconds: float  # of one process's CPU
     size: float  # MB that it was given
-    limit: str
 
 
 def plain(name: str, file: Path, tokenizer: Path, out: Path) -> None:
@@ -101,6 +106,7 @@ def _raw(name: str, file: Path) -> Iterator[Raw]:
 
 
 def longtail(name: str, file: Path, tokenizer: Path, out: Path, workers: int) -> None:
+    shutil.rmtree(shards.SCRATCH, ignore_errors=True)
     chunk.FOR_A_PROCESS = 1  # so that a small file shows what it takes to start them
     raw = Path(tempfile.mkdtemp(dir=".")) / name
     raw.mkdir()
@@ -124,36 +130,39 @@ def _chosen(workers: int) -> SimpleNamespace:
     )
 
 
-def steps(name: str, file: Path, tokenizer: Path) -> tuple[list[Step], float]:
-    """Each step by itself, on what the one before gave; and tokens per byte of text."""
+def steps(name: str, file: Path, tokenizer: Path) -> tuple[list[Step], Disk]:
+    """Each step by itself, on what the one before gave; and bytes on disk for a byte of text."""
+    with tempfile.TemporaryDirectory() as folder, chdir(folder):
+        found = _steps(name, file, tokenizer)
+        return found, packed(found[-1].size)
+
+
+def _steps(name: str, file: Path, tokenizer: Path) -> list[Step]:
     found: list[Step] = []
 
-    def step(what: str, work: Callable, size: Callable[[object], float], limit: str, less: float = 0.0):
+    def step(what: str, work: Callable, size: Callable[[object], float], less: float = 0.0):
         started = time.process_time()
         result = work()
         seconds = max(time.process_time() - started - less, 1e-6)
-        found.append(Step(what, seconds, size(result) / 1e6, limit))
+        found.append(Step(what, seconds, size(result) / 1e6))
         return result
 
-    unpacked = step("decompress", lambda: sum(map(len, open_blocks(file))), lambda n: n, f"the {file.suffix} library")
-    what = "XML (expat)" if name == "wikipedia" else "JSON (msgspec), a hash of each text"
-    raw = step("parse", lambda: list(_raw(name, file)), lambda _: unpacked, what, less=found[0].seconds)
+    unpacked = step("decompress", lambda: sum(map(len, open_blocks(file))), lambda n: n)
+    raw = step("parse", lambda: list(_raw(name, file)), lambda _: unpacked, less=found[0].seconds)
     texts = [row.text for row in raw]
     if name == "wikipedia":
         size = sum(len(text.encode()) for text in texts)
-        texts = step(
-            "clean wikitext", lambda: [wikitext_to_text(t) for t in texts], lambda _: size, "the wikitext parser"
-        )
+        texts = step("clean wikitext", lambda: [wikitext_to_text(t) for t in texts], lambda _: size)
     size = sum(len(text.encode()) for text in texts)
     encoder = open_encoder(tokenizer)
     encoder(["warm"])
-    tokens = step("tokenise", lambda: encoder(texts), lambda _: size, "the tokenizer's merges")
+    tokens = step("tokenise", lambda: encoder(texts), lambda _: size)
     whole = np.ones(len(texts), dtype=bool)
-    pieces = step("cut", lambda: cut.cut_texts(tokens, whole, TOKENS, LEAST, "merge"), lambda _: size, "NumPy")
-    signed = step("signatures", lambda: signatures(tokens.ids, tokens.counts), lambda _: size, "MinHash, memory")
-    step("bands", lambda: bands(signed, 0.8), lambda _: size, "NumPy")
+    pieces = step("cut", lambda: cut.cut_texts(tokens, whole, TOKENS, LEAST, "merge"), lambda _: size)
+    signed = step("signatures", lambda: signatures(tokens.ids, tokens.counts), lambda _: size)
+    step("bands", lambda: bands(signed, 0.8), lambda _: size)
     read_rows = [(*row, "corpus") for row in raw]
-    step("write batches", lambda: sample.write_batch(read_rows, Path("batch.parquet")), lambda _: size, "zstd")
+    step("write batches", lambda: sample.write_batch(read_rows, Path("batch.parquet")), lambda _: size)
     names = ("source_document", "source", "title")
     rows = pa.table({name: [getattr(row, name) for row in raw] for name in names})
 
@@ -162,17 +171,11 @@ def steps(name: str, file: Path, tokenizer: Path) -> tuple[list[Step], float]:
         docs = cut._docs(rows, np.zeros(len(raw)), tokens, pieces)
         pq.write_table(docs, "cut/docs.parquet", compression="zstd")
 
-    step("write pieces", write, lambda _: size, "zstd")
+    step("write pieces", write, lambda _: size)
     query = f"""SELECT {chunk.assemble.DOC_COLUMNS} FROM 'cut/docs.parquet' ORDER BY source_document, "offset\""""
     with database.connect(2.0, 1) as con:
-        step("sort and write", lambda: database.write(con, query, Path("docs.parquet")), lambda _: size, "sort, zstd")
-    return found, len(tokens.ids) / size
-
-
-def _warm(name: str, small: Path, tokenizer: Path) -> None:
-    """What a process does but once is no part of a rate."""
-    with tempfile.TemporaryDirectory() as folder, chdir(folder):
-        steps(name, small, tokenizer)
+        step("sort and write", lambda: database.write(con, query, Path("docs.parquet")), lambda _: size)
+    return found
 
 
 def near(count: int) -> Step:
@@ -194,59 +197,10 @@ def near(count: int) -> Step:
     started = time.process_time()
     found = near_duplicates(con, "read_parquet('s.parquet')", 0.8)
     assert len(found) == count // 100
-    return Step("near-duplicate join", time.process_time() - started, count / 1e6, "DuckDB's hash join")
+    return Step("near-duplicate join", time.process_time() - started, count / 1e6)
 
 
-def timed(work: Callable, *given) -> np.ndarray:
-    """Seconds that it took: of the wall clock, and of the CPU by this process and those it started."""
-    shutil.rmtree(shards.SCRATCH, ignore_errors=True)
-    started = _clocks()
-    work(*given)
-    return _clocks() - started
-
-
-def _clocks() -> np.ndarray:
-    return np.array([time.perf_counter(), sum(os.times()[:4])])
-
-
-def compare(name: str, file: Path, small: Path, tokenizer: Path) -> str:
-    """Seconds of both on the same file; raises where their documents differ."""
-    simple = timed(plain, name, file, tokenizer, Path(f"{name}.parquet"))
-    lines = [f"| plain loop | {simple[0]:.1f} | | 1.0 | {simple[1]:.1f} | 1.0 |"]
-    expected = pq.read_table(f"{name}.parquet")
-    for workers in (1, 2):
-        start = timed(longtail, name, small, tokenizer, Path("out"), workers)
-        whole = timed(longtail, name, file, tokenizer, Path("out"), workers)
-        made = pq.read_table("out/docs.parquet").select(expected.column_names)
-        assert made.to_pylist() == expected.to_pylist(), "longtail and plain differ"
-        times, (apart, _) = simple / whole, simple / np.maximum(whole - start, 1e-9)
-        lines.append(
-            f"| longtail, {workers} {'process' if workers == 1 else 'processes'} | {whole[0]:.1f} | {start[0]:.1f} | "
-            f"{times[0]:.1f}, without the start {apart:.1f} | {whole[1]:.1f} | {times[1]:.1f} |"
-        )
-    head = ["| whole | seconds | of them the start | times plain | CPU seconds, all cores | times plain |"]
-    head.append("|---|---|---|---|---|---|")
-    return "\n".join([*head, *lines])
-
-
-def table(name: str, file: Path, found: list[Step], tokens_per_byte: float) -> str:
-    lines = [
-        f"\n{name}: {file.name}",
-        "",
-        "| step, one core | MB/s | million tokens/s | share | limited by |",
-        "|---|---|---|---|---|",
-    ]
-    total = sum(step.seconds for step in found)
-    text = found[-1].size
-    for step in found:
-        tokens = text * tokens_per_byte / step.seconds
-        measured = step.seconds > 0.01 * total  # less is what two runs of the step before it differ by
-        rates = f"{step.size / step.seconds:,.0f} | {tokens:,.1f}" if measured else "too quick to tell | "
-        lines.append(f"| {step.name} | {rates} | {step.seconds / total:.0%} | {step.limit} |")
-    return "\n".join(lines)
-
-
-def packed(size: float) -> tuple[float, float]:
+def packed(size: float) -> Disk:
     """Bytes on disk for a byte of text, of which there are `size` MB: of docs.parquet, and of batches and cuts."""
     raw, cut, docs = (
         Path(name).stat().st_size / 1e6 / size for name in ("batch.parquet", "cut/docs.parquet", "docs.parquet")
@@ -254,10 +208,9 @@ def packed(size: float) -> tuple[float, float]:
     return docs, raw + cut
 
 
-def full(pile: list[Step], wikipedia: list[Step], disk: dict[str, tuple[float, float]], joined: Step) -> str:
+def in_full(measured: dict[str, tuple[list[Step], Disk]], joined: Step) -> str:
     """Hours and disk at the papers' size."""
-    own = {one.name: one.seconds / one.size for one in pile}  # seconds a MB
-    wiki = {one.name: one.seconds / one.size for one in wikipedia}
+    own, wiki = ({one.name: one.seconds / one.size for one in found} for found, _ in measured.values())  # seconds a MB
     cutting = ("tokenise", "cut", "signatures", "bands", "write batches", "write pieces")
     reading = PILE_BYTES / 1e6 * (own["decompress"] + own["parse"])
     text = 36e6 * DOCUMENT_BYTES / 1e6
@@ -280,53 +233,60 @@ def full(pile: list[Step], wikipedia: list[Step], disk: dict[str, tuple[float, f
     lines.append("|---|" + "---|" * (len(CORES) + 2))
     for what, mapped, single, kept, cut_, name in rows:
         hours = " | ".join(f"{(mapped / cores + single) / 3600:.1f}" for cores in CORES)
-        docs, scratch = disk[name]
+        docs, scratch = measured[name][1]
         lines.append(f"| {what} | {hours} | {kept * docs / 1e3:,.0f} | {(cut_ * scratch + kept * docs) / 1e3:,.0f} |")
     return "\n".join(lines)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--pile", type=Path, help=".jsonl.zst; without it one is generated")
-    parser.add_argument("--wikipedia", type=Path, help=".xml.bz2; without it one is generated")
-    parser.add_argument("--megabytes", type=float, default=24, help="of each, generated")
-    parser.add_argument(
-        "--vocabulary", type=int, default=8192, help="of a tokenizer that is trained on the Pile's file"
-    )
-    given = parser.parse_args()
+def compare(name: str, file: Path, small: Path, tokenizer: Path, rounds: int) -> tuple[list[Row], list[Step], Disk]:
+    """The rows of a corpus, its steps, and what they wrote; raises where documents differ."""
+
+    def ours(workers: int) -> Run:
+        warm = partial(longtail, name, small, tokenizer, out, 1)
+        run = measure.alone(longtail, name, file, tokenizer, out, workers, warm=warm)
+        expected = pq.read_table("plain.parquet")
+        made = pq.read_table(out / "docs.parquet", columns=expected.column_names)
+        assert made.to_pylist() == expected.to_pylist(), "longtail and plain differ"
+        return run
+
+    out, simple = Path("out"), partial(measure.alone, plain, name, file, tokenizer, Path("plain.parquet"))
+    loop, one, two = measure.best({"loop": simple, "one": partial(ours, 1), "two": partial(ours, 2)}, rounds).values()
+    found, disk = measure.alone(steps, name, file, tokenizer, warm=partial(steps, name, small, tokenizer)).result
+    size, limits = found[-1].size, [step for step in found if step.name in LIMITS]
+    what, peer = f"{TITLES[name]} to documents, {size:.0f} MB of text", "a loop over the documents"
+    limit = f"{', '.join(step.name for step in limits)} alone", size / sum(step.seconds for step in limits)
+    made = [
+        measure.row(what, peer, "MB", size, loop, one, limit=limit[0], most=limit[1]),
+        measure.row(f"{what}, two workers and their start", peer, "MB", size, loop, two, wall=True, memory=False),
+    ]
+    return made, found, disk
+
+
+def rows(quick: bool = False, full: bool = False, megabytes: float = 20.0) -> list[Row]:
+    """`megabytes` of each corpus are generated; `full` prints the hours and disk at the papers' size."""
     os.environ["TOKENIZERS_PARALLELISM"], os.environ["RAYON_NUM_THREADS"] = "false", "1"
     logging.disable(logging.WARNING)
-    tqdm.__init__ = _quiet(tqdm.__init__)
-    files = {name: value.resolve() for name in ("pile", "wikipedia") if (value := getattr(given, name))}
-    with tempfile.TemporaryDirectory() as folder, chdir(folder):
-        small = {"pile": Path("small-pile.jsonl.zst"), "wikipedia": Path("small-multistream.xml.bz2")}
-        write_pile(small["pile"], 0.02)
-        write_wikipedia(small["wikipedia"], 0.02)
-        for name, write in (("pile", write_pile), ("wikipedia", write_wikipedia)):
-            if name not in files:
-                files[name] = Path(small[name].name.replace("small", "generated"))
-                write(files[name], given.megabytes)
-        texts = (row.text for row in _documents("pile", files["pile"]))
-        train(texts, given.vocabulary, Path("tokenizer"))
-        measured, disk = {}, {}
-        for name in ("pile", "wikipedia"):
+    compared = {}
+    with measure.in_folder():
+        small, files = ([Path(f"{size}-{name}") for name in FILES] for size in ("small", "generated"))
+        for file, tiny, write in zip(files, small, (write_pile, write_wikipedia), strict=True):
+            measure.alone(write, tiny, 0.02)
+            measure.alone(write, file, 0.3 if quick else megabytes)
+        measure.alone(_train, files[0], 512 if quick else VOCABULARY)
+        for name, *paths in zip(TITLES, files, small, strict=True):
+            of_name = [path.resolve() for path in (*paths, Path("tokenizer"))]
             Path(name).mkdir()
-            paths = [path.resolve() for path in (files[name], small[name], Path("tokenizer"))]
             with chdir(name):
-                _warm(name, *paths[1:])
-                measured[name], ratio = steps(name, paths[0], paths[2])
-                print(table(name, paths[0], measured[name], ratio))
-                disk[name] = packed(measured[name][-1].size)
-                print("\n" + compare(name, *paths))
-        joined = near(200_000)
-        print(f"\nnear-duplicate join: {joined.size / joined.seconds:.2f} million source documents/s")
-        print(full(measured["pile"], measured["wikipedia"], disk, joined))
+                compared[name] = compare(name, *of_name, 1 if quick else 2)
+        joined = near(200_000) if full else None
+    if joined:
+        print(in_full({name: one[1:] for name, one in compared.items()}, joined))
+    return [row for made, *_ in compared.values() for row in made]
 
 
-def _quiet(make: Callable) -> Callable:
-    """Progress bars would stand between the tables' lines."""
-    return lambda self, *given, **named: make(self, *given, **named | {"disable": True})
+def _train(file: Path, vocabulary: int) -> None:
+    train((row.text for row in _documents("pile", file)), vocabulary, Path("tokenizer"))
 
 
 if __name__ == "__main__":
-    main()
+    measure.main(rows)

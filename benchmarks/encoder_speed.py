@@ -1,45 +1,35 @@
-"""Embedding: the encoder beside the loop that Contriever published, with random weights in Contriever-base's shape.
+"""Embedding: the encoder beside the loop that Contriever published, and beside sentence-transformers with real weights.
 
     .venv/bin/python -m benchmarks.encoder_speed
-    .venv/bin/python -m benchmarks.encoder_speed --cores 16 --texts 2048
-    .venv/bin/python -m benchmarks.encoder_speed --workers 1 2 --texts 1024 --model all-MiniLM-L6-v2
+    .venv/bin/python -m benchmarks.encoder_speed --full   # and, by calculation, what large corpora take
 
-The loop (generate_passage_embeddings.py) takes texts as they come, 512 at once, padded to the longest, in fp32; 32 at
-once is kinder to a CPU's caches. One core is measured in CPU seconds, several in wall-clock seconds. That all ways give
-the same vectors is checked.
-
---workers measures how embedding scales, as the stage `index` does it: shards of texts go to workers, vectors come back.
-Times are wall-clock seconds, without the workers' start, the better of two; bytes are compared. CPU seconds are of all
-processes: where others use the machine, they say what is lost by having several. --model is an encoder's folder.
+The loop (generate_passage_embeddings.py) takes texts as they come, 512 at once, padded to the longest, in fp32. Its
+weights are random, in Contriever-base's shape. sentence-transformers works as it does by default, 32 texts at once,
+with MiniLM of $LONGTAIL_REAL_MODELS on real passages. That all ways give the same vectors is checked.
 """
 
 from __future__ import annotations
 
-import argparse
-import multiprocessing
-import resource
-import sys
-import tempfile
-import time
+import csv
+import gzip
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, chdir
-from functools import lru_cache, partial
+from functools import partial
+from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
-import psutil
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, PreTrainedTokenizerFast
 
-from pipelines import params, workers
-from pipelines.pool import processes
-from pipelines.retrieval import embeddings
-from pipelines.retrieval.encoder import EXACT, Encoder, Numerics
+from benchmarks import measure
+from benchmarks.measure import Row
+from pipelines import params
+from pipelines.retrieval.encoder import EXACT, Encoder
 
 SHAPE = BertConfig()  # Contriever-base is BERT-base
+SMALL = BertConfig(num_hidden_layers=2, hidden_size=64, num_attention_heads=2, intermediate_size=128)
 MAX_TOKENS = 512
 SPECIAL = ["[PAD]", "[CLS]", "[SEP]"]
 RETRIEVER = params.Retriever(
@@ -49,13 +39,6 @@ RETRIEVER = params.Retriever(
     training=None,
 )  # fmt: skip
 FULL = (36e6, 367e6)  # documents
-
-
-class Run(NamedTuple):
-    seconds: float
-    memory: float  # GB, at most
-    vectors: np.ndarray
-    how: str
 
 
 def lengths(kind: str, n: int) -> np.ndarray:
@@ -74,30 +57,29 @@ def lengths(kind: str, n: int) -> np.ndarray:
     return np.clip(found, 8, MAX_TOKENS).astype(int)
 
 
+PEER = "Contriever's loop, 512 at once, fp32"
+LIBRARY = "sentence-transformers, fp32"
 KINDS = ("documents, all of one length", "documents of 128 LM tokens", "queries and documents mixed")
 
 
-def make_texts(kind: str, n: int, model: Path | None = None) -> list[str]:
-    """Texts of words that are a token each, of the made-up encoder or of `model`."""
-    vocabulary = AutoTokenizer.from_pretrained(model).get_vocab() if model else []
-    words = sorted(filter(str.isalpha, vocabulary)) or [f"w{i}" for i in range(30_000)]
+def make_texts(kind: str, n: int) -> list[str]:
+    """Texts of words that are a token each."""
     draw = np.random.default_rng(1)
-    return [" ".join(words[i] for i in draw.integers(0, len(words), count - 2)) for count in lengths(kind, n)]
+    return [" ".join(f"w{i}" for i in draw.integers(0, 30_000, count - 2)) for count in lengths(kind, n)]
 
 
-def make_encoder(folder: Path) -> None:
+def make_encoder(folder: Path, shape: BertConfig = SHAPE) -> None:
     vocabulary = [*SPECIAL, *(f"w{i}" for i in range(30_000))]
     words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(vocabulary)}))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     words.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", special_tokens=[("[CLS]", 1), ("[SEP]", 2)])
     PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]").save_pretrained(folder)
     torch.manual_seed(0)
-    BertModel(SHAPE, add_pooling_layer=False).save_pretrained(folder)
+    BertModel(shape, add_pooling_layer=False).save_pretrained(folder)
 
 
 @torch.no_grad()
-def plain(folder: Path, batch_size: int, texts: list[str]) -> np.ndarray:
-    tokenizer, model = _plain(folder)
+def plain(tokenizer, model, texts: list[str], batch_size: int = 512) -> np.ndarray:
     found = []
     for start in range(0, len(texts), batch_size):
         batch = texts[start : start + batch_size]
@@ -108,106 +90,8 @@ def plain(folder: Path, batch_size: int, texts: list[str]) -> np.ndarray:
     return np.concatenate(found)
 
 
-def longtail(folder: Path, numerics: Numerics | None, texts: list[str]) -> np.ndarray:
-    return _ours(folder, numerics).embed(texts)
-
-
-@lru_cache(maxsize=1)
-def _plain(folder: Path):
-    return AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder, add_pooling_layer=False).eval()
-
-
-@lru_cache(maxsize=1)
-def _ours(folder: Path, numerics: Numerics | None) -> Encoder:
-    return Encoder.open(folder, RETRIEVER, _compute(1), numerics)
-
-
-def _compute(cores: int) -> params.Compute:
-    return params.Compute(threads=1, workers=cores, executor="local", dask=None, device="cpu")
-
-
-def ways(folder: Path) -> dict[str, Callable[[list[str]], np.ndarray]]:
-    return {
-        "Contriever's loop, 512 at once": partial(plain, folder, 512),
-        "Contriever's loop, 32 at once": partial(plain, folder, 32),
-        "longtail, exactly fp32": partial(longtail, folder, EXACT),
-        "longtail, dtype fp32": partial(longtail, folder, Numerics("fp32", "medium")),
-        "longtail, dtype auto": partial(longtail, folder, None),
-    }
-
-
-def measure(way: Callable[[list[str]], np.ndarray], texts: list[str], threads: int = 1) -> Run:
-    """One way in a fresh process, after a few texts: opening a model is no part of a rate."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as executor:
-        return executor.submit(_measured, way, texts, threads).result()
-
-
-def _measured(way: Callable[[list[str]], np.ndarray], texts: list[str], threads: int) -> Run:
-    torch.set_num_threads(threads)
-    way(texts[:4])
-    clock = time.process_time if threads == 1 else time.perf_counter
-    started = clock()
-    vectors = way(texts)
-    seconds = clock() - started
-    unit = 1 if sys.platform == "darwin" else 1024
-    how = " ".join(_ours(*way.args).numerics if way.func is longtail else EXACT)
-    return Run(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9, vectors, how)
-
-
-def side_by_side(folder: Path, texts: list[str], cores: int) -> float:
-    """Wall-clock seconds of `cores` processes that each have a shard of the texts at a time."""
-    size = -(-len(texts) // (4 * cores))
-    stretches = [texts[start : start + size] for start in range(0, len(texts), size)]
-    with processes(_compute(cores)) as executor:
-        work = partial(longtail, folder, None)
-        list(executor.map(work, [texts[:4]] * cores))
-        started = time.perf_counter()
-        list(executor.map(work, stretches))
-        return time.perf_counter() - started
-
-
-def by_workers(folder: Path, texts: list[str], counts: list[int]) -> None:
-    """Print how fast each number of workers embeds, and the share of linear; the first is the measure."""
-    numerics = Encoder.open(folder, RETRIEVER, _compute(1)).numerics
-    shard = max(1, len(texts) // (8 * max(counts)))
-    ranges = [(start, min(start + shard, len(texts))) for start in range(0, len(texts), shard)]
-    write, length = embeddings._write, embeddings._length
-    steps = workers.Steps(lambda positions: texts[slice(*positions)], embeddings._embed, write, length)
-    seconds, cpu, made = dict.fromkeys(counts, float("inf")), dict.fromkeys(counts, float("inf")), set()
-    workers.WORTH = {"cpu": 1.0}  # however little work there is
-    with ExitStack() as stack:
-        opened = {}
-        for count in counts:
-            settings = (RETRIEVER, _compute(1), numerics)
-            model = workers.Model(Encoder.open, folder, settings, SHAPE.hidden_size**2, 10**9)
-            opened[count] = stack.enter_context(workers.Workers(model, _compute(count)))
-            workers.map_texts(opened[count], f"start{count}", "", ranges[: 4 * count], steps)
-        for turn in range(2):
-            for count in counts:
-                started, used = time.perf_counter(), cpu_seconds()
-                files = workers.map_texts(opened[count], f"embed{count}", str(turn), ranges, steps)
-                seconds[count] = min(seconds[count], time.perf_counter() - started)
-                cpu[count] = min(cpu[count], cpu_seconds() - used)
-                made.add(b"".join(file.read_bytes() for file in files))
-    assert len(made) == 1, "other bytes"
-    print(f"{len(texts)} texts in {len(ranges)} shards, {' '.join(numerics)}\n")
-    print("| workers | seconds | docs/s | of linear | CPU seconds | of linear by these |\n|---|---|---|---|---|---|")
-    for count in counts:
-        share = seconds[counts[0]] * counts[0] / (seconds[count] * count)
-        columns = f"{seconds[count]:.1f} | {len(texts) / seconds[count]:.1f} | {share:.2f} | {cpu[count]:.1f}"
-        print(f"| {count} | {columns} | {cpu[counts[0]] / cpu[count]:.2f} |", flush=True)
-
-
-def cpu_seconds() -> float:
-    """Of this process and those it started, so far."""
-    here = psutil.Process()
-    times = [process.cpu_times() for process in [here, *here.children(recursive=True)]]
-    return sum(spent.user + spent.system for spent in times)
-
-
 def peak() -> dict[str, float]:
     """Multiplications and additions a second of one core, at a product of the model's own shapes."""
-    torch.set_num_threads(1)
     left, right = torch.randn(2048, SHAPE.hidden_size), torch.randn(SHAPE.hidden_size, SHAPE.intermediate_size)
     found, operations = {}, 2.0 * 2048 * right.numel()
     for name, dtype, precision in (
@@ -217,81 +101,87 @@ def peak() -> dict[str, float]:
     ):
         torch.set_float32_matmul_precision(precision)
         a, b = left.to(dtype), right.to(dtype)
-        times = []
-        for _ in range(8):
-            started = time.process_time()
-            a @ b
-            times.append(time.process_time() - started)
-        found[name] = operations / min(times)
+        found[name] = operations / min(measure.timed(lambda a=a, b=b: a @ b).cpu for _ in range(8))
     torch.set_float32_matmul_precision("highest")
     return found
 
 
-def operations(tokens: np.ndarray) -> float:
+def operations(tokens: np.ndarray, shape: BertConfig) -> float:
     """Of a forward pass over the real tokens alone."""
-    weights = SHAPE.num_hidden_layers * (4 * SHAPE.hidden_size**2 + 2 * SHAPE.hidden_size * SHAPE.intermediate_size)
-    attention = 2 * SHAPE.num_hidden_layers * SHAPE.hidden_size * tokens.astype(float) ** 2
+    weights = shape.num_hidden_layers * (4 * shape.hidden_size**2 + 2 * shape.hidden_size * shape.intermediate_size)
+    attention = 2 * shape.num_hidden_layers * shape.hidden_size * tokens.astype(float) ** 2
     return float(2 * (weights * tokens + attention).sum())
 
 
-def same(vectors: np.ndarray, expected: np.ndarray) -> bool:
-    cosines = (vectors * expected).sum(1) / np.linalg.norm(vectors, axis=1) / np.linalg.norm(expected, axis=1)
-    return bool(cosines.min() > 0.9999)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--texts", type=int, default=256, help="of each kind")
-    parser.add_argument("--cores", type=int, default=4)
-    parser.add_argument("--workers", type=int, nargs="+", help="measure embedding by so many workers, and nothing else")
-    parser.add_argument("--model", type=Path, help="--workers: an encoder's folder, instead of random weights")
-    given = parser.parse_args()
-    if given.workers:
-        with tempfile.TemporaryDirectory() as name:
-            folder = given.model.absolute() if given.model else Path(name, "model")
-            if not given.model:
-                make_encoder(folder)
-            with chdir(name):
-                by_workers(folder, make_texts(KINDS[1], given.texts, given.model and folder), given.workers)
-        return
-    most = peak()
-    rates = ", ".join(f"{name} {rate / 1e9:.0f}" for name, rate in most.items())
-    print(f"one core's products of matrices, 10^9 operations/s: {rates}")
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        make_encoder(folder)
-        for kind in KINDS:
-            texts, tokens = make_texts(kind, given.texts), lengths(kind, given.texts)
-            print(f"\n{kind}: {len(texts)} texts, {tokens.mean():.0f} tokens on average, the longest {tokens.max()}\n")
-            print("| way, one core | computes in | docs/s | tokens/s | share of its products' rate | peak GB | times |")
-            print("|---|---|---|---|---|---|---|")
-            first = None
-            for way, call in ways(folder).items():
-                run = measure(call, texts)
-                first = first or run
-                assert same(run.vectors, first.vectors), f"{way}: other vectors"
-                share = operations(tokens) / run.seconds / most[run.how]
-                print(
-                    f"| {way} | {run.how} | {len(texts) / run.seconds:.1f} | {tokens.sum() / run.seconds:,.0f} "
-                    f"| {share:.0%} | {run.memory:.1f} | {first.seconds / run.seconds:.1f} |",
-                    flush=True,
-                )
-            if kind != KINDS[1]:
-                continue
-            rate = len(texts) / run.seconds
-            loop = measure(partial(plain, folder, 512), texts, given.cores).seconds
-            several = side_by_side(folder, texts, given.cores)
-            print(
-                f"\n{given.cores} cores: the loop {len(texts) / loop:.1f} docs/s in {given.cores} threads, longtail "
-                f"{len(texts) / several:.1f} in {given.cores} processes, {loop / several:.1f} times as many"
+def compare(
+    work: str, peer: str, loop: Callable[[], np.ndarray], encoders: list[Encoder], texts: list[str],
+    tokens: np.ndarray, shape: BertConfig, rounds: int,
+) -> list[Row]:  # fmt: skip
+    """A row for each number format of the encoders; the limit is the core's rate of products of matrices in it."""
+    opened, most = {one.numerics.dtype: one for one in encoders}, peak()
+    works = {"loop": loop} | {dtype: partial(one.embed, texts) for dtype, one in opened.items()}
+    run = measure.best({name: partial(measure.timed, work) for name, work in works.items()}, rounds)
+    found, expected = [], run["loop"].result / np.linalg.norm(run["loop"].result, axis=1, keepdims=True)
+    for dtype, encoder in opened.items():
+        vectors = run[dtype].result / np.linalg.norm(run[dtype].result, axis=1, keepdims=True)
+        off = np.abs(vectors - expected).max() if dtype == "fp32" else (1 - (vectors * expected).sum(1)).max()
+        assert off < 1e-4, f"{dtype}: other vectors"
+        limit = len(texts) / operations(tokens, shape) * most[" ".join(encoder.numerics)]
+        found.append(
+            measure.row(
+                f"{work}, {dtype}", peer, "texts", len(texts), run["loop"], run[dtype], limit=f"products in {dtype}",
+                most=limit, memory=False,
             )
-            for count in FULL:
-                hours, of_loop = count / rate / 3600, count * first.seconds / len(texts) / 3600
-                print(
-                    f"{count / 1e6:.0f} million such documents: {hours:,.0f} core hours (the loop {of_loop:,.0f}), "
-                    f"{2e-9 * count * SHAPE.hidden_size:,.0f} GB of fp16"
-                )
+        )  # fmt: skip
+    return found
+
+
+def beside_contriever(n: int, shape: BertConfig, rounds: int) -> list[Row]:
+    folder, found = Path("contriever").absolute(), []
+    make_encoder(folder, shape)
+    opened = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder, add_pooling_layer=False).eval()
+    encoders = [Encoder.open(folder, RETRIEVER, measure.compute(), numerics) for numerics in (EXACT, None)]
+    for kind in KINDS:
+        texts, work = make_texts(kind, n), f"embedding {kind}, BERT-base's shape"
+        loop, some = partial(plain, *opened, texts), encoders if kind == KINDS[1] else encoders[1:]
+        found += compare(work, PEER, loop, some, texts, lengths(kind, n), shape, rounds)
+    return found
+
+
+def beside_sentence_transformers(n: int, rounds: int) -> list[Row]:
+    """Real weights and real passages."""
+    work = "embedding real passages with MiniLM"
+    folder, passages = measure.real("minilm", "LONGTAIL_REAL_MODELS"), measure.real("passages/psgs_w100.tsv.gz")
+    if missing := (not folder and measure.NO_WEIGHTS) or (not passages and measure.NO_FILES):
+        return [Row(work, LIBRARY, missing=missing)]
+    if not find_spec("sentence_transformers"):
+        return [Row(work, LIBRARY, missing="sentence-transformers is not installed")]
+    from sentence_transformers import SentenceTransformer
+
+    with gzip.open(passages, "rt", encoding="utf-8", newline="") as file:
+        texts = [f"{row['title']} {row['text']}" for row in islice(csv.DictReader(file, delimiter="\t"), n)]
+    library = SentenceTransformer(str(folder), device="cpu")
+    settings = RETRIEVER.model_copy(update={"similarity": "cosine", "max_tokens": library.max_seq_length})
+    encoders = [Encoder.open(folder, settings, measure.compute(), numerics) for numerics in (EXACT, None)]
+    tokens = np.minimum([len(ids) for ids in library.tokenizer(texts)["input_ids"]], library.max_seq_length)
+    shape, loop = BertConfig.from_pretrained(folder), partial(library.encode, texts)
+    return compare(work, LIBRARY, loop, encoders, texts, tokens, shape, rounds)
+
+
+def rows(quick: bool = False, full: bool = False, texts: int = 48) -> list[Row]:
+    """`texts` of each kind; `full` prints the core hours of large corpora."""
+    n, rounds = (8, 1) if quick else (texts, 2)
+    with measure.in_folder():
+        found = beside_contriever(n, SMALL if quick else SHAPE, rounds)
+        found += beside_sentence_transformers(2 * n if quick else 8 * n, rounds)
+    if full:
+        (*_, one) = [row for row in found if KINDS[1] in row.work]
+        for count in (36e6, 367e6):
+            hours, loop = (count / rate / 3600 for rate in (one.ours, one.of_peer))
+            size = f"{2e-9 * count * SHAPE.hidden_size:,.0f} GB of fp16"
+            print(f"{count / 1e6:.0f} million such texts: {hours:,.0f} core hours (the loop {loop:,.0f}), {size}")
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    measure.main(rows)

@@ -1,22 +1,16 @@
 """Documents with subject and answer: the stage `exposure`, beside a loop over the words of each document.
 
     .venv/bin/python -m benchmarks.exposure_speed
-    .venv/bin/python -m benchmarks.exposure_speed --texts pile.jsonl.zst --popqa popQA.tsv    # real ones
 
-Both count the same questions in the same text, which is checked. Each runs in a process of its own, on one core. Names
-that begin or end with a mark are left out, since the loop looks at runs of words.
+Both count the same questions in the same text, which is checked: generated ones, and the Pile's excerpt and PopQA of
+$LONGTAIL_REAL. Each runs in a process of its own, on one core. Names that begin or end with a mark are left out, since
+the loop looks at runs of words.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import re
-import subprocess
-import sys
-import tempfile
-import time
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,16 +18,19 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import zstandard
 
+from benchmarks import measure
 from benchmarks.corpus_generator import write_pile
+from benchmarks.measure import Row
 from pipelines import params
 from pipelines.evaluation import exposure
 from pipelines.questions.published import read_published
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.text_documents import read_documents
 
-ROOT = Path(__file__).resolve().parents[1]
 WORD = re.compile(r"[^\W_]+")
+PEER = "a loop over words, all names in a dict"
 QUESTIONS = Path("questions/popqa/popqa.parquet")
 
 
@@ -65,9 +62,10 @@ def plain(file: Path) -> tuple[np.ndarray, int]:
 def stage(file: Path) -> tuple[np.ndarray, int]:
     """The stage's way, in one process."""
     settings = SimpleNamespace(
+        language="en",
         c4=params.C4(sample_mb=1, match="all"),
         ingest=params.Ingest(max_reject_share=1.0, memory_gb=1.0, record_mb=64.0, rejects_kept=100),
-        compute=params.Compute(threads=1, workers=1, executor="local", dask=None, device="cpu"),
+        compute=measure.compute(),
         parts=SimpleNamespace(answered=["popqa"]),
     )
     counts = exposure.count_exposure(settings, "pile", Path("raw"), Path("questions"), Path("out"))
@@ -75,18 +73,9 @@ def stage(file: Path) -> tuple[np.ndarray, int]:
     return np.stack([column.to_numpy() for column in found.columns], axis=1), counts["bytes"]
 
 
-def child(way: str) -> None:
-    """One way; prints seconds of one core, bytes of text, the process's greatest memory, and keeps its counts."""
-    (file,) = Path("raw/pile").iterdir()
-    before, started = _peak(), time.process_time()
-    counts, size = {"plain": plain, "stage": stage}[way](file)
-    seconds = time.process_time() - started
-    np.save(f"{way}.npy", counts)
-    print(json.dumps({"seconds": seconds, "bytes": size, "memory": _peak(), "before": before}))
-
-
-def _peak() -> int:
-    return int(re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
+def reading(file: Path) -> int:
+    """The most that any way can reach: documents read, and not looked at."""
+    return sum(1 for _ in read_documents(file, Rejects(1.0)))
 
 
 def _ask_about(file: Path, count: int) -> list[dict]:
@@ -101,65 +90,57 @@ def _ask_about(file: Path, count: int) -> list[dict]:
     return [{"subj": names(1)[0], "s_aliases": names(2), "possible_answers": names(3)} for _ in range(count)]
 
 
-def _write(rows: list[dict], path: Path) -> int:
-    """Write questions without the names that the loop can't find; returns the number of distinct names."""
-    kept, names = [], set()
+def _write(rows: list[dict], path: Path) -> None:
+    """Write questions without the names that the loop can't find."""
+    kept = []
     for number, row in enumerate(rows):
         sides = [[row["subj"], *row["s_aliases"]], row["possible_answers"]]
         sides = [[n for n in side if n and WORD.match(n) and WORD.match(n[::-1])] for side in sides]
         if all(sides):
             of_row = {"question_id": f"{number:06}", "subj": sides[0][0], "s_aliases": sides[0][1:]}
             kept.append(of_row | {"possible_answers": sides[1]})
-            names |= {*sides[0], *sides[1]}
     path.parent.mkdir(parents=True)
     strings = pa.list_(pa.string())
     kinds = [("question_id", pa.string()), ("subj", pa.string()), ("s_aliases", strings), ("possible_answers", strings)]
     pq.write_table(pa.Table.from_pylist(kept, pa.schema(kinds)), path)
-    return len(names)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--megabytes", type=float, default=30, help="of generated text")
-    parser.add_argument("--questions", type=int, default=14_000, help="on generated text")
-    parser.add_argument("--texts", type=Path, help="a file in The Pile's layout")
-    parser.add_argument("--popqa", type=Path, help="a file in PopQA's published format")
-    parser.add_argument("--child", choices=["plain", "stage"], help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.child:
-        child(given.child)
-        return
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "raw/pile").mkdir(parents=True)
-        file = folder / "raw/pile" / (given.texts.name if given.texts else "made.jsonl.zst")
-        if given.texts:
-            file.symlink_to(given.texts.resolve())
-        else:
-            write_pile(file, given.megabytes)
-        rows = (
-            read_published(given.popqa, Rejects(0.0)).to_pylist() if given.popqa else _ask_about(file, given.questions)
-        )
-        names = _write(rows, folder / QUESTIONS)
-        environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-        found = {}
-        for way in ("plain", "stage"):
-            command = [sys.executable, "-m", "benchmarks.exposure_speed", "--child", way]
-            done = subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.PIPE, text=True)
-            found[way] = json.loads(done.stdout.splitlines()[-1])
-        plainly, ours = (np.load(folder / f"{way}.npy") for way in found)
-    assert found["plain"]["bytes"] == found["stage"]["bytes"]
-    assert (plainly == ours).all(), "the two ways' counts differ"
-    size = found["plain"]["bytes"] / 1e6
-    print(f"{size:.1f} MB of text, {len(ours):,} questions, {names:,} names; {int((ours[:, 2] > 0).sum()):,} have a")
-    print("document with both; the same counts both ways\n")
-    print(f"{'':8}{'CPU s':>8}{'s per MB':>10}{'MB per s':>10}{'memory MB':>11}{'beyond imports':>16}")
-    for way, one in found.items():
-        memory = one["memory"] / 1e6, (one["memory"] - one["before"]) / 1e6
-        speed = one["seconds"] / size
-        print(f"{way:8}{one['seconds']:8.1f}{speed:10.3f}{1 / speed:10.2f}{memory[0]:11.0f}{memory[1]:16.0f}")
-    print(f"plain / stage: {found['plain']['seconds'] / found['stage']['seconds']:.1f}")
+def compare(what: str, rounds: int) -> Row:
+    (file,) = Path("raw/pile").iterdir()
+    ways = {way.__name__: partial(measure.alone, way, file) for way in (plain, stage, reading)}
+    plainly, ours, limit = measure.best(ways, rounds).values()
+    assert (plainly.result[0] == ours.result[0]).all(), "the two ways' counts differ"
+    assert plainly.result[1] == ours.result[1]
+    size = ours.result[1] / 1e6
+    limits = {"limit": "reading the file", "most": size / limit.cpu}
+    return measure.row(f"{what}, {size:.1f} MB", PEER, "MB", size, plainly, ours, **limits)
+
+
+def made(megabytes: float, questions: int) -> None:
+    file = Path("raw/pile/made.jsonl.zst")
+    write_pile(file, megabytes)
+    _write(_ask_about(file, questions), QUESTIONS)
+
+
+def rows(quick: bool = False, megabytes: float = 10.0, questions: int = 14_000) -> list[Row]:
+    texts, popqa = measure.real("pile/pile_sample.jsonl.zst"), measure.real("popqa/popQA.tsv")
+    rounds, found = 1 if quick else 2, []
+    for name in ("generated", "the Pile's excerpt and PopQA"):
+        what = f"documents with subject and answer of a question, {name}"
+        with measure.in_folder():
+            Path("raw/pile").mkdir(parents=True)
+            if name == "generated":
+                measure.alone(made, *((0.2, 200) if quick else (megabytes, questions)))
+            elif not (texts and popqa):
+                found.append(Row(what, PEER, missing=measure.NO_FILES))
+                continue
+            else:
+                with zstandard.open(texts, "rt") as lines, zstandard.open(Path("raw/pile", texts.name), "wt") as file:
+                    file.writelines(islice(lines, 20 if quick else None))
+                _write(read_published(popqa, Rejects(0.0)).to_pylist(), QUESTIONS)
+            found.append(compare(what, rounds))
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    measure.main(rows)

@@ -1,38 +1,32 @@
 """Speed of an LSR step: Longtail's, and a plain one that embeds every document for each query and keeps no scores.
 
     .venv/bin/python -m benchmarks.lsr_speed
-    .venv/bin/python -m benchmarks.lsr_speed --steps 20
-    .venv/bin/python -m benchmarks.lsr_speed --refresh --steps 40
+    .venv/bin/python -m benchmarks.lsr_speed --refresh 120    # whole trainings of so many steps in four rounds
 
 Queries, documents and language model are those in data/ (`longtail run` makes them). Candidates are those of its
 untuned retriever. Two encoders are measured: the untuned one, and one of MiniLM's shape with random weights. The plain
 step follows the formulas with transformers alone, in fp32: for each query it asks the language model about the k
 documents, embeds them and the query with gradient, padded to the longest, and sums the loss. Both take the same batches
-from the same weights, and must have the same losses. bf16 is measured if the CPU has it. Times are CPU seconds of one
-core.
+from the same weights in turns, and must have the same losses. bf16 is measured if the CPU has it.
 
---refresh compares whole trainings of --steps steps in four rounds: with the index refreshed between rounds, and by a
-second process beside them. Times are wall-clock seconds, so two cores should be free.
+--refresh compares trainings with the index refreshed between rounds, and by a second process beside them. Times are by
+the clock, so two cores should be free.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
-import tempfile
-import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import chdir, contextmanager
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-
-os.environ["OMP_NUM_THREADS"] = "1"
 
 import numpy as np
 import torch
 from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer, BertConfig, BertModel
 
+from benchmarks import measure
+from benchmarks.measure import Row, Run
 from pipelines import methods, params_file
 from pipelines.lm.open_lm import supervising_lm
 from pipelines.lsr import train_lsr, training_queries
@@ -40,9 +34,10 @@ from pipelines.lsr.objective import GradientCache
 from pipelines.lsr.refresh import Refresher
 from pipelines.lsr.rounds import Trainer, TrainingFiles
 from pipelines.retrieval.encoder import Encoder, has_bf16
+from pipelines.scoring import logprobs
 
 MINILM = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
-PARTS = ("language model", "search", "gather", "embed documents", "embed queries", "loss, backward", "Adam")
+PEER = "fp32, every document embedded for each query, no scores kept"
 
 
 class Plain:
@@ -54,29 +49,23 @@ class Plain:
         self.lm_tokenizer = AutoTokenizer.from_pretrained(lm)
         self.lm = AutoModelForCausalLM.from_pretrained(lm, dtype=torch.float32).eval()
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=params.lsr.learning_rate)
-        self.lsr, self.max_tokens, self.spent = params.lsr, params.retriever.max_tokens, Counter()
+        self.lsr, self.max_tokens = params.lsr, params.retriever.max_tokens
 
     def step(self, number: int, rows: list[tuple[str, list[str], list[str], str]]) -> float:
         """The loss of a batch; a row is a query, its documents, the language model's prompts, and the continuation."""
         lsr, losses = self.lsr, []
         for query, documents, prompts, continuation in rows:
-            with timed(self.spent, "language model"):
-                targets = self._mean_log_probs(prompts, continuation)
-            with timed(self.spent, "embed documents"):
-                of_documents = self._embed(documents)
-            with timed(self.spent, "embed queries"):
-                of_query = self._embed([query])
+            targets = self._mean_log_probs(prompts, continuation)
+            of_documents, of_query = self._embed(documents), self._embed([query])
             log_p = torch.log_softmax(of_documents @ of_query[0] / lsr.gamma, 0)
             log_q = torch.log_softmax(targets / lsr.beta, 0)
             losses.append((log_q.exp() * (log_q - log_p)).sum())
-        with timed(self.spent, "loss, backward"):
-            loss = torch.stack(losses).mean()
-            self.optimizer.zero_grad()
-            loss.backward()
-        with timed(self.spent, "Adam"):
-            warm = round(lsr.warmup * lsr.steps)
-            self.optimizer.param_groups[0]["lr"] = lsr.learning_rate * min(1.0, (number + 1) / warm)
-            self.optimizer.step()
+        loss = torch.stack(losses).mean()
+        self.optimizer.zero_grad()
+        loss.backward()
+        warm = round(lsr.warmup * lsr.steps)
+        self.optimizer.param_groups[0]["lr"] = lsr.learning_rate * min(1.0, (number + 1) / warm)
+        self.optimizer.step()
         return float(loss.detach())
 
     def _embed(self, texts: list[str]) -> torch.Tensor:
@@ -99,173 +88,124 @@ class Plain:
         return torch.stack([end[range(len(wanted)), wanted].mean() for end in ends])
 
 
-@contextmanager
-def timed(spent: Counter, part: str) -> Iterator[None]:
-    started = time.process_time()
-    yield
-    spent[part] += time.process_time() - started
-
-
-@contextmanager
-def watched(trainer: Trainer, gradients: GradientCache, spent: Counter) -> Iterator[None]:
-    """Add each part's seconds to `spent`, without the seconds of the parts inside it."""
-    inside: list[float] = []
-
-    def watch(owner, name: str, part) -> None:
-        work = getattr(owner, name)
-
-        def call(*arguments):
-            inside.append(0.0)
-            started = time.process_time()
-            result = work(*arguments)
-            seconds = time.process_time() - started
-            spent[part(*arguments)] += seconds - inside.pop()
-            if inside:
-                inside[-1] += seconds
-            return result
-
-        setattr(owner, name, call)
-
-    names = {False: "embed documents", True: "embed queries"}
-    watch(trainer.encoder, "embed_with_gradient", lambda _, queries=False: names[queries])
-    watch(trainer.optimizer, "step", lambda *_: "Adam")
-    watch(gradients, "backward", lambda *_: "loss, backward")
-    watch(trainer, "step", lambda *_: "gather")
-    yield
-
-
-def rows_of(trainer: Trainer, step: int) -> list[tuple[str, list[str], list[str], str]]:
+def batch_of(trainer: Trainer, step: int) -> list[tuple[str, list[str], list[str], str]]:
     """A step's batch as rows for the plain step: each query with all of its documents."""
     rows = []
     for i, query in trainer.schedule.queries[trainer.schedule.batch(step)]:
-        queries, candidates = trainer.corpora[i].queries, trainer.candidates[i]
-        documents = list(trainer.texts(i, candidates.positions[np.searchsorted(candidates.rows, query)]))
-        prompts = [f"{text}\n{queries.contexts[query]}" for text in documents]
-        rows.append((queries.texts[query], documents, prompts, queries.continuations[query]))
+        corpus, candidates = trainer.corpora[i], trainer.candidates[i]
+        positions = candidates.positions[np.searchsorted(candidates.rows, query)]
+        pairs = np.stack([np.full_like(positions, query), positions], axis=1)
+        prompts = [
+            prompt.document + prompt.context for prompt in logprobs.prompts(corpus.queries, corpus.docs, pairs)[0]
+        ]
+        documents = list(trainer.texts(i, positions))
+        rows.append((corpus.queries.texts[query], documents, prompts, corpus.queries.continuations[query]))
     return rows
 
 
-def print_row(name: str, spent: Counter, steps: int, first: float) -> None:
-    total = sum(spent.values()) / steps
-    parts = " | ".join(f"{1000 * spent[part] / steps:,.0f}" if spent[part] else "-" for part in PARTS)
-    print(f"| {name} | {1 / total:.2f} | {first / total:.1f} | {parts} |", flush=True)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=4)
-    parser.add_argument("--refresh", action="store_true", help="compare lsr.refresh sync and async")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
-    params = params_file.load(*train_lsr.SECTIONS)
-    params = methods.with_retriever(params, params.parts.tuned[0])
-    params.lsr = params.lsr.model_copy(update={"kl": "q_p", "likelihood": "mean_logprob", "keep_scores": False})
-    params.compute = params.compute.model_copy(update={"threads": 1, "workers": 1})
-    data = Path("data").resolve()
-    with tempfile.TemporaryDirectory() as name, chdir(name):
-        for part in ("corpus", "questions", "index", "models/lm", "models/retriever"):
-            Path("data", part).parent.mkdir(parents=True, exist_ok=True)
-            Path("data", part).symlink_to(data / part)
-        (compare_refreshes if arguments.refresh else compare_steps)(params, arguments.steps)
-
-
-def compare_refreshes(params: SimpleNamespace, steps: int) -> None:
-    """Time whole trainings; the parts are timed in the first, which runs in one process."""
+def compare_refreshes(params: SimpleNamespace, steps: int) -> list[Row]:
+    """Whole trainings; the parts are timed in the first, which runs in one process."""
     spent: Counter = Counter()
 
     def watch(owner: type, name: str) -> None:
         real = getattr(owner, name)
 
         def call(*arguments):
-            with timed(spent, name):
-                return real(*arguments)
+            run = measure.timed(partial(real, *arguments))
+            spent[name] += run.cpu
+            return run.result
 
         setattr(owner, name, call)
 
     watch(Refresher, "make_round")
     watch(Trainer, "step")
-    seconds = {}
+    run, parts = {}, {}
     for when in ("sync", "async"):
-        update = {"refresh": when, "steps": steps, "refresh_steps": -(-steps // 4)}
-        params.lsr = params.lsr.model_copy(update=update)
-        started = time.perf_counter()
-        train_lsr.train(params)
-        seconds[when] = time.perf_counter() - started
-        if when == "sync":
-            parts = Counter(spent)
-    shares = f"{parts['step']:.0f} s of a core for steps, {parts['make_round']:.0f} s for refreshes"
-    print(f"\n{steps} steps in four rounds: {shares}\n")
-    print("| refresh | seconds | times as fast |\n|---|---|---|")
-    for when, took in seconds.items():
-        print(f"| {when} | {took:.0f} | {seconds['sync'] / took:.2f} |")
-    both = sum(parts.values())
-    print(f"at most {both / max(parts.values()):.2f}, were all of the shorter part done beside the longer")
+        params.lsr = params.lsr.model_copy(update={"refresh": when, "steps": steps, "refresh_steps": -(-steps // 4)})
+        run[when] = measure.timed(partial(train_lsr.train, params))
+        parts = parts or dict(spent)
+    most = steps / run["sync"].wall * sum(parts.values()) / max(parts.values())
+    what, limit = f"LSR, {steps} steps in four rounds, lsr.refresh: async", "the shorter part beside the longer"
+    both = run["sync"], run["async"]
+    return [measure.row(what, "sync", "steps", steps, *both, limit=limit, most=most, wall=True, memory=False)]
 
 
-def compare_steps(params: SimpleNamespace, steps: int) -> None:
-    """Time the first steps of a training, Longtail's and the plain ones."""
+def compare_steps(params: SimpleNamespace, steps: int) -> list[Row]:
+    """The first steps of a training, Longtail's and the plain ones."""
     params.lsr = params.lsr.model_copy(update={"refresh": "sync", "refresh_steps": steps})
     corpora = training_queries.read(params)
     schedule = training_queries.Schedule(corpora, params.lsr, params.seed)
     refresher = Refresher(params, corpora, schedule, TrainingFiles("benchmark"))
-    lm, encoder = refresher.lm, refresher.encoder
-    calls, score = Counter(), lm.score
+    search = measure.timed(lambda: refresher.search(0))
+    score = measure.timed(lambda: refresher.score(search.result))
+    again = measure.timed(lambda: refresher.score(search.result))  # scores kept
+    untuned = methods.encoder("dense", params.retrieves)
+    shapes = {f"the encoder of data/, {refresher.encoder.dim} dimensions": untuned, "MiniLM's shape": _minilm(untuned)}
+    found = []
+    for name, folder in shapes.items():
+        run = _in_turns(folder, params, corpora, schedule, score.result, steps)
+        searched = {dtype: search.cpu + again.cpu for dtype in run if dtype != "plain"} | {"plain": 0.0}
+        taken = {way: one._replace(cpu=one.cpu + searched[way]) for way, one in run.items()}
+        taken["fp32, a pair's first time"] = run["fp32"]._replace(cpu=run["fp32"].cpu + search.cpu + score.cpu)
+        for way, one in taken.items():
+            if way != "plain":
+                what = f"LSR's step, {name}, {way}{'' if 'first' in way else ', scores kept'}"
+                found.append(measure.row(what, PEER, "steps", steps, taken["plain"], one, memory=False))
+    return found
 
-    def counted(prompts, continuations):
-        calls["pairs"] += len(prompts)
-        return score(prompts, continuations)
 
-    lm.score = counted
-    search, new, again = Counter(), Counter(), Counter()
-    with timed(search, "search"):
-        retrieved = refresher.search(0)
-    with timed(new, "language model"):
-        candidates = refresher.score(retrieved)
-    scored = calls["pairs"]
-    with timed(again, "language model"):
-        refresher.score(retrieved)
-    print(f"{steps} steps of {params.lsr.batch_size} queries x {refresher.k} documents, {scored:,} pairs scored;")
-    print(f"asked again: {calls['pairs'] - scored} pairs scored")
+def _in_turns(folder: Path, params: SimpleNamespace, corpora, schedule, candidates, steps: int) -> dict[str, Run]:
+    """What so many steps take by each way, a step of each in turns; raises where losses differ."""
+    ways: dict[str, Callable[[int], float]] = {}
+    taken: dict[str, Run] = {}
 
-    wide, untuned = Path("minilm"), methods.encoder("dense", params.retrieves)
+    def add(way: str, run: Run) -> None:
+        before = taken.get(way, Run(0.0, 0.0, 0.0, []))
+        results = before.result if run.result is None else [*before.result, run.result]
+        taken[way] = Run(before.cpu + run.cpu, before.wall + run.wall, 0.0, results)
+
+    for dtype in ("fp32", "bf16") if has_bf16("cpu") else ("fp32",):
+        lsr = params.lsr.model_copy(update={"dtype": dtype})
+        gradients = GradientCache(Encoder.open(folder, params.retriever, params.compute), lsr)
+        trainer = Trainer(gradients, corpora, schedule, lsr)
+        add(dtype, measure.timed(lambda trainer=trainer: trainer.start_round(candidates) and None))
+        ways[dtype] = lambda number, trainer=trainer: trainer.step(number)["kl"]
+    plain, batches = Plain(folder, supervising_lm(params)[0], params), [batch_of(trainer, i) for i in range(steps)]
+    ways["plain"] = lambda number: plain.step(number, batches[number])
+    for number in range(steps):
+        for way, step in ways.items():
+            add(way, measure.timed(partial(step, number)))
+    losses = {way: run.result for way, run in taken.items()}
+    for way, close in {"fp32": 1e-3, "bf16": 1e-2}.items():
+        assert way not in losses or np.allclose(losses[way], losses["plain"], rtol=close), f"other losses: {losses}"
+    return taken
+
+
+def _minilm(untuned: Path) -> Path:
     tokenizer = AutoTokenizer.from_pretrained(untuned)
     torch.manual_seed(0)
     shape = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "max_position_embeddings": 512}
-    BertModel(BertConfig(**shape, **MINILM), add_pooling_layer=False).save_pretrained(wide)
-    tokenizer.save_pretrained(wide)
-    for name, path in ((f"{encoder.dim} dimensions ({untuned})", untuned), ("MiniLM's shape", wide)):
-        spent, losses = {}, {}
-        for dtype in ("fp32", "bf16") if has_bf16("cpu") else ("fp32",):
-            lsr = params.lsr.model_copy(update={"dtype": dtype})
-            gradients = GradientCache(Encoder.open(path, params.retriever, params.compute), lsr)
-            trainer = Trainer(gradients, corpora, schedule, lsr)
-            spent[dtype] = Counter()
-            with timed(spent[dtype], "gather"):
-                trainer.start_round(candidates)
-            with watched(trainer, gradients, spent[dtype]):
-                losses[dtype] = [trainer.step(number)["kl"] for number in range(steps)]
-        batches = [rows_of(trainer, number) for number in range(steps)]
-        distinct = [len({text for _, texts, *_ in rows for text in texts}) for rows in batches]
-        plain = Plain(path, supervising_lm(params)[0], params)
-        losses["plain"] = [plain.step(number, rows) for number, rows in enumerate(batches)]
-        assert np.allclose(losses["fp32"], losses["plain"], rtol=1e-3), f"other losses: {losses}"
-        print(f"\n{name}; {np.mean(distinct):.0f} distinct documents a step\n")
-        print(f"| step, one core | steps/s | times | ms: {' | '.join(PARTS)} |")
-        print("|---" * (3 + len(PARTS)) + "|")
-        first = sum(plain.spent.values()) / steps
-        print_row("plain", plain.spent, steps, first)
-        print_row("longtail, a pair's first time", spent["fp32"] + search + new, steps, first)
-        for dtype, of_dtype in spent.items():
-            print_row(f"longtail, scores kept, {dtype}", of_dtype + search + again, steps, first)
-        encoding = Counter({part: seconds for part, seconds in plain.spent.items() if part != PARTS[0]})
-        print_row("the encoder's part: plain", encoding, steps, sum(encoding.values()) / steps)
-        for dtype, of_dtype in spent.items():
-            print_row(f"the encoder's part: longtail, {dtype}", of_dtype, steps, sum(encoding.values()) / steps)
-        if "bf16" in losses:
-            off = max(abs(a - b) / b for a, b in zip(losses["bf16"], losses["fp32"], strict=True))
-            print(f"bf16's losses are fp32's but for {off:.1e} of them, at most")
+    BertModel(BertConfig(**shape, **MINILM), add_pooling_layer=False).save_pretrained("minilm")
+    tokenizer.save_pretrained("minilm")
+    return Path("minilm")
+
+
+def rows(quick: bool = False, steps: int = 3, refresh: int = 0) -> list[Row]:
+    """`refresh` compares whole trainings of so many steps, and nothing else."""
+    data = Path("data").resolve()
+    if not (data / "models/lm").is_dir() or not (data / "index").is_dir():
+        return [Row("LSR's step", PEER, missing=measure.NO_RUN)]
+    torch.use_deterministic_algorithms(True)
+    params = params_file.load(*train_lsr.SECTIONS)
+    params = methods.with_retriever(params, params.parts.tuned[0])
+    params.lsr = params.lsr.model_copy(update={"kl": "q_p", "likelihood": "mean_logprob", "keep_scores": False})
+    params.compute = params.compute.model_copy(update={"threads": 1, "workers": 1})
+    with measure.in_folder():
+        for part in ("corpus", "questions", "index", "models/lm", "models/retriever"):
+            Path("data", part).parent.mkdir(parents=True, exist_ok=True)
+            Path("data", part).symlink_to(data / part)
+        return compare_refreshes(params, refresh) if refresh else compare_steps(params, 1 if quick else steps)
 
 
 if __name__ == "__main__":
-    main()
+    measure.main(rows)

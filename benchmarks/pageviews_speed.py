@@ -1,6 +1,6 @@
 """Page views of a month: the stage `popularity` beside a Python loop, on generated lines in the dump's layout.
 
-    .venv/bin/python -m benchmarks.pageviews_speed --lines 10000000
+    .venv/bin/python -m benchmarks.pageviews_speed
 
 Each way runs in a process of its own, on one core, once on the compressed file and once on its lines, and the stage
 also with two processes that read parts of the compressed file side by side. All must find the same views. The lines
@@ -9,17 +9,9 @@ are sorted as the real ones are, a seventh of them is English Wikipedia's.
 
 from __future__ import annotations
 
-import argparse
 import bz2
-import hashlib
-import json
-import os
-import re
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import unquote
@@ -29,11 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from benchmarks import measure
+from benchmarks.measure import Row
 from pipelines.knowledge.popularity import count_views
-from pipelines.params import Compute, Ingest, Popularity
+from pipelines.params import Ingest, Popularity
 
-ROOT = Path(__file__).resolve().parents[1]
-MONTH_GB = 5.0  # compressed, user, spider and automated files together: assumed, 2026-11 (2021-08's user file has 2.3)
 MEMORY_GB = 0.1  # ingest.memory_gb: of what the stage joins and sums; beyond it, it spills to disk
 BATCH = 250_000  # lines made at once
 SHARES = {  # of the lines
@@ -83,8 +75,9 @@ def _titles(rng: np.random.Generator, words: pa.Array, count: int) -> pa.Array:
     return titles
 
 
-def plain(path: Path, titles: list[str]) -> dict[str, int]:
+def plain(path: Path) -> dict[str, int]:
     """The plain way: a loop over lines, a split, a dict."""
+    titles = pq.read_table("entities.parquet")["wiki_title"].to_pylist()
     views: dict[str, int] = {}
     with (bz2.open if path.suffix == ".bz2" else open)(path, "rt", encoding="utf-8") as lines:
         for line in lines:
@@ -95,105 +88,66 @@ def plain(path: Path, titles: list[str]) -> dict[str, int]:
     return {title: views[title] for title in titles if title in views}
 
 
-def stage(path: Path, workers: int) -> dict[str, int]:
+def stage(path: Path, workers: int = 1) -> dict[str, int]:
     """The stage's way."""
-    pa.set_cpu_count(1)
     params = SimpleNamespace(
         popularity=Popularity(source="dump", api="", redirects_api="", month="2021-10", agents="all-agents"),
         contact=None,
         language="en",
         ingest=Ingest(max_reject_share=0.0, memory_gb=MEMORY_GB, record_mb=64.0, rejects_kept=100_000),
-        compute=Compute(threads=1, workers=workers, executor="local", dask=None, device="cpu"),
+        compute=measure.compute(workers),
     )
     count_views(params, Path("entities.parquet"), path.parent.parent, Path("out"))
     return dict(zip(*pq.read_table("out/views.parquet", columns=["title", "views"]).to_pydict().values(), strict=True))
 
 
-def child(way: str, path: Path) -> None:
-    """One way on one file; prints seconds (of one core, by the clock), the greatest memory, a digest of the views."""
-    before, started, clock = _peak(), time.process_time(), time.monotonic()
-    if way == "decompress":
-        with path.open("rb") as raw:
-            unpack = bz2.BZ2Decompressor()
-            found = {"bytes": sum(len(unpack.decompress(block)) for block in iter(lambda: raw.read(1 << 18), b""))}
-    elif way == "plain":
-        found = plain(path, pq.read_table("entities.parquet")["wiki_title"].to_pylist())
-    else:
-        found = stage(path, 2 if way == "two" else 1)
-    seconds, clock = time.process_time() - started, time.monotonic() - clock
-    digest = hashlib.sha256(json.dumps(sorted(found.items())).encode()).hexdigest()
-    sizes = {"memory": _peak(), "before": before, "articles": len(found)}
-    print(json.dumps({"seconds": seconds, "clock": clock, "digest": digest} | sizes))
+def unpacked(path: Path) -> int:
+    """Bytes, decompressed and thrown away."""
+    unpack = bz2.BZ2Decompressor()
+    with path.open("rb") as raw:
+        return sum(len(unpack.decompress(block)) for block in iter(lambda: raw.read(1 << 18), b""))
 
 
-def _peak() -> int:
-    """The process's greatest memory so far, bytes; getrusage would give its parent's where that is greater."""
-    return int(re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
+def write(packed: Path, lines: Path, count: int) -> None:
+    """Both files, and entities.parquet: half of the titles, since much of what is viewed is no article, and others."""
+    titles = set()
+    for file in (packed, lines):
+        file.parent.mkdir(parents=True)
+    with bz2.open(packed, "wb") as one, lines.open("wb") as other:
+        for block in make_lines(count):
+            one.write(block)
+            other.write(block)
+            if block.startswith(b"en.wikipedia "):
+                titles |= {unquote(line.split(" ")[1]).replace("_", " ") for line in block.decode().splitlines()}
+    asked = sorted(titles)[::2]
+    asked += [f"{title} unseen" for title in asked[:1000]]
+    pq.write_table(pa.table({"wiki_title": asked}), "entities.parquet")
 
 
-def run(way: str, path: Path, folder: Path) -> dict:
-    command = [sys.executable, "-m", "benchmarks.pageviews_speed", "--child", way, str(path)]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.PIPE, text=True)
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--lines", type=int, default=10_000_000)
-    parser.add_argument("--child", nargs=2, metavar=("WAY", "FILE"), help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.child:
-        child(given.child[0], Path(given.child[1]))
-        return
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
+def rows(quick: bool = False, lines: int = 3_000_000) -> list[Row]:
+    lines, rounds, found = 20_000 if quick else lines, 1 if quick else 3, []
+    with measure.in_folder() as folder:
         packed = folder / "packed/pageviews/pageviews-202110-user.bz2"
-        lines = folder / "lines/pageviews/pageviews-202110-user.txt"
-        for file in (packed, lines):
-            file.parent.mkdir(parents=True)
-        titles, count = set(), 0
-        with bz2.open(packed, "wb") as one, lines.open("wb") as other:
-            for block in make_lines(given.lines):
-                one.write(block)
-                other.write(block)
-                count += block.count(b"\n")
-                if block.startswith(b"en.wikipedia "):
-                    titles |= {unquote(line.split(" ")[1]).replace("_", " ") for line in block.decode().splitlines()}
-        asked = sorted(titles)[::2]  # much of what is viewed is no article: other namespaces, misspellings
-        pq.write_table(
-            pa.table({"wiki_title": asked + [f"{title} unseen" for title in asked[:1000]]}), folder / "entities.parquet"
-        )
-        size, unpacked = packed.stat().st_size, lines.stat().st_size
-        print(f"{count:,} lines, {unpacked / 1e6:,.0f} MB, {size / 1e6:,.0f} MB as bz2; ingest.memory_gb {MEMORY_GB}\n")
-        alone = run("decompress", packed, folder)["seconds"]
-        print("| file | way | seconds of one core | memory before + for it, MB | lines a second | full month, hours |")
-        print("|---|---|---|---|---|---|")
-        for name, file in (("lines", lines), ("bz2", packed)):
-            found = {way: run(way, file, folder) for way in ("plain", "stage")}
-            assert len({one["digest"] for one in found.values()}) == 1, "the ways find different views"
-            for way, one in found.items():
-                seconds = one["seconds"]
-                cells = [
-                    f"{seconds:.1f}",
-                    f"{one['before'] / 1e6:.0f} + {(one['memory'] - one['before']) / 1e6:.0f}",
-                    f"{count / seconds:,.0f}",
-                ]
-                print(f"| {name} | {way} | {' | '.join(cells)} | {seconds / size * MONTH_GB * 1e9 / 3600:.2f} |")
-            print(f"| {name} | ratio | {found['plain']['seconds'] / found['stage']['seconds']:.1f} | | | |")
-        two = run("two", packed, folder)
-        assert two["digest"] == found["plain"]["digest"], "two processes find different views"
-        times = [found[way]["clock"] / two["clock"] for way in ("plain", "stage")]
-        print(f"\nBy the clock, two processes are {times[0]:.1f} times as fast as the loop, {times[1]:.1f} as one.")
-        grown = found["plain"]["memory"] - found["plain"]["before"]
-        print(
-            f"\nBoth ways find the same views of {found['stage']['articles']:,} articles. Decompressing alone takes "
-            f"{alone:.1f} s ({unpacked / alone / 1e6:.0f} MB/s), {alone / seconds:.0%} of the stage's time. "
-            f"A full month: {MONTH_GB} GB of bz2, some {MONTH_GB * 1e9 / size * count / 1e6:,.0f} million lines. "
-            f"There the loop's dict would take up to {grown * MONTH_GB / size:.0f} GB; the stage's memory stays "
-            "within ingest.memory_gb and what a block of lines needs. compute.workers parts are read side by side."
-        )
+        plainly = folder / "lines/pageviews/pageviews-202110-user.txt"
+        measure.alone(write, packed, plainly, lines)
+        for name, path in (("plain lines", plainly), ("bz2", packed)):
+            ways = {"plain": partial(measure.alone, plain, path), "stage": partial(measure.alone, stage, path)}
+            if path == packed:
+                ways["two"] = partial(measure.alone, stage, path, 2)
+                ways["limit"] = partial(measure.alone, unpacked, path)
+            run = measure.best(ways, rounds)
+            assert len({tuple(sorted(run[way].result.items())) for way in ways if way != "limit"}) == 1, "other views"
+            what, peer = f"a month's page views, {lines:,} lines, {name}", "a loop over the lines"
+            limit = {"limit": "bz2 alone", "most": lines / run["limit"].cpu} if path == packed else {}
+            found.append(measure.row(what, peer, "lines", lines, run["plain"], run["stage"], **limit))
+        limit = {"limit": "bz2 alone on two cores", "most": 2 * limit["most"]}
+        return [
+            *found,
+            measure.row(
+                f"{what}, two workers", peer, "lines", lines, run["plain"], run["two"], wall=True, memory=False, **limit
+            ),
+        ]
 
 
 if __name__ == "__main__":
-    main()
+    measure.main(rows)

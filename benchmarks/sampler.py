@@ -1,24 +1,18 @@
-"""Triples, sampler and builder on a world of a million entities, beside plain Python over the same tables as CSV.
+"""Triples, sampler and builder on a generated world, beside plain Python over the same tables as CSV.
 
     .venv/bin/python -m benchmarks.sampler
 
 Both ways join names, views and term frequencies to the claims, sample by the paper's rule, cap each relation, and write
-the questions; their popqa.tsv must be the same bytes. Each part runs in a process of its own, whose peak memory counts.
+the questions; their popqa.tsv must be the same bytes. Each way runs in a process of its own.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 import math
-import multiprocessing
-import os
-import resource
-import tempfile
-import time
 from collections import defaultdict
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,6 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks import measure
+from benchmarks.measure import Row
 from pipelines import draws, params
 from pipelines.knowledge.triples import build_triples
 from pipelines.questions import published
@@ -34,10 +30,6 @@ from pipelines.questions.published import ENTITY
 from pipelines.relations import RELATIONS
 from pipelines.world.facts import ALIASES, RELATION_IDS, make_world
 
-# Assumed of the full Wikidata (November 2026): items with an English article, and their best-ranked statements with the
-# sixteen relations: some 2 million persons with 1.8 occupations each, 1.6 million of known birthplace, 2 million things
-# in a country, and so on.
-FULL_ENTITIES, FULL_TRIPLES = 7_500_000, 12_000_000
 MONTH, SEED = "2021-10", 0
 INGEST = params.Ingest(max_reject_share=0.0, memory_gb=1.0, record_mb=64.0, rejects_kept=100_000)
 POPQA = params.PopQA(
@@ -49,8 +41,6 @@ POPQA = params.PopQA(
     refresh=False,
     train_share=0.25,
 )
-LARGE = POPQA.model_copy(update={"sampling": "all", "per_relation": 50_000})
-THREADS = 2
 
 
 def make_tables(folder: Path, entities: int) -> None:
@@ -98,19 +88,16 @@ def make_tables(folder: Path, entities: int) -> None:
         csv.writer(file).writerows(rows)
     with (folder / "claims.csv").open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows(facts.tolist())
-    print(f"{len(items):,} entities, {len(facts):,} triples")
 
 
-def join(folder: Path) -> None:
-    build_triples(SimpleNamespace(ingest=INGEST, compute=SimpleNamespace(threads=THREADS)), folder)
-
-
-def ask(folder: Path, popqa: params.PopQA, out: str) -> None:
+def longtail(folder: Path) -> None:
+    """The stages `triples` and `popqa`."""
+    build_triples(SimpleNamespace(ingest=INGEST, compute=SimpleNamespace(threads=1)), folder)
     settings = SimpleNamespace(
-        seed=SEED, language="en", popqa=popqa, popularity=SimpleNamespace(month=MONTH), ingest=INGEST,
-        compute=SimpleNamespace(threads=THREADS),
+        seed=SEED, language="en", popqa=POPQA, popularity=SimpleNamespace(month=MONTH), ingest=INGEST,
+        compute=SimpleNamespace(threads=1),
     )  # fmt: skip
-    build_popqa(settings, folder / out, folder / "triples/triples.parquet", folder / "none.tsv")
+    build_popqa(settings, folder / "popqa", folder / "triples/triples.parquet", folder / "none.tsv")
 
 
 def plainly(folder: Path) -> None:
@@ -144,61 +131,17 @@ def plainly(folder: Path) -> None:
                 ])  # fmt: skip
 
 
-def measured(work: Callable, *words) -> tuple[float, float, float]:
-    """Wall seconds, CPU seconds and peak memory (GB) of `work(*words)` in a process of its own."""
-    receive, send = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("spawn").Process(target=_measure, args=(send, work, words))
-    process.start()
-    send.close()
-    try:
-        return receive.recv()
-    finally:
-        process.join()
-
-
-def _measure(send, work: Callable, words: tuple) -> None:
-    wall, cpu = time.perf_counter(), time.process_time()
-    work(*words)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    send.send((time.perf_counter() - wall, time.process_time() - cpu, peak))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--entities", type=int, default=1_000_000)
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        os.chdir(folder)
-        measured(make_tables, folder, given.entities)  # its peak would count for every process started after it
+def rows(quick: bool = False, entities: int = 300_000) -> list[Row]:
+    with measure.in_folder() as folder:
+        entities = 2000 if quick else entities
+        measure.alone(make_tables, folder, entities)
         triples = pq.read_metadata(folder / "wikidata/claims.parquet").num_rows
-        rows = {
-            "triples (join)": measured(join, folder),
-            "build_popqa (sample, ask)": measured(ask, folder, POPQA, "popqa"),
-            "plain Python, both": measured(plainly, folder),
-            "build_popqa, cap of 50,000": measured(ask, folder, LARGE, "large"),
-        }
-        same = (folder / "popqa/popqa.tsv").read_bytes() == (folder / "plain.tsv").read_bytes()
-        asked = pq.read_metadata(folder / "popqa/popqa.parquet").num_rows
-        large = pq.read_metadata(folder / "large/popqa.parquet").num_rows
-    assert same, "the two ways' popqa.tsv differ"
-    print(
-        f"{asked:,} questions, the same bytes both ways ({large:,} with the larger cap); "
-        f"memory_gb {INGEST.memory_gb}, {THREADS} threads\n"
-    )
-    print(f"{'':34}{'wall s':>8}{'CPU s':>8}{'peak GB':>9}{'triples/s':>12}")
-    for name, (wall, cpu, peak) in rows.items():
-        print(f"{name:34}{wall:8.1f}{cpu:8.1f}{peak:9.2f}{triples / wall:12,.0f}")
-    ours = [rows["triples (join)"], rows["build_popqa (sample, ask)"]]
-    plain = rows["plain Python, both"]
-    wall, cpu, peak = sum(r[0] for r in ours), sum(r[1] for r in ours), max(r[2] for r in ours)
-    print(f"{'plain / ours':34}{plain[0] / wall:8.1f}{plain[1] / cpu:8.1f}{plain[2] / peak:9.1f}")
-    scale, memory = FULL_TRIPLES / triples, plain[2] * max(FULL_TRIPLES / triples, FULL_ENTITIES / given.entities)
-    print(
-        f"\nFull Wikidata ({FULL_TRIPLES / 1e6:.0f} million triples assumed): {wall * scale / 3600:.3f} hours within "
-        f"the same memory limit; plainly {plain[0] * scale / 3600:.3f} hours and {memory:.0f} GB"
-    )
+        ways = {way.__name__: partial(measure.alone, way, folder) for way in (plainly, longtail)}
+        plain, ours = measure.best(ways, 1 if quick else 3).values()
+        assert (folder / "popqa/popqa.tsv").read_bytes() == (folder / "plain.tsv").read_bytes(), "the ways differ"
+    what = f"triples and PopQA's questions from {entities:,} entities"
+    return [measure.row(what, "csv, dicts and sort", "triples", triples, plain, ours)]
 
 
 if __name__ == "__main__":
-    main()
+    measure.main(rows)

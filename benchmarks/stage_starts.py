@@ -7,50 +7,60 @@ It works in a project whose outputs are there, and runs each stage again both wa
 
 from __future__ import annotations
 
-import argparse
 import os
-import resource
 import subprocess
 import sys
 import time
+from functools import partial
+from pathlib import Path
 
 import psutil
+import yaml
 
+from benchmarks import measure
+from benchmarks.measure import Row, Run
 from flows import warm
 from pipelines import params_file
 
 STAGES = ["triples@wikidata", "evaluate_lm@pile", "answer@entityquestions-tiny-closed_book", "index_lsr@pile-dense"]
+PEER = "started as new processes"
 
 
-def of_children() -> float:
-    return sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+def started(words: list[str]) -> None:
+    subprocess.run([sys.executable, "-m", "dvc", *words], stdout=subprocess.DEVNULL, check=True)
 
 
-def of_forks(server: psutil.Process) -> float:
+def forked(server: psutil.Process, words: list[str]) -> Run:
+    before, clock = _of_forks(server), time.perf_counter()
+    process = warm.dvc(words, dict(os.environ))
+    process.stdout.read()
+    assert process.wait() == 0
+    return Run(_of_forks(server) - before, time.perf_counter() - clock, 0.0, None)
+
+
+def _of_forks(server: psutil.Process) -> float:
     times = server.cpu_times()
     return times.children_user + times.children_system
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stages", nargs="*", default=STAGES)
+def rows(quick: bool = False) -> list[Row]:
+    """Those of STAGES that are finished here."""
+    lock = Path("dvc.lock")
+    done = yaml.safe_load(lock.read_text(encoding="utf-8"))["stages"] if lock.exists() else {}
+    here = {name for name in done if all(Path(one["path"]).exists() for one in done[name].get("deps", ()))}
+    if not (stages := [stage for stage in STAGES if stage in here]):
+        return [Row("start and end of a stage", PEER, missing=measure.NO_RUN)]
     warm.begin(params_file.load("compute").compute)
-    server = psutil.Process(warm._server[0].pid)
+    server, found = psutil.Process(warm._server[0].pid), []
     while "ready" not in warm.LOG.read_text(encoding="utf-8"):
         time.sleep(0.1)
-    print(f"loading, once: {sum(server.cpu_times()[:2]):.1f} core seconds\n")
-    print("| stage | started | forked | times as fast |\n|---|---|---|---|")
-    for stage in parser.parse_args().stages:
+    for stage in stages[:1] if quick else stages:
         words = ["--wait-for-lock", "repro", "--single-item", "--force", stage]
-        before = of_children()
-        subprocess.run([sys.executable, "-m", "dvc", *words], stdout=subprocess.DEVNULL, check=True)
-        started, before = of_children() - before, of_forks(server)
-        process = warm.dvc(words, dict(os.environ))
-        process.stdout.read()
-        assert process.wait() == 0
-        forked = of_forks(server) - before
-        print(f"| {stage} | {started:.2f} | {forked:.2f} | {started / forked:.1f} |", flush=True)
+        ways = {"started": partial(measure.timed, partial(started, words)), "forked": partial(forked, server, words)}
+        run = measure.best(ways, 1 if quick else 2)
+        found.append(measure.row(f"start and end of {stage}", PEER, "stages", 1, *run.values(), memory=False))
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    measure.main(rows)

@@ -1,27 +1,25 @@
 """Threshold search: how fast all splits at once are, compared with the published notebook, and which search is best.
 
-    .venv/bin/python -m benchmarks.thresholds_speed --popqa popQA.tsv
-    .venv/bin/python -m benchmarks.thresholds_speed --large 1000000
+    .venv/bin/python -m benchmarks.thresholds_speed
+    .venv/bin/python -m benchmarks.thresholds_speed --worlds           # each search's held-out accuracy
+    .venv/bin/python -m benchmarks.thresholds_speed --large 1000000    # what all searches take of so many questions
 
-Answers are simulated for the popularities of the published question set if its file is given, else for log-normal
-popularities of as many questions and relations. For the first table both ways judge the same splits on one core and
-must find the same numbers. The second table has each search's held-out accuracy on worlds whose relations differ much.
+Answers are simulated for the popularities of the published question set ($LONGTAIL_REAL/popqa/popQA.tsv), else for
+log-normal popularities of as many questions and relations. Both ways judge the same splits on one core and must find
+the same numbers. Worlds are of relations that differ much.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
-import resource
 import sys
-import time
+from functools import partial
 from pathlib import Path
-
-os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import numpy as np
 import pandas as pd
 
+from benchmarks import measure
+from benchmarks.measure import Row
 from pipelines import params
 from pipelines.adaptive import held_out, tuning
 from pipelines.adaptive.pairs import Pairs
@@ -92,32 +90,29 @@ def simulate(questions: pd.DataFrame, seed: int, n: int) -> Pairs:
     return pairs.take(np.lexsort((popularity, pairs.relations)))
 
 
-def speed(questions: pd.DataFrame) -> None:
-    pairs = simulate(questions, 0, QUESTIONS)
-    start = time.process_time()
-    train = held_out.split_train(0, pairs.subjects, SPLITS, TRAIN_SHARE)
-    drawing = time.process_time() - start
+def compare(questions: pd.DataFrame, n: int, splits: int, rounds: int) -> list[Row]:
+    pairs = simulate(questions, 0, n)
+    drawing = measure.timed(lambda: held_out.split_train(0, pairs.subjects, splits, TRAIN_SHARE))
+    train = drawing.result
     frame = pd.DataFrame({name: getattr(pairs, name) for name in ("popularity", "closed", "augmented")})
     frame["relation"] = pairs.relations
-    start = time.process_time()
-    _, expected = notebook.run(frame, train.T)
-    plain = time.process_time() - start
-    print(f"{len(frame):,} questions x {len(pairs.members())} relations x {SPLITS} splits, on one core")
-    print(f"{'':34}{'CPU s':>9}{'ratio':>8}{'with drawing':>14}")
-    print(f"{'the notebook, a split at a time':34}{plain:9.3f}{1:8.0f}{'':>14}")
-    for search in SEARCHES:
-        taken = []
-        for _ in range(3):
-            start = time.process_time()
-            settings = CHOSEN.model_copy(update={"min_questions": 1})  # the notebook pools no relations
-            judged = held_out.judge(pairs, train, held_out.fit(pairs, train, search, settings))
-            taken.append(time.process_time() - start)
-        best = min(taken)
-        print(f"{f'all splits at once, {search}':34}{best:9.3f}{plain / best:8.0f}{plain / (best + drawing):14.0f}")
-        if search == "bins":
-            for name in ("adaptive", "always", "never", "retrieved", "train_adaptive"):
-                np.testing.assert_allclose(judged.table[name], expected[name], rtol=1e-12, err_msg=name)
-    print(f"drawing the splits: {drawing:.3f} s, once for all searches, most of it a hash for each subject\n")
+    settings = CHOSEN.model_copy(update={"min_questions": 1})  # the notebook pools no relations
+
+    def judged(search: str) -> pd.DataFrame:
+        return held_out.judge(pairs, train, held_out.fit(pairs, train, search, settings)).table
+
+    works = {"notebook": lambda: notebook.run(frame, train.T)[1]} | {name: partial(judged, name) for name in SEARCHES}
+    run = measure.best({name: partial(measure.timed, work) for name, work in works.items()}, rounds)
+    for name in ("adaptive", "always", "never", "retrieved", "train_adaptive"):
+        np.testing.assert_allclose(run["bins"].result[name], run["notebook"].result[name], rtol=1e-12, err_msg=name)
+    what = f"thresholds, {len(frame):,} questions x {len(pairs.members())} relations x {splits} splits"
+    ways = {name: run[name] for name in SEARCHES}
+    ways["exact, and drawing the splits"] = run["exact"]._replace(cpu=run["exact"].cpu + drawing.cpu)
+    peer = "the published notebook's way, its ten bins"
+    return [
+        measure.row(f"{what}, {name}", peer, "splits", splits, run["notebook"], one, memory=False)
+        for name, one in ways.items()
+    ]
 
 
 def choice(questions: pd.DataFrame) -> None:
@@ -146,34 +141,25 @@ def choice(questions: pd.DataFrame) -> None:
         print(f"{n:10,}{always:8.2f}{never:8.2f}" + "".join(f"{cell:>30}" for cell in cells))
 
 
-def large(n: int) -> None:
+def tune(n: int) -> str:
     """What `tuning.tune` takes from arrays to the rule: all searches, their splits, resamples and intervals."""
     pairs = simulate(read_questions(None, n), 0, n)
     columns = pairs.popularity, pairs.relations, pairs.subjects, pairs.closed, pairs.augmented
-    before, start = _peak(), time.process_time()
-    tuned = tuning.tune(*columns)
-    print(
-        f"{n:,} questions, all {len(SEARCHES)} searches: {time.process_time() - start:.1f} CPU s, at most "
-        f"{_peak():.2f} GB of memory ({before:.2f} GB before); {tuned.rule.verdict}"
-    )
+    run = measure.alone(lambda: tuning.tune(*columns).rule.verdict)
+    return f"{n:,} questions, all searches: {run.cpu:.1f} CPU s, {run.memory:,.0f} MB beyond the answers; {run.result}"
 
 
-def _peak() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.thresholds_speed", description=__doc__.splitlines()[0])
-    parser.add_argument("--popqa", type=Path, help="the published question set, popQA.tsv")
-    parser.add_argument("--large", type=int, metavar="N", help="only tune thresholds to N questions, as 1000000")
-    chosen = parser.parse_args()
-    if chosen.large:
-        large(chosen.large)
-        return
-    questions = read_questions(chosen.popqa)
-    speed(questions)
-    choice(questions)
+def rows(quick: bool = False, worlds: bool = False, large: int = 0) -> list[Row]:
+    """`worlds` prints held-out accuracies, `large` what so many questions take."""
+    if large:
+        print(tune(large))
+        return []
+    questions = read_questions(measure.real("popqa/popQA.tsv"))
+    if worlds:
+        choice(questions)
+        return []
+    return compare(questions, 400, 3, 1) if quick else compare(questions, QUESTIONS, SPLITS, 3)
 
 
 if __name__ == "__main__":
-    main()
+    measure.main(rows)

@@ -1,0 +1,206 @@
+"""What the speed benchmarks share: ways timed in turns, here or in processes of their own, and the rows of the table.
+
+CPU seconds are what a quiet machine takes, and a busy one can't distort much, so one core's work is compared by them.
+Seconds by the clock ("wall") compare what several cores do side by side. Linux alone is measured.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
+from functools import wraps
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import threadpoolctl
+import typer
+
+from pipelines import params
+
+FORK = multiprocessing.get_context("fork")
+HEAD = [
+    "benchmark",
+    "work",
+    "beside",
+    "its rate",
+    "ours",
+    "times as fast",
+    "limit",
+    "share of it",
+    "MB, theirs / ours",
+    "commit",
+]
+
+
+NO_FILES, NO_WEIGHTS = "no $LONGTAIL_REAL", "no $LONGTAIL_REAL_MODELS"  # folders of real files and real weights
+
+NO_RUN = "no finished run here (longtail run makes one)"
+
+
+class Run(NamedTuple):
+    """What one way took. `memory` is what its process needed at most, in MB, beyond what importing takes."""
+
+    cpu: float  # seconds, of the processes that it started as well
+    wall: float  # seconds
+    memory: float
+    result: Any
+
+
+class Row(NamedTuple):
+    """One line of the table. Rates are of `unit` a second; a row that could not be measured says why."""
+
+    work: str
+    peer: str
+    unit: str = ""
+    of_peer: float = 0.0
+    ours: float = 0.0
+    limit: str = ""
+    most: float = 0.0  # the machine's own rate, measured in the same run
+    wall: bool = False  # whether by the clock
+    memory: tuple[float, float] | None = None  # MB: the peer's, ours
+    missing: str = ""
+
+    @property
+    def cells(self) -> list[str]:
+        if self.missing:
+            return [self.work, self.peer, f"not measured: {self.missing}", *[""] * 5]
+        times = f"{number(self.ours / self.of_peer)}{' (wall)' * self.wall}"
+        limit = [f"{self.limit}: {number(self.most)}", f"{self.ours / self.most:.0%}"] if self.most else ["", ""]
+        memory = " / ".join(f"{value:,.0f}" for value in self.memory) if self.memory else ""
+        return [self.work, self.peer, f"{number(self.of_peer)} {self.unit}/s", number(self.ours), times, *limit, memory]
+
+
+def real(name: str, folder: str = "LONGTAIL_REAL") -> Path | None:
+    """A real file or folder, if this machine has it."""
+    path = Path(os.environ.get(folder) or "no folder", name).absolute()
+    return path if path.exists() else None
+
+
+def compute(workers: int = 1) -> params.Compute:
+    return params.Compute(threads=1, workers=workers, executor="local", dask=None, device="cpu")
+
+
+def number(value: float) -> str:
+    """Three digits, or all before the point."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def row(
+    work: str, peer: str, unit: str, size: float, theirs: Run, ours: Run, *, limit: str = "", most: float = 0.0,
+    wall: bool = False, memory: bool = True,
+) -> Row:  # fmt: skip
+    """The row of two ways that did the same work of `size` units; `most` units a second are the limit."""
+    rates = (size / (run.wall if wall else run.cpu) for run in (theirs, ours))
+    needed = (theirs.memory, ours.memory) if memory else None
+    return Row(work, peer, unit, *rates, limit, most, wall, needed)
+
+
+def timed(work: Callable[[], Any], warm: Callable[[], Any] | None = None) -> Run:
+    """What `work` takes in this process, after `warm`: what a process does but once is no part of a rate."""
+    before = _memory("VmRSS")
+    if warm:
+        warm()
+    clock, cpu = time.perf_counter(), _cpu()
+    result = work()
+    return Run(_cpu() - cpu, time.perf_counter() - clock, _memory("VmHWM") - before, result)
+
+
+def alone(work: Callable, *args: Any, warm: Callable[[], Any] | None = None, threads: int = 1) -> Run:
+    """What `work(*args)` takes in a forked process, after `warm()`.
+
+    A fork has all that is imported here. The libraries that compute, as torch does, may not have computed here before.
+    """
+    receive, send = FORK.Pipe(duplex=False)
+    process = FORK.Process(target=_send, args=(send, work, args, warm, threads))
+    process.start()
+    send.close()
+    try:
+        found = receive.recv()
+    except EOFError:
+        raise RuntimeError(f"{work} ended without a result; was there memory enough?") from None
+    finally:
+        process.join()
+    if isinstance(found, BaseException):
+        raise found
+    return found
+
+
+def _send(send, work: Callable, args: tuple, warm: Callable[[], Any] | None, threads: int) -> None:
+    try:
+        one_core(threads)
+        send.send(timed(lambda: work(*args), warm))
+    except BaseException as error:
+        error.add_note(f"in a process of its own: {type(error).__name__}: {error}")
+        send.send(error)
+
+
+def one_core(threads: int = 1) -> None:
+    """Have the libraries that compute do so on one core, or on `threads`."""
+    threadpoolctl.threadpool_limits(threads)
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(threads)
+    if arrow := sys.modules.get("pyarrow"):
+        arrow.set_cpu_count(threads)
+
+
+def best(ways: Mapping[str, Callable[[], Run]], rounds: int) -> dict[str, Run]:
+    """Each way's least seconds, of CPU and by the clock, and its most memory, of `rounds` in turns."""
+    found: dict[str, Run] = {}
+    for _ in range(rounds):
+        for name, way in ways.items():
+            this = way()
+            last = found.get(name, this)
+            least = min(this.cpu, last.cpu), min(this.wall, last.wall)
+            found[name] = Run(*least, max(this.memory, last.memory), this.result)
+    return found
+
+
+def _cpu() -> float:
+    return time.process_time() + sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+
+
+def _memory(name: str) -> float:
+    """MB; VmHWM is the most so far. getrusage would give the parent's where that is more."""
+    return int(re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) / 1e3
+
+
+@contextmanager
+def in_folder() -> Iterator[Path]:
+    """Work in an empty folder, which is deleted afterwards; what stages print is not shown."""
+    folder = Path(tempfile.mkdtemp())
+    try:
+        with open(os.devnull, "w") as nothing, chdir(folder), redirect_stdout(nothing), redirect_stderr(nothing):
+            yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def head() -> list[str]:
+    """The table's first two lines."""
+    return [f"| {' | '.join(HEAD)} |", "|---" * len(HEAD) + "|"]
+
+
+def lines(name: str, rows: Iterable[Row], commit: str = "") -> list[str]:
+    """The table's lines of one benchmark, measured at that commit."""
+    return [f"| {' | '.join([f'`{name}`', *one.cells, commit])} |" for one in rows]
+
+
+def main(rows: Callable[..., list[Row]]) -> None:
+    """Print the rows of one benchmark, as the module's own command; its options are the arguments of `rows`."""
+    module = sys.modules[rows.__module__]
+
+    @wraps(rows)
+    def command(*args: Any, **given: Any) -> None:
+        one_core()
+        print("\n".join([*head(), *lines(Path(module.__file__).stem, rows(*args, **given))]))
+
+    command.__doc__ = module.__doc__
+    typer.run(command)

@@ -1,0 +1,140 @@
+"""Every speed benchmark runs in a tiny size, and docs/benchmarks.md has the rows of all. No times are asserted."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import yaml
+
+from benchmarks import __main__ as table
+from benchmarks import measure
+from benchmarks.measure import Row, Run
+from pipelines.answering import latency
+
+STAGE = {"cmd": f"{sys.executable} -c pass"}
+PAGE = f"# Speed\n\nbefore\n\n{table.BEGIN}\n{table.END}\n\nafter\n"
+MISSING = {measure.NO_FILES, measure.NO_WEIGHTS, "rank_bm25 is not installed", "sentence-transformers is not installed"}
+
+
+@pytest.fixture
+def finished(built, settings, tmp_path):
+    """A project with a small corpus, models and indexes, as if a run had made them, and with one of DVC's stages."""
+    (tmp_path / "data").symlink_to(built / "data")
+    compute = settings["compute"] | {"threads": 2}  # then what forks stages loads DVC alone, which is quicker
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(settings | {"compute": compute}))
+    (tmp_path / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"triples": {"foreach": ["wikidata"], "do": STAGE}}}))
+    for words in (["init", "-q", "--no-scm"], ["repro", "-q"]):
+        subprocess.run([sys.executable, "-m", "dvc", *words], cwd=tmp_path, check=True)
+    return tmp_path
+
+
+def names_on(text: str) -> list[str]:
+    """The benchmarks whose rows the page has, each once."""
+    return list(dict.fromkeys(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)))
+
+
+def test_every_benchmark_runs_and_both_ways_give_the_same(root, finished):
+    """Each row is there, measured or with the reason why not; all benchmarks check that both ways gave the same."""
+    page = finished / "page.md"
+    page.write_text(PAGE)
+    command = [sys.executable, "-m", "benchmarks", "--quick", "--page", str(page)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(command, cwd=finished, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    text = page.read_text()
+    assert names_on(done.stdout) == names_on(text) == list(table.BENCHMARKS)
+    assert text.startswith(PAGE.partition(table.BEGIN)[0])
+    assert text.endswith(PAGE.partition(table.END)[2])
+    assert f"Measured on {latency.machine()}." in text
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| `")]
+    assert len({tuple(row[:3]) for row in rows}) == len(rows) >= 30
+    for row in rows:
+        reason = row[3].removeprefix("not measured: ")
+        assert reason in MISSING or re.match(r"[\d.,e+-]+ \w+/s$", row[3]), row
+    counts = {name: sum(row[0] == f"`{name}`" for row in rows) for name in table.BENCHMARKS}
+    assert counts["lsr_speed"] >= 4
+    assert counts["stage_starts"] == 1
+
+
+def test_the_page_has_exactly_the_benchmarks_that_there_are(root):
+    assert names_on((root / "docs/benchmarks.md").read_text(encoding="utf-8")) == list(table.BENCHMARKS)
+    files = (root / "benchmarks").glob("*.py")
+    assert sorted(f.stem for f in files if "\ndef rows(" in f.read_text(encoding="utf-8")) == sorted(table.BENCHMARKS)
+
+
+@pytest.fixture
+def measured(monkeypatch, tmp_path):
+    """Runs named benchmarks that give rows at once, or fail; returns the exit code and the page."""
+    page = tmp_path / "page.md"
+    page.write_text(PAGE)
+
+    def run(names: list[str], rows) -> tuple[int, str]:
+        monkeypatch.setattr(table, "import_module", lambda name: SimpleNamespace(rows=rows))
+        with pytest.raises(SystemExit) as ended:
+            table.main(names, page=page)
+        return ended.value.code, page.read_text()
+
+    return run
+
+
+def of(work: str, rate: float = 3.0):
+    return lambda quick: [Row(work, "a loop", "lines", 1.0, rate, "splitting", 6.0)]
+
+
+def test_named_benchmarks_replace_their_own_rows_alone(measured):
+    assert measured([], of("first"))[0] == 0
+    code, page = measured(["lm", "dump"], of("second"))
+    assert code == 0
+    assert names_on(page) == list(table.BENCHMARKS)
+    assert re.findall(r"`(\w+)` \| second \| a loop \| 1 lines/s \| 3 \| 3 \| splitting: 6 \| 50%", page) == [
+        "dump",
+        "lm",
+    ]
+    assert page.count(" first ") == len(table.BENCHMARKS) - 2
+
+
+def test_a_benchmark_that_fails_keeps_its_rows_and_the_others_go_on(measured, capfd):
+    def failing(quick: bool) -> list[Row]:
+        raise AssertionError("the two ways differ")
+
+    _, before = measured([], of("first"))
+    code, page = measured(["dump", "lm"], failing)
+    assert (code, page) == (1, before)
+    assert capfd.readouterr().err.count("the two ways differ") >= 2
+
+
+def test_figures_of_two_machines_never_stand_in_one_table(measured, monkeypatch):
+    _, before = measured([], of("here"))
+    monkeypatch.setattr(latency, "machine", lambda: "another one")
+    assert measured(["lm"], of("there")) == (0, before)
+    page = measured([], of("there"))[1]
+    assert "Measured on another one." in page
+    assert " here " not in page
+
+
+def test_the_quickest_of_each_ways_runs_counts():
+    """The least of each clock, which may be of two runs; the ways take turns."""
+    runs = {"a": iter([3.0, 1.0, 2.0]), "b": iter([4.0, 5.0, 6.0])}
+    order = []
+
+    def way(name: str) -> Run:
+        order.append(name)
+        seconds = next(runs[name])
+        return Run(seconds, 10 - seconds, seconds, name)
+
+    found = measure.best({name: lambda name=name: way(name) for name in runs}, 3)
+    assert order == ["a", "b"] * 3
+    assert found == {"a": Run(1.0, 7.0, 3.0, "a"), "b": Run(4.0, 4.0, 6.0, "b")}
+
+
+def test_a_process_of_its_own_tells_its_memory_and_not_the_parents():
+    held = bytearray(80_000_000)
+    assert len(held) > measure.alone(len, b"four").memory * 1e6 * 4
+    run = measure.alone(lambda: len(bytearray(50_000_000).replace(b"\0", b"1")))
+    assert run.result == 50_000_000
+    assert 90 < run.memory < 200
