@@ -5,7 +5,7 @@ from pathlib import Path
 
 import small_results
 
-from pipelines.report import exposure_section
+from pipelines.report import exposure_section, popularity_section
 from pipelines.report.inputs import read
 from pipelines.report.page import Figure, Table
 
@@ -77,3 +77,12 @@ def test_a_run_without_counts_has_no_such_section(data):
     for name in ("accuracy_by_documents", "seen_correlations", "accuracy_by_date", "popularity_measures"):
         inputs.tables[name].clear()
     assert not any(getattr(block, "rows", ["text"]) for block in exposure_section.exposure(inputs).blocks)
+
+
+def test_the_report_says_that_views_of_redirects_are_not_counted(data):
+    inputs, said = read(data, ["tiny", "big"], small_results.PARTS), []
+    for tables in (0, 2):
+        inputs.metrics["popularity"] = {"files.pageviews": 1, "files.redirects": tables}
+        blocks = popularity_section.popularity(inputs).blocks
+        said.append(any("Views of redirects are not counted" in block for block in blocks if isinstance(block, str)))
+    assert said == [bool(inputs.parts.knowledge), False]
