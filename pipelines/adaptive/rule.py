@@ -83,7 +83,7 @@ def why(file: RuleFile, relation: str | None, popularity: float | None) -> str:
     whose += ", as the rule has none of its relation" * ("untuned" in decision.remarks)
     side = "below" if decision.retrieve else "not below"
     if which := {math.inf: "every", -sys.float_info.max: "no"}.get(decision.threshold):
-        return f"{which} {file.signal} is below the threshold of {whose}"
+        return f"{which} value of {file.signal} is below the threshold of {whose}"
     cut = plainly(decision.threshold)
     beyond = {"above": "; more than was tuned on", "below": "; less than was tuned on"}
     remarks = "".join(beyond.get(remark, "") for remark in decision.remarks)

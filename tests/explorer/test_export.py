@@ -97,6 +97,8 @@ def test_in_a_browser_without_a_server_a_question_opens_and_words_choose_questio
     opened = page.locator("details.one:visible").first
     opened.locator("table.answers").first.wait_for()
     assert opened.locator("table.answers").count() == 2
+    number = shown[0].removeprefix("What is ").partition(" ")[0]
+    assert opened.locator(".gold mark").first.inner_text() == f"answer {number}", "its own details"
     assert page.evaluate("document.documentElement.scrollWidth") == 400
     assert noise == []
     page.close()

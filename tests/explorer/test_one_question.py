@@ -55,7 +55,9 @@ def test_a_threshold_beyond_all_popularities_is_said_to_be_the_same_for_all(answ
     file = answered.rules("popqa", "tiny")["dense"]
     (relation, *_) = file.rule.thresholds
     rule = replace(file.rule, policy=THRESHOLDS, thresholds=file.rule.thresholds | {relation: cut})
-    assert why(replace(file, rule=rule), relation, 500).startswith(f"{what} popularity is below the threshold of ")
+    assert why(replace(file, rule=rule), relation, 500).startswith(
+        f"{what} value of monthly page views is below the threshold of "
+    )
 
 
 def test_a_question_that_there_is_not_is_named(answered):

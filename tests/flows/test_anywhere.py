@@ -394,7 +394,7 @@ def test_large_numbers_and_zero_are_written_out(folder, tuned, longtail):
     assert [row["why"] for row in rows] == [
         "0 is below the threshold of its relation, 1,000,000,000",
         "20,000,000,000 is not below the threshold of its relation, 1,000,000,000",
-        "no popularity is below the threshold of its relation",
+        "no value of monthly page views is below the threshold of its relation",
     ]
 
 
