@@ -278,7 +278,7 @@ def rows(quick: bool = False, full: bool = False, megabytes: float = 20.0) -> li
             Path(name).mkdir()
             with chdir(name):
                 compared[name] = compare(name, *of_name, 1 if quick else 2)
-        joined = near(200_000) if full else None
+        joined = near(2000 if quick else 200_000) if full or quick else None
     if joined:
         print(in_full({name: one[1:] for name, one in compared.items()}, joined))
     return [row for made, *_ in compared.values() for row in made]
