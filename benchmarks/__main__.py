@@ -55,7 +55,7 @@ def main(
             run = measure.alone(partial(modules[name].rows, quick=quick))
         except Exception as error:
             failed.append(name)
-            print(f" failed: {'; '.join([repr(error), *getattr(error, '__notes__', [])])}", file=sys.stderr, flush=True)
+            print(" failed:", repr(error), *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr, flush=True)
             continue
         print(f" {run.wall:.0f} s, of a core {run.cpu:.0f} s", file=sys.stderr, flush=True)
         lines[name] = measure.lines(name, run.result, commit)

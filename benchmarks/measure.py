@@ -14,6 +14,7 @@ import shutil
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from functools import wraps
@@ -138,7 +139,7 @@ def _send(send, work: Callable, args: tuple, warm: Callable[[], Any] | None, thr
         one_core(threads)
         send.send(timed(lambda: work(*args), warm))
     except BaseException as error:
-        error.add_note(f"in a process of its own: {type(error).__name__}: {error}")
+        error.add_note(traceback.format_exc())
         send.send(error)
 
 

@@ -124,8 +124,8 @@ def write(packed: Path, lines: Path, count: int) -> None:
     pq.write_table(pa.table({"wiki_title": asked}), "entities.parquet")
 
 
-def rows(quick: bool = False, lines: int = 3_000_000) -> list[Row]:
-    lines, rounds, found = 20_000 if quick else lines, 1 if quick else 3, []
+def rows(quick: bool = False, lines: int = 1_500_000) -> list[Row]:
+    lines, rounds, found = 20_000 if quick else lines, 1 if quick else 2, []
     with measure.in_folder() as folder:
         packed = folder / "packed/pageviews/pageviews-202110-user.bz2"
         plainly = folder / "lines/pageviews/pageviews-202110-user.txt"

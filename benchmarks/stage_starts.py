@@ -27,7 +27,7 @@ PEER = "started as new processes"
 
 
 def started(words: list[str]) -> None:
-    subprocess.run([sys.executable, "-m", "dvc", *words], stdout=subprocess.DEVNULL, check=True)
+    subprocess.run([sys.executable, "-m", "dvc", *words], capture_output=True, check=True)
 
 
 def forked(server: psutil.Process, words: list[str]) -> Run:
