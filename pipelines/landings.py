@@ -14,9 +14,13 @@ from pipelines.intervals import Interval
 
 RECORD = "landed"  # stands in a record where others have a stage's name
 TAG = "longtail.landed"  # of a parent run: when it landed, in UTC
-COMMIT, DIRTY = "mlflow.source.git.commit", "git.dirty"
-LOW, HIGH = " low", " high"
-MONTH, PART, WHOLE = "popularity.month", "part", "refresh"  # params of a parent run, and the part that is all
+COMMIT = "mlflow.source.git.commit"  # a tag, as the next
+DIRTY = "git.dirty"
+LOW = " low"
+HIGH = " high"
+MONTH = "popularity.month"  # a param, as the next
+PART = "part"
+WHOLE = "refresh"  # the part that is everything
 MOST = 1e308  # databases store infinity as the largest number that they have
 RUNS = 100  # asked for at a time
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pipelines import shards
 from pipelines.landings import PART, Landing
-from pipelines.report import colours, csv_files, history, history_sections, rendering
-from pipelines.report.history import History
+from pipelines.report import by_month, colours, csv_files, history_sections, rendering
+from pipelines.report.by_month import History
 from pipelines.report.page import MATCH, RULES, Link, Percent, Section, Table, label
 from pipelines.report.timeline import changes
 
@@ -31,7 +31,7 @@ MAIN = next(iter(RULES))
 def write(runs: Sequence[Landing], profile: str, out: Path) -> Iterator[str]:
     """Write index.html and history.csv to `out`, this profile's runs first; yields lines for a terminal."""
     names = sorted({run.profile for run in runs}, key=lambda name: (name != profile, name))
-    every = [history.of(name, runs, f"-{number}" * bool(number)) for number, name in enumerate(names)]
+    every = [by_month.of(name, runs, f"-{number}" * bool(number)) for number, name in enumerate(names)]
     counted = [_counted(one) for one in every]
     shown = colours.same_everywhere(section for one in every for section in _sections(one, len(names) > 1))
     page = rendering.render(TITLE, " ".join(counted), [], shown, FOOTER)
@@ -64,9 +64,11 @@ def _sections(one: History, several: bool) -> list[Section]:
 def _says(one: History, rule: str) -> str:
     """What changed beyond its interval in the last month."""
     moved = [
-        f"{what} {history.points(change)}" for month, what, *_, change in history.moved(one, rule) if month == one.last
+        f"{what} {by_month.points(change)}"
+        for month, what, *_, change in by_month.moved(one, rule)
+        if month == one.last
     ]
-    compared = sum(one.last in changes(line) for _, line in history.shares(one, rule))
+    compared = sum(one.last in changes(line) for _, line in by_month.shares(one, rule))
     named = "; ".join([*moved[:MOST], *([f"and {len(moved) - MOST:,} more"] if moved[MOST:] else [])])
     return (
         f"From {one.newest[1]} to {one.last}, {len(moved):,} of {compared:,} shares changed beyond their interval"
@@ -83,7 +85,7 @@ def _changed(one: History) -> Section:
     rows = [
         [rule, month, what, Percent(before), Percent(now), Percent(change, signed=True)]
         for rule in RULES
-        for month, what, before, now, change in history.moved(one, rule)
+        for month, what, before, now, change in by_month.moved(one, rule)
     ]
     caption = "What changed beyond its interval from the month before: shares in per cent, changes in points."
     head = [MATCH, "month", "share", "month before", "this month", "change"]

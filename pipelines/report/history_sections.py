@@ -10,7 +10,7 @@ import numpy as np
 
 from pipelines import methods
 from pipelines.intervals import Interval
-from pipelines.report.history import RULE, History, since
+from pipelines.report.by_month import RULE, History, since
 from pipelines.report.page import MATCH, RULES, Figure, Percent, Section, Table, by_rule, label, named, show
 from pipelines.report.timeline import Panel, Points, timeline
 

@@ -57,6 +57,7 @@ def timeline(name: str, panels: Sequence[Panel], caption: str, *, rings: bool = 
             ends = []
             for column, panel in enumerate(panels[start : start + columns]):
                 part = Canvas(canvas.width if columns == 1 else NARROW, canvas.slots)
+                part.size = canvas.size
                 ends.append(_panel(part, panel, places, rings))
                 shift = f'<g transform="translate({column * (WIDE - NARROW)} {bottom:.0f})">'
                 canvas.parts += [shift, *part.parts, "</g>"]
