@@ -182,7 +182,7 @@ def rows(quick: bool = False) -> list[Row]:
         if quick:
             return compare(sample, 1, rounds) + compare_prefix(sample, 100, 4, rounds)
         found = [row for shape in SHAPES for row in compare(shape, shape.queries, rounds)]
-        return found + compare_prefix(SHAPES[0], 1600, 8, rounds)
+        return found + compare_prefix(SHAPES[0], 1600, 16, rounds)
 
 
 if __name__ == "__main__":

