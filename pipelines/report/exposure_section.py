@@ -52,12 +52,18 @@ def exposure(inputs: Inputs) -> Section:
 
 def _says(inputs: Inputs) -> str:
     rows = [
-        f"In {label(row['text'])}, being right closed-book goes with the documents that have subject and answer "
-        f"(correlation {show(row['together'])}) and with page views ({show(row['popularity'])})."
+        row
         for dataset in inputs.asked[:1]
         for row in inputs.rows("seen_correlations", dataset=dataset, what="right", method="closed_book")
+        if math.isfinite(row["together"].value)
     ]
-    return " ".join(rows) + _best(inputs)
+    if not rows:
+        return _best(inputs).strip()
+    texts = ", ".join(f"{show(row['together'])} in {label(row['text'])}" for row in rows)
+    return (
+        "Being right closed-book correlates with the number of documents that have subject and answer: "
+        f"{texts}. With page views it is {show(rows[0]['popularity'])}.{_best(inputs)}"
+    )
 
 
 def _best(inputs: Inputs) -> str:
