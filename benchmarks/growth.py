@@ -10,6 +10,7 @@ input's size that the cost grew with from the second size to the third: 1 is lin
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import os
 import shlex
@@ -52,7 +53,9 @@ def measure(copy: Copy, command: str) -> tuple[float, float]:
 
 def run(folder: Path, factor: int) -> dict[str, tuple[float, float]]:
     """Each stage's CPU seconds and peak memory at `factor` times the smallest input."""
-    copy = Copy(folder / str(factor), None)
+    copy, kept = Copy(folder / str(factor), None), folder / f"{factor}.json"
+    if kept.is_file():
+        return json.loads(kept.read_text())
     copy.clone()
     subprocess.run(
         [".venv/bin/python", "-m", "flows.cli", "profile", "sample"],
@@ -66,6 +69,7 @@ def run(folder: Path, factor: int) -> dict[str, tuple[float, float]]:
     for name, command in commands(copy.folder):
         found[name] = measure(copy, command)
         print(f"{factor}x {name}: {found[name][0]:.1f} s, {found[name][1]:,.0f} MB", file=sys.stderr, flush=True)
+    kept.write_text(json.dumps(found))
     return found
 
 
@@ -91,7 +95,12 @@ def table(measured: list[dict[str, tuple[float, float]]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, required=True, help="for the copies, empty")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        required=True,
+        help="for the copies; a size that was measured there is not measured again",
+    )
     given = parser.parse_args()
     print(table([run(given.folder.resolve(), factor) for factor in FACTORS]))
 
