@@ -99,7 +99,7 @@ def main() -> None:
         "--folder",
         type=Path,
         required=True,
-        help="for the copies; a size that was measured there is not measured again",
+        help="keeps what was measured",
     )
     given = parser.parse_args()
     print(table([run(given.folder.resolve(), factor) for factor in FACTORS]))
