@@ -30,9 +30,10 @@ def keep(part: str, stages: Collection[graph.Stage], context: dict[str, Any]) ->
 
 def runs() -> list[landings.Landing]:
     """The runs that landed, by MLflow, the last one last. Raises LongtailError if there is none, or no MLflow."""
-    store = os.environ.get("MLFLOW_TRACKING_URI", tracking.STORE)
+    file = Path(tracking.STORE.removeprefix("sqlite:///")).resolve()
+    store = os.environ.get("MLFLOW_TRACKING_URI", f"sqlite:///{file}")
     none = f"MLflow ({store}) has no run that landed; `longtail run` records the next one that changes anything"
-    if store == tracking.STORE and not Path(store.removeprefix("sqlite:///")).is_file():
+    if store == f"sqlite:///{file}" and not file.is_file():  # to look makes no database
         raise LongtailError(none)
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException

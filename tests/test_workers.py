@@ -251,6 +251,7 @@ def store(request, cluster, project, monkeypatch) -> Iterator[str]:
         monkeypatch.setenv(name, value)
     with cluster.get_client() as client:
         client.run(_change_environment, access)
+        fsspec.get_filesystem_class("s3").clear_instance_cache()  # of other tests' servers
         fsspec.filesystem("s3").mkdir("models")
         yield "s3://models/of/longtail"
         client.run(_change_environment, dict.fromkeys(access))
