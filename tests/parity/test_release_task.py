@@ -31,7 +31,8 @@ def test_the_harness_runs_a_releases_task_and_finds_our_accuracy(n_shots, tmp_pa
     popqa = params.PopQA(
         source="published", sampling="all", per_relation=100, mix="drawn", total=None, refresh=False, train_share=0.0
     )
-    settings = SimpleNamespace(seed=0, popqa=popqa, popularity=SimpleNamespace(month="2021-10"), ingest=releases.INGEST)
+    settings = SimpleNamespace(seed=0, language="en", popqa=popqa, ingest=releases.INGEST)
+    settings.popularity = SimpleNamespace(month="2021-10")
     settings.compute = SimpleNamespace(threads=1)
     build_popqa(settings, data / "questions/popqa", tmp_path / "none.parquet", real / "popqa/popQA.tsv")
     asked = {"n_shots": n_shots, "new_tokens": 15, "max_questions": QUESTIONS}
