@@ -23,7 +23,7 @@ import yaml
 from benchmarks.project_copy import Copy
 
 FACTORS = (1, 10, 100)
-SMALLEST = {"entities": 200, "lm_documents": 3_000, "pile_documents": 10, "questions": 100}
+SMALLEST = {"entities": 200, "lm_documents": 3_000, "questions": 100}  # and five Pile documents an entity
 STAGES = (
     "fetch", "tokenizer", "entities", "popularity", "term_frequency", "triples", "questions", "exposure", "chunk",
     "base_retriever", "index", "index_bm25",
