@@ -103,14 +103,22 @@ def _deployed() -> Iterator[str]:
 def _missed() -> set[UUID]:
     """The deployments with a scheduled run whose time passed before it began; Prefect drops these runs in `_deploy`."""
     from prefect.client.orchestration import get_client
-    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType
+    from prefect.client.schemas import filters
     from prefect.client.schemas.objects import StateType
 
-    waiting = FlowRunFilterStateType(any_=[StateType.SCHEDULED])
+    due = filters.FlowRunFilter(
+        state=filters.FlowRunFilterState(type=filters.FlowRunFilterStateType(any_=[StateType.SCHEDULED])),
+        expected_start_time=filters.FlowRunFilterExpectedStartTime(before_=datetime.now(UTC)),
+    )
     with get_client(sync_client=True) as client:
-        runs = client.read_flow_runs(flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=waiting)))
-    now = datetime.now(UTC)
-    return {run.deployment_id for run in runs if run.auto_scheduled and run.expected_start_time < now}
+
+        def is_due(deployment: UUID) -> bool:
+            # a deployment at a time, since an answer lists at most 200 runs
+            id_ = filters.FlowRunFilterDeploymentId(any_=[deployment])
+            runs = client.read_flow_runs(flow_run_filter=due.model_copy(update={"deployment_id": id_}))
+            return any(run.auto_scheduled for run in runs)
+
+        return {deployment.id for deployment in client.read_deployments() if is_due(deployment.id)}
 
 
 def _begin(missed: set[UUID]) -> Iterator[str]:

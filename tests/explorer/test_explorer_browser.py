@@ -76,7 +76,7 @@ def test_from_a_loss_at_the_head_to_the_questions_that_show_it(opened):
     count = page.locator(".bands tbody td:nth-child(5) a").last
     n = int(count.inner_text())
     count.click()
-    assert page.url.endswith("#list")
+    page.wait_for_url("**#list")
     assert page.locator("#list").inner_text() == f"{n} question{'s' * (n != 1)}, right only by closed-book"
     assert page.locator("table.list tbody tr").count() == n
     for tr in page.locator("table.list tbody tr").all():
@@ -84,6 +84,7 @@ def test_from_a_loss_at_the_head_to_the_questions_that_show_it(opened):
         assert marks == ["right", "wrong"]
     question = page.locator("table.list tbody a").first.inner_text()
     page.locator("table.list tbody a").first.click()
+    page.wait_for_url("**/question?**")
     assert page.locator("h1").inner_text() == question
     again = opened(f"/{page.url.split('/', 3)[3]}")
     assert again.locator("main").inner_text() == page.locator("main").inner_text(), "an address shows the same anew"
@@ -123,12 +124,13 @@ def test_a_question_leads_to_the_next_of_its_slice(opened):
     links = page.locator("table.list tbody a")
     questions = [links.nth(i).inner_text() for i in range(3)]
     links.first.click()
+    page.locator("h1", has_text=questions[0]).wait_for()
     assert page.locator("a[rel=prev]").count() == 0
     for expected in questions[1:]:
         page.locator("a[rel=next]").click()
-        assert page.locator("h1").inner_text() == expected
+        page.locator("h1", has_text=expected).wait_for()
     page.locator("a[rel=prev]").click()
-    assert page.locator("h1").inner_text() == questions[1]
+    page.locator("h1", has_text=questions[1]).wait_for()
 
 
 def test_the_answer_is_marked_in_the_passage_and_the_passage_is_found_from_the_answer(opened):
@@ -157,7 +159,7 @@ def test_tokens_are_shaded_by_what_documents_save(opened):
     for kind, bits in kinds:
         assert ("gain" in kind) == (not re.match("[\N{MINUS SIGN}+]0.00|\N{MINUS SIGN}", bits) or bits == "+0.00")
     page.locator("a", has_text="Token by token").click()
-    assert page.locator("h1").inner_text() == "Whose knowledge: memory or documents"
+    page.locator("h1", has_text="Whose knowledge: memory or documents").wait_for()
     assert page.locator(".panel:visible").count() == 1, "its script runs"
 
 

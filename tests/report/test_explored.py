@@ -46,11 +46,11 @@ def test_a_served_report_leads_to_the_questions_where_retrieval_hurts_and_back(p
     assert not page.locator("#effect .without").is_visible()
     page.locator(f"#rule-{rule}").check()
     page.locator("#effect .explored a:visible", has_text="hurts").click()
-    assert page.url == f"{address}/questions?set=popqa&lm=tiny&base=closed_book&method=dense&cell=base{judged}"
+    page.wait_for_url(f"{address}/questions?set=popqa&lm=tiny&base=closed_book&method=dense&cell=base{judged}")
     assert page.locator("#list").inner_text().endswith("right only by closed-book")
     page.goto(f"{address}/report/")
     page.locator("header a").click()
-    assert page.url == f"{address}/"
+    page.wait_for_url(f"{address}/")
 
 
 def test_an_example_of_a_served_report_leads_to_its_question(page, address):
@@ -59,6 +59,7 @@ def test_an_example_of_a_served_report_leads_to_its_question(page, address):
     link = page.locator("#table-examples-popqa a[href]").first
     question = link.inner_text()
     link.click()
+    page.wait_for_url(f"{address}/question?**")
     assert page.locator("h1").inner_text() == question
 
 
