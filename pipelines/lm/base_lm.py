@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import urlsplit
 
-from pipelines import params, parquet, shards, stage, sums
+from pipelines import params, parquet, shards, stage, sums, threads
 from pipelines.corpus import training_files
 from pipelines.errors import LongtailError
 
@@ -56,14 +56,13 @@ def train_on_text(
 
     Raises LongtailError where there is no text, or `lm.training` is null.
     """
-    import torch
 
     from pipelines import checkpoint
     from pipelines.lm import train_lm
 
     if lm.training is None:
         raise LongtailError(f"params.yaml: lm.{out.name}.training is null, expected its settings where source is train")
-    torch.set_num_threads(1)  # steps are so small that a second thread waits more than it works
+    threads.use(1)  # steps are so small that a second thread waits more than it works
     documents = read_c4(text) if text.name == "c4" else read_corpora(text, corpora)
     with shards.atomic(out) as folder:
         metrics = train_lm.train(documents, tokenizer, folder, seed, lm.training, f"base_lm@{out.name}")

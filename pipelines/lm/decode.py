@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import dataclass
 from functools import cache
 
@@ -11,8 +10,9 @@ import numpy as np
 import torch
 
 from pipelines.lm import prefixes
+from pipelines.lm.forward_passes import ForwardPasses
 from pipelines.lm.language_model import up_to
-from pipelines.lm.ragged import Ragged, joined, padded
+from pipelines.lm.ragged import Ragged, joined
 
 
 @dataclass(frozen=True)
@@ -27,20 +27,18 @@ class Batch:
 
 
 class Decoder:
-    """What `model` says after a batch of prompts, token by token, until the stop string, its end token or the limit.
+    """What a model says after a batch of prompts, token by token, until the stop string, its end token or the limit.
 
-    `after` gives the logits after a batch of whole texts, for models whose cache does not give the same numbers.
+    `passes` are the model's forward passes.
     """
 
     cached = True  # whether the model's cache gives the same numbers
 
-    def __init__(self, model, tokenizer, after: Callable[[Ragged], torch.Tensor]) -> None:
-        self.model, self.tokenizer, self._after = model, tokenizer, after
-        self._pad = tokenizer.pad_token_id or 0
+    def __init__(self, model, tokenizer, passes: ForwardPasses) -> None:
+        self.model, self.tokenizer, self._passes = model, tokenizer, passes
         ends = model.generation_config.eos_token_id  # a token, several, or none
         several = ends if isinstance(ends, list) else [ends]
         self._ends = [token for token in {*several, tokenizer.eos_token_id} if token is not None]
-        self._parameters = set(inspect.signature(model.forward).parameters)
         self._holding = cache(self._tokens_holding)
 
     @torch.inference_mode()
@@ -55,7 +53,7 @@ class Decoder:
         """
         n, device = batch.questions.max() + 1, self.model.device
         if self.cached:
-            passes = self.passes(batch.prompts, batch.held, batch.beginnings)
+            passes = self.passes(batch.prompts, batch.held, batch.beginnings, max_tokens)
         else:
             passes = self._passes_without_cache(batch.prompts)
         weights = _Weights(batch, device, moving=sequence_mixture)
@@ -81,32 +79,21 @@ class Decoder:
         return [(*self._answer(tokens[i, :m], log_probs[i, :m], stop), int(m)) for i, m in enumerate(lengths)]
 
     def passes(
-        self, prompts: Ragged, held: prefixes.Held, beginnings: np.ndarray
+        self, prompts: Ragged, held: prefixes.Held, beginnings: np.ndarray, new_tokens: int
     ) -> Generator[torch.Tensor, torch.Tensor, None]:
         """Yield logits (prompts, vocabulary) after each prompt, then after each token (prompts,) that is sent.
 
-        Prompt i begins with the beginning number beginnings[i] of `held`. Padding is on the left, so that the next
-        tokens of all rows stand in one column.
+        Prompt i begins with the beginning number beginnings[i] of `held`.
         """
-        past, before = held.copies(beginnings)  # `before` and `real`: which columns hold tokens
-        shared = before.sum(1)
-        rest = prompts.slice(np.arange(len(beginnings)), shared, prompts.lengths - shared)
-        unread, real = padded(rest, int(rest.lengths.max()), self._pad, left=True)
-        ids = torch.from_numpy(unread).to(self.model.device)
-        mask = torch.from_numpy(np.concatenate([before, real], axis=1).astype(np.int64)).to(self.model.device)
+        logits, kept = self._passes.read(prompts, held, beginnings, new_tokens)
         while True:
-            positions = (mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-            wanted = {"position_ids": positions, "logits_to_keep": 1}
-            extra = {name: value for name, value in wanted.items() if name in self._parameters}
-            outputs = self.model(input_ids=ids, attention_mask=mask, past_key_values=past, use_cache=True, **extra)
-            past = outputs.past_key_values
-            ids = (yield outputs.logits[:, -1])[:, None]
-            mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
+            token = yield logits
+            logits = self._passes.following(token[:, None], kept)
 
     def _passes_without_cache(self, prompts: Ragged) -> Generator[torch.Tensor, torch.Tensor, None]:
         """Yield what `passes` does, but read the whole texts again at every step."""
         while True:
-            token = yield self._after(prompts)
+            token = yield self._passes.table(len(prompts.lengths), self._passes.after(prompts))
             prompts = joined([prompts, Ragged.of(token[:, None].tolist())])
 
     def _answer(self, tokens: np.ndarray, log_probs: np.ndarray, stop: str) -> tuple[str, float]:

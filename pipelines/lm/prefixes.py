@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 from transformers import DynamicCache
 from transformers.cache_utils import Cache, DynamicLayer
 
+from pipelines.lm.decoding_cache import KeysAndValues
 from pipelines.lm.ragged import Ragged, padded
 
 BLOCK = 16  # lengths of prefixes are multiples of it, so that many are equal and are read in batches, unpadded
-WINDOWS = ("sliding_window", "sliding_window_size", "window_size", "attention_window_size", "attention_chunk_size")
 MIN_SAVED = 0.2  # share of all tokens: saving fewer does not pay for more and smaller passes
 
 
@@ -58,55 +58,62 @@ class Prefixes:
         outputs = model.base_model(input_ids=ids, past_key_values=DynamicCache(), use_cache=True)
         self.length, self.layers = ids.shape[1], outputs.past_key_values.layers
 
-    def cache_for(self, owners: torch.Tensor) -> Cache:
-        """The cache for one forward pass over a batch whose row i continues prefix owners[i]."""
-        return Cache(layers=[_Shared(layer, owners) for layer in self.layers])
-
 
 class Held:
-    """Keys and values of prefixes of any lengths, 0 included, for rows that are decoded in many passes."""
+    """Prefixes of any lengths, 0 included, for texts that are read in many batches."""
 
     @torch.inference_mode()
-    def __init__(self, model, prefixes: Ragged) -> None:
-        self.lengths = prefixes.lengths
+    def __init__(self, model, beginnings: Ragged) -> None:
+        self._lengths = beginnings.lengths
         self._groups = []  # for each length: the numbers of its prefixes, and their Prefixes
-        for length in np.unique(self.lengths[self.lengths > 0]):
-            numbers = np.flatnonzero(self.lengths == length)
-            ids = torch.from_numpy(prefixes.take(numbers).values.reshape(len(numbers), length)).to(model.device)
+        for length in np.unique(self._lengths[self._lengths > 0]):
+            numbers = np.flatnonzero(self._lengths == length)
+            ids = torch.from_numpy(beginnings.take(numbers).values.reshape(len(numbers), length)).to(model.device)
             self._groups.append((numbers, Prefixes(model, ids)))
 
-    def copies(self, owners: np.ndarray) -> tuple[Cache | None, np.ndarray]:
-        """A cache for rows that continue the prefixes `owners` (rows,), and a mask of its real columns (rows, longest).
+    def of(self, owners: np.ndarray) -> Iterator[tuple[np.ndarray, Prefixes | None, np.ndarray]]:
+        """Yield, by their prefixes' length, the numbers of texts, their Prefixes, and which of these each continues.
 
-        The cache is None where all of these prefixes are empty.
+        Text i continues prefix owners[i] (texts,).
         """
-        lengths = self.lengths[owners]
-        real = np.arange(lengths.max(initial=0)) < lengths[:, None]
-        if not real.size:
-            return None, real
-        layers: list[list[torch.Tensor]] = []
-        for numbers, group in self._groups:
-            rows = np.flatnonzero(np.isin(owners, numbers))
-            if not len(rows):
-                continue
-            places = torch.from_numpy(np.searchsorted(numbers, owners[rows]))
-            parts = [(layer.keys, layer.values) for layer in group.layers]  # (prefixes, heads, length, width) each
-            if not layers:
-                (n, columns), zeros = real.shape, torch.Tensor.new_zeros
-                layers = [[zeros(part, (n, part.shape[1], columns, part.shape[3])) for part in pair] for pair in parts]
-            for pair, filled in zip(parts, layers, strict=True):
-                for part, whole in zip(pair, filled, strict=True):
-                    whole[torch.from_numpy(rows).to(part.device), :, : group.length] = part[places.to(part.device)]
-        cache = DynamicCache()
-        for number, (keys, values) in enumerate(layers):
-            cache.update(keys, values, number)
-        return cache, real
+        for numbers, prefixes_of_length in self._groups:
+            texts = np.flatnonzero(np.isin(owners, numbers))
+            if len(texts):
+                yield texts, prefixes_of_length, np.searchsorted(numbers, owners[texts])
+        without = np.flatnonzero(self._lengths[owners] == 0)
+        if len(without):
+            yield without, None, without
 
 
-def window(config) -> float:
-    """The shortest distance, in tokens, that a layer looks back; inf where all layers see the whole text."""
-    widths = (getattr(config, key, None) for key in WINDOWS)
-    return min((width for width in widths if isinstance(width, int) and width > 0), default=math.inf)
+class Continuing(Cache):
+    """The cache of one forward pass over texts of which number i continues prefix owners[i] of `read`, if any are.
+
+    With `kept`, the keys and values of the texts are put there.
+    """
+
+    def __init__(
+        self,
+        read: Prefixes | None,
+        owners: np.ndarray,
+        kept: KeysAndValues | None,
+        texts: np.ndarray,
+        counts: np.ndarray,
+    ) -> None:
+        """`texts` (rows,) are the rows' numbers in `kept`; `counts` (rows,) are their tokens after the prefixes."""
+        length, places = read.length if read else 0, torch.from_numpy(owners)
+        super().__init__(layers=[_Shared(layer, places) for layer in read.layers] if read else [])
+        self._part = kept.part(texts, length, counts) if kept else None
+        if kept and read:
+            beginnings = kept.part(texts, 0, np.full(len(texts), length))
+            for number, layer in enumerate(read.layers):
+                beginnings.keep(number, (layer.keys[places], layer.values[places]))
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *_, **__
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        if self._part:
+            self._part.keep(layer_idx, (key_states, value_states))
+        return self.layers[layer_idx].update(key_states, value_states) if self.layers else (key_states, value_states)
 
 
 class _Shared(DynamicLayer):

@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 from pipelines.errors import LongtailError
 from pipelines.lm import prefixes
 from pipelines.lm.decode import Decoder
+from pipelines.lm.forward_passes import ForwardPasses
 from pipelines.lm.ragged import Ragged, padded
 from pipelines.lm.weights import TEXT, TOLERANCE
 
@@ -56,16 +57,15 @@ class ShortcutCheck:
                 "something follows them, expected a causal language model; name another in lm"
             )
 
-    def shared_prefixes(self) -> bool:
-        """Whether several texts can continue from a common beginning that was read once (see prefixes.Prefixes)."""
-        return self._agrees(self._after_prefix)
+    def choose(self, passes: ForwardPasses, decoder: Decoder) -> None:
+        """Have `passes` and `decoder` take the shortcuts that give this model's numbers.
 
-    def cached_decoding(self, decoder: Decoder, *, gaps: bool) -> bool:
-        """Whether texts with padding on the left can be decoded with a cache.
-
-        With `gaps`, the padding stands between a beginning that was read before and the rest of the text.
+        A model that is recurrent keeps more of a text than keys and values.
         """
-        return self._agrees(lambda: self._decoded(decoder, gaps))
+        passes.keeps = not self._model._is_stateful
+        passes.shares_prefixes = passes.keeps and self._agrees(self._after_prefix)
+        passes.keeps = passes.keeps and self._agrees(lambda: self._decoded(decoder, passes.shares_prefixes))
+        decoder.cached = passes.keeps or self._agrees(lambda: self._decoded(decoder, False))
 
     def _agrees(self, shortcut: Callable[[], list[LogProbPair]]) -> bool:
         try:
@@ -92,15 +92,16 @@ class ShortcutCheck:
 
     def _after_prefix(self) -> list[LogProbPair]:
         """The short text and the whole text after their first PREFIX tokens, which are read once."""
-        past = prefixes.Prefixes(self._model, self._targets[None, :PREFIX]).cache_for(torch.zeros(2, dtype=torch.int64))
+        read, both = prefixes.Prefixes(self._model, self._targets[None, :PREFIX]), np.zeros(2, np.int64)
+        past = prefixes.Continuing(read, both, None, both, both)
         return self._together(PREFIX, past_key_values=past, use_cache=True)
 
-    def _decoded(self, decoder: Decoder, gaps: bool) -> list[LogProbPair]:
-        """Two decoding steps, in which both texts get their last token."""
+    def _decoded(self, decoder: Decoder, prefix: bool) -> list[LogProbPair]:
+        """Two decoding steps, in which both texts get their last token. With `prefix`, their first are read once."""
         ends = np.array([SHORT, len(self._ids)])
         texts = Ragged.of([self._ids[: end - 1] for end in ends])
-        held = prefixes.Held(self._model, Ragged.of([self._ids[: PREFIX * gaps]]))
-        passes = decoder.passes(texts, held, np.zeros(2, np.int64))
+        held = prefixes.Held(self._model, Ragged.of([self._ids[: PREFIX * prefix]]))
+        passes = decoder.passes(texts, held, np.zeros(2, np.int64), 1)
         first, second = next(passes), passes.send(self._targets[ends - 1])
         steps = (first, ends - 2), (second, ends - 1)
         return [(self._log_probs(logits), self._plain[positions]) for logits, positions in steps]

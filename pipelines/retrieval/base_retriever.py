@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from pipelines import methods, params, parquet, shards, stage, sums
+from pipelines import threads as torch_threads
 from pipelines.corpus import training_files
 from pipelines.errors import LongtailError
 
@@ -22,7 +23,6 @@ def train_on_corpora(
 
     Raises LongtailError for fewer than two documents, or no settings.
     """
-    import torch
 
     from pipelines import checkpoint
     from pipelines.retrieval import contrastive_training
@@ -33,7 +33,7 @@ def train_on_corpora(
             f"params.yaml: retriever.{out.name}.training is null, expected its settings where its source is train"
         )
     stage_name = f"base_retriever@{out.name}"
-    torch.set_num_threads(threads)
+    torch_threads.use(threads)
     texts = [text for file in files for text in parquet.read(file, columns=["text"])["text"].to_pylist()]
     with shards.atomic(out) as folder:
         metrics = contrastive_training.train(texts, tokenizer, folder, seed, retriever, stage_name)

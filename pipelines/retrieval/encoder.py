@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cosine_similarity, normalize
 
-from pipelines import draws, params, sums
+from pipelines import draws, params, sums, threads
 from pipelines.errors import LongtailError
 from pipelines.lm.ragged import padded
 from pipelines.retrieval.tower import Tower
@@ -68,7 +68,7 @@ class Encoder:
         Without `numerics`, inference uses the fastest that `retriever.dtype` allows and that agree with fp32. Gradients
         are fp32. Raises LongtailError if the folder holds no encoder.
         """
-        torch.set_num_threads(compute.threads)
+        threads.use(compute.threads)
         sums.check(folder := Path(folder))
         options = {"max_tokens": retriever.max_tokens, "device": compute.device}
         documents = Tower(folder, **options)

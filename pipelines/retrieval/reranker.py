@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from pipelines import methods, params, stage, sums
+from pipelines import methods, params, stage, sums, threads
 from pipelines.errors import LongtailError
 from pipelines.retrieval import documents
 from pipelines.retrieval.retriever import Retriever
@@ -34,7 +34,7 @@ class CrossEncoder:
         if not (folder / "config.json").is_file():
             raise LongtailError(f"{folder}: no cross-encoder; run the stage `base_reranker`")
         sums.check(folder)
-        torch.set_num_threads(compute.threads)
+        threads.use(compute.threads)
         self._tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         model = AutoModelForSequenceClassification.from_pretrained(
             folder, dtype=torch.float32, use_safetensors=True, trust_remote_code=False

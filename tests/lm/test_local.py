@@ -12,8 +12,8 @@ from torch.utils._pytree import tree_leaves
 from transformers import Gemma2Config, Gemma2ForCausalLM
 
 from pipelines.errors import LongtailError
+from pipelines.lm.forward_passes import MAX_LOGITS
 from pipelines.lm.language_model import Prompt
-from pipelines.lm.local import MAX_LOGITS
 
 
 @pytest.fixture(scope="module")

@@ -38,9 +38,11 @@ CONFIGS = {
     },
     # Recurrent: there are no keys and values.
     "mamba": {"hidden_size": 32, "state_size": 8, "num_hidden_layers": 2, "time_step_rank": 4},
+    # A convolution in one layer and attention in the other, each with a cache of its own.
+    "lfm2": {**LLAMA_LIKE, "num_key_value_heads": 2, "layer_types": ["conv", "full_attention"]},
 }  # fmt: skip
 BEGUN_BY_TOKENIZER = {"opt", "mistral", "gemma2", "bart", "mamba"}  # these are tested with a tokenizer that adds <s>
-DECODED_FROM_PREFIXES = {"gpt2", "opt", "bloom"}
+OWN_CACHE = {"mamba", "lfm2"}  # these keep more of a text than keys and values
 
 
 def save(family, folder, *, bos=True, **changes):
@@ -103,19 +105,10 @@ def test_every_family_generates_the_same_where_a_prefix_is_read_once(lm, family,
     alone = [lm.generate([prompt], 6)[0] for prompt in prompts]
     with counted(lm) as shapes:
         together = lm.generate(prompts, 6)
-    assert (shapes[0][0] == 1) == (family in DECODED_FROM_PREFIXES)
+    assert (shapes[0][0] == 1) == (family not in OWN_CACHE)
     assert [made.text for made in together] == [made.text for made in alone]
     means = ([made.mean_log_prob for made in generations] for generations in (together, alone))
     np.testing.assert_allclose(*means, atol=1e-5)
-
-
-def test_inside_its_window_a_model_continues_a_prefix_that_is_read_once(tmp_path):
-    lm = open_model(save("mistral", tmp_path, sliding_window=120))
-    prompts = [Prompt(text, "The capital of Norland is Velm. " * 4) for text in tiny_models.words(6, 2, at_most=6)]
-    with counted(lm) as shapes:
-        together = lm.generate(prompts, 6)
-    assert shapes[0][0] == 1
-    assert [made.text for made in together] == [lm.generate([prompt], 6)[0].text for prompt in prompts]
 
 
 def test_a_long_text_does_not_change_how_a_short_one_beside_it_is_read(tmp_path, monkeypatch):

@@ -1,0 +1,202 @@
+"""Forward passes of a transformers model over texts of any lengths: in batches, common beginnings once, few logits."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+import numpy as np
+import torch
+from torch import nn
+from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
+
+from pipelines.lm import prefixes
+from pipelines.lm.decoding_cache import KeysAndValues, OwnCache
+from pipelines.lm.ragged import Ragged, padded
+
+MAX_LOGITS = 1 << 23  # logits in memory at once: 32 MiB
+CACHED_PER_NEW = 8  # so many cached tokens count as one new token when a batch is sized
+
+
+class ForwardPasses:
+    """Runs `model` over texts, at most `batch_tokens` tokens at a time. The token `pad` fills up shorter texts."""
+
+    shares_prefixes = False  # whether several texts can continue from a common beginning that was read once
+    keeps = False  # whether texts can be continued from their keys and values
+
+    def __init__(self, model, pad: int, batch_tokens: int) -> None:
+        self.model, self.device, self.batch_tokens = model, model.device, batch_tokens
+        self._pad, self._vocabulary = pad, model.config.get_text_config().vocab_size
+        self._head = _Head(model)
+        self._takes_positions = "position_ids" in inspect.signature(model.forward).parameters
+
+    def over(self, rows: Ragged, first: np.ndarray) -> Iterator[tuple[np.ndarray, object, int]]:
+        """Run the model over all rows. Yields a batch of row numbers, the model's outputs, and how many columns of
+        these rows the outputs leave out at the beginning.
+
+        `first` (rows,) is the first column of each row that is needed. What rows have in common before it is read once.
+        """
+        n = len(first)
+        shared, group = prefixes.shared(rows, first) if self.shares_prefixes else np.zeros((2, n), np.int64)
+        for length in np.unique(shared)[::-1]:
+            members = np.flatnonzero(shared == length)
+            if not length:
+                yield from self._continued(rows, members, None, members)
+                continue
+            _, leaders, owners = np.unique(group[members], return_index=True, return_inverse=True)
+            step = max(1, self.batch_tokens // int(length))
+            for start in range(0, len(leaders), step):
+                leading = members[leaders[start : start + step]]
+                read = prefixes.Prefixes(self.model, self._padded(rows.slice(leading, 0, length)))
+                chosen = np.flatnonzero((start <= owners) & (owners < start + step))
+                yield from self._continued(rows, members[chosen], read, owners[chosen] - start)
+
+    def logits(self, outputs, rows: np.ndarray, columns: np.ndarray) -> Iterator[tuple[slice, torch.Tensor]]:
+        """Logits (positions, vocabulary) float32 at the given rows and columns, in parts of at most MAX_LOGITS."""
+        step = max(1, MAX_LOGITS // self._vocabulary)
+        states = outputs.last_hidden_state if self._head.separable else outputs.logits
+        rows, columns = (torch.from_numpy(numbers).to(states.device) for numbers in (rows, columns))
+        for start in range(0, len(rows), step):
+            part = slice(start, start + step)
+            states_of_part = states[rows[part], columns[part]]
+            logits = self._head(states_of_part) if self._head.separable else states_of_part
+            yield part, logits.float()
+
+    def after(self, rows: Ragged) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
+        """Yield row numbers, and the logits after the last token of each of them, (rows, vocabulary) float32."""
+        last = rows.lengths - 1
+        yield from self._last(last, self.over(rows, last))
+
+    def read(
+        self, rows: Ragged, held: prefixes.Held, beginnings: np.ndarray, new_tokens: int
+    ) -> tuple[torch.Tensor, OwnCache]:
+        """Read texts that will get `new_tokens` more tokens; text i begins with prefix beginnings[i] of `held`.
+
+        Returns the logits after each text, (rows, vocabulary) float32, and what `following` needs.
+        """
+        if not self.keeps:
+            ids, real = padded(rows, int(rows.lengths.max()), self._pad, left=True)
+            kept = OwnCache(len(ids))
+            return self.following(torch.from_numpy(ids).to(self.device), kept, real), kept
+        kept = KeysAndValues(rows.lengths, new_tokens)
+        continued = (self._continued(rows, *group, kept) for group in held.of(beginnings))
+        return self.table(len(beginnings), self._last(rows.lengths - 1, chain.from_iterable(continued))), kept
+
+    def following(self, ids: torch.Tensor, kept: OwnCache, real: np.ndarray | None = None) -> torch.Tensor:
+        """Logits (rows, vocabulary) float32 after the next tokens of each text: `ids` (rows, tokens), or those of them
+        that are `real` (rows, tokens)."""
+        cache = kept.append(np.ones(ids.shape, bool) if real is None else real)
+        mask = torch.from_numpy(kept.real.astype(np.int64)).to(self.device)
+        positions = (mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+        extra = {"position_ids": positions} if self._takes_positions else {}
+        outputs = self._run(input_ids=ids, attention_mask=mask, past_key_values=cache, **extra)
+        kept.cache, last = outputs.past_key_values, np.full(len(ids), ids.shape[1] - 1)
+        return torch.cat([logits for _, logits in self.logits(outputs, np.arange(len(ids)), last)])
+
+    def bytes_kept(self) -> int:
+        """Bytes of the keys and values of one token."""
+        kept = KeysAndValues(np.ones(1, np.int64), 0)
+        for _ in self._continued(Ragged.of([[self._pad]]), np.zeros(1, np.int64), None, np.zeros(1, np.int64), kept):
+            pass
+        return kept.bytes
+
+    def table(self, n: int, parts: Iterable[tuple[np.ndarray, torch.Tensor]]) -> torch.Tensor:
+        """Logits of `n` rows that come in `parts`, (n, vocabulary) float32."""
+        found = torch.empty(n, self._vocabulary, device=self.device)
+        for rows, logits in parts:
+            found[torch.from_numpy(rows)] = logits
+        return found
+
+    def _last(
+        self, last: np.ndarray, passes: Iterable[tuple[np.ndarray, object, int]]
+    ) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
+        """Yield row numbers and the logits at column `last` (rows,) of each, from passes as `over` yields them."""
+        for batch, outputs, skipped in passes:
+            for part, logits in self.logits(outputs, np.arange(len(batch)), last[batch] - skipped):
+                yield batch[part], logits
+
+    def batches(self, lengths: np.ndarray, most: int | None = None) -> Iterator[np.ndarray]:
+        """Row numbers in batches of similar length. The longest come first, so that memory runs out early if at all.
+
+        A batch has `batch_tokens` tokens at most, or `most`, which holds where no forward pass reads all of it.
+        """
+        order = np.argsort(-lengths, kind="stable")
+        start = 0
+        while start < len(order):
+            longest = max(1, int(lengths[order[start]]))
+            rows = max(1, (most or self.batch_tokens) // longest)
+            if not (most or self._head.separable):  # then a pass makes logits at every position
+                rows = max(1, min(rows, MAX_LOGITS // (self._vocabulary * longest)))
+            yield order[start : start + rows]
+            start += rows
+
+    def _continued(
+        self,
+        rows: Ragged,
+        members: np.ndarray,
+        read: prefixes.Prefixes | None,
+        owners: np.ndarray,
+        kept: KeysAndValues | None = None,
+    ) -> Iterator[tuple[np.ndarray, object, int]]:
+        """`over` the rows `members` (members,), of which row i continues prefix owners[i] of `read`, if any are."""
+        length = read.length if read else 0
+        remaining = rows.lengths[members] - length
+        for batch in self.batches(np.maximum(remaining, (remaining + length) // CACHED_PER_NEW)):
+            numbers, counts, past = members[batch], remaining[batch], {}
+            if read or kept:
+                past["past_key_values"] = prefixes.Continuing(read, owners[batch], kept, numbers, counts)
+            yield numbers, self._run(input_ids=self._padded(rows.slice(numbers, length, counts)), **past), length
+
+    def _padded(self, rows: Ragged) -> torch.Tensor:
+        """Token ids (rows, longest). Padding is on the right, where a causal model never sees it."""
+        return torch.from_numpy(padded(rows, int(rows.lengths.max()), self._pad)[0]).to(self.device)
+
+    def _run(self, **inputs):
+        """One forward pass: hidden states if the head can be run alone, else logits at all positions."""
+        inputs["use_cache"] = "past_key_values" in inputs
+        return (self.model.base_model if self._head.separable else self.model)(**inputs)
+
+
+class _Head:
+    """The part of `model` that makes logits of hidden states: the output embedding and, in some models, a scale or cap.
+
+    Calling it computes logits at the positions that are needed, not at all. `separable` says whether that works for
+    the model; a few tokens are tried to find out. Do not call a head that is not separable.
+    """
+
+    def __init__(self, model) -> None:
+        self._layers = _GivenStates()
+        self._model = copy.copy(model)  # shares the weights
+        self._model._modules = {**model._modules, model.base_model_prefix: self._layers}
+        self.separable = model.base_model is not model and self._agrees(model)
+
+    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Logits (n, vocabulary) of the hidden states (n, width)."""
+        self._layers.hidden = hidden[None]
+        return self._model(input_ids=hidden.new_zeros(1, len(hidden), dtype=torch.int64)).logits[0]
+
+    @torch.inference_mode()
+    def _agrees(self, model) -> bool:
+        ids = torch.arange(8, device=model.device)[None] % model.config.get_text_config().vocab_size
+        expected, hidden = model(input_ids=ids).logits[0], model.base_model(input_ids=ids).last_hidden_state[0]
+        try:
+            logits = self(hidden)
+        except (AttributeError, TypeError):  # the model needs more from its layers than their last hidden states
+            return False
+        return torch.allclose(expected, logits, rtol=1e-3, atol=1e-3)
+
+
+class _GivenStates(nn.Module):
+    """Takes the place of a model's layers and returns the hidden states it was given."""
+
+    hidden: torch.Tensor
+
+    @property
+    def decoder(self) -> _GivenStates:
+        """OPT calls its layers' `decoder`."""
+        return self
+
+    def forward(self, *_, **__) -> BaseModelOutputWithPastAndCrossAttentions:
+        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=self.hidden)
