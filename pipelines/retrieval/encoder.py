@@ -18,6 +18,7 @@ from pipelines.lm.ragged import padded
 from pipelines.retrieval.tower import Tower
 
 WINDOW = 8192  # texts tokenised and sorted by length at once
+CACHED = 2048  # tokens in a CPU's forward pass at most: the states of more leave its cache, which takes up to twice as long
 QUERIES = "query"  # folder of the query tower, inside the document tower's
 SAMPLE = (1, 1, 2, 2, 4, 4, 8, 8, 16, 16, 64)  # words of the texts on which faster numerics are compared with fp32
 CLOSE, CLOSER = 1e-4, 1e-6  # largest 1 - cosine to exact fp32 that is accepted: of bf16, and of torch's faster fp32
@@ -130,13 +131,14 @@ class Encoder:
 
     def _batches(self, texts: Sequence[str], queries: bool) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
         """Rows of `texts` and their vectors, the longest texts first; at most `batch_tokens` tokens with padding."""
+        at_once = self.settings.batch_tokens if self.device != "cpu" else min(self.settings.batch_tokens, CACHED)
         tower = self.queries if queries else self.documents
         tokens = tower.tokens([self.settings.query_prefix + text for text in texts] if queries else texts)
         order = np.argsort(-tokens.lengths, kind="stable")
         start = 0
         while start < len(order):
             width = int(tokens.lengths[order[start]])
-            rows = order[start : start + max(1, self.settings.batch_tokens // width)]
+            rows = order[start : start + max(1, at_once // width)]
             vectors = POOLING[self.settings.pooling](*tower.hidden(*padded(tokens.take(rows), width, tower.pad)))
             yield rows, normalize(vectors, dim=-1) if self.similarity == "cosine" else vectors
             start += len(rows)
