@@ -21,12 +21,13 @@ from pathlib import Path
 import numpy as np
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from torch.nn.functional import linear
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, PreTrainedTokenizerFast
 
 from benchmarks import measure
 from benchmarks.measure import Row
 from pipelines import params
-from pipelines.retrieval.encoder import EXACT, Encoder
+from pipelines.retrieval.encoder import CACHED, EXACT, Encoder
 
 SHAPE = BertConfig()  # Contriever-base is BERT-base
 SMALL = BertConfig(num_hidden_layers=2, hidden_size=64, num_attention_heads=2, intermediate_size=128)
@@ -90,18 +91,20 @@ def plain(tokenizer, model, texts: list[str], batch_size: int = 512) -> np.ndarr
     return np.concatenate(found)
 
 
-def peak() -> dict[str, float]:
-    """Multiplications and additions a second of one core, at a product of the model's own shapes."""
-    left, right = torch.randn(2048, SHAPE.hidden_size), torch.randn(SHAPE.hidden_size, SHAPE.intermediate_size)
-    found, operations = {}, 2.0 * 2048 * right.numel()
+def peak(shape: BertConfig) -> dict[str, float]:
+    """Multiplications and additions a second of one core, in a layer's products over a batch of CACHED tokens."""
+    wide, narrow = shape.intermediate_size, shape.hidden_size
+    weights = [torch.randn(size) for size in [(narrow, narrow)] * 4 + [(wide, narrow), (narrow, wide)]]
+    states, found = {n: torch.randn(CACHED, n) for n in (narrow, wide)}, {}
     for name, dtype, precision in (
         ("fp32 highest", torch.float32, "highest"),
         ("fp32 medium", torch.float32, "medium"),
         ("bf16 highest", torch.bfloat16, "highest"),
     ):
         torch.set_float32_matmul_precision(precision)
-        a, b = left.to(dtype), right.to(dtype)
-        found[name] = operations / min(measure.timed(lambda a=a, b=b: a @ b).cpu for _ in range(8))
+        pairs = [(states[weight.shape[1]].to(dtype), weight.to(dtype)) for weight in weights]
+        took = min(measure.timed(lambda pairs=pairs: [linear(*pair) for pair in pairs]).cpu for _ in range(8))
+        found[name] = 2.0 * CACHED * sum(weight.numel() for weight in weights) / took
     torch.set_float32_matmul_precision("highest")
     return found
 
@@ -118,7 +121,7 @@ def compare(
     tokens: np.ndarray, shape: BertConfig, rounds: int,
 ) -> list[Row]:  # fmt: skip
     """A row for each number format of the encoders; the limit is the core's rate of products of matrices in it."""
-    opened, most = {one.numerics.dtype: one for one in encoders}, peak()
+    opened, most = {one.numerics.dtype: one for one in encoders}, peak(shape)
     works = {"loop": loop} | {dtype: partial(one.embed, texts) for dtype, one in opened.items()}
     run = measure.best({name: partial(measure.timed, work) for name, work in works.items()}, rounds)
     found, expected = [], run["loop"].result / np.linalg.norm(run["loop"].result, axis=1, keepdims=True)

@@ -31,7 +31,7 @@ from pipelines import methods, params_file
 from pipelines.lm.open_lm import supervising_lm
 from pipelines.lsr import train_lsr, training_queries
 from pipelines.lsr.objective import GradientCache
-from pipelines.lsr.refresh import Refresher
+from pipelines.lsr.refresh import Refresher, make_deterministic
 from pipelines.lsr.rounds import Trainer, TrainingFiles
 from pipelines.retrieval.encoder import Encoder, has_bf16
 from pipelines.scoring import logprobs
@@ -195,7 +195,7 @@ def rows(quick: bool = False, steps: int = 3, refresh: int = 0) -> list[Row]:
     data = Path("data").resolve()
     if not (data / "models/lm").is_dir() or not (data / "index").is_dir():
         return [Row("LSR's step", PEER, missing=measure.NO_RUN)]
-    torch.use_deterministic_algorithms(True)
+    make_deterministic()
     params = params_file.load(*train_lsr.SECTIONS)
     params = methods.with_retriever(params, params.parts.tuned[0])
     params.lsr = params.lsr.model_copy(update={"kl": "q_p", "likelihood": "mean_logprob", "keep_scores": False})

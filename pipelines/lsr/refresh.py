@@ -250,6 +250,7 @@ def make_deterministic() -> None:
     """Have torch sum in a fixed order in this process."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it, cuBLAS sums in no fixed order
     torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # it takes time, and no result reads such memory
 
 
 def key_of_scores(params: SimpleNamespace) -> str:

@@ -18,6 +18,7 @@ from pipelines.lm.ragged import padded
 from pipelines.retrieval.tower import Tower
 
 WINDOW = 8192  # texts tokenised and sorted by length at once
+CACHED = 2048  # tokens at once on a CPU, at most: the states of more do not fit into its cache
 QUERIES = "query"  # folder of the query tower, inside the document tower's
 SAMPLE = (1, 1, 2, 2, 4, 4, 8, 8, 16, 16, 64)  # words of the texts on which faster numerics are compared with fp32
 CLOSE, CLOSER = 1e-4, 1e-6  # largest 1 - cosine to exact fp32 that is accepted: of bf16, and of torch's faster fp32
@@ -88,6 +89,8 @@ class Encoder:
 
     def embed_with_gradient(self, texts: Sequence[str], queries: bool = False) -> torch.Tensor:
         """Vectors (texts, dim) with gradients to the encoder's weights, for LSR."""
+        if self.device == "cpu" and torch.is_autocast_enabled("cpu"):
+            self._attend("eager")  # the fused backward pass is slow in bf16
         batches = list(self._batches(texts, queries))
         order = np.argsort(np.concatenate([rows for rows, _ in batches]))
         # index_select sums its gradient in a fixed order; advanced indexing does not
@@ -130,13 +133,14 @@ class Encoder:
 
     def _batches(self, texts: Sequence[str], queries: bool) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
         """Rows of `texts` and their vectors, the longest texts first; at most `batch_tokens` tokens with padding."""
+        at_once = self.settings.batch_tokens if self.device != "cpu" else min(self.settings.batch_tokens, CACHED)
         tower = self.queries if queries else self.documents
         tokens = tower.tokens([self.settings.query_prefix + text for text in texts] if queries else texts)
         order = np.argsort(-tokens.lengths, kind="stable")
         start = 0
         while start < len(order):
             width = int(tokens.lengths[order[start]])
-            rows = order[start : start + max(1, self.settings.batch_tokens // width)]
+            rows = order[start : start + max(1, at_once // width)]
             vectors = POOLING[self.settings.pooling](*tower.hidden(*padded(tokens.take(rows), width, tower.pad)))
             yield rows, normalize(vectors, dim=-1) if self.similarity == "cosine" else vectors
             start += len(rows)
@@ -160,17 +164,19 @@ class Encoder:
 
     def trust_attention(self) -> None:
         """Go over to plain attention where torch's fused one (SDPA, flash) gives other vectors, and say so."""
-        fused = [tower.model for tower in self._towers() if tower.model.config._attn_implementation != "eager"]
-        if not fused:
+        if (kind := self.documents.model.config._attn_implementation) == "eager":
             return
-        kind, vectors = fused[0].config._attn_implementation, self._of_sample(EXACT)
-        for model in fused:
-            model.set_attn_implementation("eager")
+        vectors = self._of_sample(EXACT)
+        self._attend("eager")
         if (error := _difference(vectors, self._of_sample(EXACT))) < CLOSE:
-            for model in fused:
-                model.set_attn_implementation(kind)
+            self._attend(kind)
         else:
             print(f"retriever: {kind} attention is not used; its vectors are off by 1 - cosine {error:.1e}", flush=True)
+
+    def _attend(self, kind: str) -> None:
+        for tower in self._towers():
+            if tower.model.config._attn_implementation != kind:
+                tower.model.set_attn_implementation(kind)
 
     def _error(self, numerics: Numerics) -> float:
         """The largest 1 - cosine between vectors computed with `numerics` and with exact fp32, over sample texts."""

@@ -25,9 +25,7 @@ class Tower:
 
     def __init__(self, path: str | Path, revision: str | None = None, *, max_tokens: int, device: str = "cpu") -> None:
         """Load a local folder or a Hub name: only plain tensors, never code. LongtailError if that fails."""
-        # on a CPU, fused attention is slow in the backward pass and no faster in the forward pass at 128 tokens
-        attention = {"attn_implementation": "eager"} if device == "cpu" else {}
-        self.model = _load_model(path, revision, attention).to(device)
+        self.model = _load_model(path, revision).to(device)
         try:
             self.tokenizer = AutoTokenizer.from_pretrained(path, revision=revision, trust_remote_code=False)
             fast = self.tokenizer.backend_tokenizer
@@ -57,7 +55,7 @@ class Tower:
         self.tokenizer.save_pretrained(folder)
 
 
-def _load_model(path: str | Path, revision: str | None, extra: dict) -> PreTrainedModel:
+def _load_model(path: str | Path, revision: str | None) -> PreTrainedModel:
     """The model, ready for inference, without a pooling head, which is never used and often initialised at random."""
     if isinstance(path, Path) and not (path / "config.json").is_file():
         raise LongtailError(f"{path}: no config.json, expected an encoder in Hugging Face's layout")
@@ -68,9 +66,9 @@ def _load_model(path: str | Path, revision: str | None, extra: dict) -> PreTrain
         weights, options = weights_at(path, revision)
         model_class = _model_class(path, config)
         if "add_pooling_layer" in inspect.signature(model_class).parameters:
-            extra = extra | {"add_pooling_layer": False}
+            options = options | {"add_pooling_layer": False}
         model, loaded = model_class.from_pretrained(
-            weights, **options, trust_remote_code=False, dtype=torch.float32, output_loading_info=True, **extra
+            weights, **options, trust_remote_code=False, dtype=torch.float32, output_loading_info=True
         )
     except (OSError, ValueError, KeyError, StrictDataclassError) as error:
         raise LongtailError(f"{path}: not an encoder: {_one_line(error)}") from None
@@ -81,7 +79,7 @@ def _load_model(path: str | Path, revision: str | None, extra: dict) -> PreTrain
             f"{path}: {len(missing)} weights of {model_class.__name__} are missing ({missing[0]} first), expected a "
             "whole encoder; is config.json that of another model?"
         )
-    return (_bert_of_dpr(path, model, extra) if config.model_type == "dpr" else model).eval()
+    return (_bert_of_dpr(path, model) if config.model_type == "dpr" else model).eval()
 
 
 def _model_class(path: str | Path, config: PreTrainedConfig) -> type[PreTrainedModel]:
@@ -99,14 +97,14 @@ def _model_class(path: str | Path, config: PreTrainedConfig) -> type[PreTrainedM
     return classes[name]
 
 
-def _bert_of_dpr(path: str | Path, model: PreTrainedModel, extra: dict) -> PreTrainedModel:
+def _bert_of_dpr(path: str | Path, model: PreTrainedModel) -> PreTrainedModel:
     """The BERT inside one of DPR's towers; the first token's state is the embedding."""
     if model.config.projection_dim:
         raise LongtailError(f"{path}: a DPR encoder with a projection, expected projection_dim 0 as in those published")
     (encoder,) = model.children()
     known = BertConfig().to_dict().keys() - {"model_type", "architectures", "transformers_version", "dtype"}
     config = BertConfig(**{name: value for name, value in model.config.to_dict().items() if name in known})
-    config._attn_implementation = extra.get("attn_implementation", "sdpa")
+    config._attn_implementation = "sdpa"
     bert = BertModel(config, add_pooling_layer=False)
     bert.load_state_dict(encoder.bert_model.state_dict())
     return bert

@@ -104,7 +104,7 @@ def test_roberta_counts_positions_from_behind_the_padding(tmp_path):
 @pytest.mark.parametrize(("off", "kind"), [(0.0, "sdpa"), (0.5, "eager")])
 def test_fused_attention_is_used_where_its_vectors_agree(off, kind, folder, monkeypatch, capsys):
     opened, real = open_encoder(folder), torch.nn.functional.scaled_dot_product_attention
-    opened.documents.model.set_attn_implementation("sdpa")  # as on a GPU
+    assert opened.documents.model.config._attn_implementation == "sdpa"
     noise, called = torch.Generator().manual_seed(0), []
 
     def fused(*args, **options):
@@ -119,8 +119,26 @@ def test_fused_attention_is_used_where_its_vectors_agree(off, kind, folder, monk
     assert ("sdpa attention is not used" in capsys.readouterr().out) == (kind == "eager")
 
 
-def test_no_batch_has_more_tokens_than_allowed_and_little_of_them_is_padding(folder):
-    opened, shapes = open_encoder(folder, batch_tokens=100), []
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_training_on_a_cpu_leaves_fused_attention_in_bf16_and_the_gradients_agree(dtype, folder):
+    gradients, kinds = [], []
+    for fused in (True, False):
+        opened = open_encoder(folder, EXACT)
+        if not fused:
+            opened.documents.model.set_attn_implementation("eager")
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bf16"):
+            vectors = opened.embed_with_gradient(TEXTS)
+        vectors[:, :8].sum().backward()
+        gradients.append(torch.cat([weight.grad.ravel() for weight in opened.parameters()]))
+        kinds.append(opened.documents.model.config._attn_implementation)
+    assert kinds == ["sdpa" if dtype == "fp32" else "eager", "eager"]
+    torch.testing.assert_close(*gradients, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("batch_tokens", "cached"), [(100, 2048), (65536, 100)])
+def test_no_batch_has_more_tokens_than_allowed_and_little_of_them_is_padding(batch_tokens, cached, folder, monkeypatch):
+    monkeypatch.setattr(encoder, "CACHED", cached)
+    opened, shapes = open_encoder(folder, batch_tokens=batch_tokens), []
     opened.documents.model.register_forward_pre_hook(
         lambda _, __, inputs: shapes.append((inputs["input_ids"].numel(), int(inputs["attention_mask"].sum()))),
         with_kwargs=True,
