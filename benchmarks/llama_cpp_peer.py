@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from functools import cache
 from importlib.util import find_spec
 from itertools import takewhile
 from pathlib import Path
@@ -24,6 +25,17 @@ def missing() -> str:
     """Why llama.cpp can't be measured here; empty where it can."""
     absent = [name for module, name in (("llama_cpp", "llama-cpp-python"), ("gguf", "gguf")) if not find_spec(module)]
     return f"{absent[0]} is not installed" if absent else ""
+
+
+@cache
+def _library():
+    """llama.cpp, which logs nothing."""
+    import llama_cpp
+
+    llama_cpp.silent = llama_cpp.llama_log_callback(lambda *_: None)  # ctypes keeps no reference to it
+    llama_cpp.llama_log_set(llama_cpp.silent, None)
+    llama_cpp.llama_backend_init()
+    return llama_cpp
 
 
 def write(model, path: Path) -> Path:
@@ -61,8 +73,7 @@ def write(model, path: Path) -> Path:
 
 def converted(fp32: Path, kind: str) -> Path:
     """The GGUF file `fp32` with its weights in one of FORMATS, by llama.cpp itself."""
-    import llama_cpp as lib
-
+    lib = _library()
     path, settings = fp32.with_suffix(f".{kind}"), lib.llama_model_quantize_default_params()
     settings.ftype, settings.nthread = FORMATS[kind], 1
     if kind != "f32" and lib.llama_model_quantize(str(fp32).encode(), str(path).encode(), ctypes.byref(settings)):
@@ -74,12 +85,8 @@ class LlamaCpp:
     """The model in a GGUF file. With `exact`, keys and values are kept in fp32, else in llama.cpp's default, fp16."""
 
     def __init__(self, path: Path, *, exact: bool) -> None:
-        import llama_cpp as lib
-
-        self._lib, self._exact = lib, exact
-        self._quiet = lib.llama_log_callback(lambda *_: None)  # ctypes keeps no reference to it
-        lib.llama_log_set(self._quiet, None)
-        lib.llama_backend_init()
+        lib = self._lib = _library()
+        self._exact = exact
         self._model = lib.llama_model_load_from_file(str(path).encode(), lib.llama_model_default_params())
         if not self._model:
             raise RuntimeError(f"llama.cpp can't open {path}")
