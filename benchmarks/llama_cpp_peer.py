@@ -87,7 +87,10 @@ class LlamaCpp:
     def __init__(self, path: Path, *, exact: bool) -> None:
         lib = self._lib = _library()
         self._exact = exact
-        self._model = lib.llama_model_load_from_file(str(path).encode(), lib.llama_model_default_params())
+        settings = lib.llama_model_default_params()
+        # With AMX, llama.cpp crashes at the first pass over q8_0 or q4_0 (its issue 20824).
+        settings.use_extra_bufts = b"AMX_INT8 = 1" not in lib.llama_print_system_info()
+        self._model = lib.llama_model_load_from_file(str(path).encode(), settings)
         if not self._model:
             raise RuntimeError(f"llama.cpp can't open {path}")
         self._vocabulary = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self._model))
