@@ -57,6 +57,7 @@ class Completions(ThreadingHTTPServer):
         self.at_once: int | None = None  # prompts in a request: more make it fail
         self.least = 0  # tokens to make: fewer make it fail
         self.endless = 0  # tokens that are made where none are asked for
+        self.hides_made = False  # no log-probabilities of what follows a prompt, where the prompt's are shown
         self.hides_first = False  # a text begins with <s>, which is not shown
         self.shifted = False  # log-probabilities of prompts are those of the place after
         self.penalty = 0.0  # nats, of a token that the text has already, when one is chosen
@@ -127,10 +128,11 @@ class Completions(ThreadingHTTPServer):
         text, after = self.tokenizer.decode(ids), choice["logprobs"]
         width = len(self.tokenizer.decode(ids, skip_special_tokens=True))
         after["text_offset"] = [width + offset for offset in after["text_offset"]]
-        return {"text": text + choice["text"], "logprobs": {name: own[name] + after[name] for name in own}}
+        shown = {name: own[name] + ([] if self.hides_made else after[name]) for name in own}
+        return choice | {"text": text + choice["text"], "logprobs": shown}
 
     def _continued(self, ids: list[int], body: dict, *, ends: bool = False) -> dict:
-        made, values, likeliest, text, stop = [], [], [], "", (body.get("stop") or ["\0"])[0]
+        made, values, likeliest, text, stops = [], [], [], "", body.get("stop") or []
         for _ in range(body["max_tokens"]):
             row = self._log_probs(ids + made)[-1]
             penalised = row.clone()
@@ -143,10 +145,15 @@ class Completions(ThreadingHTTPServer):
             best = row.topk(min(body["logprobs"], self.shown))
             likeliest.append(dict(zip(self._texts(best.indices.tolist()), best.values.tolist(), strict=True)))
             text = self.tokenizer.decode(made, skip_special_tokens=True)
-            if stop in text:
+            if any(stop in text for stop in stops):
                 break
         shown = {"tokens": self._texts(made), "token_logprobs": values, "text_offset": self._offsets(made)}
-        return {"text": text.split(stop)[0], "logprobs": shown | {"top_logprobs": likeliest}}
+        ends = [text.index(stop) for stop in stops if stop in text]
+        return {
+            "text": text[: min(ends, default=None)],
+            "logprobs": shown | {"top_logprobs": likeliest},
+            "finish_reason": "stop" if ends else "length",
+        }
 
     def _texts(self, ids: list[int]) -> list[str]:
         texts = [self.tokenizer.decode([i]) for i in ids]

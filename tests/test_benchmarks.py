@@ -18,7 +18,8 @@ from pipelines.answering import latency
 
 STAGE = {"cmd": f"{sys.executable} -c pass"}
 PAGE = f"# Speed\n\nbefore\n\n{table.BEGIN}\n{table.END}\n\nafter\n"
-MISSING = {measure.NO_FILES, measure.NO_WEIGHTS, "rank_bm25 is not installed", "sentence-transformers is not installed"}
+LIBRARIES = ("rank_bm25", "sentence-transformers", "llama-cpp-python", "gguf")
+MISSING = {measure.NO_FILES, measure.NO_WEIGHTS, *(f"{name} is not installed" for name in LIBRARIES)}
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ PROBE, SHORTER_PROBE = "one two three", "one two"
 ABILITIES = {"score": "score texts", "choose": "choose between options", "generate": "generate answers", "vote": "vote"}
 ECHO = {"max_tokens": 0, "echo": True, "logprobs": 1}
 ECHO_AND_ONE = ECHO | {"max_tokens": 1}  # for servers that refuse 0, or take it as no limit
+COMMON = [" ", "\n", "e", "."]  # soon in any text: where 0 is no limit, they end it before the context is full
 
 
 class Abilities:
@@ -102,10 +103,13 @@ class Abilities:
             prompt = [*self._prompt(PROBE), *token.tolist()]  # together, the texts may be other tokens
 
         def ask() -> None:
-            self._client.ask([prompt], read, probe=True, **self.echo)
+            stop = {} if self.echo["max_tokens"] else {"stop": COMMON}
+            self._client.ask([prompt], read, probe=True, **self.echo, **stop)
 
         def read(_: int, choice: Choice) -> None:
             generated = self.echo["max_tokens"]
+            if not generated and choice.finish_reason == "stop":
+                raise Unable("takes max_tokens 0 as no limit")
             count = len(prompt) if self._tokenizer else choice.count_prompt_tokens(prompt, generated)
             values = choice.prompt_log_probs(count, np.arange(1, max(count, 2)), generated)
             if self._tokenizer:

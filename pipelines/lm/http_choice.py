@@ -74,6 +74,7 @@ class Choice(msgspec.Struct):
     message: Message | None = None
     logprobs: LogProbs | None = None
     usage: Usage | None = None
+    finish_reason: str | None = None  # "stop" where the text ended before its limit
 
     def __post_init__(self) -> None:
         if self.text is None and self.message is None:

@@ -55,6 +55,16 @@ def test_scores_and_answers_are_the_local_models(
         assert theirs.prompt_tokens == (mine.prompt_tokens if by_ids else 0)
 
 
+def test_a_server_that_takes_0_as_no_limit_is_stopped_soon(opened: Open, server: Completions) -> None:
+    """llama-cpp-python writes until its context is full, and may show nothing of that."""
+    server.endless, server.hides_made = 100, True
+    lm = opened(None)
+    assert lm.scores
+    assert lm.usage["lm_completion_tokens"] < 20
+    lm.score([Prompt("a b")], [" c"])
+    assert server.requests[-1]["max_tokens"] == 1
+
+
 def test_an_answer_that_begins_with_the_stop_string_is_asked_for_again(
     opened: Open, server: Completions, local: LocalModel, cost: Callable[[], float]
 ) -> None:
