@@ -36,12 +36,21 @@ INLINE_TAGS = frozenset(
 LINE, GAP, LESS = "\x01", "\x02", "\x03"
 DEEPEST = 100  # nested constructs: the parser gives up there, and real pages have about 20
 UNCLOSED = 100  # constructs of a page that are never closed; for each, the parser may read the whole page again
+# Templates and references of one line, with nothing in them but text, links and templates, as most are: one mark each.
+INSIDE = r"[^][{}<\n]++|\[\[[^][{}<\n]*+\]\]|\[(?:[a-zA-Z]+:|//)[^][{}<\n]*+\]"
+INNERMOST = rf"\{{\{{(?!\{{)(?:{INSIDE})*+\}}\}}"
+INNER = rf"\{{\{{(?!\{{)(?:{INSIDE}|{INNERMOST})*+\}}\}}"
+TEMPLATE = rf"\{{\{{(?!\{{)(?:{INSIDE}|{INNER})*+\}}\}}"
+REFERENCE = rf"<[rR][eE][fF](?:[\s/][^<>]*)?(?:(?<=/)>|(?<!/)>(?:{INSIDE}|{TEMPLATE})*+</[rR][eE][fF]\s*>)"
+WHOLE = rf"{TEMPLATE}(?!\}})|{REFERENCE}|"
+NESTING = 4  # constructs that are open at once in a whole one, with itself
 MARKS = r"""  # the search is fast because each alternative begins with a character and not with a group
-    \{\{+ | \}\}+ | \[\[(?:LINK(?:[^][{}<\n]*+\[\[LINK)*+)? | \]\] | \[(?=[a-zA-Z]+:|//) | \] |
+    \{\{+ | \}\}+ | \[\[(?:LINK(?:BETWEEN*+\[\[LINK)*+)? | \]\] | \[(?=[a-zA-Z]+:|//) | \] |
     \n[ :\t]*\{\| | \n[ \t]*\|\}(?!\}) |
     <(/?)([a-zA-Z][a-zA-Z0-9]*)(?:[\s/][^<>]*)?(>?)""".replace("LINK", r"[^][{}<\n]*+\]\]")
-MARK = re.compile(MARKS, re.VERBOSE)
-MARK_OR_LINE = re.compile(MARKS + r" | \n", re.VERBOSE)
+SINGLE = re.compile(MARKS.replace("BETWEEN", r"[^][{}<\n]"), re.VERBOSE)
+MARK = re.compile(WHOLE + MARKS.replace("BETWEEN", "[^][{}<]"), re.VERBOSE)
+MARK_OR_LINE = re.compile(WHOLE + SINGLE.pattern + r" | \n", re.VERBOSE)
 # This begins with the line break before a line, because a pattern with "^" would be tried at every character.
 LIST_MARKS = re.compile(r"\n[*#:;]+")
 TABLE = re.compile(r"\n[^\S\n]*\{\|")  # a table that is never closed
@@ -125,28 +134,39 @@ class _MarkupPass:
     def _mark(self, match: re.Match[str]) -> int:
         """Process one mark; return the place from which to search for the next one."""
         mark, (begin, end) = match[0], match.span()
-        if mark[0] == "<":
-            return self._tag(match)
-        if mark[0] == "{":
+        first, last = mark[0], mark[-1]
+        if first == "[" and last == "]" and self._depth < DEEPEST:
+            return end  # complete links without marks inside, as nearly all links are
+        if first == "<":
+            return self._tag(match) if match[2] else self._whole(begin, end, kept=False)
+        if first == "{":
+            if last == "}":
+                return self._whole(begin, end, kept=self._is_kept(begin + 2, end - 2))
             if end - begin > DEEPEST:
                 raise BadWikitext(f"{end - begin} braces open at once")
             self._push("{{", begin, end)
-        elif mark[0] == "}":
+        elif first == "}":
             self._close_braces(begin, end)
-        elif mark[0] == "[":
-            if mark[-1] == "]" and self._depth < DEEPEST:
-                return end  # complete links without marks inside, as nearly all links are
+        elif first == "[":
             end = begin + len(mark[:2])
             self._push(mark[:2], begin, end)
-        elif mark[0] == "]":
+        elif first == "]":
             self._pop("[[" if mark == "]]" else "[")
         else:
             if self._stack and self._stack[-1][0] == "[":  # a web address ends with its line
                 self._give_up()
-            if mark[-1] == "|":
+            if last == "|":
                 self._push("{|", begin, end)
-            elif mark[-1] == "}" and (opened := self._pop("{|")):
+            elif last == "}" and (opened := self._pop("{|")):
                 self._cuts.append((opened[1], end, LINE))
+        return end
+
+    def _whole(self, begin: int, end: int, *, kept: bool) -> int:
+        """Cut a construct without marks that matter to others; one that has to be looked into is read mark by mark."""
+        if self._depth + NESTING > DEEPEST or (kept and self._text.find("{{", begin + 2, end) >= 0):
+            return self._mark(SINGLE.match(self._text, begin))
+        if not kept:
+            self._cuts.append((begin, end, GAP))
         return end
 
     def _tag(self, match: re.Match[str]) -> int:

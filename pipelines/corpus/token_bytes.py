@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -92,14 +93,15 @@ class _ByteEncoder:
         import tiktoken
         from tiktoken_ext.openai_public import r50k_pat_str
 
-        self._encode = tiktoken.Encoding(
-            "longtail", pat_str=r50k_pat_str, mergeable_ranks=ranks, special_tokens={}
-        ).encode_ordinary
+        # Without a special token, tiktoken would look for the empty text. This one, where a text has it, is text too.
+        special = {"<|special|>": max(ranks.values()) + 1}
+        encoding = tiktoken.Encoding("longtail", pat_str=r50k_pat_str, mergeable_ranks=ranks, special_tokens=special)
+        self._encode = partial(encoding.encode_to_numpy, disallowed_special=())
         self._lengths = np.zeros(max(ranks.values()) + 1, dtype=np.int64)
         self._lengths[list(ranks.values())] = [len(token) for token in ranks]
 
     def __call__(self, texts: Sequence[str]) -> Tokens:
-        encoded = [[np.array(self._encode(part), dtype=np.uint32) for _, part in stretches(text)] for text in texts]
+        encoded = [[self._encode(part) for _, part in stretches(text)] for text in texts]
         counts = np.array([sum(map(len, parts)) for parts in encoded], dtype=np.int64)
         ids = np.concatenate([np.empty(0, dtype=np.uint32), *(part for parts in encoded for part in parts)])
         data, sizes = _joined(texts)

@@ -1,11 +1,14 @@
 """Wikitext becomes the prose that a reader sees."""
 
+import re
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from pipelines.corpus import clean, markup
 from pipelines.corpus.clean import BadWikitext, wikitext_to_text
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.wikipedia import read_pages
@@ -54,6 +57,94 @@ def test_any_wikitext_gives_clean_lines(wikitext: str) -> None:
     text.encode("utf-8")
     assert "\x00" not in text
     assert all(line == line.strip() and line for line in text.split("\n") if text)
+
+
+MARKS = re.findall(
+    r"\S+",
+    """
+    [[ ]] {{ }} [ ] { } {{{ }}} | = == < > </ /> <!-- --> & ; : # * ( ) - ---- ' ''' __TOC__ // \\ " ! || {| |} |-
+    <ref> </ref> <ref/> <REF/name="b"> <nowiki> </nowiki> <math> </math> <br> <b> <foo> <1 </1> <10
+    &amp; &nbsp; &#91; &#x41; &lt; &bogus; &#0; &#xffffffff;
+    http:// https://x.org/b?d=e [http://x.org [//x.org [mailto: mailto:a@b news: //x HTTP://X
+    [[File:a.jpg|thumb| [[Category: [[: Image: de: [[de:Titel]] [[a]] [[a|b]] [[http://x [[|x]] [[a|]] [sic] ]]] [[[
+    {{lang|fr| {{convert|5|km}} {{nowrap| {{quote| {{Lang-de| {{cite| {{cite|title=y}} {{'s}} <ref>{{c|{{d|x}}}}</ref>
+    <ref>[http://x]</ref> a word lang \x01 \x02 \x03 é \u017f \u212a
+""",
+)
+BREAKS = [
+    "\n",
+    "\n\n",
+    "\n=",
+    "\n==",
+    "\n== T ==\n",
+    "\n=== [[x]] ===",
+    "\n== a = b ==\n",
+    "\n{|",
+    "\n|}",
+    "\n----",
+    " ",
+]
+BREAKS += ["\t", "\r", "\x1f", "\u2009", "\u2028", "word word "]
+
+
+def text_or_error(wikitext: str) -> str | BadWikitext:
+    try:
+        return wikitext_to_text(wikitext)
+    except BadWikitext as error:
+        return str(error)
+
+
+def by_the_parser(wikitext: str) -> str:
+    """The text, or the error, where the parser reads every page whole and each mark is read by itself."""
+    or_line = re.compile(markup.SINGLE.pattern + r" | \n", re.VERBOSE)
+    marks = patch.multiple(markup, MARK=markup.SINGLE, MARK_OR_LINE=or_line)
+    with marks, patch.object(clean, "visible", clean.parsed):
+        return text_or_error(wikitext)
+
+
+@settings(deadline=None, max_examples=500)
+@given(st.lists(st.sampled_from(MARKS + BREAKS), max_size=40).map("".join))
+@example("[mailto:[]")
+@example("mailto:\r")
+@example("{{convert|5\n|km}}" * 150 + "{{nowrap|a}}")
+@example("{{convert|{{cite|x}}5|km}}")
+@example("[[//x y]] [[a&amp;b|c&#91;d]] [[a:b|c]] {{quote|a\nb}}\n== a == b ==\n")
+@example("[[File:a|b\n== c]] ==\n")
+@example("[[File:a|b [c]]]")
+@example("a\n----b")
+def test_short_ways_give_the_parsers_text(wikitext: str) -> None:
+    assert text_or_error(wikitext) == by_the_parser(wikitext)
+
+
+@pytest.mark.parametrize("inside", ["{{b|{{c|[http://x y]}}}}", "<ref>{{b|{{c|{{d|[[e]]}}}}}}</ref>", "[[b]]"])
+@pytest.mark.parametrize("mark", ["{{a|", "[[a|", "{{a|[[a|", "{{a|<ref>"])
+@pytest.mark.parametrize("depth", [45, 48, 49, 50, 94, 95, 96, 97, 98, 99, 100, 101])
+def test_short_ways_allow_as_deep_a_nesting(inside: str, mark: str, depth: int) -> None:
+    wikitext = mark * depth + inside
+    assert text_or_error(wikitext) == by_the_parser(wikitext)
+
+
+def test_short_ways_give_the_parsers_text_of_real_pages(real: Path) -> None:
+    pages = [
+        page.text for path in sorted((real / "wikipedia").glob("*.bz2")) for page in read_pages(path, Rejects(0.0))
+    ]
+    assert len(pages) > 100
+    assert [text_or_error(page) for page in pages] == [by_the_parser(page) for page in pages]
+
+
+def test_the_parser_gets_only_what_is_no_plain_link_or_title() -> None:
+    given_to_parser = []
+
+    def parsed(prose: str, media: re.Pattern) -> str:
+        given_to_parser.append(prose)
+        return "(parsed)"
+
+    wikitext = "A [[b]], a [[c|d]].<ref>{{e|{{f}}}}</ref>\n== Title ==\n{{nowrap|g}} [[File:h|i]] [[File:j]]. 1 < 2 [k]"
+    with patch.object(clean, "parsed", parsed):
+        assert wikitext_to_text(wikitext) == "A b, a d.\nTitle\n(parsed) . 1 < 2 [k]"
+        assert given_to_parser == ["{{nowrap|g}}"]
+        assert wikitext_to_text("A [[b]] [[never closed") == "(parsed)"
+    assert given_to_parser[1:] == ["\nA [[b]] [[never closed"]
 
 
 def test_no_markup_is_left_in_the_real_pages(real: Path) -> None:
