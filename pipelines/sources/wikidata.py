@@ -83,7 +83,7 @@ def parse_block(
     row, last, closed = 0, (b"", 0, 0), False
     for row, (text, start, end) in enumerate(line_spans(block), start=1):
         is_property = text.find(b'"type":"property"', start, min(start + TYPE, end)) >= 0
-        head, links = (b"", start) if is_property else _head(text, start, end, layout.site_key)
+        head, links = (b"", -1) if is_property else _head(text, start, end, layout.site_key)
         if not head and not is_property and (line := text[start:end].strip()) in BRACKETS:
             closed = line == b"]" or (closed and not line)
             continue
@@ -147,11 +147,13 @@ def _head(text: bytes, start: int, end: int, site_key: bytes) -> tuple[bytes, in
     aliases, claims, sitelinks) and the line ends as an entity does. All other lines are parsed whole. A text can't be
     mistaken for a key, because its quotes would be escaped.
     """
-    names = max(text.find(b'"labels":', start, end), text.find(b'"aliases":', start, end), start)
-    claims = text.find(b'"claims":', names, end)
-    links = text.rfind(b'"sitelinks":', claims, end) if claims > 0 else -1
-    if links < 0 or text.find(site_key, links, end) >= 0 or not text.endswith((b"},", b"}"), start, end):
-        return b"", start
+    links = text.rfind(b'"sitelinks":', start, end)
+    if links < 0 or text.find(site_key, links, end) >= 0:
+        return b"", links
+    names = max(text.find(b'"labels":', start, links), text.find(b'"aliases":', start, links), start)
+    claims = text.find(b'"claims":', names, links)
+    if claims < 0 or not text.endswith((b"},", b"}"), start, end):
+        return b"", links
     return text[start:claims].rstrip(b", \t") + b"}", links
 
 
@@ -172,8 +174,12 @@ def _parse(
             elif revision := REVISION.search(text, links, end):
                 parsed.lastrevid = int(revision[1])
             return parsed
-    has_article = text.find(layout.site_key, max(text.rfind(b'"sitelinks"', start, end), start), end) >= 0
-    return layout.decoder(properties if has_article else None).decode(text[start:end].strip().removesuffix(b","))
+    if links < 0:
+        links = max(text.rfind(b'"sitelinks"', start, end), start)
+    decoder = layout.decoder(properties if text.find(layout.site_key, links, end) >= 0 else None)
+    if text.startswith(b"{", start) and text.endswith(b"},", start, end):
+        return decoder.decode(memoryview(text)[start : end - 1])  # most lines are long: they are not copied
+    return decoder.decode(text[start:end].strip().removesuffix(b","))
 
 
 def _item(
