@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import bz2
+import hashlib
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 BLOCK = 1 << 16  # bytes in one read
 ZSTD_BLOCK = 1 << 10  # of which zstd makes at most 32 MB, even in a malicious file
 PIECE = 1 << 18  # decompressed bytes of bz2 and gzip at once; they fit in the processor's cache
+ENDS = 1 << 20  # bytes of a file's beginning, and of its end, that tell it from another
 HTML = (b"<!doctype html", b"<html")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # which some programs write before UTF-8 text
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # in JSON, where two stand for a character
@@ -47,6 +50,20 @@ def source_files(folder: Path) -> list[Path]:
     if not files:
         raise LongtailError(f"{folder}: no files, expected a source's data; name some under fetch.files and run fetch")
     return files
+
+
+def fingerprint(file: Path) -> tuple[str, int, int, str]:
+    """What tells a dump from another: name, size, time, and a hash of both ends, as reading all 150 GB takes too long.
+
+    The hash is for copies that kept the time of another file. At its ends a dump has its first and last records, and
+    gzip its checksum.
+    """
+    size = file.stat().st_size
+    with file.open("rb") as stream:
+        start = stream.read(ENDS)
+        stream.seek(max(size - ENDS, 0), os.SEEK_SET)
+        digest = hashlib.blake2b(start + stream.read(), digest_size=8).hexdigest()
+    return str(file), size, file.stat().st_mtime_ns, digest
 
 
 def open_lines(path: str | Path) -> Iterator[bytes]:
