@@ -87,10 +87,7 @@ class Layout:
 
     def may_name(self, head: bytes) -> bool:
         """Whether an entity's JSON has any of the codes, so perhaps a name."""
-        for key in self._code_keys:  # any() would take three times as long
-            if key in head:
-                return True
-        return False
+        return any(map(head.__contains__, self._code_keys))  # a generator would take three times as long
 
     def label(self, entity: msgspec.Struct) -> str | None:
         """The label in the first of the codes that has one."""
