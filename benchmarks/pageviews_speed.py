@@ -144,7 +144,15 @@ def rows(quick: bool = False, lines: int = 1_500_000) -> list[Row]:
         return [
             *found,
             measure.row(
-                f"{what}, two workers", peer, "lines", lines, run["plain"], run["two"], wall=True, memory=False, **limit
+                f"{what}, two workers and their start",
+                peer,
+                "lines",
+                lines,
+                run["plain"],
+                run["two"],
+                wall=True,
+                memory=False,
+                **limit,
             ),
         ]
 

@@ -8,8 +8,6 @@ The workers parse a dump together.
 
 from __future__ import annotations
 
-import hashlib
-import os
 import shutil
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -26,14 +24,13 @@ from pipelines.pool import processes
 from pipelines.relations import property_ids
 from pipelines.sources import entity_api, query_service, statement_dates, wikidata
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import visible_files
+from pipelines.sources.streams import fingerprint, visible_files
 from pipelines.sources.wikimedia import open_client
 
 RAW = Path("data/raw")
 OUT = Path("data/knowledge/wikidata")
 METRICS = Path("data/metrics/entities.json")
 ANSWERS = shards.SCRATCH / "wikimedia" / "entities"
-ENDS = 1 << 20  # bytes of a dump's beginning, and of its end, that are hashed
 
 
 def build_entities(params: SimpleNamespace, raw: Path = RAW, out: Path = OUT) -> dict[str, int]:
@@ -48,7 +45,7 @@ def build_entities(params: SimpleNamespace, raw: Path = RAW, out: Path = OUT) ->
     dumps = [file for file in files if file not in pages]
     properties = tuple(property_ids(raw / "entityquestions/relation_query_templates.json"))
     key = shards.key_of(
-        code.fingerprint("pipelines.knowledge.entities"), params.language, properties, [*map(_fingerprint, dumps)]
+        code.fingerprint("pipelines.knowledge.entities"), params.language, properties, [*map(fingerprint, dumps)]
     )
     rejects = Rejects(ingest.max_reject_share)
     with processes(compute) as executor:
@@ -89,20 +86,6 @@ def parse_block(
     table, lines, fault = wikidata.parse_block(file, block, properties, rejects, spoken)
     parsed = Parsed(file, lines, fault, msgspec.Raw(rejects.encoded()))
     parquet.write(table.replace_schema_metadata({"parsed": msgspec.json.encode(parsed)}), path)
-
-
-def _fingerprint(file: Path) -> tuple[str, int, int, str]:
-    """What tells a dump from another: name, size, time, and a hash of both ends, as reading all 150 GB takes too long.
-
-    The hash is for copies that kept the time of another file. At its ends a dump has its oldest and newest entities,
-    and gzip its checksum.
-    """
-    size = file.stat().st_size
-    with file.open("rb") as stream:
-        start = stream.read(ENDS)
-        stream.seek(max(size - ENDS, 0), os.SEEK_SET)
-        digest = hashlib.blake2b(start + stream.read(), digest_size=8).hexdigest()
-    return str(file), size, file.stat().st_mtime_ns, digest
 
 
 def _check_dumps(parts: Iterator[Path], rejects: Rejects, excerpts: bool) -> list[Path]:

@@ -24,7 +24,7 @@ from pipelines.errors import LongtailError
 from pipelines.params import Popularity
 from pipelines.sources import bz2_blocks, pageviews, pageviews_api, snapshots, wikimedia
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import visible_files
+from pipelines.sources.streams import fingerprint, visible_files
 
 ENTITIES = Path("data/knowledge/wikidata/entities.parquet")
 RAW = Path("data/raw")
@@ -87,8 +87,10 @@ def _from_dumps(db: duckdb.DuckDBPyConnection, params: SimpleNamespace, raw: Pat
     files = [file for of_month in by_month.values() for file in of_month]
     tables = visible_files(raw / "redirects")
     loaded = _load_redirects(db, tables)
-    key = shards.key_of(code.fingerprint("pipelines.knowledge.popularity"), files, rejects.max_share, project, *files)
-    cut = [(file, *part) for file in files for part in bz2_blocks.parts(file)]
+    key = shards.key_of(
+        code.fingerprint("pipelines.knowledge.popularity"), rejects.max_share, project, [*map(fingerprint, files)]
+    )
+    cut = [(file, *part) for file in files for part in bz2_blocks.parts(file, pageviews.PART)]
     with pool.processes(params.compute, len(cut)) as executor:
         parts = shards.map_shards("popularity", key, partial(_read_part, rejects.max_share, project), cut, executor)
     lines = 0

@@ -176,11 +176,11 @@ def sample_triples(
         f"""CREATE TEMP TABLE kept AS SELECT s_qid, p_pid, o_qid, draw_place({QUESTION_ID}) AS place
         FROM triples WHERE {condition}"""
     )
+    of_all = f"ORDER BY place, s_qid, p_pid, o_qid LIMIT {popqa.total}" if popqa.total else ""
     db.execute(
         f"""CREATE TEMP TABLE sampled AS SELECT s_qid, p_pid, o_qid FROM (
             SELECT *, row_number() OVER (PARTITION BY p_pid ORDER BY place, s_qid, o_qid) AS number FROM kept
-        ) JOIN quotas USING (p_pid) WHERE number <= most
-        QUALIFY row_number() OVER (ORDER BY place, s_qid, p_pid, o_qid) <= {popqa.total or 2**62}"""
+        ) JOIN quotas USING (p_pid) WHERE number <= most {of_all}"""
     )
     seen, kept, sampled = database.row(
         db, "SELECT (SELECT count(*) FROM triples), (SELECT count(*) FROM kept), (SELECT count(*) FROM sampled)"

@@ -6,9 +6,9 @@ Reading the published file and writing it again gives the same bytes.
 from __future__ import annotations
 
 import csv
-import json
 import re
 from collections.abc import Iterable
+from json.encoder import encode_basestring, encode_basestring_ascii
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -133,5 +133,5 @@ def _int64(text: str) -> int:
 def _json(name: str, values: list[str]) -> str:
     """A list as the release writes it: answers as Python does, aliases in compact ASCII with `/` escaped."""
     if name == "possible_answers":
-        return json.dumps(values, ensure_ascii=False)
-    return json.dumps(values, separators=(",", ":")).replace("/", "\\/")
+        return f"[{', '.join(map(encode_basestring, values))}]"
+    return f"[{','.join(map(encode_basestring_ascii, values))}]".replace("/", "\\/")

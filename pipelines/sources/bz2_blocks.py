@@ -23,9 +23,9 @@ PART = 1 << 24  # compressed bytes in a part: about 70 MB of XML, a few seconds
 OPEN, PAGE, CLOSE = b"<mediawiki>", b"<page>", b"</mediawiki>"  # never in a page's text, where "<" is "&lt;"
 
 
-def parts(path: Path) -> list[tuple[int, int | None]]:
-    """(begin, end) of parts of at most PART bytes for `open_pages` or `open_lines`; one part if it is not .bz2."""
-    starts = range(0, (path.stat().st_size or 1) if path.suffix == ".bz2" else 1, PART)
+def parts(path: Path, size: int | None = None) -> list[tuple[int, int | None]]:
+    """(begin, end) of parts of at most `size` bytes (PART) for `open_pages` or `open_lines`; one if it is not .bz2."""
+    starts = range(0, (path.stat().st_size or 1) if path.suffix == ".bz2" else 1, size or PART)
     return list(zip(starts, [*starts[1:], None], strict=True))
 
 
@@ -97,13 +97,15 @@ def _blocks(path: Path, raw: BinaryIO, begin: int, end: int) -> Iterator[tuple[b
         at, mark = next((place for place in _marks(raw, begin) if place[1] == BLOCK), (0, None))
     else:
         at, mark = _first_mark(path, raw, 0)
+    marks = _marks(raw, at + 1)
     while mark is not None:
         if mark == BLOCK:
-            data, following, mark = _decompress(path, raw, at)
+            data, following, mark = _decompress(path, raw, at, marks)
             yield data, at < end
             at = following
         else:  # the stream is padded to whole bytes
             at, mark = _first_mark(path, raw, -(-(at + MARK + CHECKSUM) // 8))
+            marks = _marks(raw, at + 1)
 
 
 def _first_mark(path: Path, raw: BinaryIO, byte: int) -> tuple[int, int | None]:
@@ -118,10 +120,10 @@ def _first_mark(path: Path, raw: BinaryIO, byte: int) -> tuple[int, int | None]:
     return 8 * (byte + len(HEADER)), mark
 
 
-def _decompress(path: Path, raw: BinaryIO, at: int) -> tuple[bytes, int, int]:
-    """The data of the block at bit `at`, and the bit and the mark that follow it."""
+def _decompress(path: Path, raw: BinaryIO, at: int, marks: Iterator[tuple[int, int]]) -> tuple[bytes, int, int]:
+    """The data of the block at bit `at`, and the bit and the mark that follow it: one of `marks`, those after `at`."""
     problem = "cut in the middle, expected a complete .bz2 file"
-    for following, mark in _marks(raw, at + 1):
+    for following, mark in marks:
         if following - at > LARGEST:
             break
         try:

@@ -32,7 +32,8 @@ LINE = (
     r"(?: \S+)?$"
 )
 FILE = re.compile(r"pageviews-(?P<month>\d{6})(?:\d\d)?-(?P<agents>user|spider|automated)\b")
-BLOCK = 1 << 24  # bytes of lines parsed at once
+BLOCK = 1 << 22  # bytes of lines parsed at once
+PART = 1 << 22  # compressed bytes of a part: about 25 MB of lines
 OTHERS = "other_project_views"  # lines that are only counted
 SCHEMA = pa.schema({"title": pa.string(), "page_id": pa.int64(), "views": pa.int64()})
 
@@ -108,22 +109,32 @@ def read_views(
             f"{path}: none of its first lines is one of page views, expected `{project} Title 123 desktop 45 A1`; "
             "fetch a monthly pageview_complete file"
         )
-    lines_before = 0  # in earlier blocks
+    lines_before, begins = 0, f"{project} ".encode()
     for run in open_runs(path, BLOCK, bz2_blocks.open_lines(path, begin, end) if begin or end else None):
         text = b"".join(run)
-        lines = pc.split_pattern(pa.array([text.removesuffix(b"\n")]), b"\n")[0].values
-        if not text.endswith(b"\n"):
+        whole = text.rfind(b"\n") + 1
+        count = _newlines(text)
+        if whole < len(text):
             rejects.read += 1
-            rejects.add(path, lines_before + len(lines), "cut_line", lines[-1].as_py().decode("utf-8", "replace"))
-            lines = lines[:-1]
-        of_project = pc.starts_with(lines, f"{project} ")
-        rows = np.flatnonzero(of_project) + lines_before + 1
-        lines_before += len(lines)
-        rejects.read += len(rows)
-        rejects.skip(OTHERS, len(lines) - len(rows))
-        table = _parse(path, lines.filter(of_project), rows, rejects)
-        sums = table.group_by(["title", "page_id"], use_threads=False).aggregate([("views", "sum")])
-        yield sums.rename_columns(SCHEMA.names)
+            rejects.add(path, lines_before + count + 1, "cut_line", text[whole:].decode("utf-8", "replace"))
+        # Dumps are sorted by project, so between the first and the last line of this one hardly any is of another.
+        first = 0 if text.startswith(begins) else text.find(b"\n" + begins, 0, whole) + 1 or whole
+        rejects.skip(OTHERS, count)
+        if first < whole:
+            last = max(text.rfind(b"\n" + begins, first, whole), first)
+            lines = pc.split_pattern(pa.array([text[first : text.find(b"\n", last + 1)]]), b"\n")[0].values
+            of_project = pc.starts_with(lines, begins)
+            rows = np.flatnonzero(of_project) + lines_before + _newlines(text[:first]) + 1
+            rejects.read += len(rows)
+            rejects.skip(OTHERS, -len(rows))
+            table = _parse(path, lines.filter(of_project), rows, rejects)
+            sums = table.group_by(["title", "page_id"], use_threads=False).aggregate([("views", "sum")])
+            yield sums.rename_columns(SCHEMA.names)
+        lines_before += count
+
+
+def _newlines(text: bytes) -> int:
+    return int(np.count_nonzero(np.frombuffer(text, np.uint8) == ord("\n")))  # bytes.count takes five times as long
 
 
 def sum_views(db: duckdb.DuckDBPyConnection, parts: Sequence[Path]) -> None:

@@ -7,7 +7,7 @@ import re
 import msgspec
 
 QUALIFIERS = {"start": "P580", "end": "P582", "point": "P585"}
-KEYS = tuple(f'"{pid}"'.encode() for pid in QUALIFIERS.values())
+START, END, POINT = (f'"{pid}"'.encode() for pid in QUALIFIERS.values())
 TIME = re.compile(r"([+-])0*(\d{1,4})-(\d\d)-(\d\d)T")  # the layout of 2014-15 fills years up with zeros
 PARTS = {9: 1, 10: 2, 11: 3, 12: 3, 13: 3, 14: 3}  # precision -> parts of the date that are known: year, month, day
 
@@ -34,7 +34,7 @@ def of_qualifiers(qualifiers: bytes) -> str:
 
     `qualifiers` is their JSON, or empty. Of several dates of one qualifier the last counts.
     """
-    if not any(key in qualifiers for key in KEYS):
+    if START not in qualifiers and END not in qualifiers and POINT not in qualifiers:
         return ""
     try:
         decoded = _decoder.decode(qualifiers)

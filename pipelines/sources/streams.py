@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import bz2
+import hashlib
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import zstandard
-from isal import isal_zlib
+from isal import igzip_lib
 
 from pipelines import bounds
 from pipelines.errors import LongtailError
@@ -18,11 +20,10 @@ from pipelines.errors import LongtailError
 if TYPE_CHECKING:
     from pipelines.sources.rejects import Rejects
 
-# Compressed bytes in one read. Their decompressed data usually fits in the processor's cache, and is bounded even in a
-# malicious file: 8 kB of gzip are at most 8 MB, 1 kB of zstd at most 32 MB.
-BLOCK = 1 << 13
-ZSTD_BLOCK = 1 << 10
-PIECE = 1 << 20  # decompressed bytes of bz2 at once (8 kB of bz2 can become gigabytes)
+BLOCK = 1 << 16  # bytes in one read
+ZSTD_BLOCK = 1 << 10  # of which zstd makes at most 32 MB, even in a malicious file
+PIECE = 1 << 18  # decompressed bytes of bz2 and gzip at once; they fit in the processor's cache
+ENDS = 1 << 20  # bytes of a file's beginning, and of its end, that tell it from another
 HTML = (b"<!doctype html", b"<html")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # which some programs write before UTF-8 text
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # in JSON, where two stand for a character
@@ -33,7 +34,7 @@ A_LINE = "a line for each row"
 # decompressors read one stream at a time, and say whether it ended.
 DECOMPRESSORS: dict[str, Callable[[], Any]] = {
     ".bz2": bz2.BZ2Decompressor,
-    ".gz": lambda: isal_zlib.decompressobj(wbits=31),
+    ".gz": lambda: igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP),
     ".zst": lambda: zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj(),
 }
 
@@ -49,6 +50,20 @@ def source_files(folder: Path) -> list[Path]:
     if not files:
         raise LongtailError(f"{folder}: no files, expected a source's data; name some under fetch.files and run fetch")
     return files
+
+
+def fingerprint(file: Path) -> tuple[str, int, int, str]:
+    """What tells a dump from another: name, size, time, and a hash of both ends, as reading all 150 GB takes too long.
+
+    The hash is for copies that kept the time of another file. At its ends a dump has its first and last records, and
+    gzip its checksum.
+    """
+    size = file.stat().st_size
+    with file.open("rb") as stream:
+        start = stream.read(ENDS)
+        stream.seek(max(size - ENDS, 0), os.SEEK_SET)
+        digest = hashlib.blake2b(start + stream.read(), digest_size=8).hexdigest()
+    return str(file), size, file.stat().st_mtime_ns, digest
 
 
 def open_lines(path: str | Path) -> Iterator[bytes]:
@@ -230,7 +245,7 @@ def _refuse_html(path: Path, start: bytes) -> None:
 
 def _decompressed(path: Path, stored: Iterator[bytes]) -> Iterator[bytes]:
     """Decompress one or more streams (bz2), members (gzip) or frames (zstd), all of which must be complete."""
-    bound = (PIECE,) if path.suffix == ".bz2" else ()
+    bound = () if path.suffix == ".zst" else (PIECE,)
     decompressor = None
     for data in stored:
         more = False
@@ -241,7 +256,7 @@ def _decompressed(path: Path, stored: Iterator[bytes]) -> Iterator[bytes]:
                 decompressor = DECOMPRESSORS[path.suffix]()
             try:
                 out = decompressor.decompress(data, *bound)
-            except (OSError, EOFError, isal_zlib.error, zstandard.ZstdError) as error:
+            except (OSError, EOFError, igzip_lib.error, zstandard.ZstdError) as error:
                 raise LongtailError(f"{path}: corrupt, expected {path.suffix} data ({error}); {AGAIN}") from None
             data = decompressor.unused_data if decompressor.eof else b""
             more = bool(bound) and not decompressor.eof and not decompressor.needs_input

@@ -28,7 +28,9 @@ BRACKETS = (b"", b"[", b"]", b",")  # lines of a dump that hold no entity
 ANSWER = re.compile(rb'\s*\{\s*"(?!(?:type|id|pageid|ns|title|labels|entity)")')
 BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # JSON that can't be read
 ID = re.compile(r"Q([1-9][0-9]{0,17})")
+NO_CLAIMS = ((), (), ())
 UNCLOSED = "no ] at its end"
+REVISION_KEY = b'"lastrevid":'
 REVISION = re.compile(rb'"lastrevid"\s*:\s*(\d+)')
 
 NAMES = pa.schema(
@@ -81,7 +83,7 @@ def parse_block(
     row, last, closed = 0, (b"", 0, 0), False
     for row, (text, start, end) in enumerate(line_spans(block), start=1):
         is_property = text.find(b'"type":"property"', start, min(start + TYPE, end)) >= 0
-        head = b"" if is_property else _head(text, start, end, layout.site_key)
+        head, links = (b"", -1) if is_property else _head(text, start, end, layout.site_key)
         if not head and not is_property and (line := text[start:end].strip()) in BRACKETS:
             closed = line == b"]" or (closed and not line)
             continue
@@ -89,18 +91,19 @@ def parse_block(
         last, closed = (text, start, end), False
         if is_property:
             rejects.skip("not_an_item")
-        elif b'"id":' in head and b'"type":' in head and not any(code in head for code in layout.code_keys):
+        elif head and b'"id":' in head and b'"type":' in head and not layout.may_name(head):
             rejects.skip(layout.nameless)
         else:
             try:
-                parsed = _parse(text, start, end, head, properties, layout)
+                parsed = _parse(text, start, end, head, links, properties, layout)
             except msgspec.ValidationError as error:
                 rejects.add(file, row, "unexpected_layout", str(error))
             except BROKEN as error:
                 shown = text[start : min(start + 80, end)].decode("utf-8", "replace")
                 rejects.add(file, row, "bad_json", f"{error}: {shown}")
             else:
-                rows += _item(file, row, parsed, properties, rejects, layout)
+                if item := _item(file, row, parsed, properties, rejects, layout):
+                    rows.append(item)
     columns = zip(*rows, strict=True) if rows else [()] * len(ENTITIES)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, ENTITIES, strict=True)]
     text, start, end = last
@@ -137,42 +140,52 @@ def _answer_lines(body: bytes, path: Path) -> bytes:
     return b"\n".join(bytes(entity).replace(b"\n", b" ") for entity in entities)
 
 
-def _head(text: bytes, start: int, end: int, site_key: bytes) -> bytes:
-    """The entity in text[start:end] cut before its claims, so with names only; empty if it has an article or can't be.
+def _head(text: bytes, start: int, end: int, site_key: bytes) -> tuple[bytes, int]:
+    """The entity in text[start:end] cut before its claims, so with names only, and where its sitelinks begin.
 
-    It can be cut if its keys have a dump's order (labels and aliases, claims, sitelinks) and the line ends as an entity
-    does. All other lines are parsed whole. A text can't be mistaken for a key, because its quotes would be escaped.
+    It is empty if the entity has an article or can't be cut. It can be if its keys have a dump's order (labels and
+    aliases, claims, sitelinks) and the line ends as an entity does. All other lines are parsed whole. A text can't be
+    mistaken for a key, because its quotes would be escaped.
     """
-    names = max(text.find(b'"labels":', start, end), text.find(b'"aliases":', start, end), start)
-    claims = text.find(b'"claims":', names, end)
-    links = text.rfind(b'"sitelinks":', claims, end) if claims > 0 else -1
-    if links < 0 or text.find(site_key, links, end) >= 0 or not text.endswith((b"},", b"}"), start, end):
-        return b""
-    return text[start:claims].rstrip(b", \t") + b"}"
+    links = text.rfind(b'"sitelinks":', start, end)
+    if links < 0 or text.find(site_key, links, end) >= 0:
+        return b"", links
+    names = max(text.find(b'"labels":', start, links), text.find(b'"aliases":', start, links), start)
+    claims = text.find(b'"claims":', names, links)
+    if claims < 0 or not text.endswith((b"},", b"}"), start, end):
+        return b"", links
+    return text[start:claims].rstrip(b", \t") + b"}", links
 
 
 def _parse(
-    text: bytes, start: int, end: int, head: bytes, properties: tuple[str, ...], layout: Layout
+    text: bytes, start: int, end: int, head: bytes, links: int, properties: tuple[str, ...], layout: Layout
 ) -> msgspec.Struct:
     """The entity in text[start:end], without article and claims if it has no article. Raises msgspec's errors."""
-    sitelinks = max(text.rfind(b'"sitelinks"', start, end), start)
     if head:
         try:
             parsed = layout.decoder(None).decode(head)
         except BROKEN:
             pass  # the whole line is parsed, and shows what is wrong if anything is
         else:
-            if revision := REVISION.search(text, sitelinks, end):
+            at = text.rfind(REVISION_KEY, links, end) + len(REVISION_KEY)
+            digits = text[at : text.find(b",", at, end)]
+            if at > links and digits.isdigit():
+                parsed.lastrevid = int(digits)
+            elif revision := REVISION.search(text, links, end):
                 parsed.lastrevid = int(revision[1])
             return parsed
-    has_article = text.find(layout.site_key, sitelinks, end) >= 0
-    return layout.decoder(properties if has_article else None).decode(text[start:end].strip().removesuffix(b","))
+    if links < 0:
+        links = max(text.rfind(b'"sitelinks"', start, end), start)
+    decoder = layout.decoder(properties if text.find(layout.site_key, links, end) >= 0 else None)
+    if text.startswith(b"{", start) and text.endswith(b"},", start, end):
+        return decoder.decode(memoryview(text)[start : end - 1])  # most lines are long: they are not copied
+    return decoder.decode(text[start:end].strip().removesuffix(b","))
 
 
 def _item(
     file: str, row: int, parsed: msgspec.Struct, properties: tuple[str, ...], rejects: Rejects, layout: Layout
-) -> Iterator[tuple]:
-    """Yield the line's row of ENTITIES if it is an item with a name in the language."""
+) -> tuple | None:
+    """The line's row of ENTITIES if it is an item with a name in the language."""
     if parsed.redirects:
         rejects.skip("redirect")  # the id that was asked for; the item still counts under its own id
     label, title = layout.label(parsed), layout.title(parsed)
@@ -189,8 +202,9 @@ def _item(
     elif not ID.fullmatch(parsed.id):
         rejects.add(file, row, "bad_id", parsed.id)
     else:
-        claims = _best_claims(parsed, properties, rejects) if title else ((), (), ())
-        yield row, parsed.lastrevid, int(parsed.id[1:]), label, layout.aliases(parsed, label), title, *claims
+        claims = _best_claims(parsed, properties, rejects) if title else NO_CLAIMS
+        return row, parsed.lastrevid, int(parsed.id[1:]), label, layout.aliases(parsed, label), title, *claims
+    return None
 
 
 def _syntax_error(line: bytes) -> str:
@@ -226,11 +240,11 @@ def _best_objects(statements: list[Statement], rejects: Rejects) -> dict[int, st
     "no value" are not objects, but a preferred one still outranks normal statements. Of two statements of one object
     the one that begins last has the dates.
     """
-    best = "preferred" if any(statement.rank == "preferred" for statement in statements) else "normal"
+    best = "preferred" if "preferred" in [statement.rank for statement in statements] else "normal"
     objects: dict[int, str] = {}
     for statement in statements:
         snak = statement.mainsnak
-        value = snak.datavalue.value if snak.datavalue else None
+        value = snak.datavalue and snak.datavalue.value
         if statement.rank != best:
             rejects.skip("deprecated_statement" if statement.rank == "deprecated" else "outranked_statement")
         elif snak.snaktype != "value":
@@ -238,7 +252,7 @@ def _best_objects(statements: list[Statement], rejects: Rejects) -> dict[int, st
         elif not isinstance(value, Value) or (number := _item_number(value)) is None:
             rejects.skip("not_an_item_statement")
         else:
-            dates = statement_dates.of_qualifiers(bytes(statement.qualifiers))
+            dates = statement_dates.of_qualifiers(bytes(statement.qualifiers)) if statement.qualifiers else ""
             objects[number] = max(objects.get(number, ""), dates)
     return objects
 

@@ -280,8 +280,8 @@ def test_parts_of_a_file_give_what_the_whole_gives(place, monkeypatch, workers):
     text = "\n".join(words) + "\nen.wikipedia Ada_Lovelace 1 desk"
     Path("raw/pageviews/pageviews-202110-user.bz2").write_bytes(bz2.compress(text.encode(), 1))
     counts, (whole, rejects) = count(rejected=0.01), written()
-    monkeypatch.setattr(bz2_blocks, "PART", 50_000)
-    assert len(bz2_blocks.parts(Path("raw/pageviews/pageviews-202110-user.bz2"))) > 5
+    monkeypatch.setattr(pageviews, "PART", 50_000)
+    assert len(bz2_blocks.parts(Path("raw/pageviews/pageviews-202110-user.bz2"), pageviews.PART)) > 5
     assert count(rejected=0.01, workers=workers) == counts
     assert written() == (whole, rejects)
     rows = pq.read_table("out/rejects.parquet").to_pylist()

@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import os
 import tracemalloc
 from collections import deque
 from itertools import chain
@@ -17,6 +18,7 @@ from pipelines.errors import LongtailError
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import (
     BLOCK,
+    fingerprint,
     line_spans,
     open_blocks,
     open_lines,
@@ -174,3 +176,13 @@ def test_a_folder_of_hidden_files_holds_no_data(tmp_path: Path) -> None:
     (tmp_path / "b.txt").touch()
     (tmp_path / "a.txt").touch()
     assert [file.name for file in source_files(tmp_path)] == ["a.txt", "b.txt"]
+
+
+def test_a_dump_is_told_from_another_of_its_name_size_and_time_by_its_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr("pipelines.sources.streams.ENDS", 4)
+    path, seen = tmp_path / "dump.json", set()
+    for data in (b"head middle tail", b"Head middle tail", b"head middle taiL"):
+        path.write_bytes(data)
+        os.utime(path, (1, 1))
+        seen.add(fingerprint(path))
+    assert len(seen) == 3
