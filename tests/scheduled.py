@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import psutil
 import yaml
+from waiting import PATIENCE
 
 
 class Schedules:
@@ -44,8 +45,8 @@ class Schedules:
     def write(self, text: str) -> None:
         (self.folder / "input.txt").write_text(text)
 
-    def until(self, holds: Callable[[], bool], seconds: float = 300) -> None:
-        deadline = time.monotonic() + seconds
+    def until(self, holds: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 3 * PATIENCE  # a whole run, and more
         while not holds():
             assert time.monotonic() < deadline, (self.folder / ".longtail/prefect/worker.log").read_text()[-3000:]
             time.sleep(0.1)

@@ -180,7 +180,7 @@ def left_behind(terminal: Terminal) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def killed(project) -> SimpleNamespace:
+def killed(project, served) -> SimpleNamespace:
     """A run whose stage a has a progress bar for five seconds, and whose stage b@1 is killed."""
     terminal = started(project, "bar a, kill b1")
     shown = terminal.until(lambda text: re.search(r"^a +runs 0:0[5-9] .*2/8.*GiB$", text, re.M))

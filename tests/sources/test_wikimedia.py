@@ -13,6 +13,7 @@ from email.utils import format_datetime
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE
 from wikimedia_server import Fault, Wikimedia, busy, moved
 
 from pipelines import web
@@ -170,7 +171,7 @@ def test_the_first_error_ends_the_rest(client: Client, wikimedia: Wikimedia) -> 
 
 
 def test_an_error_ends_the_waiting_of_others_who_then_ask_nothing(client: Client, wikimedia: Wikimedia) -> None:
-    together = threading.Barrier(3, timeout=20)  # else one may wait before it asked
+    together = threading.Barrier(3, timeout=PATIENCE)  # else one may wait before it asked
     wikimedia.pages["/page"] = lambda _: b"%d" % together.wait()
     wikimedia.faults = [busy("600"), busy("600"), Fault(400, b"bad")]
     with pytest.raises(LongtailError, match="answers 400"):
