@@ -15,12 +15,13 @@ from pipelines import pool, web
 
 pytest_plugins = ["small_project", "chromium"]
 ROOT = Path(__file__).resolve().parents[1]
-SLOW = ("test_end_to_end", "test_kinds_of_runs", "test_benchmarks", "test_stages_on_workers", "flows/", "test_faults")
+SLOW = ("test_end_to_end.py", "test_kinds_of_runs.py", "test_benchmarks.py", "test_faults.py", "flows", "lsr")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The slowest files begin first, so that no core idles at the end."""
-    items.sort(key=lambda item: next((place for place, name in enumerate(SLOW) if name in item.nodeid), len(SLOW)))
+    place = {name: number for number, name in enumerate(SLOW)}
+    items.sort(key=lambda item: place.get(item.path.relative_to(ROOT / "tests").parts[0], len(SLOW)))
 
 
 @pytest.fixture(scope="session")

@@ -49,7 +49,7 @@ class Schedules:
         deadline = time.monotonic() + 3 * PATIENCE  # a whole run, and more
         while not holds():
             assert time.monotonic() < deadline, (self.folder / ".longtail/prefect/worker.log").read_text()[-3000:]
-            time.sleep(0.1)
+            time.sleep(0.3)
 
     def runs(self) -> list[tuple[str, str]]:
         """State and message of each flow run that began, in order."""
