@@ -205,14 +205,14 @@ with open_client("someone@example.org", Path(sys.argv[1])) as client:
 
 def test_a_killed_run_asks_for_nothing_it_has(tmp_path: Path, wikimedia: Wikimedia, root: Path) -> None:
     wikimedia.pages["/n"] = lambda params: params["n"].encode()
-    wikimedia.hold = 0.01
+    wikimedia.stalls_after = 19
     command = [sys.executable, "-c", SCRIPT, str(tmp_path), wikimedia.address]
     with subprocess.Popen(command, cwd=root, stderr=subprocess.DEVNULL) as process:
         while len(wikimedia.requests) < 20:
             assert process.poll() is None
             time.sleep(0.002)
         os.kill(process.pid, signal.SIGKILL)
-    before = len(wikimedia.requests)
+    before, wikimedia.stalls_after = len(wikimedia.requests), None
     again = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
     assert again.stdout.split() == [str(n) for n in range(60)]
     numbers = [params["n"] for _, params in wikimedia.requests]
