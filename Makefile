@@ -6,7 +6,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
-SLOW := tests/test_end_to_end.py tests/test_kinds_of_runs.py tests/flows
 
 .PHONY: run test schedule lint format lock install install-tests clean
 
@@ -16,9 +15,8 @@ run: install
 schedule: install
 	@$(BIN)/longtail schedule
 
-# The slow ones begin first, so that no core idles at the end.
 test: install-tests
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(SLOW) tests
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests
 
 lint: install-tests
 	@$(BIN)/ruff check .

@@ -6,13 +6,22 @@ from contextlib import chdir
 from pathlib import Path
 
 import pytest
+import small_results
+import waiting
 import wikimedia_server
 import yaml
 
-from pipelines import web
+from pipelines import pool, web
 
 pytest_plugins = ["small_project", "chromium"]
 ROOT = Path(__file__).resolve().parents[1]
+SLOW = ("test_end_to_end.py", "test_kinds_of_runs.py", "test_benchmarks.py", "test_faults.py", "flows", "lsr")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The slowest files begin first, so that no core idles at the end."""
+    place = {name: number for number, name in enumerate(SLOW)}
+    items.sort(key=lambda item: place.get(item.path.relative_to(ROOT / "tests").parts[0], len(SLOW)))
 
 
 @pytest.fixture(scope="session")
@@ -39,6 +48,15 @@ def real_models() -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def written(tmp_path_factory):
+    """The tables of a world with every effect: (data folder, what was right by method)."""
+    home = tmp_path_factory.mktemp("present")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        return home / "data", small_results.write_data(home / "data")
+
+
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test works in its own folder."""
@@ -63,5 +81,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator["distributed.L
     with dask.config.set(settings):
         with chdir(tmp_path_factory.mktemp("elsewhere")):
             cluster = distributed.LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=":0")
-        with cluster:
+        with cluster, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(pool, "PATIENCE", waiting.PATIENCE)
             yield cluster

@@ -6,10 +6,22 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from waiting import PATIENCE, until
+
 from pipelines import QUIET
+
+SERVER = """
+import sys
+from flows import running, server
+server.prepare(running.HOME)
+with server.start(running.HOME) as url:
+    print(url, flush=True)
+    sys.stdin.read()
+"""
 
 
 class Project:
@@ -40,14 +52,22 @@ class Project:
         (self.folder / "asleep").unlink(missing_ok=True)
         (self.folder / "input.txt").write_text("sleep a")
         child = self.start("run")
-        while not (self.folder / "asleep").exists():
-            assert child.poll() is None
-            time.sleep(0.05)
+        until(lambda: (self.folder / "asleep").exists() or child.poll() is not None)
+        assert child.poll() is None
         return child
+
+    @contextmanager
+    def served(self) -> Iterator[None]:
+        """Prefect's server is up in the folder, as beside `longtail ui`: no run starts one of its own."""
+        command, pipe = [sys.executable, "-c", SERVER], subprocess.PIPE
+        with subprocess.Popen(command, cwd=self.folder, env=self.environment, stdin=pipe, stdout=pipe) as server:
+            assert server.stdout.readline().startswith(b"http")
+            yield
+            server.stdin.close()
 
     def longtail(self, *words: str) -> subprocess.CompletedProcess:
         child = self.start(*words)
-        out, err = child.communicate(timeout=240)
+        out, err = child.communicate(timeout=PATIENCE)
         return subprocess.CompletedProcess(words, child.returncode, out, err)
 
     def dvc(self, *words: str) -> subprocess.CompletedProcess:

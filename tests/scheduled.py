@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import psutil
 import yaml
+from waiting import PATIENCE
 
 
 class Schedules:
@@ -44,11 +45,11 @@ class Schedules:
     def write(self, text: str) -> None:
         (self.folder / "input.txt").write_text(text)
 
-    def until(self, holds: Callable[[], bool], seconds: float = 300) -> None:
-        deadline = time.monotonic() + seconds
+    def until(self, holds: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 3 * PATIENCE  # a whole run, and more
         while not holds():
             assert time.monotonic() < deadline, (self.folder / ".longtail/prefect/worker.log").read_text()[-3000:]
-            time.sleep(0.1)
+            time.sleep(0.3)
 
     def runs(self) -> list[tuple[str, str]]:
         """State and message of each flow run that began, in order."""

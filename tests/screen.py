@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from waiting import PATIENCE
+
 CONTROL = re.compile(r"\x1b\[(\??[\d;]*)([A-Za-z])|\r|\n|[^\x1b\r\n]|\x1b[^\[]")
 
 
@@ -87,14 +89,14 @@ class Terminal:
         )
         os.close(slave)
 
-    def until(self, shown: Callable[[str], object], seconds: float = 240) -> str:
+    def until(self, shown: Callable[[str], object], seconds: float = PATIENCE) -> str:
         """Wait until the screen's text is as it should be; returns that text. AssertionError if it never is."""
         deadline = time.monotonic() + seconds
         while not shown(self.screen.text):
             assert self._read(deadline), f"never shown:\n{self.screen.text}"
         return self.screen.text
 
-    def end(self, seconds: float = 240) -> int:
+    def end(self, seconds: float = PATIENCE) -> int:
         """Read all that is still to come; returns the exit code."""
         deadline = time.monotonic() + seconds
         while self._read(deadline):

@@ -7,10 +7,10 @@ import shlex
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE, until
 
 from pipelines import params, pool
 from pipelines.errors import LongtailError
@@ -47,17 +47,23 @@ def address(root, certificates):
         command = [sys.executable, "-m", "dask", *words[1:]]
         environment = {**os.environ, "PYTHONPATH": str(root)}
         started.append(subprocess.Popen(command, cwd=certificates, env=environment, stderr=subprocess.DEVNULL))
-        time.sleep(1)
+        until(lambda: listens(port))
     yield f"tls://127.0.0.1:{port}"
     for process in started:
         process.terminate()
     for process in started:
-        process.wait(20)
+        process.wait(PATIENCE)
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return not probe.connect_ex(("127.0.0.1", port))
 
 
 @pytest.fixture
-def trusted(root, certificates):
+def trusted(root, certificates, monkeypatch):
     """Dask's settings, as the guide exports them for the run."""
+    monkeypatch.setattr(pool, "PATIENCE", PATIENCE)
     import dask
     import distributed  # noqa: F401 - its settings come with it
 
@@ -77,7 +83,7 @@ def test_shards_go_over_tls_to_the_workers_of_the_guide(workplace, address, trus
 
 
 def test_without_a_certificate_no_scheduler_answers(workplace, address, monkeypatch):
-    monkeypatch.setattr(pool, "PATIENCE", 3)
+    monkeypatch.setattr(pool, "PATIENCE", 1)
     with (
         pytest.raises(LongtailError, match=r"compute.dask: no scheduler answers at tls://127"),
         pool.processes(compute(address)),
@@ -86,6 +92,7 @@ def test_without_a_certificate_no_scheduler_answers(workplace, address, monkeypa
 
 
 def test_a_cluster_is_described_with_its_gpus_and_its_dashboard(workplace, address, trusted):
+    until(lambda: "has 2 workers" in pool.about(address))
     assert pool.about(address).startswith(
         f"{address} has 2 workers, 2 of them with the resource GPU; its dashboard: http"
     )

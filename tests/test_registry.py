@@ -4,7 +4,6 @@ import copy
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import mlflow
@@ -13,6 +12,7 @@ import tiny_models
 import yaml
 from mlflow import MlflowClient
 from transformers import AutoModel, AutoTokenizer
+from waiting import until
 
 from pipelines import QUIET, outputs, registry, shards, tracking
 from pipelines.retrieval.encoder import Encoder
@@ -57,10 +57,8 @@ def project(root, tmp_path_factory):
     environment |= QUIET | {"PYTHONPATH": str(root)}
     for words in (["init", "-q", "--no-scm"], ["repro", "-q"]):
         subprocess.run([sys.executable, "-m", "dvc", *words], cwd=folder, env=environment, check=True)
-    deadline = time.monotonic() + 60
     log = folder / tracking.LOG
-    while not log.read_text().count(registry.NAME) and time.monotonic() < deadline:  # the recorder's last words
-        time.sleep(0.1)
+    until(lambda: registry.NAME in log.read_text())  # the recorder's last words
     return folder
 
 

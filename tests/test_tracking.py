@@ -6,11 +6,11 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import yaml
+from waiting import until
 
 from pipelines import QUIET, tracking
 
@@ -42,10 +42,8 @@ def repro(project: Path, root: Path, **extra: str) -> subprocess.CompletedProces
     environment |= QUIET | {"PYTHONPATH": str(root)} | extra
     command = [sys.executable, "-m", "dvc", "repro", "-f"]
     done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True)
-    deadline = time.monotonic() + 60  # the recorder ends a moment after dvc
     records = project / tracking.RECORDS
-    while not extra and any(records.glob("*.json")) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    until(lambda: extra or not any(records.glob("*.json")))  # the recorder ends a moment after dvc
     return done
 
 

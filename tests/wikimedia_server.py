@@ -103,6 +103,7 @@ class Wikimedia(ThreadingHTTPServer):
         self.agents: set[str] = set()
         self.now = self.most = 0  # requests at the same time
         self.hold = 0.0  # seconds that every answer takes, so that requests overlap
+        self.stalls_after: int | None = None  # requests, after which none is answered
 
     @property
     def address(self) -> str:
@@ -128,6 +129,9 @@ class _Handler(BaseHTTPRequestHandler):
             fault = (server.faults.pop(0) if server.faults and server.at in parts.path else None) or Fault()
             server.now += 1
             server.most = max(server.most, server.now)
+            stalled = server.stalls_after is not None and len(server.requests) > server.stalls_after
+        if stalled:
+            threading.Event().wait()
         if server.hold:
             threading.Event().wait(server.hold)
         page = server.pages.get(parts.path)

@@ -29,17 +29,13 @@ DOCUMENTS = {"Velm": "Velm is the capital of Norland.", "The Long Field": "The L
 DOCUMENTS |= {"Black": "Black was directed in Velm.", "Mira Tosh": "Mira Tosh was born in Velm."}
 
 
-@pytest.fixture(scope="module")
-def answered(tmp_path_factory) -> Run:
+@pytest.fixture(scope="session")
+def answered(written) -> Run:
     """800 questions of PopQA by seven methods of tiny, and by two of davinci, which were imported."""
-    home = tmp_path_factory.mktemp("answered")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(home)
-        small_results.write_data(home / "data")
-    return Run(home / "data", small_results.SETTINGS)
+    return Run(written[0], small_results.SETTINGS)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def spoilt(answered, tmp_path_factory) -> Run:
     """The same with hostile texts wherever there are texts."""
     data = shutil.copytree(answered.data, tmp_path_factory.mktemp("spoilt") / "data")
@@ -47,7 +43,7 @@ def spoilt(answered, tmp_path_factory) -> Run:
     return Run(data, answered.params)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def scored(tmp_path_factory) -> Run:
     """Three texts of The Pile, scored with documents by two retrievers."""
     home = tmp_path_factory.mktemp("scored")
@@ -64,7 +60,7 @@ def scored(tmp_path_factory) -> Run:
     return Run(home / "data", chosen)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def asked(tmp_path_factory, root) -> SimpleNamespace:
     """A project whose tiny language model answered seven questions by METHODS, with demonstrations; its `folder`."""
     folder = tmp_path_factory.mktemp("asked")

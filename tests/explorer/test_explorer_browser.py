@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from waiting import PATIENCE
 
 from flows import explorer
 
@@ -35,7 +36,7 @@ def opened(browser, addresses):
     def open_page(path, run="answered", viewport=DESK, **more):
         contexts.append(browser.new_context(viewport=viewport, **more))
         page, own = contexts[-1].new_page(), addresses[run]
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(1000 * PATIENCE)
         page.on("console", lambda message: noise.append(message.text))
         page.on("pageerror", lambda error: noise.append(str(error)))
         page.on("request", lambda asked: asked.url.startswith((f"{own}/", "data:,")) or noise.append(asked.url))

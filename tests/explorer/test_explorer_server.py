@@ -2,10 +2,10 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
-import time
 from html.parser import HTMLParser
 from urllib.parse import urlencode
 
@@ -13,6 +13,7 @@ import hostile
 import pytest
 import requests
 from asked_run import QUESTIONS
+from waiting import PATIENCE, until
 
 from flows import explorer, terminal
 from pipelines.adaptive import ask
@@ -25,13 +26,17 @@ PATHS = ("/", "/questions", "/question?id=q0007", "/ask", *WRITTEN, "/style.css"
 
 @pytest.fixture(scope="module")
 def server(answered):
-    page = answered.data.parent / "history/index.html"
-    page.parent.mkdir()
-    page.write_text("the history")
+    """The server of a run with a report and a history, for the tests here alone."""
+    folders = answered.data / "report", answered.data.parent / "history"
+    for folder in folders:
+        folder.mkdir()
+        (folder / "index.html").write_text(f"the {folder.name}")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(terminal, "HISTORY", page)
+        patch.setattr(terminal, "HISTORY", folder / "index.html")
         with explorer.serving(open_run=lambda: answered) as address:
             yield address
+    for folder in folders:
+        shutil.rmtree(folder)
 
 
 @pytest.fixture
@@ -50,10 +55,8 @@ def post(address, headers=None, **fields):
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_only_a_name_of_this_machine_is_answered(server, answered, path):
+def test_only_a_name_of_this_machine_is_answered(server, path):
     """A page elsewhere whose name leads to this machine would else read what is here."""
-    (answered.data / "report").mkdir(exist_ok=True)
-    (answered.data / "report/index.html").write_text("the report")
     port = server.rpartition(":")[2]
     for host in (f"127.0.0.1:{port}", f"localhost:{port}", "localhost:9999"):
         assert requests.get(server + path, headers={"Host": host}).status_code == 200
@@ -196,7 +199,7 @@ def test_the_command_says_where_its_pages_open_and_ends_by_an_interrupt(asked, r
     assert "cell=both" in address
     assert requests.get(address.strip()).status_code == 200
     child.send_signal(signal.SIGINT)
-    assert child.communicate(timeout=60)[0] == "closed\n"
+    assert child.communicate(timeout=PATIENCE)[0] == "closed\n"
     assert child.returncode == 0
     with pytest.raises(requests.ConnectionError):
         requests.get(address.strip())
@@ -233,15 +236,17 @@ def test_a_form_from_elsewhere_asks_nothing(asking, monkeypatch):
     assert post(asking, {"Origin": asking}, **question, token=own).status_code == 303
 
 
+def once_answered(address: str) -> str:
+    """The page of a question, once it is answered."""
+    return until(lambda: (shown := requests.get(address).text) * ("http-equiv" not in shown))
+
+
 def test_a_question_of_ones_own_is_answered_as_the_command_answers_it(asking, at_work):
     question = "who was the director of old reel?"
     answer = post(asking, question=question, lm="tiny", method="bm25", token=token(asking))
     assert answer.status_code == 303
     page = answer.headers["location"]
-    deadline = time.monotonic() + 60
-    while "http-equiv" in (shown := requests.get(asking + page).text):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    shown = once_answered(asking + page)
     known = ask.ask(question, "tiny", "bm25", at_work.params, data=at_work.data)
     read = Texts()
     read.feed(shown)
@@ -257,9 +262,6 @@ def test_a_question_of_ones_own_is_answered_as_the_command_answers_it(asking, at
 def test_what_can_not_be_answered_says_why_on_its_page(asking):
     fields = {"question": "Who was the director of Old Reel?", "lm": "tiny", "method": "bm25", "subject": "Q777"}
     page = post(asking, **fields, token=token(asking)).headers["location"]
-    deadline = time.monotonic() + 60
-    while "http-equiv" in (shown := requests.get(asking + page).text):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    shown = once_answered(asking + page)
     assert '<p class="missing" role="alert">--subject Q777: no such entity' in shown
     assert post(asking, question=" ", token=token(asking)).status_code == 303, "nothing to ask"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,12 @@ def project(root, tmp_path_factory) -> Project:
     subprocess.run([*git, "add", "-A"], cwd=folder, check=True)
     subprocess.run([*git, "commit", "-qm", "a project"], cwd=folder, check=True)
     return Project(folder, root)
+
+
+@pytest.fixture(scope="module")
+def served(project) -> Iterator[None]:
+    with project.served():
+        yield
 
 
 @pytest.fixture

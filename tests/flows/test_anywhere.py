@@ -21,6 +21,7 @@ import pandas as pd
 import pytest
 import systems
 from adaptive_pairs import write_answers, write_questions
+from waiting import PATIENCE
 
 from flows import cli, terminal
 from pipelines.adaptive import from_files, held_out, rule, tuning
@@ -73,7 +74,7 @@ def started(folder, root, *words):
     """The command as a user starts it."""
     command = [sys.executable, "-m", "flows.cli", *map(str, words)]
     environment = {**os.environ, "PYTHONPATH": str(root)}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE)
 
 
 @pytest.mark.parametrize("name", systems.LAYOUTS)

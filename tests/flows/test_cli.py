@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import psutil
 import pytest
 import yaml
+from waiting import PATIENCE, until
 
 from flows import cli, graph, running, server, terminal, workspace
 from pipelines import pool
@@ -227,7 +228,7 @@ def test_ui_shows_the_pages_of_a_schedule_that_has_the_port_and_ends_all_it_star
         assert len(started) > 0
         assert lines[3] == "(Ctrl-C ends it)\n"
         child.send_signal(ending)
-        assert child.communicate(timeout=60)[0] == "closed\n"
+        assert child.communicate(timeout=PATIENCE)[0] == "closed\n"
         assert child.returncode == 0
         assert [process for process in started if workspace._runs(process)] == []
         prefect.shutdown()
@@ -238,11 +239,8 @@ def test_status_beside_a_run_says_what_runs_and_what_waits_for_it(project):
     command = [sys.executable, "-m", "dvc", "repro"]
     child = subprocess.Popen(command, cwd=project.folder, env=project.environment, start_new_session=True)
     try:
-        deadline = time.monotonic() + 120
-        while not (project.folder / "asleep").exists():
-            assert child.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        until(lambda: (project.folder / "asleep").exists() or child.poll() is not None)
+        assert child.poll() is None
         log = project.folder / ".longtail/logs/b@1.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text("Running stage 'b@1':\nof an earlier run\n")
@@ -261,7 +259,7 @@ def test_status_beside_a_run_says_what_runs_and_what_waits_for_it(project):
     assert a.split(maxsplit=1) == ["a", "up to date"]
     assert by_hand[:2] == ["b@1", "running"]
     since = time.mktime(time.strptime(by_hand[2], "since %Y-%m-%d %H:%M"))
-    assert -60 < (project.folder / "asleep").stat().st_mtime - since < 120, "when its command began, not an old log"
+    assert -60 < (project.folder / "asleep").stat().st_mtime - since < 3600, "when its command began, not an old log"
     assert b1.split(maxsplit=2) == ["b@1", "running", f"{by_hand[2]}; read 3 of 10"]
     assert b2.split()[:2] == ["b@2", "missing"]
     assert beside[2].split(maxsplit=2)[:2] == ["b@2", "waiting"]

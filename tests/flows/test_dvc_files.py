@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from waiting import PATIENCE
 
 from flows import dvc_files, graph
 from pipelines import shards
@@ -211,15 +212,17 @@ def test_nothing_is_mended_while_dvc_holds_its_lock(project, monkeypatch):
 
     dvc_files.RWLOCK.write_text("half")
     Path("dvc.lock").write_text("half")
-    script = "from pathlib import Path\nfrom flows import dvc_files\ndvc_files.mend(Path.cwd())"
+    script = "import dvc.repo, pathlib\nfrom flows import dvc_files\n"
+    script += "print(flush=True)\ndvc_files.mend(pathlib.Path.cwd())"
     monkeypatch.setenv("PYTHONPATH", str(Path(dvc_files.__file__).parents[1]))
     with Repo(str(project)) as repo:
         with repo.lock:
-            child = subprocess.Popen([sys.executable, "-c", script])
+            child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
+            child.stdout.readline()
             with pytest.raises(subprocess.TimeoutExpired):
-                child.wait(4)
+                child.wait(1)
             assert Path("dvc.lock").read_text() == dvc_files.RWLOCK.read_text() == "half"
-        assert child.wait(60) == 0
+        assert child.wait(PATIENCE) == 0
     assert not dvc_files.RWLOCK.exists()
 
 

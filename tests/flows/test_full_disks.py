@@ -75,7 +75,7 @@ def test_a_place_that_cannot_be_written_to_is_named_before_any_work(project, pla
     assert not (project.folder / "begun.txt").exists()
 
 
-@pytest.mark.usefixtures("mounting")
+@pytest.mark.usefixtures("mounting", "served")
 @pytest.mark.parametrize("place", ["data", ".dvc/cache"])
 def test_a_disk_that_gets_full_is_one_line_and_the_next_run_goes_on(project, place):
     (project.folder / "input.txt").write_text("x" * 4 * MB)
@@ -134,7 +134,7 @@ def test_whatever_writes_to_a_full_disk_is_one_line(project, way):
 
 
 @pytest.fixture
-def made(project) -> set[str]:
+def made(project, served) -> set[str]:
     """The files of a finished run; and how often its stages began is forgotten."""
     assert project.longtail("run").returncode == 0
     (project.folder / "begun.txt").unlink(missing_ok=True)

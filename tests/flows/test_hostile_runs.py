@@ -40,7 +40,7 @@ stages:
 
 
 @pytest.fixture(scope="module")
-def said(project) -> dict[str, str]:
+def said(project, served) -> dict[str, str]:
     """What `longtail run` says where the stage is done, fails, and breaks."""
     import sys
 

@@ -18,6 +18,7 @@ import pytest
 import yaml
 from quick_project import Project
 from scheduled import Schedules
+from waiting import PATIENCE
 from wikimedia_server import Dumps, Wikimedia
 
 from flows import profiles, terminal
@@ -161,14 +162,14 @@ def test_each_month_becomes_a_dated_release_late_ones_wait_and_missed_ones_are_m
     schedules.until(lambda: landed(SECOND))
 
     os.kill(schedules.process.pid, signal.SIGINT)
-    schedules.process.communicate(timeout=300)
+    schedules.process.communicate(timeout=PATIENCE)
     world.entities(THIRD)
     world.pages_and_views(THIRD)
     assert "monthly fell due while nothing ran: it runs now, once\n" in schedules.start()
     schedules.until(lambda: landed(THIRD))
     schedules.until(lambda: says(f"nothing is due: {THIRD} has landed"))
     os.kill(schedules.process.pid, signal.SIGINT)
-    schedules.process.communicate(timeout=300)
+    schedules.process.communicate(timeout=PATIENCE)
 
     for version, month in (("1.0.0", FIRST), ("1.1.0", SECOND), ("1.2.0", THIRD)):
         dates, months, card = release(folder, version)

@@ -33,7 +33,7 @@ def commit(project: Project) -> None:
 
 
 @pytest.fixture(scope="module")
-def first(project, tmp_path_factory):
+def first(project, served, tmp_path_factory):
     """A run of a part of the project, pushed to a folder, and by plain DVC the rest of it."""
     dvc_yaml = project.folder / "dvc.yaml"
     dvc_yaml.write_text(dvc_yaml.read_text().replace("  b:\n", "  chunk:\n"))

@@ -7,11 +7,11 @@ import re
 import signal
 import sqlite3
 import subprocess
-import time
 from collections import Counter
 
 import psutil
 import pytest
+from waiting import PATIENCE
 
 from flows import terminal
 from pipelines import landings
@@ -19,8 +19,20 @@ from pipelines import landings
 
 @pytest.fixture(scope="module")
 def first(project):
-    """A first `longtail run` in a fresh project."""
-    return project.longtail("run")
+    """A first `longtail run` in a fresh project; later ones find a server that is up."""
+    done = project.longtail("run")
+    with project.served():
+        yield done
+
+
+@pytest.fixture
+def unserved(project, first):
+    """Runs that start and end a server of their own."""
+    note = project.folder / ".longtail/prefect/server.json"
+    text = note.read_text()
+    note.unlink()
+    yield
+    note.write_text(text)
 
 
 def prefect(project, query: str) -> list[tuple]:
@@ -245,14 +257,13 @@ def test_a_server_that_is_away_is_asked_again_and_what_got_worse_is_reported(pro
 
 
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
-def test_a_stopped_run_leaves_no_process_and_goes_on_the_next_time(project, first, stop):
+def test_a_stopped_run_leaves_no_process_and_goes_on_the_next_time(project, unserved, stop):
     child = project.start_asleep()
-    time.sleep(0.2)
     family = psutil.Process(child.pid).children(recursive=True)
     os.kill(child.pid, stop)
-    child.communicate(timeout=60)
+    child.communicate(timeout=PATIENCE)
     assert child.returncode != 0
-    _, alive = psutil.wait_procs(family, timeout=20)
+    _, alive = psutil.wait_procs(family, timeout=PATIENCE)
     assert alive == []
     (project.folder / "input.txt").write_text("one")
     done = project.longtail("run")
@@ -260,17 +271,17 @@ def test_a_stopped_run_leaves_no_process_and_goes_on_the_next_time(project, firs
     assert (project.folder / "data/a").read_text() == "one"
 
 
-def test_a_run_whose_prefect_server_is_killed_says_so_and_leaves_no_process(project, first):
+def test_a_run_whose_prefect_server_is_killed_says_so_and_leaves_no_process(project, unserved):
     child = project.start_asleep()
     family = psutil.Process(child.pid).children(recursive=True)
     (server,) = [process for process in family if "flows.server" in process.cmdline()]
     server.kill()
-    _, said = child.communicate(timeout=60)
+    _, said = child.communicate(timeout=PATIENCE)
     assert child.returncode == 1
     assert said.count("error: ") == 1
     assert "error: the Prefect server was killed by signal 9, see " in said
     assert "Traceback" not in said
-    _, alive = psutil.wait_procs(family, timeout=20)
+    _, alive = psutil.wait_procs(family, timeout=PATIENCE)
     assert alive == []
     (project.folder / "input.txt").write_text("one")
     assert project.longtail("run").returncode == 0
@@ -282,5 +293,5 @@ def test_two_runs_at_once_are_refused(project, first):
     assert second.returncode == 1
     assert f"another run is at work in this folder (process {child.pid}); wait for it or stop it" in second.stderr
     child.terminate()
-    child.communicate(timeout=60)
+    child.communicate(timeout=PATIENCE)
     (project.folder / "input.txt").write_text("one")

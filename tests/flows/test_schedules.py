@@ -11,6 +11,7 @@ import signal
 import psutil
 import pytest
 from scheduled import Schedules
+from waiting import PATIENCE
 
 DEPLOYMENT = """
 name: stand-in
@@ -95,6 +96,6 @@ def test_ctrl_c_ends_all_of_it_the_run_at_work_too(schedules):
     schedules.until((schedules.folder / "asleep").exists)
     family = schedules.family()
     os.kill(schedules.process.pid, signal.SIGINT)
-    assert schedules.process.communicate(timeout=300) == ("closed\n", "")
+    assert schedules.process.communicate(timeout=PATIENCE) == ("closed\n", "")
     assert schedules.process.returncode == 0
-    assert psutil.wait_procs(family, timeout=10)[1] == []
+    assert psutil.wait_procs(family, timeout=PATIENCE)[1] == []

@@ -12,6 +12,7 @@ import sys
 import psutil
 import pytest
 import yaml
+from waiting import PATIENCE
 
 from flows import warm
 
@@ -146,8 +147,8 @@ def test_a_killed_run_leaves_no_process(project):
     child = project.start_asleep()
     family = psutil.Process(child.pid).children(recursive=True)
     child.kill()
-    child.communicate(timeout=60)
-    _, alive = psutil.wait_procs(family, timeout=30)
+    child.communicate(timeout=PATIENCE)
+    _, alive = psutil.wait_procs(family, timeout=PATIENCE)
     assert alive == []
 
 
@@ -156,10 +157,10 @@ def test_a_run_whose_forking_process_is_killed_says_so_and_leaves_no_process(pro
     family = psutil.Process(child.pid).children(recursive=True)
     (server,) = [process for process in family if process.ppid() == child.pid and "flows.warm" in process.cmdline()]
     server.kill()
-    _, said = child.communicate(timeout=60)
+    _, said = child.communicate(timeout=PATIENCE)
     assert child.returncode == 1
     assert "error: a: killed by signal 9" in said
-    _, alive = psutil.wait_procs(family, timeout=30)
+    _, alive = psutil.wait_procs(family, timeout=PATIENCE)
     assert alive == []
     (project.folder / "input.txt").write_text("one")
     done = project.longtail("run")

@@ -9,6 +9,7 @@ import sys
 
 import psutil
 import pytest
+from waiting import PATIENCE
 
 from flows import workspace
 from pipelines.errors import LongtailError
@@ -18,7 +19,7 @@ import time
 from flows import workspace
 with workspace.alone():
     print("held", flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
 
 CHILD = "import subprocess, sys\nsubprocess.Popen(['sleep', '600'])\nprint('up', flush=True)\n{more}\nsys.stdin.read()"
@@ -72,13 +73,13 @@ def start(more: str) -> tuple[subprocess.Popen, list[psutil.Process]]:
 
 def test_the_exit_code_is_left_to_who_waits_for_it():
     child, below = start("")
-    workspace.stop([child.pid], patience=10)
-    assert child.wait(10) == -signal.SIGTERM
-    assert psutil.wait_procs(below, timeout=10)[1] == []
+    workspace.stop([child.pid], patience=PATIENCE)
+    assert child.wait(PATIENCE) == -signal.SIGTERM
+    assert psutil.wait_procs(below, timeout=PATIENCE)[1] == []
 
 
 def test_what_does_not_listen_is_killed():
     child, below = start(DEAF)
     workspace.stop([child.pid], patience=0.2)
-    assert child.wait(10) == -signal.SIGKILL
-    assert psutil.wait_procs(below, timeout=10)[1] == []
+    assert child.wait(PATIENCE) == -signal.SIGKILL
+    assert psutil.wait_procs(below, timeout=PATIENCE)[1] == []

@@ -337,7 +337,7 @@ def test_what_a_killed_run_was_told_is_not_asked_for_again(place, wikimedia, roo
     write_entities(list(titles))
     serve(wikimedia, titles)
     serve_redirects(wikimedia, {})
-    wikimedia.hold = 0.02
+    wikimedia.stalls_after = 39
     code = KILLED.format(tests=str(root / "tests"), root=str(root), api=wikimedia.address)
     run = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while len(wikimedia.requests) < 40:
@@ -345,7 +345,7 @@ def test_what_a_killed_run_was_told_is_not_asked_for_again(place, wikimedia, roo
         time.sleep(0.01)
     os.kill(run.pid, signal.SIGKILL)
     run.wait()
-    wikimedia.hold, before = 0.0, len(wikimedia.requests)
+    wikimedia.stalls_after, before = None, len(wikimedia.requests)
     of_redirects = len(titles)  # a request each
     count(source="api", api=wikimedia.address, contact="someone@example.org")
     assert views() == titles

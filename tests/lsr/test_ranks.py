@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ import psutil
 import pytest
 import yaml
 from small_project import TUNED, child_processes
+from waiting import PATIENCE, until
 
 from pipelines import checkpoint
 from pipelines.errors import LongtailError
@@ -75,13 +75,6 @@ def same(found, alone):
 
 def environment(root):
     return os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
-
-
-def until(happened, seconds=60):
-    end = time.monotonic() + seconds
-    while not happened() and time.monotonic() < end:
-        time.sleep(0.05)
-    return happened()
 
 
 def steps_from_now(monkeypatch, before=lambda number: None):
@@ -162,7 +155,7 @@ def refuse(params, place):
 def test_a_process_that_waits_for_a_dead_one_without_end_is_ended(root, workplace):
     Path("stuck.py").write_text(STUCK)
     command = [sys.executable, "stuck.py"]
-    ended = subprocess.run(command, env=environment(root), capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(command, env=environment(root), capture_output=True, text=True, timeout=PATIENCE)
     assert ended.returncode == 1
     assert "of the 3 that train (lsr.processes) was killed by SIGKILL" in ended.stderr.splitlines()[-1]
 
@@ -179,10 +172,10 @@ def test_torchrun_trains_the_same_and_goes_on_after_one_of_its_processes_was_kil
     command = [sys.executable, *TORCHRUN, "2", "-m", "pipelines.lsr.train_lsr", "dense"]
     with Path("said").open("w") as said:
         running = subprocess.Popen(command, env=environment(root), stderr=said, stdout=said)
-        assert until(lambda: list(checkpoint.folder("train_lsr@dense").glob("*/saved-*")), 120)
+        assert until(lambda: list(checkpoint.folder("train_lsr@dense").glob("*/saved-*")))
         (second,) = [child for child in psutil.Process(running.pid).children() if child.environ().get("RANK") == "1"]
         second.kill()
-        assert running.wait(60) == 1
+        assert running.wait(PATIENCE) == 1
     assert "error: train_lsr@dense: process 1 of the 2 that train lost another" in Path("said").read_text()
     ended = subprocess.run(command, env=environment(root), capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr

@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ import pytest
 import torch
 import yaml
 from small_project import TUNED, child_processes
+from waiting import until
 
 from pipelines import checkpoint, workers
 from pipelines.errors import LongtailError
@@ -213,13 +213,6 @@ def test_slow_fast_or_killed_it_ends_with_the_same_bytes(project, root, monkeypa
 
 def signal_second(number):
     os.kill(child_processes()[0].pid, number)
-
-
-def until(condition):
-    started = time.monotonic()
-    while not condition():
-        assert time.monotonic() < started + 60
-        time.sleep(0.01)
 
 
 def test_an_error_in_training_ends_the_second_process(project):

@@ -19,15 +19,6 @@ from pipelines.report import attribution_page, history_page, landed, moved, writ
 
 
 @pytest.fixture(scope="session")
-def written(tmp_path_factory):
-    """The tables of a world with every effect: (data folder, what was right by method)."""
-    home = tmp_path_factory.mktemp("present")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(home)
-        return home / "data", small_results.write_data(home / "data")
-
-
-@pytest.fixture(scope="session")
 def made(written):
     """The report on them: (folder, what was right by method)."""
     data, right = written

@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 import systems
+from waiting import PATIENCE
 
 PHONE, MIDDLE, DESK = ({"width": width, "height": height} for width, height in ((390, 844), (1100, 900), (1440, 900)))
 ACCURACY, GAIN = "#figure-accuracy-by-popularity-popqa", "#figure-gain-by-popularity-popqa"
@@ -47,7 +48,7 @@ def opened(browser, files):
     def open_page(name="report", viewport=DESK, unfolded=True, **more):
         contexts.append(browser.new_context(viewport=viewport, **more))
         page = contexts[-1].new_page()
-        page.set_default_timeout(10_000)
+        page.set_default_timeout(1000 * PATIENCE)
         url = files[name].as_uri()
         page.on("console", lambda message: noise.append(message.text))
         page.on("pageerror", lambda error: noise.append(str(error)))

@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 from small_results import SETTINGS
+from waiting import PATIENCE
 
 from flows import explorer
 from pipelines.explorer.looked_at import Run
@@ -13,7 +14,7 @@ from pipelines.explorer.looked_at import Run
 def page(browser):
     """A page of the browser; what it says in its console must stay nothing."""
     page, noise = browser.new_page(viewport={"width": 1100, "height": 900}), []
-    page.set_default_timeout(10_000)
+    page.set_default_timeout(1000 * PATIENCE)
     for event in ("console", "pageerror"):
         page.on(event, lambda said: noise.append(str(said)))
     yield page

@@ -5,6 +5,7 @@ from xml.etree import ElementTree
 
 import hostile
 import pytest
+from waiting import PATIENCE
 
 HOSTILE = True  # to the fixture `files`
 PAGES = ("report", "moved", "history", "attribution", "thresholds", "comparison")
@@ -61,7 +62,7 @@ def test_nothing_runs_nothing_is_asked_for_and_nothing_is_covered(browser, files
     context, noise = browser.new_context(viewport=SIZES[size]), []
     try:
         page = context.new_page()
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(1000 * PATIENCE)
         url = files[name].as_uri()
         page.on("console", lambda message: noise.append(message.text))
         page.on("pageerror", lambda error: noise.append(str(error)))

@@ -3,11 +3,13 @@
 import hashlib
 import json
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from pipelines import params, web
 from pipelines.errors import LongtailError
@@ -31,7 +33,7 @@ class Server(ThreadingHTTPServer):
         self.agents: set[str] = set()
         self.version = '"one"'
         self.now = self.most = 0
-        self.barrier: threading.Event | None = None
+        self.together = 0  # so many answers wait for each other
 
     @property
     def address(self) -> str:
@@ -71,8 +73,9 @@ class Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
             server.now += 1
             server.most = max(server.most, server.now)
-            if server.barrier:
-                server.barrier.wait(0.3)
+            if server.together:
+                until(lambda: server.most >= server.together, 60)
+                time.sleep(0.3)  # one more would come meanwhile
             self.wfile.write(data)
             server.now -= 1
 
@@ -198,7 +201,7 @@ def test_the_servers_checksum_is_compared(server: Server) -> None:
 
 def test_three_downloads_at_most_run_at_once(server: Server) -> None:
     server.files = {f"/{i}.bz2": DATA for i in range(7)}
-    server.barrier = threading.Event()  # never set: every answer waits, so that they overlap
+    server.together = 3
     run(from_web(server, *(f"{i}.bz2" for i in range(7))))
     assert server.most == 3
 

@@ -250,7 +250,7 @@ def test_a_killed_fetch_goes_on_and_asks_for_nothing_it_has(
     wikimedia: Wikimedia, queried: params.Wikidata, root: Path
 ) -> None:
     queried = queried.model_copy(update={"page": 1})
-    wikimedia.hold = 0.02
+    wikimedia.stalls_after = 34
     command = [sys.executable, "-c", SCRIPT, settings({}, "wikimedia").model_dump_json(), queried.model_dump_json()]
     environment = os.environ | {"PYTHONPATH": str(root)}
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
@@ -259,7 +259,7 @@ def test_a_killed_fetch_goes_on_and_asks_for_nothing_it_has(
             time.sleep(0.002)
         os.kill(process.pid, signal.SIGKILL)
     assert not Path("data").exists()
-    wikimedia.hold = 0
+    wikimedia.stalls_after = None
     killed_at = len(wikimedia.requests)
     subprocess.run(command, env=environment, check=True, capture_output=True)
     asked = [(path, tuple(sorted(params.items()))) for path, params in wikimedia.requests]

@@ -126,14 +126,14 @@ def test_a_killed_fetch_goes_on_and_asks_nothing_twice(wikimedia: Wikimedia, roo
     chosen = settings(wikimedia, namesakes=True, others=50)
     command = [sys.executable, "-c", SCRIPT, chosen.model_dump_json(), DUMPS.model_dump_json()]
     environment = os.environ | {"PYTHONPATH": str(root)}
-    wikimedia.hold = 0.02
+    wikimedia.stalls_after = 39
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while len(wikimedia.requests) < 40:
             assert process.poll() is None
             time.sleep(0.002)
         os.kill(process.pid, signal.SIGKILL)
     assert not Path("data").exists()
-    wikimedia.hold = 0
+    wikimedia.stalls_after = None
     killed_at = len(wikimedia.requests)
     subprocess.run(command, env=environment, check=True, capture_output=True)
     asked = [tuple(sorted(params.items())) for params in wikimedia.asked("/api")]

@@ -13,6 +13,7 @@ from email.utils import format_datetime
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE
 from wikimedia_server import Fault, Wikimedia, busy, moved
 
 from pipelines import web
@@ -170,7 +171,7 @@ def test_the_first_error_ends_the_rest(client: Client, wikimedia: Wikimedia) -> 
 
 
 def test_an_error_ends_the_waiting_of_others_who_then_ask_nothing(client: Client, wikimedia: Wikimedia) -> None:
-    together = threading.Barrier(3, timeout=20)  # else one may wait before it asked
+    together = threading.Barrier(3, timeout=PATIENCE)  # else one may wait before it asked
     wikimedia.pages["/page"] = lambda _: b"%d" % together.wait()
     wikimedia.faults = [busy("600"), busy("600"), Fault(400, b"bad")]
     with pytest.raises(LongtailError, match="answers 400"):
@@ -204,14 +205,14 @@ with open_client("someone@example.org", Path(sys.argv[1])) as client:
 
 def test_a_killed_run_asks_for_nothing_it_has(tmp_path: Path, wikimedia: Wikimedia, root: Path) -> None:
     wikimedia.pages["/n"] = lambda params: params["n"].encode()
-    wikimedia.hold = 0.01
+    wikimedia.stalls_after = 19
     command = [sys.executable, "-c", SCRIPT, str(tmp_path), wikimedia.address]
     with subprocess.Popen(command, cwd=root, stderr=subprocess.DEVNULL) as process:
         while len(wikimedia.requests) < 20:
             assert process.poll() is None
             time.sleep(0.002)
         os.kill(process.pid, signal.SIGKILL)
-    before = len(wikimedia.requests)
+    before, wikimedia.stalls_after = len(wikimedia.requests), None
     again = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
     assert again.stdout.split() == [str(n) for n in range(60)]
     numbers = [params["n"] for _, params in wikimedia.requests]
