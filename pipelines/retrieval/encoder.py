@@ -18,7 +18,7 @@ from pipelines.lm.ragged import padded
 from pipelines.retrieval.tower import Tower
 
 WINDOW = 8192  # texts tokenised and sorted by length at once
-CACHED = 2048  # tokens at once on a CPU, at most: the states of more do not fit into its cache
+CACHED = 2048  # tokens embedded at once on a CPU, at most: the states of more do not fit into its cache
 QUERIES = "query"  # folder of the query tower, inside the document tower's
 SAMPLE = (1, 1, 2, 2, 4, 4, 8, 8, 16, 16, 64)  # words of the texts on which faster numerics are compared with fp32
 CLOSE, CLOSER = 1e-4, 1e-6  # largest 1 - cosine to exact fp32 that is accepted: of bf16, and of torch's faster fp32
@@ -89,9 +89,11 @@ class Encoder:
 
     def embed_with_gradient(self, texts: Sequence[str], queries: bool = False) -> torch.Tensor:
         """Vectors (texts, dim) with gradients to the encoder's weights, for LSR."""
+        kind = self.documents.model.config._attn_implementation
         if self.device == "cpu" and torch.is_autocast_enabled("cpu"):
             self._attend("eager")  # the fused backward pass is slow in bf16
         batches = list(self._batches(texts, queries))
+        self._attend(kind)
         order = np.argsort(np.concatenate([rows for rows, _ in batches]))
         # index_select sums its gradient in a fixed order; advanced indexing does not
         vectors = torch.cat([vectors for _, vectors in batches])
@@ -133,7 +135,8 @@ class Encoder:
 
     def _batches(self, texts: Sequence[str], queries: bool) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
         """Rows of `texts` and their vectors, the longest texts first; at most `batch_tokens` tokens with padding."""
-        at_once = self.settings.batch_tokens if self.device != "cpu" else min(self.settings.batch_tokens, CACHED)
+        on_cpu = self.device == "cpu" and not torch.is_grad_enabled()
+        at_once = min(self.settings.batch_tokens, CACHED) if on_cpu else self.settings.batch_tokens
         tower = self.queries if queries else self.documents
         tokens = tower.tokens([self.settings.query_prefix + text for text in texts] if queries else texts)
         order = np.argsort(-tokens.lengths, kind="stable")
