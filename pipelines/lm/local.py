@@ -22,6 +22,7 @@ from pipelines.lm.model_files import max_tokens
 from pipelines.lm.ragged import Ragged, joined, padded, spans
 from pipelines.lm.shortcuts import ShortcutCheck
 from pipelines.lm.token_prompts import PromptTokenizer
+from pipelines.lm.trials import Trials
 from pipelines.lm.weights import load
 
 logging.disable_progress_bar()  # loading weights takes no time
@@ -47,7 +48,8 @@ class LocalModel:
             self.tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         except (OSError, ValueError) as error:
             raise LongtailError(f"{folder}: no tokenizer: {' '.join(str(error).split())}") from None
-        self.model = load(folder, self.tokenizer, dtype, device)
+        trials = Trials(folder, dtype, device)
+        self.model = load(folder, self.tokenizer, dtype, device, trials)
         self.name, self.batch_tokens, self.device = name, batch_tokens, self.model.device
         config = self.model.config.get_text_config()
         self.max_tokens, self._vocabulary = max_tokens(config, self.tokenizer), config.vocab_size
@@ -55,14 +57,15 @@ class LocalModel:
         self.scores = self.mixes = self.votes = True
         self.usage, self.begins = {}, "" if chat else " "
         self._pad = self.tokenizer.pad_token_id or 0
-        self._head = _Head(self.model)
+        self._head = _Head(self.model, trials)
         self._decoder = Decoder(self.model, self.tokenizer, self._logits_after)
-        check = ShortcutCheck(self.model, self.tokenizer, folder, self.max_tokens)
+        check = ShortcutCheck(self.model, self.tokenizer, folder, self.max_tokens, trials)
         keeps_keys_and_values = not self.model._is_stateful  # as a transformer, but not a recurrent model
         self._shares_prefixes = keeps_keys_and_values and check.shared_prefixes()
         self._decoder.cached = check.cached_decoding(self._decoder, gaps=False)
         self._holds = keeps_keys_and_values and self._decoder.cached and check.cached_decoding(self._decoder, gaps=True)
         self._window = prefixes.window(config)
+        trials.keep()
 
     # ------------------------------------------------------------------ the protocol
 
@@ -236,11 +239,12 @@ class _Head:
     the model; a few tokens are tried to find out. Do not call a head that is not separable.
     """
 
-    def __init__(self, model) -> None:
+    def __init__(self, model, trials: Trials) -> None:
         self._layers = _GivenStates()
         self._model = copy.copy(model)  # shares the weights
         self._model._modules = {**model._modules, model.base_model_prefix: self._layers}
-        self.separable = model.base_model is not model and self._agrees(model)
+        alone = model.base_model is not model
+        self.separable = alone and trials.found("separable head", lambda: self._agrees(model))
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits (n, vocabulary) of the hidden states (n, width)."""
