@@ -14,6 +14,7 @@ from transformers import AutoTokenizer
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 from transformers.utils import logging
 
+from pipelines import progress
 from pipelines.errors import LongtailError
 from pipelines.lm import prefixes
 from pipelines.lm.decode import Batch, Decoder
@@ -92,6 +93,7 @@ class LocalModel:
                 for part, logits in self._logits(outputs, rows, columns)
             ]
             log_probs[spans(scored.bounds[batch], counted)] = torch.cat(parts).cpu().numpy()
+            progress.advance(len(batch), len(nonempty))
         return Scores(continuation.split(log_probs), continuation.split(counts.values.astype(np.int32)))
 
     def fits(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> np.ndarray:
@@ -105,6 +107,7 @@ class LocalModel:
         for batch, outputs, skipped in self._forward_passes(tokens, last):
             for part, logits in self._logits(outputs, np.arange(len(batch)), last[batch] - skipped):
                 result[batch[part]] = torch.log_softmax(logits, dim=-1).cpu().numpy()
+            progress.advance(len(batch), len(prompts))
         return result
 
     def token_id(self, text: str) -> int:
@@ -156,6 +159,7 @@ class LocalModel:
                 for question, (text, mean, made) in zip(batch.tolist(), texts, strict=True):
                     new_tokens = made * int(read[question].sum())
                     results[question] = Generation(text, mean, int(lengths[question].sum()), new_tokens)
+                progress.advance(len(batch), len(log_weights))
         return [results[question] for question in range(len(log_weights))]
 
     # ------------------------------------------------------------------ forward passes
