@@ -11,13 +11,13 @@ from enum import StrEnum
 from functools import partial
 from itertools import combinations, compress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 from urllib.parse import urlsplit
 
 import typer
 
 from flows import terminal
-from pipelines.adaptive.searches import SEARCHES
+from pipelines import params
 from pipelines.errors import LongtailError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ SeparatorOption = Annotated[
 ]
 
 
-Search = StrEnum("Search", SEARCHES)
+Search = StrEnum("Search", get_args(params.Thresholds.model_fields["search"].annotation))
 
 
 def thresholds(

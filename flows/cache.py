@@ -20,7 +20,6 @@ from urllib.parse import unquote_plus, urlsplit
 import typer
 import yaml
 
-from flows import dvc_files, workspace
 from pipelines import neutral, params_file, shards
 from pipelines.errors import LongtailError
 
@@ -72,6 +71,8 @@ def cache(
     if not yes:
         print(f"{len(everything):,} answers would be dropped; --yes drops them")
         return
+    from flows import workspace
+
     with workspace.alone():
         for path, answers in chosen.items():
             _drop(path, [answer.key for answer in answers])
@@ -156,6 +157,8 @@ def _again(asked: set[tuple[str, str]]) -> Iterator[str]:
 
 def _made_with(names: list[str]) -> list[str]:
     """The stages in dvc.lock that ask one of these models, in the order of dvc.lock."""
+    from flows import dvc_files
+
     lock = yaml.safe_load(dvc_files.LOCK.read_text(encoding="utf-8")) if dvc_files.LOCK.is_file() else {}
     keys = {f"lm.{name}.http" for name in names}
     return [

@@ -9,27 +9,30 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import yaml
 
 from pipelines import shards, tracking
 
+if TYPE_CHECKING:
+    from dvc.repo import Repo
+
 LOCK = Path("dvc.lock")
 COPY = tracking.LOCK_COPY
 RWLOCK = Path(".dvc/tmp/rwlock")  # which process reads and writes which outputs, as JSON
 
 
-def mend(root: Path) -> None:
-    """Undo what killed DVC processes left; call this before DVC starts.
+def mend(root: Path, repo: Repo | None = None) -> None:
+    """Undo what killed DVC processes left; call this before DVC starts, or before `repo` has read anything.
 
     A cut dvc.lock is replaced by its copy, else by the committed one. Without either it is removed: the stages' results
     are still in DVC's run cache. A rwlock that is no JSON, or names no process that is alive, is removed.
     """
-    with _no_dvc_writing(root):
+    with _no_dvc_writing(root, repo):
         rwlock = root / RWLOCK
         if rwlock.exists() and not at_work(root):
             rwlock.unlink()
@@ -78,14 +81,14 @@ def reads_same_params(root: Path, reader: str, outputs: Collection[Path]) -> boo
 
 
 @contextmanager
-def _no_dvc_writing(root: Path) -> Iterator[None]:
+def _no_dvc_writing(root: Path, repo: Repo | None = None) -> Iterator[None]:
     """Wait for .dvc/tmp/lock and hold it: every DVC process holds it while it writes either file.
 
-    DVC gives it up while a stage's command runs.
+    DVC gives it up while a stage's command runs. `repo` is the project's, where it is open.
     """
     from dvc.repo import Repo
 
-    with Repo(str(root), _wait_for_lock=True) as repo, repo.lock:
+    with nullcontext(repo) if repo else Repo(str(root), _wait_for_lock=True) as opened, opened.lock:
         yield
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import tempfile
 from enum import StrEnum
 from pathlib import Path
@@ -49,33 +51,55 @@ def search(
 
 
 def ask(
-    question: Annotated[str, typer.Argument(help="Such as: What is X's occupation? Other questions get a passage.")],
+    question: Annotated[
+        str | None, typer.Argument(help="Such as: What is X's occupation? Without it, questions are asked for.")
+    ] = None,
     lm: Annotated[str | None, typer.Option(help="Of params.yaml's lms or imported; by default the first.")] = None,
     retriever: Annotated[str | None, typer.Option(help=RETRIEVERS)] = None,
     pair: Annotated[str | None, typer.Option(help="Two answers of thresholds.pairs: TAIL_below_POPULAR.")] = None,
     subject: Annotated[str | None, typer.Option(help="Wikidata id of the subject that is meant, such as Q42.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all that was found, as a JSON object.")] = False,
 ) -> None:
-    """Answer a question, and say why. Retrieves only where the subject is below its relation's popularity threshold."""
+    """Answer a question, and say why. Retrieves only where the subject is below its relation's popularity threshold.
+
+    Without a question it asks for one after the other, until Ctrl-D; or reads them from a pipe, one a line. From the
+    second on an answer takes no time to open a model.
+    """
     from dataclasses import asdict
 
     from flows import searching
     from pipelines.adaptive import ask
+    from pipelines.adaptive.opened import Opened
     from pipelines.answering import answer_files
 
-    question = question.encode(errors="replace").decode()  # no tokenizer takes an argument that is no UTF-8
+    if subject and question is None:
+        raise LongtailError("--subject: is that of one question, expected the question beside it")
     sections = ("seed", "language", "lm", "lms", "compute", "retriever", "retrievers", "reranker", "answer", "parts")
     params = params_file.load(*sections)
     if not params.lms and not lm:
         raise LongtailError("params.yaml: lms is empty, expected a language model that answers")
     by = pair or answer_files.way(lm, retriever, params.lms, params.retrievers)
     by = by or methods.short(*searching.index_of(retriever or _best(params), params), params.retrievers)
-    asked = ask.ask(question, lm or params.lms[0], by, params, subject=subject, data=Path("data"))
-    if as_json:
-        print(neutral.dumps(asdict(asked)))
-        return
-    for line in ask.lines(asked):
-        terminal.show(line)
+    gc.set_threshold(1_000_000)  # loading transformers makes a million objects, all to stay: looks at them take a fifth
+    opened, failed = Opened() if question is None else None, False
+    for text in terminal.questions() if question is None else [question]:
+        text = text.encode(errors="replace").decode()  # no tokenizer takes an argument that is no UTF-8
+        try:
+            asked = ask.ask(text, lm or params.lms[0], by, params, subject=subject, data=Path("data"), opened=opened)
+        except LongtailError as error:
+            if question is not None:
+                raise
+            failed = True
+            print(f"error: {terminal.as_called(str(error))}", file=sys.stderr)
+            continue
+        if as_json:
+            print(neutral.dumps(asdict(asked)), flush=True)
+            continue
+        for line in ask.lines(asked):
+            terminal.show(line)
+        sys.stdout.flush()
+    if failed:
+        raise SystemExit(1)
 
 
 def attribute(

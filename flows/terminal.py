@@ -7,7 +7,9 @@ import shlex
 import shutil
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import typer
@@ -31,6 +33,20 @@ def as_called(text: str) -> str:
     if typed.name != "longtail" or len(typed.parts) == 1 or (found and (CALLED_FROM / typed).samefile(found)):
         return text
     return re.sub(r"(^ +|`)longtail(?= [a-z])", lambda match: match[1] + shlex.quote(sys.argv[0]), text)
+
+
+def questions() -> Iterator[str]:
+    """What a person types at a prompt until Ctrl-D, or the lines of standard input; without empty lines."""
+    sys.stdin.reconfigure(errors="replace")
+    lines = sys.stdin
+    if sys.stdin.isatty():
+        with suppress(ImportError):
+            import readline  # noqa: F401  its import gives `input` arrow keys, and earlier lines
+        lines = iter(partial(input, "? " * sys.stdout.isatty()), None)
+    with suppress(EOFError):
+        yield from filter(str.strip, lines)
+    if lines is not sys.stdin:
+        print()  # Ctrl-D left the cursor behind the prompt
 
 
 def check_folder(out: Path) -> None:

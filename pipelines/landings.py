@@ -9,8 +9,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
-from pipelines.intervals import Interval
+if TYPE_CHECKING:
+    from pipelines.intervals import Interval
 
 RECORD = "landed"  # stands in a record where others have a stage's name
 TAG = "longtail.landed"  # of a parent run: when it landed, in UTC
@@ -61,6 +63,8 @@ def read(client, experiment: str) -> list[Landing]:
 
 
 def _landing(data) -> Landing:
+    from pipelines.intervals import Interval
+
     metrics, tags = data.metrics, data.tags
     commit = tags.get(COMMIT, "")[:10] + " with changes" * (tags.get(DIRTY) == "true")
     names = sorted(name for name in metrics if not name.endswith((LOW, HIGH)))

@@ -24,8 +24,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from tqdm import tqdm
-
+from pipelines import progress
 from pipelines.errors import LongtailError, WorkerLost
 
 SCRATCH = Path(".longtail")
@@ -176,11 +175,11 @@ def map_shards(
     paths = [folder / f"{i:06d}" for i in range(len(shards))]
     todo = [i for i, path in enumerate(paths) if path.name not in done]
     before = sum(sizes) - sum(sizes[i] for i in todo)
-    with tqdm(total=sum(sizes), initial=before, desc=stage, unit=unit, mininterval=2) as bar:
+    with progress.bar(stage, sum(sizes), unit, before) as bar:
         if executor is None:
             for i in todo:
-                _one(work, shards[i], paths[i])
-                bar.update(sizes[i])
+                with progress.piece(bar, sizes[i]):
+                    _one(work, shards[i], paths[i])
             return paths
         for i, future in in_parallel(deque(todo), lambda i: executor.submit(_one, work, shards[i], paths[i]), AT_ONCE):
             result_of(future, stage, i, shards[i])
@@ -253,7 +252,7 @@ def map_stream(
 
     with (
         tempfile.TemporaryDirectory(prefix=f"{platform.node()}.{os.getpid()}-", dir=SCRATCH / "tmp") as slots,
-        tqdm(desc=stage, unit="shard", mininterval=2) as bar,
+        progress.bar(stage, None, "shard") as bar,
     ):
         for i, (what, pieces) in enumerate(stream):
             if len(running) == at_once:

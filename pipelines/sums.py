@@ -24,8 +24,13 @@ _checked: set[tuple[str, int, int]] = set()  # (path, size, time) of files that 
 
 def write(folder: Path) -> None:
     """Write SUMS for all files that are below `folder` now."""
-    files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != SUMS)
-    shards.write_json(folder / SUMS, {file.relative_to(folder).as_posix(): _facts(file) for file in files})
+    shards.write_json(folder / SUMS, of(folder))
+
+
+def of(folder: Path) -> dict[str, dict[str, int | str]]:
+    """The size and checksums of all files below `folder`, by name."""
+    files = sorted(file for file in Path(folder).rglob("*") if file.is_file() and file.name != SUMS)
+    return {file.relative_to(folder).as_posix(): _facts(file) for file in files}
 
 
 def check(folder: Path, *names: str) -> None:

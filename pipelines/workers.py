@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
-from tqdm import tqdm
 
-from pipelines import params, sending, shards
+from pipelines import params, progress, sending, shards
 from pipelines.pool import processes, visible_gpus
 
 WORTH = {"cpu": 4e12, "cuda": 1e15}  # floating-point operations, some 20 seconds: less is not worth a worker
@@ -108,7 +107,7 @@ class Workers:
         lengths = {i: steps.length(steps.read(tasks[i])) if steps.in_memory else sizes[i] for i in todo}
         todo.sort(key=lambda i: (-lengths[i], i))
         waiting, before = deque(todo), sum(sizes) - sum(sizes[i] for i in todo)
-        with tqdm(total=sum(sizes), initial=before, desc=stage, unit=unit, mininterval=2) as bar:
+        with progress.bar(stage, sum(sizes), unit, before) as bar:
 
             def submit(i: int) -> Future:
                 return self._pool.submit(do_in_worker, self._sent, self._key, steps.work, steps.read(tasks[i]))

@@ -25,7 +25,8 @@ def place(name: str) -> Path:
 def defined(file: Path) -> set[str]:
     body = ast.parse(file.read_text(encoding="utf-8")).body
     names = {node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    return names | {target.id for node in body if isinstance(node, ast.Assign) for target in node.targets}
+    targets = [target for node in body if isinstance(node, ast.Assign) for target in node.targets]
+    return names | {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if "*" not in name])

@@ -150,12 +150,15 @@ def test_a_reranker_orders_the_main_retrievers_best_documents_and_no_others(two_
     assert passages.inputs("reranked", params, Path("data")) == [Path("data", path) for path in read]
 
 
-def test_test_queries_are_scored_with_every_retrievers_documents(two_retrievers):
+def test_test_queries_are_scored_with_every_retrievers_documents(two_retrievers, capsys):
     params = two_retrievers.params
     queries, *_ = read_language_modelling(Path("data/corpus/pile"), "test", params.seed, 12)
     without = np.full(len(queries), "", object)
     found = {retrieved.retriever: retrieved for retrieved in candidates.find("pile", queries, without, params)}
     assert [name for name in found if "@" not in name] == ["bm25", "dense", "dense_e5", "lsr", "lsr_e5", "random"]
+    shown = capsys.readouterr().err
+    assert [name for name in ("bm25", *INDEXES) if f"{name}: search: 100%" not in shown] == []
+    assert "datastore curve: 100%" in shown
     for index in INDEXES:
         expected = nearest(params, index, "pile", list(queries.texts), 4)
         alike = {name: shared(found[name].positions, expected) for name in INDEXES}

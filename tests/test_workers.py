@@ -10,7 +10,7 @@ import fsspec
 import pytest
 from tqdm import tqdm
 
-from pipelines import params, sending, shards, workers
+from pipelines import params, progress, sending, shards, workers
 from pipelines.errors import LongtailError
 from pipelines.workers import Model, Steps, Workers, map_texts
 
@@ -128,7 +128,7 @@ def test_each_process_opens_the_model_once_and_the_largest_shards_begin_first(ca
 
 def test_the_longest_texts_begin_first_where_they_are_in_memory_and_the_bar_counts_tasks(monkeypatch):
     bars = []
-    monkeypatch.setattr(workers, "tqdm", lambda **says: bars.append(says) or tqdm(**says))
+    monkeypatch.setattr(progress, "tqdm", lambda **says: bars.append(says) or tqdm(**says))
     tasks = [["four"], ["the longest of all"], ["", "", ""], ["longer"]]
     submitted = []
     for in_memory, order in ((True, [1, 3, 0, 2]), (False, [2, 0, 1, 3])):

@@ -15,6 +15,7 @@ import numpy as np
 from pipelines import language, methods, parquet
 from pipelines.adaptive import rule as rules
 from pipelines.adaptive import subjects
+from pipelines.adaptive.opened import Opened
 from pipelines.adaptive.pairs import BELOW, Choice
 from pipelines.adaptive.subjects import Reading, Template
 from pipelines.adaptive.verdict import THRESHOLDS, Rule
@@ -91,13 +92,15 @@ def ask(
     subject: str | None = None,
     data: Path,
     tell: Callable[[Reading | None, Decision, Passage | None], None] = lambda *_: None,
+    opened: Opened | None = None,
 ) -> Asked:
     """Answer a question by the threshold of its relation, tuned for this language model and retriever.
 
     `retriever` may be the name of two answers, as thresholds.json has it (`pairs.Choice.name`). Only the language model
     whose answer counts is opened; of one whose answers were imported, none, as the decision is all there is. `chosen`
     are params with the sections seed, language, lm, lms, compute, retriever, retrievers, answer and parts; `subject` is
-    a Wikidata id, to choose among namesakes. `tell` hears what is known after the decision and after the search.
+    a Wikidata id, to choose among namesakes. `tell` hears what is known after the decision and after the search. With
+    `opened`, what is opened stays there for the next question.
     Without relation, subject, popularity or threshold the answer is the tail's, so the passage is retrieved. Raises
     LongtailError for an empty question, an unknown language model, method or subject, and for a missing file.
     """
@@ -133,9 +136,10 @@ def ask(
     shots = _shots(asked, reading, chosen, n_shots, data, common=method == "genread")
     retrieved: list[Passage] = []
     if methods.split(method)[0] in methods.INDEXES:  # before the language model is opened, which takes longer to fail
-        retrieved = _passages([asked, *(text for text, _ in shots)], method, None, chosen, data)
+        retrieved = _passages([asked, *(text for text, _ in shots)], method, None, chosen, data, opened)
         tell(reading, decision, retrieved[0])
-    model = open_lm(data / "models/lm" / lm, chosen.lm[lm], chosen.compute)
+    weights = data / "models/lm" / lm, chosen.lm[lm], chosen.compute
+    model = opened.get("model", lambda: open_lm(*weights), weights[:1], *weights) if opened else open_lm(*weights)
     if method == "genread":
         retrieved = _passages([asked, *(text for text, _ in shots)], method, model, chosen, data)
     texts = [passage.text for passage in retrieved] or [None] * (1 + len(shots))
@@ -337,12 +341,23 @@ def _shots(
 
 
 def _passages(
-    texts: list[str], method: str, lm: LanguageModel | None, chosen: SimpleNamespace, data: Path
+    texts: list[str],
+    method: str,
+    lm: LanguageModel | None,
+    chosen: SimpleNamespace,
+    data: Path,
+    opened: Opened | None = None,
 ) -> list[Passage]:
     """The passage of each text, retrieved or written by `lm`, as the evaluation reads it."""
-    for file in passages.inputs(method, chosen, data)[:1]:
+    inputs = passages.inputs(method, chosen, data)
+    for file in inputs[:1]:
         if not (index := file.parent).is_dir():
             raise LongtailError(f"{index}: no such index; `longtail run` makes it")
-    found = passages.open_source(method, lm, chosen, data).find(texts)
+
+    def open_source() -> passages.Source:
+        return passages.open_source(method, lm, chosen, data)
+
+    source = opened.get("passages", open_source, inputs, method, vars(chosen)) if opened else open_source()
+    found = source.find(texts)
     columns = [found[name].to_pylist() for name in ("doc_ids", "titles", "texts", "similarities")]
     return [Passage(*(values[0] for values in row)) for row in zip(*columns, strict=True)]

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from pipelines import catalogue, language, methods, parquet, shards, stage
+from pipelines import catalogue, language, methods, parquet, progress, shards, stage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -126,7 +126,10 @@ def search(docs: Path, index: Path, queries: list[str], params: SimpleNamespace)
         batches = documents.filled(docs, 0, documents.count(docs), settings.document)
         texts = [text for batch in batches for text in batch]
         encoder = Encoder.open(methods.encoder(kind, name), settings, params.compute)
-        found[index_name] = nearest(encoder.embed(texts), encoder.embed_queries(queries), depth)
+        with progress.whole(f"{index_name}: passages", len(texts), "passage"):
+            vectors = encoder.embed(texts)
+        with progress.whole(f"{index_name}: questions", len(queries), "question"):
+            found[index_name] = nearest(vectors, encoder.embed_queries(queries), depth)
     for hybrid in methods.hybrids(params):
         dense = methods.short("dense", methods.resolve(hybrid, params.retrievers)[1], params.retrievers)
         found[hybrid], _ = fusion.fuse([fusion.matching(ranked, scores), found[dense][:, : fusion.DEPTH]], max(AT))
@@ -136,7 +139,8 @@ def search(docs: Path, index: Path, queries: list[str], params: SimpleNamespace)
         cross_encoder = CrossEncoder(Path("data") / methods.RERANKER, params.reranker, params.compute)
         candidates = found["dense"][:, : max(params.reranker.candidates, max(AT))]
         template = params.retriever[params.retrievers[0]].document
-        found[name], _ = rerank(cross_encoder, queries, docs, candidates, template)
+        with progress.whole(name, candidates.size, "pair"):
+            found[name], _ = rerank(cross_encoder, queries, docs, candidates, template)
     return {name: positions[:, : max(AT)] for name, positions in found.items()}
 
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 
 from pipelines import methods
 from pipelines.adaptive import ask
+from pipelines.adaptive.opened import Opened
 from pipelines.adaptive.pairs import BELOW
 from pipelines.adaptive.subjects import Reading
 from pipelines.answering import answer_files
@@ -64,11 +65,15 @@ class Job:
 
 
 class Jobs:
-    """The last questions asked; their answers are kept, because the same question has the same answer."""
+    """The last questions asked; their answers are kept, because the same question has the same answer.
+
+    The language model and the index of the last one stay open for the next.
+    """
 
     def __init__(self) -> None:
         self._jobs: OrderedDict[Asked, tuple[Run, Job]] = OrderedDict()
         self._one_at_a_time = threading.Lock()
+        self._opened = Opened()
 
     def get(self, run: Run, asked: Asked) -> Job | None:
         """What is known of a question; None if it was not asked, or only before the run's params changed."""
@@ -98,6 +103,7 @@ class Jobs:
                     subject=asked.subject or None,
                     data=run.data,
                     tell=job.tell,
+                    opened=self._opened,
                 )
                 job.passage = job.result.passage
             except Exception as error:  # the page says so; its reader can't see this process

@@ -15,6 +15,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttenti
 from pipelines.lm import prefixes
 from pipelines.lm.decoding_cache import KeysAndValues, OwnCache
 from pipelines.lm.ragged import Ragged, padded
+from pipelines.lm.trials import Trials
 
 MAX_LOGITS = 1 << 23  # logits in memory at once: 32 MiB
 CACHED_PER_NEW = 8  # so many cached tokens count as one new token when a batch is sized
@@ -26,10 +27,10 @@ class ForwardPasses:
     shares_prefixes = False  # whether several texts can continue from a common beginning that was read once
     keeps = False  # whether texts can be continued from their keys and values
 
-    def __init__(self, model, pad: int, batch_tokens: int) -> None:
+    def __init__(self, model, pad: int, batch_tokens: int, trials: Trials) -> None:
         self.model, self.device, self.batch_tokens = model, model.device, batch_tokens
         self._pad, self._vocabulary = pad, model.config.get_text_config().vocab_size
-        self._head = _Head(model)
+        self._head = _Head(model, trials)
         self._takes_positions = "position_ids" in inspect.signature(model.forward).parameters
 
     def over(self, rows: Ragged, first: np.ndarray) -> Iterator[tuple[np.ndarray, object, int]]:
@@ -166,11 +167,12 @@ class _Head:
     the model; a few tokens are tried to find out. Do not call a head that is not separable.
     """
 
-    def __init__(self, model) -> None:
+    def __init__(self, model, trials: Trials) -> None:
         self._layers = _GivenStates()
         self._model = copy.copy(model)  # shares the weights
         self._model._modules = {**model._modules, model.base_model_prefix: self._layers}
-        self.separable = model.base_model is not model and self._agrees(model)
+        alone = model.base_model is not model
+        self.separable = alone and trials.found("separable head", lambda: self._agrees(model))
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits (n, vocabulary) of the hidden states (n, width)."""

@@ -11,6 +11,7 @@ from torch.nn import functional
 from transformers import AutoTokenizer
 from transformers.utils import logging
 
+from pipelines import progress
 from pipelines import threads as torch_threads
 from pipelines.errors import LongtailError
 from pipelines.lm import prefixes
@@ -21,6 +22,7 @@ from pipelines.lm.model_files import max_tokens
 from pipelines.lm.ragged import joined, spans
 from pipelines.lm.shortcuts import ShortcutCheck
 from pipelines.lm.token_prompts import PromptTokenizer
+from pipelines.lm.trials import Trials
 from pipelines.lm.weights import load
 
 logging.disable_progress_bar()  # loading weights takes no time
@@ -45,17 +47,20 @@ class LocalModel:
             self.tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         except (OSError, ValueError) as error:
             raise LongtailError(f"{folder}: no tokenizer: {' '.join(str(error).split())}") from None
-        self.model = load(folder, self.tokenizer, dtype, device)
+        trials = Trials(folder, dtype, device)
+        self.model = load(folder, self.tokenizer, dtype, device, trials)
         self.name, self.batch_tokens = name, batch_tokens
         config = self.model.config.get_text_config()
         self.max_tokens, self._vocabulary = max_tokens(config, self.tokenizer), config.vocab_size
         self._texts = PromptTokenizer(self.tokenizer, folder, name, self.max_tokens, chat=chat)
         self.scores = self.mixes = self.votes = True
         self.usage, self.begins = {}, "" if chat else " "
-        self._passes = ForwardPasses(self.model, self.tokenizer.pad_token_id or 0, batch_tokens)
+        self._passes = ForwardPasses(self.model, self.tokenizer.pad_token_id or 0, batch_tokens, trials)
         self._decoder = Decoder(self.model, self.tokenizer, self._passes)
-        ShortcutCheck(self.model, self.tokenizer, folder, self.max_tokens).choose(self._passes, self._decoder)
-        self._cached_tokens = max(batch_tokens, self._passes.keeps and CACHE_BYTES // self._passes.bytes_kept())
+        ShortcutCheck(self.model, self.tokenizer, folder, self.max_tokens, trials).choose(self._passes, self._decoder)
+        kept = trials.found("bytes kept", self._passes.bytes_kept) if self._passes.keeps else CACHE_BYTES
+        self._cached_tokens = max(batch_tokens, int(CACHE_BYTES // kept))
+        trials.keep()
 
     # ------------------------------------------------------------------ the protocol
 
@@ -82,6 +87,7 @@ class LocalModel:
                 for part, logits in self._passes.logits(outputs, rows, columns)
             ]
             log_probs[spans(scored.bounds[batch], counted)] = torch.cat(parts).cpu().numpy()
+            progress.advance(len(batch), len(nonempty))
         return Scores(continuation.split(log_probs), continuation.split(counts.values.astype(np.int32)))
 
     def fits(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> np.ndarray:
@@ -93,6 +99,7 @@ class LocalModel:
         result = np.empty((len(prompts), self._vocabulary), np.float32)
         for rows, logits in self._passes.after(tokens):
             result[rows] = torch.log_softmax(logits, dim=-1).cpu().numpy()
+            progress.advance(len(rows), len(prompts))
         return result
 
     def token_id(self, text: str) -> int:
@@ -144,6 +151,7 @@ class LocalModel:
                 for question, (text, mean, made) in zip(batch.tolist(), texts, strict=True):
                     new_tokens = made * int(read[question].sum())
                     results[question] = Generation(text, mean, int(lengths[question].sum()), new_tokens)
+                progress.advance(len(batch), len(log_weights))
         return [results[question] for question in range(len(log_weights))]
 
 

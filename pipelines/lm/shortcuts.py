@@ -2,12 +2,13 @@
 
 Architectures differ in how they know a token's position and in what they cache of earlier tokens. Where a shortcut does
 not fit a model, it gives other numbers and no error. So each shortcut is compared with plain forward passes over a
-fixed text when a model is opened.
+fixed text when a model is opened for the first time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from pipelines.lm import prefixes
 from pipelines.lm.decode import Decoder
 from pipelines.lm.forward_passes import ForwardPasses
 from pipelines.lm.ragged import Ragged, padded
+from pipelines.lm.trials import Trials
 from pipelines.lm.weights import TEXT, TOLERANCE
 
 TOKENS = 45  # of TEXT, at most
@@ -35,17 +37,16 @@ LogProbPair = tuple[torch.Tensor, torch.Tensor]  # with the shortcut, and by a p
 class ShortcutCheck:
     """Compares shortcuts with plain passes of `model`, from `folder`, which reads `max_tokens` at once."""
 
-    @torch.inference_mode()
-    def __init__(self, model: PreTrainedModel, tokenizer, folder: Path, max_tokens: int) -> None:
+    def __init__(self, model: PreTrainedModel, tokenizer, folder: Path, max_tokens: int, trials: Trials) -> None:
         """Raises LongtailError where the model can't read padded texts, or what follows a text changes it."""
         ids = tokenizer(TEXT, verbose=False)["input_ids"][: min(TOKENS, max_tokens - 2)]
         self._model, self._pad = model, tokenizer.pad_token_id or 0
         self._ids = np.array(ids, np.int64)
         self._targets = torch.tensor(ids, device=model.device)
         self._format_error = 0.0 if model.dtype == torch.float32 else 2 * TOLERANCE
+        self._trials = trials
         try:
-            self._plain = self._log_probs(model(input_ids=self._targets[None]).logits[0])
-            difference = self._difference(self._together)
+            difference = trials.found("padding", lambda: self._difference(self._together))
         except CANT as error:
             raise LongtailError(
                 f"{folder}: {type(model).__name__} can't read texts of two lengths together "
@@ -63,15 +64,26 @@ class ShortcutCheck:
         A model that is recurrent keeps more of a text than keys and values.
         """
         passes.keeps = not self._model._is_stateful
-        passes.shares_prefixes = passes.keeps and self._agrees(self._after_prefix)
-        passes.keeps = passes.keeps and self._agrees(lambda: self._decoded(decoder, passes.shares_prefixes))
-        decoder.cached = passes.keeps or self._agrees(lambda: self._decoded(decoder, False))
+        passes.shares_prefixes = passes.keeps and self._agrees("shared prefixes", self._after_prefix)
+        passes.keeps = passes.keeps and self._agrees(
+            "kept keys and values", lambda: self._decoded(decoder, passes.shares_prefixes)
+        )
+        decoder.cached = passes.keeps or self._agrees("its own cache", lambda: self._decoded(decoder, False))
 
-    def _agrees(self, shortcut: Callable[[], list[LogProbPair]]) -> bool:
+    def _agrees(self, name: str, shortcut: Callable[[], list[LogProbPair]]) -> bool:
+        return self._trials.found(name, lambda: self._fits(shortcut))
+
+    def _fits(self, shortcut: Callable[[], list[LogProbPair]]) -> bool:
         try:
             return self._difference(shortcut) <= max(SAME, self._format_error)
         except CANT:
             return False  # the model can't take this shortcut; it can do without, as __init__ found
+
+    @cached_property
+    @torch.inference_mode()
+    def _plain(self) -> torch.Tensor:
+        """`_log_probs` of the whole text by a plain pass."""
+        return self._log_probs(self._model(input_ids=self._targets[None]).logits[0])
 
     @torch.inference_mode()
     def _difference(self, shortcut: Callable[[], list[LogProbPair]]) -> float:

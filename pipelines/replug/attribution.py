@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines import catalogue, database, draws, intervals, parquet, shards, stage
+from pipelines import catalogue, database, draws, intervals, parquet, progress, shards, stage
 from pipelines.intervals import NOTHING
 from pipelines.lm.token_prompts import open_tokenizer
 from pipelines.replug import copying, rarity, responsibility
@@ -85,6 +85,7 @@ def attribute(params: SimpleNamespace, corpus: str) -> stage.Metrics:
         with (
             parquet.writer(folder / "tokens.parquet", TOKENS) as token_rows,
             database.row_group_writer(folder / "texts.parquet", TEXTS) as add_text_rows,
+            progress.bar(f"attribute@{corpus}", len(retrievers) * len(queries), "text") as bar,
         ):
             for (name,) in retrievers:
                 sums, start = _Sums(clusters.max(initial=-1) + 1), 0
@@ -102,6 +103,7 @@ def attribute(params: SimpleNamespace, corpus: str) -> stage.Metrics:
                     places = {"by_frequency": frequencies} | ({"by_shared": shared} if documents else {})
                     sums.add(none, nats, memory, places, np.repeat(clusters[start:stop], block.lengths))
                     start = stop
+                    bar.update(len(block.ids))
                 figures[name] = sums.figures(params) | {"counted_in": counted_in}
     shards.write_json(METRICS / f"attribution_{corpus}.json", figures)
     return {f"{name}.memory": figure["memory"]["value"] for name, figure in figures.items()}

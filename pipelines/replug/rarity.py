@@ -13,6 +13,7 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pyarrow as pa
+from tqdm import tqdm
 
 from pipelines import database, parquet
 from pipelines.sources import c4
@@ -97,7 +98,7 @@ def of_documents(docs: Path) -> pa.RecordBatchReader:
 def of_c4(files: Sequence[Path], sample_mb: int, seed: int) -> pa.RecordBatchReader:
     """The texts of the sample of C4 in which term frequencies are counted, in the column `text`."""
     sample = c4.draw_sample(files, sample_mb, seed, Rejects(1.0))  # bad rows stop the stage `term_frequency`
-    texts = c4.read_sample(files, sample)
+    texts = c4.read_sample(tqdm(files, desc="words of C4", unit="file", mininterval=2), sample)
     parts = iter(lambda: list(islice(texts, BATCH)), [])
     return pa.RecordBatchReader.from_batches(TEXT, (pa.record_batch([pa.array(part)], schema=TEXT) for part in parts))
 

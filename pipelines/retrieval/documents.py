@@ -85,9 +85,11 @@ def read(docs: Path, positions: np.ndarray) -> Documents:
     """
     positions = np.asarray(positions, np.int64)
     distinct, places = np.unique(positions, return_inverse=True)
-    asked = pa.table({"position": distinct[distinct >= 0]})
+    real = distinct[distinct >= 0]
+    # neither pa.array nor to_numpy: they would import pandas, which takes longer than to read some documents
+    asked = pa.table({"position": pa.Array.from_buffers(pa.int64(), len(real), [None, pa.py_buffer(real)])})
     ends = _row_groups(docs)[1]
-    groups = np.unique(np.searchsorted(ends, distinct[(distinct >= 0) & (distinct < sum(ends[-1:]))], "right"))
+    groups = np.unique(np.searchsorted(ends, real[real < sum(ends[-1:])], "right"))
     with duckdb.connect() as connection:
         connection.register("asked", asked)
         database.view(connection, "docs", docs, columns=["id", "title", "text"], groups=groups.tolist(), numbered=True)
@@ -102,7 +104,7 @@ def read(docs: Path, positions: np.ndarray) -> Documents:
     columns = []
     for name in ("id", "title", "text"):
         column = np.full(len(distinct), "", object)
-        column[distinct >= 0] = rows[name].to_numpy(zero_copy_only=False)
+        column[distinct >= 0] = np.fromiter(rows[name].to_pylist(), object, len(real))
         columns.append(column[places].reshape(positions.shape))
     return Documents(*columns)
 
@@ -114,9 +116,9 @@ def ranges_of_sources(docs: Path, source_documents: Sequence[str | None]) -> np.
     """
     names, rows = np.unique(np.array([name or "" for name in source_documents], object), return_inverse=True)
     ranges = np.zeros((len(names), 2), np.int64)
-    asked = pa.table({"source_document": pa.array(filter(None, names), pa.string())})
-    if not len(asked):
+    if not any(names):
         return ranges[rows]
+    asked = pa.table({"source_document": pa.array(filter(None, names), pa.string())})
     with duckdb.connect() as connection:
         connection.register("asked", asked)
         database.view(connection, "docs", docs, columns=["source_document"], numbered=True)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cosine_similarity, normalize
 
-from pipelines import draws, params, sums, threads
+from pipelines import draws, params, progress, sums, threads
 from pipelines.errors import LongtailError
 from pipelines.lm.ragged import padded
 from pipelines.retrieval.tower import Tower
@@ -131,6 +131,7 @@ class Encoder:
             for start in range(0, len(texts), WINDOW):
                 for rows, vectors in self._batches(texts[start : start + WINDOW], queries):
                     result[start + rows] = vectors.cpu().numpy()
+                    progress.advance(len(rows), len(texts))
         return result
 
     def _batches(self, texts: Sequence[str], queries: bool) -> Iterator[tuple[np.ndarray, torch.Tensor]]:

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from pipelines import methods, params, stage, sums, threads
+from pipelines import methods, params, progress, stage, sums, threads
 from pipelines.errors import LongtailError
 from pipelines.retrieval import documents
 from pipelines.retrieval.retriever import Retriever
@@ -57,6 +57,7 @@ class CrossEncoder:
                 stop = start + WINDOW
                 for rows, logits in self._batches(list(queries[start:stop]), list(texts[start:stop])):
                     scores[start + rows] = logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
+                    progress.advance(len(rows), len(texts))
         return np.round(scores, DECIMALS)
 
     def _batches(self, queries: list[str], texts: list[str]):

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from pipelines import draws, methods, parquet
+from pipelines import draws, methods, parquet, progress
 from pipelines.retrieval import documents
 from pipelines.retrieval.embeddings import Embeddings
 from pipelines.retrieval.retriever import open_index
@@ -46,7 +46,8 @@ def find(corpus: str, queries: Queries, sources: np.ndarray, params: SimpleNames
 
     for name in methods.indexes(params):
         retriever = open_index(name, corpus, params)
-        positions, scores = retriever.search(list(texts), k, without=list(sources))
+        with progress.whole(f"{name}: search", len(texts), "query"):
+            positions, scores = retriever.search(list(texts), k, without=list(sources))
         candidates.append(of_all(name, positions, comparable(scores, name)))
     positions = random_documents(params.seed, ids, excluded, retriever.count, k)
     candidates.append(of_all("random", positions, np.where(positions == NONE, -np.inf, 0.0)))
@@ -113,6 +114,7 @@ def best_of_shares(
     """
     best = {share: np.full((len(vectors), k), EMPTY) for share in shares}
     start = 0
+    compared = progress.bar("datastore curve", documents.count(docs), "document")
     for batch in parquet.batches(docs, BLOCK, columns=["id"]):
         places = np.arange(start, start + len(batch))
         drawn = draws.uniforms(seed, "datastore", batch["id"].to_pylist())
@@ -123,6 +125,8 @@ def best_of_shares(
             both = np.concatenate([best_so_far, keys[:, drawn < share]], axis=1)
             best[share] = np.partition(both, -k, axis=1)[:, -k:]
         start += len(batch)
+        compared.update(len(batch))
+    compared.close()
     decoded = {}
     for share, keys in best.items():
         keys = np.sort(keys, axis=1)[:, ::-1]

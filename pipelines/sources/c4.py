@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from tqdm import tqdm
 
 from pipelines import draws
 from pipelines.sources.rejects import Rejects
@@ -42,7 +43,8 @@ def draw_sample(paths: Iterable[Path], megabytes: int, seed: int, rejects: Rejec
     """
     texts, sizes = np.zeros((2, STEPS), np.int64)
     digest = hashlib.blake2b(digest_size=8)
-    for text in read_texts(paths, rejects):
+    files = tqdm(list(paths), desc="sample of C4", unit="file", mininterval=2)
+    for text in read_texts(files, rejects):
         draw = _draw(seed, text)
         step = int(draw * STEPS)
         texts[step] += 1

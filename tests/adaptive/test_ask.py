@@ -1,7 +1,11 @@
 """`longtail ask`: the evaluation's prompt and answer, the attribution, the command; by any language model there is."""
 
+import io
 import json
+import os
+import pty
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -17,11 +21,13 @@ from asked_run import CUTS, QUESTIONS, questions, rule, write_tables
 from flows import cli
 from pipelines import params_file
 from pipelines.adaptive import ask
+from pipelines.adaptive.opened import Opened
 from pipelines.answering import answer, passages, prompts
 from pipelines.errors import LongtailError
+from pipelines.lm import open_lm
 from pipelines.lm.language_model import Scores
 from pipelines.lm.local import LocalModel
-from pipelines.retrieval import bm25_build
+from pipelines.retrieval import bm25_build, retriever
 
 SHOTS = 3
 DOCUMENTS = ["Velm is the capital of Norland.", "The Long Field was made by Mira Tosh.", "Black was directed in Velm."]
@@ -214,10 +220,77 @@ def test_the_command_answers_by_a_pair(longtail):
         assert (code, found["method"], found["retriever"]) == (0, method, "bm25_below_genread")
 
 
+def test_questions_of_a_pipe_are_answered_as_single_ones_by_a_model_that_is_opened_once(longtail, monkeypatch):
+    asked = [QUESTIONS[0][4], "Where is Velm?", QUESTIONS[1][4]]
+    single = [longtail(question, "--retriever", "bm25")[1] for question in asked]
+    opened = []
+    for module, name in ((open_lm, "open_lm"), (retriever, "open_index")):
+        real = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *of, real=real: opened.append(real.__name__) or real(*of))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\n \n".join(asked).encode() + b"\n\xff?")))
+    code, said, errors = longtail("--retriever", "bm25")
+    assert (code, errors) == (0, "")
+    assert said.startswith("".join(single))
+    assert said.count("answer: ") == 4, "the last one is no UTF-8"
+    assert sorted(opened) == ["open_index", "open_lm"]
+
+
+def test_an_index_or_a_model_made_anew_between_two_questions_is_opened_anew(project, chosen):
+    session, data = Opened(), project / "data"
+    first, again = (ask.ask("Where is Velm?", "tiny", "bm25", chosen, data=data, opened=session) for _ in range(2))
+    weights = data / "models/lm/tiny"
+    kept = weights.rename(project / "kept")
+    tiny_models.language_model(weights, positions=512, scale=0.1)
+    try:
+        other = ask.ask("Where is Velm?", "tiny", "bm25", chosen, data=data, opened=session)
+        assert first == again != other == ask.ask("Where is Velm?", "tiny", "bm25", chosen, data=data)
+    finally:
+        shutil.rmtree(weights)
+        kept.rename(weights)
+
+
+def test_a_question_that_can_not_be_answered_does_not_end_a_session_of_others(longtail, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"Why?\nWhy not?\n")))
+    code, said, errors = longtail("--retriever", "dense")
+    assert (code, said) == (1, "")
+    assert [line.split(";")[0] for line in errors.splitlines()] == [
+        "error: data/index/dense/dense/wikipedia: no such index"
+    ] * 2
+
+
+def test_a_person_asks_at_a_prompt_until_ctrl_d(project, root):
+    """On a terminal: a prompt comes, an answer to each line, and the prompt again."""
+    terminal, other = pty.openpty()
+    command = [sys.executable, "-m", "flows.cli", "ask", "--retriever", "bm25"]
+    environment = os.environ | {"PYTHONPATH": str(root), "TERM": "dumb"}
+    child = subprocess.Popen(command, cwd=project, env=environment, stdin=other, stdout=other, stderr=other)
+    os.close(other)
+    shown = ""
+
+    def until(text: str, count: int) -> None:
+        nonlocal shown
+        while shown.count(text) < count:
+            shown += os.read(terminal, 4096).decode()
+
+    try:
+        for number, question in enumerate(("Where is Velm?", QUESTIONS[0][4]), 1):
+            until("? ", number)  # a question itself ends in a mark without a space
+            os.write(terminal, f"{question}\n".encode())
+            until("answer: ", number)
+        os.write(terminal, b"\x04")
+        assert child.wait(timeout=60) == 0
+    finally:
+        child.kill()
+        child.wait()
+        os.close(terminal)
+    assert "asked: Who was the director" in shown
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ([" "], "the question is empty"),
+        (["--subject", "Q1"], "--subject: is that of one question, expected the question beside it"),
         (["Why?", "--lm", "gpt"], "--lm gpt: expected a name of params.yaml's lms: tiny, other"),
         (["Why?", "--lm", "gpt-4.1"], "; or imported: gpt-4.1 by closed_book, web-search"),
         (["Why?", "--lm", "gpt-4.1", "--retriever", "bm25"], "--lm gpt-4.1: expected a name"),

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -62,7 +63,7 @@ def made(folder, root):
     return metrics, json.loads((folder / METRICS).read_text())
 
 
-def test_every_retriever_reads_titles(tmp_path, monkeypatch, root, folder):
+def test_every_retriever_reads_titles_and_shows_how_far_it_is(tmp_path, monkeypatch, root, folder, capsys):
     """The right passage is told from the others by its title alone."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").symlink_to(folder / "data")
@@ -73,6 +74,10 @@ def test_every_retriever_reads_titles(tmp_path, monkeypatch, root, folder):
     assert found.keys() == {"bm25", "dense", "lsr", "hybrid"}
     assert found["bm25"][:, 0].tolist() == [0, 1, 2, 3]
     assert all(len({tuple(row) for row in found[name].tolist()}) > 1 for name in ("dense", "lsr")), "vectors differ"
+    shown = capsys.readouterr().err
+    for name in ("dense", "lsr"):
+        for what in ("passages", "questions"):
+            assert re.search(rf"{name}: {what}: 100%.* 4/4 ", shown)
 
 
 def test_ranks_of_gold_passages_and_recall(made, folder):

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+import yaml
+from dvc.repo import Repo
 
 from flows import graph, reproduce
 from pipelines.errors import LongtailError
@@ -54,6 +59,38 @@ def test_a_stage_that_takes_all_workers_starts_when_one_is_free(given, mark, sta
 def every(root) -> list[graph.Stage]:
     """The stages of dvc.yaml."""
     return graph.read(root)[0]
+
+
+PARAMS = "seed: 1\nlm: {a: {dtype: fp32}}\nlists: [1, 2]\n"
+
+
+def test_changed_params_are_those_that_dvc_names(tmp_path, monkeypatch):
+    """Of nested ones and lists, whole sections, some that are gone, and two files."""
+    monkeypatch.chdir(tmp_path)
+    of_lm = ["seed", "lm.a.dtype", "lists.1", "nowhere.at.all"]
+    read = {"a": of_lm, "b": ["lm", "lists"], "c": [{"other.json": ["x.y", "z"]}]}
+    stages = {name: {"cmd": f"echo > {name}", "params": params, "outs": [name]} for name, params in read.items()}
+    Path("dvc.yaml").write_text(yaml.safe_dump({"stages": stages}))
+    Path("params.yaml").write_text(PARAMS + "nowhere: {at: {all: 1}}\n")
+    Path("other.json").write_text('{"x": {"y": 1}, "z": 2}')
+    for words in (["init", "--no-scm"], ["repro"]):
+        subprocess.run([sys.executable, "-m", "dvc", *words, "-q"], check=True)
+    assert graph.read(tmp_path)[1] == {}
+    Path("params.yaml").write_text(PARAMS.replace("fp32", "bf16").replace("2", "3"))
+    Path("other.json").write_text('{"x": {"y": 3}}')
+    with Repo(str(tmp_path)) as repo:
+        expected = {name: graph._reasons(entries) for name, entries in repo.status().items()}
+    assert set(expected) == {"a", "b", "c"}
+    assert graph.read(tmp_path)[1] == graph.read(tmp_path, beside_a_run=True)[1] == expected
+
+
+def test_each_file_of_params_is_parsed_once(root, monkeypatch):
+    from dvc.dependency import param
+
+    parsed, load = [], param.load_path
+    monkeypatch.setattr(param, "load_path", lambda path, fs: parsed.append(path) or load(path, fs))
+    graph.read(root)
+    assert len(parsed) == len({*parsed}) > 0
 
 
 @pytest.mark.parametrize(

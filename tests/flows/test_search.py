@@ -73,6 +73,14 @@ def test_the_best_documents_with_scores_and_titles_on_80_columns(longtail):
     assert len(lines) == 8  # the third document has none of the words
 
 
+def test_a_search_by_words_imports_no_library_that_takes_longer_than_it(longtail):
+    command = "import sys; from flows import cli; sys.argv[1:] = ['search', 'Velm', '--retriever', 'bm25']"
+    code = f"{command}\ntry:\n    cli.main()\nfinally:\n    print({{'pandas', 'torch', 'faiss'}} & {{*sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "Velm is the capital" in done.stdout, done.stderr
+    assert done.stdout.splitlines()[-1] == "set()"
+
+
 def test_control_characters_of_a_document_do_not_reach_the_terminal(longtail):
     _, said, _ = longtail("search", "harbour", "--retriever", "bm25")
     assert "A harbour in the north, 港, \ufffd[2J." in said

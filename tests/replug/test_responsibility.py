@@ -136,9 +136,10 @@ def test_every_token_of_every_retriever_is_written_with_its_shares(project):
     assert less["weights"] == [1, 0]
 
 
-def test_the_ensemble_is_that_of_the_params(project):
+def test_the_ensemble_is_that_of_the_params(project, capsys):
     project.params.replug = SimpleNamespace(top_k=2, temperature=0.3, mixture="sequence_mixture")
     attribution.attribute(project.params, "pile")
+    assert f"attribute@pile: 100%|██████████| {len(table('texts'))}/{len(table('texts'))} " in capsys.readouterr().err
     of = {(row["query_id"], row["doc_id"]): row["log_probs"] for row in project.scored}
     lighter = math.exp(-0.45 / 0.3)  # similarities 0.9 and 0.45
     for text in table("texts"):

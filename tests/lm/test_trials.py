@@ -1,0 +1,112 @@
+"""A model is tried when it is first opened; later openings take the results, wherever they would be the same."""
+
+import json
+
+import numpy as np
+import pytest
+import tiny_models
+import torch
+from local_models import open_model, pairs
+
+from pipelines import shards
+from pipelines.errors import LongtailError
+from pipelines.lm import shortcuts, trials, weights
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A project's folder, with a model in it."""
+    monkeypatch.chdir(tmp_path)
+    shards.SCRATCH.mkdir()
+    return tiny_models.language_model(tmp_path / "model", scale=0.02)
+
+
+@pytest.fixture
+def tried(monkeypatch) -> list[str]:
+    """What is compared, as it is compared."""
+    compared, difference, log_probs = [], shortcuts.ShortcutCheck._difference, weights._log_probs
+
+    def differs(self, shortcut):
+        compared.append("shortcut")
+        return difference(self, shortcut)
+
+    def of_text(model, tokenizer):
+        compared.append(str(model.dtype))
+        return log_probs(model, tokenizer)
+
+    monkeypatch.setattr(shortcuts.ShortcutCheck, "_difference", differs)
+    monkeypatch.setattr(weights, "_log_probs", of_text)
+    return compared
+
+
+def kept() -> list[dict]:
+    return [json.loads(file.read_text()) for file in sorted(trials.FOLDER.glob("*"))]
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_a_second_opening_tries_nothing_and_gives_the_same(project, tried, capsys, dtype):
+    prompts, continuations = pairs(8)
+
+    def all_of(lm) -> list:
+        passes = lm._passes
+        shown = [passes.shares_prefixes, passes.keeps, passes._head.separable, lm._decoder.cached, lm._cached_tokens]
+        return [*shown, np.concatenate(lm.score(prompts, continuations).log_probs).tolist(), lm.generate(prompts, 4)]
+
+    first, said = all_of(open_model(project, dtype=dtype)), capsys.readouterr().out
+    assert tried.count("shortcut") == 3
+    assert tried.count("torch.bfloat16") == tried.count("torch.float32") == (dtype == "bf16")
+    tried.clear()
+    assert (all_of(open_model(project, dtype=dtype)), capsys.readouterr().out) == (first, said)
+    assert tried == []
+    assert len(kept()) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda folder, patch: patch.setattr(
+            torch.cpu, "get_capabilities", lambda f=torch.cpu.get_capabilities: f() | {"cpu_name": "another"}
+        ),
+        lambda folder, patch: patch.setattr(trials, "version", lambda library: "another"),
+        lambda folder, patch: patch.setenv("ATEN_CPU_CAPABILITY", "default"),
+        lambda folder, patch: (folder / "generation_config.json").write_text('{"max_length": 9}'),
+        lambda folder, patch: tiny_models.language_model(folder, scale=0.03),
+    ],
+    ids=["processor", "library", "variable", "setting", "weights"],
+)
+def test_what_may_change_a_result_is_tried_again(project, tried, monkeypatch, change):
+    open_model(project)
+    tried.clear()
+    change(project, monkeypatch)
+    open_model(project)
+    assert len(tried) == 3
+    open_model(project, dtype="bf16")
+    assert len(tried) == 3 + 5
+
+
+@pytest.mark.parametrize("damage", [b"", b'{"padding": 0.0', b"\xff", b"[1]", b'{"padding": "no"}', b"null"])
+def test_a_damaged_file_is_ignored_and_written_again(project, tried, damage):
+    open_model(project)
+    (whole,), (file,) = kept(), trials.FOLDER.glob("*")
+    file.write_bytes(damage)
+    tried.clear()
+    open_model(project)
+    assert len(tried) == 3
+    assert kept() == [whole]
+
+
+def test_a_model_that_is_refused_is_refused_each_time(project, tried):
+    rough = tiny_models.language_model(project.parent / "rough", scale=1.0)
+    for _ in range(2):
+        tried.clear()
+        with pytest.raises(LongtailError, match="set its dtype to fp32"):
+            open_model(rough, dtype="bf16")
+        assert tried == ["torch.float32", "torch.bfloat16"]
+    assert kept() == []
+
+
+def test_outside_of_a_project_nothing_is_written(project, tmp_path, monkeypatch):
+    monkeypatch.chdir(project)
+    before = sorted(project.iterdir())
+    open_model(project)
+    assert sorted(project.iterdir()) == before
