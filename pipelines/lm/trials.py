@@ -22,7 +22,7 @@ FOLDER = shards.SCRATCH / "trials"
 LIBRARIES = ("torch", "transformers", "tokenizers", "accelerate", "bitsandbytes")
 SETTINGS = ("ATEN_", "DNNL_", "ONEDNN_", "MKL_", "CUBLAS_", "NVIDIA_", "TORCH_")  # begin variables that choose kernels
 
-Found = bool | float
+Found = bool | int | float
 
 
 class Trials:
@@ -55,7 +55,7 @@ def _read(file: Path) -> dict[str, Found]:
     """The results in a file; none where it is missing or damaged."""
     with suppress(OSError, ValueError):
         results = json.loads(file.read_text(encoding="utf-8"))
-        if isinstance(results, dict) and all(isinstance(found, bool | float) for found in results.values()):
+        if isinstance(results, dict) and all(isinstance(found, Found) for found in results.values()):
             return results
     return {}
 
