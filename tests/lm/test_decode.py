@@ -8,7 +8,7 @@ from scipy.special import logsumexp
 from transformers import BloomConfig, BloomForCausalLM, GPT2Config, GPT2LMHeadModel, OPTConfig, OPTForCausalLM
 
 from pipelines.errors import LongtailError
-from pipelines.lm import prefixes
+from pipelines.lm import local, prefixes
 from pipelines.lm.language_model import Prompt
 from pipelines.lm.local import LocalModel
 from pipelines.replug import ensemble
@@ -232,3 +232,15 @@ def test_more_new_tokens_than_the_model_reads_are_refused(lm):
 
 def test_no_prompts_no_texts(lm):
     assert lm.generate([], STEPS) == []
+
+
+@pytest.mark.parametrize(("cache_bytes", "rows"), [(0, 2), (1 << 24, 9)])
+def test_so_many_prompts_are_decoded_at_once_as_their_keys_and_values_fit(folder, monkeypatch, cache_bytes, rows):
+    monkeypatch.setattr(local, "CACHE_BYTES", cache_bytes)
+    prompts = [Prompt(f"Q: Who wrote The Long Field? {i} A:") for i in range(9)]
+    longest = max(len(ids_of(open_model(folder), prompt)) for prompt in prompts)
+    lm, shapes = open_model(folder, batch_tokens=2 * (longest + STEPS)), []
+    lm.model.get_input_embeddings().register_forward_hook(lambda _, given, __: shapes.append(given[0].shape))
+    lm.generate(prompts, STEPS)
+    assert max(n * width for n, width in shapes if width > 1) <= lm.batch_tokens
+    assert max(n for n, width in shapes if width == 1) == rows
