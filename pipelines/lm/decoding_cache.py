@@ -36,7 +36,7 @@ class KeysAndValues(OwnCache):
         self._layers: list[tuple[torch.Tensor, torch.Tensor]] = []  # (texts, heads, columns, width) each
 
     def append(self, real: np.ndarray) -> Cache:
-        if not self.cache:
+        if self.cache is None:
             self.cache = Cache(layers=[_Filled(*pair, self.real.shape[1]) for pair in self._layers])
         return super().append(real)
 

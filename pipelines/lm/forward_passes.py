@@ -107,7 +107,7 @@ class ForwardPasses:
         """Logits of `n` rows that come in `parts`, (n, vocabulary) float32."""
         found = torch.empty(n, self._vocabulary, device=self.device)
         for rows, logits in parts:
-            found[torch.from_numpy(rows)] = logits
+            found[torch.from_numpy(rows)] = logits.to(self.device)
         return found
 
     def _last(

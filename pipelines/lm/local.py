@@ -58,8 +58,9 @@ class LocalModel:
         self._passes = ForwardPasses(self.model, self.tokenizer.pad_token_id or 0, batch_tokens, trials)
         self._decoder = Decoder(self.model, self.tokenizer, self._passes)
         ShortcutCheck(self.model, self.tokenizer, folder, self.max_tokens, trials).choose(self._passes, self._decoder)
-        kept = trials.found("bytes kept", self._passes.bytes_kept) if self._passes.keeps else CACHE_BYTES
-        self._cached_tokens = max(batch_tokens, int(CACHE_BYTES // kept))
+        self._decoded_tokens = None  # of the texts in a batch to be continued, where no pass reads all of it
+        if self._passes.keeps:
+            self._decoded_tokens = max(batch_tokens, CACHE_BYTES // trials.found("bytes kept", self._passes.bytes_kept))
         trials.keep()
 
     # ------------------------------------------------------------------ the protocol
@@ -137,7 +138,7 @@ class LocalModel:
             begun = tokens.slice(places[window].ravel()[first], 0 * first, shared[window].ravel()[first])
             held = prefixes.Held(self.model, begun)
             tokens_kept = (lengths[window].max(1, initial=0) + max_tokens) * read[window].sum(1)
-            for rows in self._passes.batches(tokens_kept, self._cached_tokens):
+            for rows in self._passes.batches(tokens_kept, self._decoded_tokens):
                 batch = window[rows]
                 prompts_read = read[batch]
                 together = Batch(

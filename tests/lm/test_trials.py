@@ -49,7 +49,7 @@ def test_a_second_opening_tries_nothing_and_gives_the_same(project, tried, capsy
 
     def all_of(lm) -> list:
         passes = lm._passes
-        shown = [passes.shares_prefixes, passes.keeps, passes._head.separable, lm._decoder.cached, lm._cached_tokens]
+        shown = [passes.shares_prefixes, passes.keeps, passes._head.separable, lm._decoder.cached, lm._decoded_tokens]
         return [*shown, np.concatenate(lm.score(prompts, continuations).log_probs).tolist(), lm.generate(prompts, 4)]
 
     first, said = all_of(open_model(project, dtype=dtype)), capsys.readouterr().out
