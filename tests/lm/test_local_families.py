@@ -136,6 +136,7 @@ def test_a_model_that_looks_ahead_is_refused(tmp_path, monkeypatch):
     ],
     ids=["logits are NaN", "the model raises an error"],
 )
+@pytest.mark.usefixtures("workplace")  # no project, which would know this model's trials
 def test_a_model_that_fails_on_batches_of_texts_is_refused(tmp_path, monkeypatch, broken, message):
     forward = LlamaForCausalLM.forward
 
