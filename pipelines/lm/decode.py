@@ -24,6 +24,7 @@ class Batch:
     log_weights: np.ndarray  # (prompts,) log of the prompt's weight in its question's mixture
     held: prefixes.Held  # beginnings of prompts, already read
     beginnings: np.ndarray  # (prompts,) number of the prompt's beginning in `held`
+    total: int  # prompts of this batch and all others, for progress
 
 
 class Decoder:
@@ -53,9 +54,9 @@ class Decoder:
         """
         n, device = batch.questions.max() + 1, self.model.device
         if self.cached:
-            passes = self.passes(batch.prompts, batch.held, batch.beginnings, max_tokens)
+            passes = self.passes(batch.prompts, batch.held, batch.beginnings, max_tokens, batch.total)
         else:
-            passes = self._passes_without_cache(batch.prompts)
+            passes = self._passes_without_cache(batch.prompts, batch.total)
         weights = _Weights(batch, device, moving=sequence_mixture)
         questions = torch.from_numpy(batch.questions).to(device)
         completes_stop = self._holding(stop[-1])
@@ -79,21 +80,22 @@ class Decoder:
         return [(*self._answer(tokens[i, :m], log_probs[i, :m], stop), int(m)) for i, m in enumerate(lengths)]
 
     def passes(
-        self, prompts: Ragged, held: prefixes.Held, beginnings: np.ndarray, new_tokens: int
+        self, prompts: Ragged, held: prefixes.Held, beginnings: np.ndarray, new_tokens: int, total: int = 0
     ) -> Generator[torch.Tensor, torch.Tensor, None]:
         """Yield logits (prompts, vocabulary) after each prompt, then after each token (prompts,) that is sent.
 
-        Prompt i begins with the beginning number beginnings[i] of `held`.
+        Prompt i begins with the beginning number beginnings[i] of `held`. Progress counts prompts among `total`.
         """
-        logits, kept = self._passes.read(prompts, held, beginnings, new_tokens)
+        logits, kept = self._passes.read(prompts, held, beginnings, new_tokens, total)
         while True:
             token = yield logits
             logits = self._passes.following(token[:, None], kept)
 
-    def _passes_without_cache(self, prompts: Ragged) -> Generator[torch.Tensor, torch.Tensor, None]:
+    def _passes_without_cache(self, prompts: Ragged, total: int) -> Generator[torch.Tensor, torch.Tensor, None]:
         """Yield what `passes` does, but read the whole texts again at every step."""
         while True:
-            token = yield self._passes.table(len(prompts.lengths), self._passes.after(prompts))
+            token = yield self._passes.table(len(prompts.lengths), self._passes.after(prompts), total)
+            total = 0
             prompts = joined([prompts, Ragged.of(token[:, None].tolist())])
 
     def _answer(self, tokens: np.ndarray, log_probs: np.ndarray, stop: str) -> tuple[str, float]:

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
+from pipelines import progress
 from pipelines.lm import prefixes
 from pipelines.lm.decoding_cache import KeysAndValues, OwnCache
 from pipelines.lm.ragged import Ragged, padded
@@ -71,19 +72,23 @@ class ForwardPasses:
         yield from self._last(last, self.over(rows, last))
 
     def read(
-        self, rows: Ragged, held: prefixes.Held, beginnings: np.ndarray, new_tokens: int
+        self, rows: Ragged, held: prefixes.Held, beginnings: np.ndarray, new_tokens: int, total: int = 0
     ) -> tuple[torch.Tensor, OwnCache]:
         """Read texts that will get `new_tokens` more tokens; text i begins with prefix beginnings[i] of `held`.
 
+        Progress counts them among `total` texts, as reading takes nearly all of the time.
         Returns the logits after each text, (rows, vocabulary) float32, and what `following` needs.
         """
         if not self.keeps:
             ids, real = padded(rows, int(rows.lengths.max()), self._pad, left=True)
             kept = OwnCache(len(ids))
-            return self.following(torch.from_numpy(ids).to(self.device), kept, real), kept
+            logits = self.following(torch.from_numpy(ids).to(self.device), kept, real)
+            progress.advance(len(ids), total)
+            return logits, kept
         kept = KeysAndValues(rows.lengths, new_tokens)
         continued = (self._continued(rows, *group, kept) for group in held.of(beginnings))
-        return self.table(len(beginnings), self._last(rows.lengths - 1, chain.from_iterable(continued))), kept
+        last = self._last(rows.lengths - 1, chain.from_iterable(continued))
+        return self.table(len(beginnings), last, total), kept
 
     def following(self, ids: torch.Tensor, kept: OwnCache, real: np.ndarray | None = None) -> torch.Tensor:
         """Logits (rows, vocabulary) float32 after the next tokens of each text: `ids` (rows, tokens), or those of them
@@ -103,11 +108,12 @@ class ForwardPasses:
             pass
         return kept.bytes
 
-    def table(self, n: int, parts: Iterable[tuple[np.ndarray, torch.Tensor]]) -> torch.Tensor:
-        """Logits of `n` rows that come in `parts`, (n, vocabulary) float32."""
+    def table(self, n: int, parts: Iterable[tuple[np.ndarray, torch.Tensor]], total: int = 0) -> torch.Tensor:
+        """Logits of `n` rows that come in `parts`, (n, vocabulary) float32. Progress counts rows among `total`."""
         found = torch.empty(n, self._vocabulary, device=self.device)
         for rows, logits in parts:
             found[torch.from_numpy(rows)] = logits.to(self.device)
+            progress.advance(len(rows), total)
         return found
 
     def _last(

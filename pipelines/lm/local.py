@@ -147,12 +147,12 @@ class LocalModel:
                     log_weights=log_weights[batch][prompts_read],
                     held=held,
                     beginnings=np.searchsorted(numbers, group[batch][prompts_read]),
+                    total=int(read.sum()),
                 )
                 texts = self._decoder.greedy(together, max_tokens, stop, sequence_mixture=sequence_mixture)
                 for question, (text, mean, made) in zip(batch.tolist(), texts, strict=True):
                     new_tokens = made * int(read[question].sum())
                     results[question] = Generation(text, mean, int(lengths[question].sum()), new_tokens)
-                progress.advance(len(batch), len(log_weights))
         return [results[question] for question in range(len(log_weights))]
 
 

@@ -277,6 +277,7 @@ def test_a_person_asks_at_a_prompt_until_ctrl_d(project, root):
             until("? ", number)  # a question itself ends in a mark without a space
             os.write(terminal, f"{question}\n".encode())
             until("answer: ", number)
+        until("? ", number + 1)
         os.write(terminal, b"\x04")
         assert child.wait(timeout=60) == 0
     finally:

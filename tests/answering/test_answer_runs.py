@@ -12,7 +12,7 @@ import pytest
 import yaml
 from echoing import CHOSEN, REPLUG, EchoingLM, ask, source
 
-from pipelines import shards
+from pipelines import progress
 from pipelines.answering import answer, passages
 from pipelines.lm import open_lm
 from pipelines.methods import METHODS
@@ -50,13 +50,19 @@ def test_a_slow_method_has_fewer_questions_in_a_shard(method, top_k, n_shots, se
 
 def test_progress_is_in_questions_and_comes_before_all_are_answered(questions, monkeypatch):
     shown = []
-    bar = SimpleNamespace(update=shown.append)
+
+    class Bar:
+        n = 0
+
+        def update(self, more):
+            shown.append(more)
+            self.n += more
 
     def tqdm(total, initial, desc, unit, mininterval):
         shown.append((total, initial, unit))
-        return contextlib.nullcontext(bar)
+        return contextlib.nullcontext(Bar())
 
-    monkeypatch.setattr(shards, "tqdm", tqdm)
+    monkeypatch.setattr(progress, "tqdm", tqdm)
     ask(questions, "replug", chosen=CHOSEN.model_copy(update={"n_shots": 15}), key="progress")
     begun = shown.index((30, 0, "question"))
     assert shown[begun + 1 :] == [4] * 7 + [2]
