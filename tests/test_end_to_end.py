@@ -110,6 +110,15 @@ def test_stages_that_are_forced_bring_the_same_bytes(checkout):
     assert checkout.hashes() == before
 
 
+def test_a_deleted_output_comes_back(checkout):
+    before = checkout.hashes()
+    shutil.rmtree(checkout.folder / "data/knowledge/triples")
+    done = checkout.longtail("run")
+    assert done.returncode == 0, done.stderr
+    assert (checkout.folder / "data/knowledge/triples/triples.parquet").is_file()
+    assert checkout.hashes() == before
+
+
 def test_mlflow_holds_a_parent_with_the_stages_as_children(checkout):
     from mlflow import MlflowClient
 
@@ -213,6 +222,7 @@ def restored(checkout, tmp_path):
     for name in ("raw/wikipedia", "corpus/wikipedia"):
         shutil.rmtree(data / name, ignore_errors=True)
         shutil.copytree(tmp_path / name, data / name)
+    assert checkout("dvc", "status").stdout.strip() == "Data and pipelines are up to date."
 
 
 def spoil(folder: Path, kind: str) -> None:

@@ -56,7 +56,6 @@ def train_on_text(
 
     Raises LongtailError where there is no text, or `lm.training` is null.
     """
-
     from pipelines import checkpoint
     from pipelines.lm import train_lm
 

@@ -18,7 +18,7 @@ from pipelines.lm import prefixes
 from pipelines.lm.decode import Batch, Decoder
 from pipelines.lm.forward_passes import ForwardPasses
 from pipelines.lm.language_model import Generation, Prompt, Scores
-from pipelines.lm.model_files import max_tokens
+from pipelines.lm.model_files import CACHE_BYTES, max_tokens
 from pipelines.lm.ragged import joined, spans
 from pipelines.lm.shortcuts import ShortcutCheck
 from pipelines.lm.token_prompts import PromptTokenizer
@@ -26,8 +26,6 @@ from pipelines.lm.trials import Trials
 from pipelines.lm.weights import load
 
 logging.disable_progress_bar()  # loading weights takes no time
-
-CACHE_BYTES = 1 << 29  # keys and values of the texts that are continued at once, or those of `batch_tokens` tokens
 
 
 class LocalModel:

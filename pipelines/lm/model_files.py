@@ -17,6 +17,7 @@ from pipelines.errors import LongtailError
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 NO_LIMIT = 1 << 30  # tokenizers without a limit report this number, or a larger one
 WITHOUT_POSITIONS = 2048  # tokens read at once by a model without a limit (ALiBi): what BLOOM was trained on
+CACHE_BYTES = 1 << 29  # keys and values of texts that are continued at once, or those of `batch_tokens` tokens if more
 SOURCE = "source.json"  # in a pretrained model's folder: the SHA-256 of each file that its weights come from
 
 

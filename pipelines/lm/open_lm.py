@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pipelines import params, shards, sums, workers
 from pipelines.errors import LongtailError
 from pipelines.lm.language_model import LanguageModel
-from pipelines.lm.model_files import count_parameters, max_tokens_in
+from pipelines.lm.model_files import CACHE_BYTES, count_parameters, max_tokens_in
 
 if TYPE_CHECKING:
     from pipelines.lm.local import LocalModel
@@ -99,7 +99,7 @@ class LMWorkers(workers.Workers):
         sums.check(folder)
         parameters = count_parameters(folder) or 0
         width = 4 if compute.device == "cpu" else WIDTHS[lm.dtype]  # on a CPU, each format is compared with fp32 first
-        memory = int(ROOM * width * parameters) + TORCH
+        memory = int(ROOM * width * parameters) + TORCH + CACHE_BYTES
         settings = _settings(folder, lm, compute, scoring)
         super().__init__(workers.Model(open_local, folder, settings, parameters, memory), compute)
         self.name, self.usage = settings[0], {}

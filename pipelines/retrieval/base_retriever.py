@@ -23,7 +23,6 @@ def train_on_corpora(
 
     Raises LongtailError for fewer than two documents, or no settings.
     """
-
     from pipelines import checkpoint
     from pipelines.retrieval import contrastive_training
     from pipelines.retrieval.encoder import write_sentence_transformers_files
