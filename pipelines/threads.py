@@ -12,7 +12,7 @@ def use(threads: int) -> None:
     """Have torch compute on `threads` threads, and use memory again that it has freed.
 
     By default, glibc gives the memory of large tensors back, and the system clears each page before it comes again.
-    That takes a fifth of a forward pass on a CPU. Other C libraries are left as they are.
+    That takes up to a sixth of a forward pass on a CPU. Other C libraries are left as they are.
     """
     import torch
 

@@ -62,7 +62,7 @@ def test_a_piece_that_fails_is_not_done(shown):
     assert shown == ["a: 1/2"]
 
 
-@pytest.mark.parametrize("what", ["score", "next token", "answers", "ensemble"])
+@pytest.mark.parametrize("what", ["score", "next token", "answers", "ensemble", "own cache"])
 def test_a_models_batches_move_the_bar_of_a_shard(tmp_path, monkeypatch, shown, what):
     monkeypatch.chdir(tmp_path)
     lm = local_models.open_model(tiny_models.language_model(tmp_path / "model"), batch_tokens=120)
@@ -73,7 +73,10 @@ def test_a_models_batches_move_the_bar_of_a_shard(tmp_path, monkeypatch, shown, 
         "next token": lambda: lm.next_token(prompts),
         "answers": lambda: lm.generate(prompts, 3),
         "ensemble": lambda: lm.generate_mixture(prompts, weights, 3),
+        "own cache": lambda: lm.generate(prompts, 3),
     }[what]
+    if what == "own cache":
+        lm._passes.keeps, lm._decoded_tokens = False, None
     shown.clear()
     shards.map_shards("stage", "key", lambda shard, path: path.touch() or ask(), [1, 2], sizes=[40, 40], unit="text")
     counts = [int(re.fullmatch(r"stage: (\d+)/80", line)[1]) for line in shown]

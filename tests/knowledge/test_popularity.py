@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from wikimedia_server import Wikimedia
 
+from pipelines import shards
 from pipelines.errors import LongtailError
 from pipelines.knowledge import popularity
 from pipelines.knowledge.popularity import count_views
@@ -307,6 +308,26 @@ def test_what_a_killed_run_read_is_not_read_again(place, monkeypatch):
     count()
     assert read == [f"pageviews-202110-{agents}.bz2" for agents in ("spider", "user", "user")]
     assert views() == {title: sum(both) for title, both in FACTS.items()}
+
+
+@pytest.mark.parametrize("change", ["content", "time"])
+def test_what_a_killed_run_read_of_another_dump_does_not_count(place, monkeypatch, change):
+    file = Path("raw/pageviews/pageviews-202110-user.bz2")
+    with monkeypatch.context() as killed:
+        killed.setattr(shards, "forget", lambda *_: None)  # as after a kill, what was read stays
+        count()
+    before, status, read = views(), file.stat(), []
+    if change == "content":
+        text = bz2.decompress(file.read_bytes())
+        file.write_bytes(bz2.compress(text.replace(b" 8 A8", b" 9 A9")))
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    else:
+        os.utime(file, ns=(0, 0))
+    first = pageviews.read_views
+    monkeypatch.setattr(pageviews, "read_views", lambda path, *rest: read.append(path.name) or first(path, *rest))
+    count()
+    assert file.name in read
+    assert (views() == before) == (change == "time")
 
 
 def test_no_contact_is_an_error(place):
