@@ -13,7 +13,7 @@ import yaml
 
 from pipelines import pool, web
 
-pytest_plugins = ["small_project", "chromium"]
+pytest_plugins = ["small_project", "chromium", "any_folder"]
 ROOT = Path(__file__).resolve().parents[1]
 SLOW = ("test_end_to_end.py", "test_kinds_of_runs.py", "test_benchmarks.py", "test_faults.py", "flows", "lsr")
 

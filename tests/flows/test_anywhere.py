@@ -1,4 +1,4 @@
-"""Thresholds, decisions and comparisons from files of predictions, in an empty folder, without a project."""
+"""Thresholds from files of predictions, in any folder, without a project."""
 
 from __future__ import annotations
 
@@ -20,54 +20,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import systems
-from adaptive_pairs import write_answers, write_questions
 from waiting import PATIENCE
 
-from flows import cli, terminal
-from pipelines.adaptive import from_files, held_out, rule, tuning
+from pipelines.adaptive import from_files, held_out, tuning
 from pipelines.answering import answers_elsewhere
 from pipelines.questions import question_tables
-
-
-@pytest.fixture
-def made():
-    return systems.make()
-
-
-@pytest.fixture
-def folder(tmp_path, made):
-    systems.popqa(tmp_path / "popQA.tsv", made)
-    (tmp_path / "closed.csv").write_text(systems.plain(made, made.closed), encoding="utf-8")
-    (tmp_path / "rag.csv").write_text(systems.plain(made, made.augmented), encoding="utf-8")
-    return tmp_path
-
-
-@pytest.fixture
-def longtail(folder, monkeypatch, capsys):
-    """The command in this process, called from the folder. Gives exit code, output and errors."""
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(terminal, "CALLED_FROM", folder)
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["longtail", *map(str, words)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return (ended.value.code, *capsys.readouterr())
-
-    return call
-
-
-@pytest.fixture
-def tuned(longtail, folder):
-    """`longtail thresholds` of two files; gives the rule and what was said."""
-
-    def call(*words, out="thresholds"):
-        code, said, error = longtail("thresholds", *words, "--questions", "popQA.tsv", "--out", out)
-        assert (code, error) == (0, "")
-        return json.loads((folder / out / "rule.json").read_text()), said
-
-    return call
 
 
 def started(folder, root, *words):
@@ -341,47 +298,6 @@ def test_too_few_questions_are_refused_with_what_to_do(folder, made, longtail):
     assert "30 questions of known monthly page views that all files answer, expected 20 at least of one prop; " in error
 
 
-def test_decide_says_what_a_rule_does_on_other_questions(folder, made, tuned, longtail):
-    rule, _ = tuned("closed.csv", "rag.csv")
-    cut = rule["thresholds"]["P36"]
-    rows = [
-        ["a", "What is the capital of X?", "capital", cut - 1],
-        ["b", "What is the capital of Y?", "P36", cut],
-        ["c", "What is the capital of Z?", "capital", ""],
-        ["d", "Who painted W?", "painter", 1],
-    ]
-    text = systems.table(["id", "question", "relation", "popularity"], rows)
-    (folder / "others.csv").write_text(text, encoding="utf-8")
-    code, said, error = longtail("decide", "thresholds/rule.json", "others.csv")
-    assert (code, error) == (0, "")
-    with (folder / "decisions.csv").open(newline="", encoding="utf-8") as file:
-        decided = list(csv.DictReader(file))
-    assert [row["retrieve"] for row in decided] == ["True", "False", "True", "True"]
-    assert [row["answer"] for row in decided] == ["rag", "closed", "rag", "rag"]
-    assert decided[0]["why"].endswith(f"is below the threshold of its relation, {cut:,.6g}")
-    assert "not known: retrieve" in decided[2]["why"]
-    assert "the threshold of all relations together" in decided[3]["why"]
-    assert re.search(r"all questions +3 of +4 retrieve \(75\.0 %\)", said)
-    assert "warning: the rule has no painter, so 1 of 4 questions take the threshold of all relations together" in said
-    assert "is it the same?" not in said
-    (folder / "others.csv").write_text(text.replace("popularity", "mentions"), encoding="utf-8")
-    said = longtail("decide", "thresholds/rule.json", "others.csv", "--columns", "signal=mentions")[1]
-    assert "the rule's thresholds are monthly page views, the questions have mentions; is it the same?" in said
-
-
-def test_decide_needs_a_relation_and_a_signal_but_no_question(folder, tuned, longtail):
-    rule, _ = tuned("closed.csv", "rag.csv")
-    cut = rule["thresholds"]["P36"]
-    (folder / "others.csv").write_text(f"relation,popularity\ncapital,{cut - 1}\ncapital,{cut}\n", encoding="utf-8")
-    code, said, error = longtail("decide", "thresholds/rule.json", "others.csv")
-    assert (code, error) == (0, "")
-    with (folder / "decisions.csv").open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    assert list(rows[0]) == ["id", "relation", "popularity", "retrieve", "answer", "why"]
-    assert [(row["id"], row["retrieve"]) for row in rows] == [("1", "True"), ("2", "False")]
-    assert re.search(r"capital +1 of +2 retrieve \(50\.0 %\)", said)
-
-
 def test_large_numbers_and_zero_are_written_out(folder, tuned, longtail):
     rule, _ = tuned("closed.csv", "rag.csv")
     rule |= {"thresholds": {"P36": 1e9, "P50": -sys.float_info.max}, "observed": {}, "policy": "thresholds"}
@@ -410,143 +326,6 @@ def test_large_numbers_and_zero_are_written_out(folder, tuned, longtail):
 )
 def test_a_file_names_its_system_without_the_ending_of_its_format(file, name):
     assert answers_elsewhere.short_name(Path(file)) == name
-
-
-def test_a_name_is_refused_where_there_is_one_rule(folder, tuned, longtail):
-    tuned("closed.csv", "rag.csv")
-    code, _, error = longtail("decide", "thresholds/rule.json", "popQA.tsv", "--name", "popqa/tiny/bm25")
-    assert (code, error) == (
-        1,
-        f"error: --name popqa/tiny/bm25: {folder}/thresholds/rule.json is a single rule, expected a run's "
-        "thresholds.json; leave it out\n",
-    )
-
-
-@pytest.mark.parametrize("policy", ["thresholds", "always", "never"])
-def test_the_reader_in_the_documents_decides_as_the_function_does(folder, root, tuned, monkeypatch, policy):
-    made, _ = tuned("closed.csv", "rag.csv")
-    cuts = {"thresholds": {"P36": 700.0, "P50": None, "P641": 0.0}, "always": None, "never": 0.0}[policy]
-    cuts = cuts if isinstance(cuts, dict) else dict.fromkeys(("P36", "P50", "P641"), cuts)
-    together = 50.0 if policy == "thresholds" else cuts["P36"]
-    made |= {"policy": policy, "thresholds": cuts, "together": together}
-    (folder / "thresholds/rule.json").write_text(json.dumps(made), encoding="utf-8")
-    text = (root / "docs/adaptive.md").read_text(encoding="utf-8")
-    (shown,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "def retrieve" in block]
-    assert len([line for line in shown.splitlines() if line]) <= 10
-    monkeypatch.chdir(folder)
-    reader: dict = {}
-    exec(shown, reader)
-    file = rule.read(folder / "thresholds/rule.json")
-    for relation in (*made["names"], *made["names"].values(), "P999"):
-        for popularity in (None, 0, 49, 50, 699, 700, 1e9):
-            assert reader["retrieve"](relation, popularity) == rule.decide(file, relation, popularity).retrieve
-
-
-def test_the_fields_in_the_documents_are_those_of_the_rule(root, tuned):
-    made, _ = tuned("closed.csv", "rag.csv")
-    text = (root / "docs/adaptive.md").read_text(encoding="utf-8")
-    section = text.split("### The rule\n")[1].split("\n### ")[0]
-    cells = re.findall(r"^\| ([^|]+) \|", section, re.MULTILINE)
-    assert {field for cell in cells for field in re.findall(r"`(\w+)`", cell)} == set(made)
-
-
-def test_a_relation_is_known_by_its_id_and_by_its_name():
-    made = {"schema": "longtail-rule", "version": 1, "popular": "a", "tail": "b", "policy": "thresholds", "verdict": ""}
-    made |= {"thresholds": {"P36": 0.0}, "together": None, "shared": [], "observed": {}, "names": {"P36": "capital"}}
-    file = rule.parse(made, "rule.json")
-    assert [rule.decide(file, name, 5).retrieve for name in ("P36", "capital", "painter", None)] == [
-        *(False, False),
-        *(True, True),
-    ]
-
-
-def test_a_rule_that_says_always_is_followed(folder, made, tuned, longtail):
-    """Thresholds that lose accuracy are not put to use."""
-    worse = np.zeros(300, dtype=bool)
-    (folder / "closed.csv").write_text(systems.plain(made, worse), encoding="utf-8")
-    rule, said = tuned("rag.csv", "closed.csv")
-    assert rule["policy"] == "never"
-    assert "verdict         never retrieve: " in said
-    longtail("decide", "thresholds/rule.json", "popQA.tsv")
-    with (folder / "decisions.csv").open(newline="", encoding="utf-8") as file:
-        assert {row["retrieve"] for row in csv.DictReader(file)} == {"False"}
-
-
-@pytest.mark.parametrize(
-    "text", ["[]", "{}", "no", '{"schema": "longtail-rule", "version": 2}', '{"schema": "longtail-rule"']
-)
-def test_what_is_no_rule_is_refused_in_a_line(folder, longtail, text):
-    (folder / "rule.json").write_text(text)
-    code, _, error = longtail("decide", "rule.json", "popQA.tsv")
-    assert (code, error.count("\n")) == (1, 1)
-    assert error.startswith(f"error: {folder}/rule.json: ")
-
-
-def test_compare_ranks_systems_with_paired_intervals_and_examples(folder, made, longtail):
-    code, said, error = longtail("compare", "closed.csv", "best=rag.csv", "authors.csv", "-q", "popQA.tsv")
-    assert (code, error) == (
-        1,
-        f"error: {folder}/authors.csv: no such file, expected predictions: a table, JSON, JSON lines or Parquet\n",
-    )
-    right = np.ones(300, dtype=bool)
-    (folder / "authors.csv").write_text(systems.authors(made, right), encoding="utf-8")
-    code, said, error = longtail("compare", "closed.csv", "best=rag.csv", "authors.csv", "-q", "popQA.tsv")
-    assert (code, error) == (0, "")
-    places = re.findall(r"^ +\d  (\w+) +([\d.]+) \[", said, re.MULTILINE)
-    order = sorted(
-        {"authors": 1.0, "best": made.augmented.mean(), "closed": made.closed.mean()}.items(), key=lambda x: -x[1]
-    )
-    assert places == [(name, f"{100 * share:.1f}") for name, share in order]
-    only = int((made.closed & ~made.augmented).sum()), int((made.augmented & ~made.closed).sum())
-    assert re.search(
-        rf"closed less best: .*first is right on {only[0]}, only the second on {only[1]}", said
-    ) or re.search(rf"best less closed: .*first is right on {only[1]}, only the second on {only[0]}", said)
-    page = (folder / "comparison/index.html").read_text(encoding="utf-8")
-    assert "Leaderboard: popQA-2021-10" in page
-    with next((folder / "comparison").glob("disagreements-*.csv")).open(newline="", encoding="utf-8") as file:
-        examples = list(csv.DictReader(file))
-    assert {(row["right"], row["wrong"]) for row in examples} >= {("authors", "best"), ("authors", "closed")}
-    assert all(row["a gold answer"] in row["right answer"] for row in examples)
-    assert not any(row["a gold answer"] in row["wrong answer"] for row in examples)
-
-
-def test_in_a_project_all_imported_answers_are_compared_by_month(folder, made, longtail):
-    """On the questions that all of them answered; a month that one system has no answers to is an error."""
-    (folder / "conf").mkdir()
-    for name in ("dvc.yaml", "conf/config.yaml"):
-        (folder / name).touch()
-    ids = [row["id"] for row in made.rows]
-    months = ["2021-10" if i % 2 else "2025-10" for i in range(300)]
-    columns = {
-        "question": [row["question"] for row in made.rows],
-        "possible_answers": [["Object"]] * 300,
-        "month": months,
-    }
-    columns |= {"relation": ["P36", "P50", "P641"] * 100, "s_uri": [row["s_uri"] for row in made.rows]}
-    write_questions(
-        folder / "data/questions/popqa/popqa.parquet", ids, [int(row["s_pop"]) for row in made.rows], **columns
-    )
-    home = folder / "data/imported/popqa"
-    write_answers(home / "gpt/closed_book.parquet", ids, made.closed, prediction=made.said(made.closed))
-    write_answers(home / "gpt/web.parquet", ids[:200], made.augmented[:200], prediction=made.said(made.augmented)[:200])
-    code, said, error = longtail("compare")
-    assert (code, error) == (0, "")
-    assert said.count("100 questions that all 2 systems answered; accuracy in %") == 2
-    for month, start in (("2021-10", 1), ("2025-10", 0)):
-        rows = slice(start, 200, 2)
-        with (folder / f"comparison/leaderboard-popqa-{month}.csv").open(newline="", encoding="utf-8") as file:
-            board = {row["system"]: float(row["accuracy"]) for row in csv.DictReader(file)}
-        assert board == {"gpt/closed_book": made.closed[rows].mean(), "gpt/web": made.augmented[rows].mean()}
-
-
-def test_one_file_can_not_be_compared_and_none_outside_of_a_project(folder, longtail):
-    assert longtail("compare", "closed.csv", "-q", "popQA.tsv")[2] == (
-        "error: closed.csv: one file, expected two or more to compare\n"
-    )
-    assert longtail("compare")[2].startswith("error: no two imported files of one question set here, expected files")
-    assert longtail("compare", "closed.csv", "rag.csv")[2].startswith(
-        "error: --questions is missing, expected popQA.tsv"
-    )
 
 
 def test_hostile_texts_stay_texts(folder, made, longtail):
