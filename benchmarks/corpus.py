@@ -268,7 +268,6 @@ def compare(name: str, file: Path, small: Path, tokenizer: Path, rounds: int) ->
     out, simple = Path("out"), partial(measure.alone, plain, name, file, tokenizer, Path("plain.parquet"))
     ways = {"loop": simple, "one": partial(ours, 1), "two": partial(ours, 2), "start": partial(way, 2, small)}
     loop, one, two, start = measure.best(ways, rounds).values()
-    started = two._replace(wall=max(two.wall - start.wall, 1e-2))
     warm = partial(steps, name, small, tokenizer)
     tried = [measure.alone(steps, name, file, tokenizer, warm=warm).result for _ in range(rounds)]
     found = [min(same, key=lambda step: step.seconds) for same in zip(*(made for made, _ in tried), strict=True)]
@@ -278,8 +277,7 @@ def compare(name: str, file: Path, small: Path, tokenizer: Path, rounds: int) ->
     limit = f"{', '.join(step.name for step in limits)} alone", size / sum(step.seconds for step in limits)
     made = [
         measure.row(what, peer, "MB", size, loop, one, limit=limit[0], most=limit[1]),
-        measure.row(f"{what}, two workers and their start", peer, "MB", size, loop, two, wall=True, memory=False),
-        measure.row(f"{what}, two workers once started", peer, "MB", size, loop, started, wall=True, memory=False),
+        *measure.rows_of_two_workers(what, peer, "MB", size, loop, two, start),
     ]
     return made, found, disk
 

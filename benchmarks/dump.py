@@ -83,10 +83,10 @@ def longtail(dump: Path, executor: Executor | None = None) -> list[Path]:
     return list(shards.map_stream("benchmark", "dump", work, stream, executor, at_once=4))
 
 
-def two_workers(dump: Path, small: Path) -> Run:
-    """With the start of the second worker, as the small dump before is one block, which the first one reads."""
+def two_workers(dump: Path) -> list[Path]:
+    """`longtail` with two workers, and their start."""
     with processes(measure.compute(2)) as executor:
-        return measure.timed(lambda: longtail(dump, executor), lambda: longtail(small, executor))
+        return longtail(dump, executor)
 
 
 def as_plain(files: list[Path]) -> list[tuple]:
@@ -104,17 +104,18 @@ def compare(name: str, dump: Path, small: Path, rounds: int) -> list[Row]:
         return run._replace(result=as_plain(run.result)) if way is longtail else run
 
     def two() -> Run:
-        run = measure.alone(two_workers, dump, small).result
+        run = measure.alone(two_workers, dump)
         return run._replace(result=as_plain(run.result))
 
-    ways = {way.__name__: partial(alone, way) for way in (lines, plain, longtail)} | {"two": two}
-    split, simple, one, both = measure.best(ways, rounds).values()
+    ways = {way.__name__: partial(alone, way) for way in (lines, plain, longtail)}
+    ways |= {"two": two, "start": partial(measure.alone, two_workers, small)}
+    split, simple, one, both, start = measure.best(ways, rounds).values()
     assert simple.result == one.result == both.result, "longtail and plain differ"
     size, what = sum(map(len, streams.open_blocks(dump))) / 1e6, f"{name}, {split.result:,} lines"
     limit = {"limit": "decompressing and splitting", "most": size / split.cpu}
     return [
         measure.row(what, PEER, "MB", size, simple, one, **limit),
-        measure.row(f"{what}, two workers and one start", PEER, "MB", size, simple, both, wall=True, memory=False),
+        *measure.rows_of_two_workers(what, PEER, "MB", size, simple, both, start),
     ]
 
 

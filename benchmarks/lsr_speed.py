@@ -26,6 +26,7 @@ import torch
 from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer, BertConfig, BertModel
 
 from benchmarks import measure
+from benchmarks.encoder_speed import operations, peak
 from benchmarks.measure import Row, Run
 from pipelines import methods, params_file
 from pipelines.lm.open_lm import supervising_lm
@@ -143,19 +144,25 @@ def compare_steps(params: SimpleNamespace, steps: int) -> list[Row]:
     shapes = {f"the encoder of data/, {refresher.encoder.dim} dimensions": untuned, "MiniLM's shape": _minilm(untuned)}
     found = []
     for name, folder in shapes.items():
-        run = _in_turns(folder, params, corpora, schedule, score.result, steps)
+        run, most = _in_turns(folder, params, corpora, schedule, score.result, steps)
         searched = {dtype: search.cpu + again.cpu for dtype in run if dtype != "plain"} | {"plain": 0.0}
         taken = {way: one._replace(cpu=one.cpu + searched[way]) for way, one in run.items()}
         taken["fp32, a pair's first time"] = run["fp32"]._replace(cpu=run["fp32"].cpu + search.cpu + score.cpu)
         for way, one in taken.items():
             if way != "plain":
                 what = f"LSR's step, {name}, {way}{'' if 'first' in way else ', scores kept'}"
-                found.append(measure.row(what, PEER, "steps", steps, taken["plain"], one, memory=False))
+                limit = {"limit": f"the encoder's products in {way}", "most": most[way]} if way in most else {}
+                found.append(measure.row(what, PEER, "steps", steps, taken["plain"], one, memory=False, **limit))
     return found
 
 
-def _in_turns(folder: Path, params: SimpleNamespace, corpora, schedule, candidates, steps: int) -> dict[str, Run]:
-    """What so many steps take by each way, a step of each in turns; raises where losses differ."""
+def _in_turns(
+    folder: Path, params: SimpleNamespace, corpora, schedule, candidates, steps: int
+) -> tuple[dict[str, Run], dict[str, float]]:
+    """What so many steps take by each way, a step of each in turns; raises where losses differ.
+
+    Also the steps a second that the products allow, by number format, if each text of a step is embedded once.
+    """
     ways: dict[str, Callable[[int], float]] = {}
     taken: dict[str, Run] = {}
 
@@ -178,7 +185,14 @@ def _in_turns(folder: Path, params: SimpleNamespace, corpora, schedule, candidat
     losses = {way: run.result for way, run in taken.items()}
     for way, close in {"fp32": 1e-3, "bf16": 1e-2}.items():
         assert way not in losses or np.allclose(losses[way], losses["plain"], rtol=close), f"other losses: {losses}"
-    return taken
+    shape, rates = plain.model.config, peak(plain.model.config)
+    forward = sum(operations(trainer.encoder.documents.tokens(_distinct(rows)).lengths, shape) for rows in batches)
+    # going back takes two products for each of the way there
+    return taken, {dtype: steps * rates[f"{dtype} highest"] / (3 * forward) for dtype in taken if dtype != "plain"}
+
+
+def _distinct(rows: list[tuple[str, list[str], list[str], str]]) -> list[str]:
+    return sorted({text for query, documents, *_ in rows for text in (query, *documents)})
 
 
 def _minilm(untuned: Path) -> Path:

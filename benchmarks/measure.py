@@ -17,7 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -102,6 +102,16 @@ def row(
     rates = (size / (run.wall if wall else run.cpu) for run in (theirs, ours))
     needed = (theirs.memory, ours.memory) if memory else None
     return Row(work, peer, unit, *rates, limit, most, wall, needed)
+
+
+def rows_of_two_workers(
+    work: str, peer: str, unit: str, size: float, theirs: Run, two: Run, start: Run, *, limit: str = "",
+    most: float = 0.0,
+) -> list[Row]:  # fmt: skip
+    """The rows of two workers by the clock: with their start, and once started; `start` had hardly any work to do."""
+    ways = {"and their start": two, "once started": two._replace(wall=max(two.wall - start.wall, 1e-2))}
+    of_all = partial(row, limit=limit, most=most, wall=True, memory=False)
+    return [of_all(f"{work}, two workers {when}", peer, unit, size, theirs, run) for when, run in ways.items()]
 
 
 def timed(work: Callable[[], Any], warm: Callable[[], Any] | None = None) -> Run:

@@ -28,6 +28,7 @@ from pipelines.params import Ingest, Popularity
 
 MEMORY_GB = 0.1  # ingest.memory_gb: of what the stage joins and sums; beyond it, it spills to disk
 BATCH = 250_000  # lines made at once
+TINY = b"en.wikipedia A 1 desktop 1 A1\n"
 SHARES = {  # of the lines
     "ar.wikipedia": 3, "commons.wikimedia": 8, "de.wikipedia": 9, "en.wikipedia": 14, "en.wiktionary": 6,
     "es.wikipedia": 8, "fr.wikipedia": 9, "fr.wiktionary": 4, "it.wikipedia": 6, "ja.wikipedia": 7, "nl.wikipedia": 4,
@@ -129,32 +130,26 @@ def rows(quick: bool = False, lines: int = 1_500_000) -> list[Row]:
     with measure.in_folder() as folder:
         packed = folder / "packed/pageviews/pageviews-202110-user.bz2"
         plainly = folder / "lines/pageviews/pageviews-202110-user.txt"
+        tiny = folder / "tiny/pageviews/pageviews-202110-user.bz2"
+        tiny.parent.mkdir(parents=True)
+        for agents in ("user", "automated"):  # two files, so that two workers start
+            tiny.with_name(f"pageviews-202110-{agents}.bz2").write_bytes(bz2.compress(TINY))
         measure.alone(write, packed, plainly, lines)
         for name, path in (("plain lines", plainly), ("bz2", packed)):
             ways = {"plain": partial(measure.alone, plain, path), "stage": partial(measure.alone, stage, path)}
             if path == packed:
-                ways["two"] = partial(measure.alone, stage, path, 2)
+                ways |= {"two": partial(measure.alone, stage, path, 2), "start": partial(measure.alone, stage, tiny, 2)}
                 ways["limit"] = partial(measure.alone, unpacked, path)
             run = measure.best(ways, rounds)
-            assert len({tuple(sorted(run[way].result.items())) for way in ways if way != "limit"}) == 1, "other views"
+            assert (
+                len({tuple(sorted(run[way].result.items())) for way in ways if way not in ("limit", "start")}) == 1
+            ), "other views"
             what, peer = f"a month's page views, {lines:,} lines, {name}", "a loop over the lines"
             limit = {"limit": "bz2 alone", "most": lines / run["limit"].cpu} if path == packed else {}
             found.append(measure.row(what, peer, "lines", lines, run["plain"], run["stage"], **limit))
         limit = {"limit": "bz2 alone on two cores", "most": 2 * limit["most"]}
-        return [
-            *found,
-            measure.row(
-                f"{what}, two workers and their start",
-                peer,
-                "lines",
-                lines,
-                run["plain"],
-                run["two"],
-                wall=True,
-                memory=False,
-                **limit,
-            ),
-        ]
+        both = run["plain"], run["two"], run["start"]
+        return found + measure.rows_of_two_workers(what, peer, "lines", lines, *both, **limit)
 
 
 if __name__ == "__main__":
