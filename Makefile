@@ -16,7 +16,7 @@ schedule: install
 	@$(BIN)/longtail schedule
 
 test: install-tests
-	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder tests
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder tests
 
 lint: install-tests
 	@$(BIN)/ruff check .

@@ -1,6 +1,9 @@
 """What tests share: the project's root, the folder of real files where this machine has one, a played Wikimedia."""
 
+import fcntl
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
@@ -15,7 +18,24 @@ from pipelines import pool, web
 
 pytest_plugins = ["small_project", "chromium", "any_folder"]
 ROOT = Path(__file__).resolve().parents[1]
-SLOW = ("test_end_to_end.py", "test_kinds_of_runs.py", "test_benchmarks.py", "test_faults.py", "flows", "lsr")
+EMPTY_DATABASES = """
+import asyncio
+from flows import running, server
+server.prepare(running.HOME)
+from prefect.server.database import provide_database_interface
+asyncio.run(provide_database_interface().create_db())
+from mlflow import MlflowClient
+MlflowClient("sqlite:///mlflow.db").search_experiments()
+"""
+SLOW = (
+    "test_end_to_end.py",
+    "test_kinds_of_runs.py",
+    "test_stages_on_workers.py",
+    "test_benchmarks.py",
+    "test_faults.py",
+    "flows",
+    "lsr",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -55,6 +75,27 @@ def written(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
         return home / "data", small_results.write_data(home / "data")
+
+
+@pytest.fixture(scope="session")
+def databases(root, worker_id, tmp_path_factory) -> Path:
+    """A project's folder with Prefect's and MLflow's databases, still empty, which take a new project six seconds.
+
+    All of pytest's processes share it. Copy it into projects that test something else than a first run.
+    """
+    base = tmp_path_factory.getbasetemp()
+    folder = (base if worker_id == "master" else base.parent) / "databases"
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            making = tmp_path_factory.mktemp("databases")
+            environment = {
+                key: value for key, value in os.environ.items() if not key.startswith(("PREFECT_", "MLFLOW_"))
+            }
+            command = [sys.executable, "-c", EMPTY_DATABASES]
+            subprocess.run(command, cwd=making, env=environment | {"PYTHONPATH": str(root)}, check=True)
+            making.rename(folder)
+    return folder
 
 
 @pytest.fixture

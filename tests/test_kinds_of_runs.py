@@ -39,8 +39,8 @@ LM = {"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 64, "posi
 class Run:
     """A copy of the files that git tracks or would, and commands in it."""
 
-    def __init__(self, root: Path, folder: Path):
-        self.folder = folder
+    def __init__(self, root: Path, databases: Path, folder: Path):
+        self.folder = shutil.copytree(databases, folder)
         listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         names = subprocess.run(listing, cwd=root, capture_output=True, text=True, check=True).stdout.split("\0")
         for name in names:
@@ -109,8 +109,8 @@ def sources(root, tmp_path_factory) -> Path:
     return folder
 
 
-def test_wikipedia_and_published_questions_give_answers_and_thresholds(root, sources, tmp_path):
-    run = Run(root, tmp_path / "run")
+def test_wikipedia_and_published_questions_give_answers_and_thresholds(root, databases, sources, tmp_path):
+    run = Run(root, databases, tmp_path / "run")
     run.set_params("wikipedia", sources)
     run("run")
     assert {
@@ -125,8 +125,8 @@ def test_wikipedia_and_published_questions_give_answers_and_thresholds(root, sou
     assert run("status").splitlines()[-1] == f"{len(run.stages)} of {len(run.stages)} stages are up to date"
 
 
-def test_the_pile_alone_gives_bits_per_byte_and_attribution(root, sources, tmp_path):
-    run = Run(root, tmp_path / "run")
+def test_the_pile_alone_gives_bits_per_byte_and_attribution(root, databases, sources, tmp_path):
+    run = Run(root, databases, tmp_path / "run")
     run.set_params("pile", sources)
     run("run")
     assert {"chunk@pile", "train_lsr@dense", "score_lm@pile-tiny", "attribute@pile"} <= run.stages
@@ -135,8 +135,8 @@ def test_the_pile_alone_gives_bits_per_byte_and_attribution(root, sources, tmp_p
     assert 'id="adaptive"' not in run.report
 
 
-def test_predictions_alone_give_thresholds(root, sources, tmp_path):
-    run = Run(root, tmp_path / "run")
+def test_predictions_alone_give_thresholds(root, databases, sources, tmp_path):
+    run = Run(root, databases, tmp_path / "run")
     run.set_params("predictions", sources)
     with (sources / "popqa/popQA.tsv").open(encoding="utf-8") as file:
         questions = list(csv.DictReader(file, delimiter="\t"))
@@ -197,8 +197,8 @@ ENTRIES = """
 """
 
 
-def test_a_corpus_and_a_question_set_are_a_reader_and_an_entry_each(root, sources, tmp_path):
-    run = Run(root, tmp_path / "run")
+def test_a_corpus_and_a_question_set_are_a_reader_and_an_entry_each(root, databases, sources, tmp_path):
+    run = Run(root, databases, tmp_path / "run")
     (run.folder / "pipelines/sources/poems.py").write_text(READER)
     (run.folder / "pipelines/questions/riddles.py").write_text(BUILDER)
     catalogue = run.folder / "pipelines/catalogue.py"

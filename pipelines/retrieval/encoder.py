@@ -19,6 +19,7 @@ from pipelines.retrieval.tower import Tower
 
 WINDOW = 8192  # texts tokenised and sorted by length at once
 CACHED = 2048  # tokens embedded at once on a CPU, at most: the states of more do not fit into its cache
+CACHED_WITH_GRADIENT = 1024  # the same in fp32 with gradients
 QUERIES = "query"  # folder of the query tower, inside the document tower's
 SAMPLE = (1, 1, 2, 2, 4, 4, 8, 8, 16, 16, 64)  # words of the texts on which faster numerics are compared with fp32
 CLOSE, CLOSER = 1e-4, 1e-6  # largest 1 - cosine to exact fp32 that is accepted: of bf16, and of torch's faster fp32
@@ -136,8 +137,11 @@ class Encoder:
 
     def _batches(self, texts: Sequence[str], queries: bool) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
         """Rows of `texts` and their vectors, the longest texts first; at most `batch_tokens` tokens with padding."""
-        on_cpu = self.device == "cpu" and not torch.is_grad_enabled()
-        at_once = min(self.settings.batch_tokens, CACHED) if on_cpu else self.settings.batch_tokens
+        at_once = self.settings.batch_tokens
+        if self.device == "cpu" and not torch.is_grad_enabled():
+            at_once = min(at_once, CACHED)
+        elif self.device == "cpu" and not torch.is_autocast_enabled("cpu"):
+            at_once = min(at_once, CACHED_WITH_GRADIENT)
         tower = self.queries if queries else self.documents
         tokens = tower.tokens([self.settings.query_prefix + text for text in texts] if queries else texts)
         order = np.argsort(-tokens.lengths, kind="stable")

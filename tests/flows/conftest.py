@@ -79,11 +79,12 @@ stage.run(name, ("seed",), work, out=f"data/{name}")
 
 
 @pytest.fixture(scope="module")
-def project(root, tmp_path_factory) -> Project:
+def project(root, databases, tmp_path_factory) -> Project:
     """One for each file of tests, in a git repository, with nothing run yet."""
     from flows import profiles
 
     folder = tmp_path_factory.mktemp("project")
+    shutil.copytree(databases, folder, dirs_exist_ok=True)
     (folder / "conf").mkdir()
     (folder / "conf/config.yaml").touch()
     params = yaml.safe_load(profiles.compose("sample", root))

@@ -95,7 +95,7 @@ def world(root, wikimedia, tmp_path) -> World:
 
 
 @pytest.fixture
-def schedules(root, world, tmp_path) -> Schedules:
+def schedules(root, world, databases, tmp_path) -> Schedules:
     """A checkout with its commit, which makes PopQA alone from the played server, and last landed BEFORE."""
     folder = tmp_path / "checkout"
     listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
@@ -116,7 +116,7 @@ def schedules(root, world, tmp_path) -> Schedules:
     values["fetch"] |= {"source": "wikimedia", "root": str(world.raw(BEFORE)), "files": files, "days_apart": 200}
     params_file.parse(values)
     (folder / "params.yaml").write_text(yaml.safe_dump(values))
-    (folder / ".longtail").mkdir()
+    shutil.copytree(databases, folder, dirs_exist_ok=True)
     (folder / ".longtail/months.json").write_text(json.dumps({"tiny/refresh": BEFORE}))
     made = Schedules(Project(folder, folder), DEPLOYMENT)
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
