@@ -4,7 +4,8 @@
     .venv/bin/python -m benchmarks dump lm    # these alone; the table keeps the other rows
 
 Each benchmark runs in a process of its own. Rows stay on the page until their benchmark has measured them anew, on the
-same machine. One that fails keeps its rows, says why, and ends the run with exit code 1.
+same machine; then the new row has the old one's ratio beside its own. One that fails keeps its rows, says why, and ends
+the run with exit code 1.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def main(
             print(" failed:", repr(error), *getattr(error, "__notes__", ()), sep="\n", file=sys.stderr, flush=True)
             continue
         print(f" {run.wall:.0f} s, of a core {run.cpu:.0f} s", file=sys.stderr, flush=True)
-        lines[name] = measure.lines(name, run.result, commit)
+        lines[name] = measure.lines(name, run.result, commit, lines.get(name, ()))
         print("\n".join(lines[name]), flush=True)
         if page:
             write(page, lines)

@@ -38,6 +38,7 @@ HEAD = [
     "share of it",
     "MB, theirs / ours",
     "commit",
+    "times in the run before",
 ]
 
 
@@ -199,9 +200,11 @@ def head() -> list[str]:
     return [f"| {' | '.join(HEAD)} |", "|---" * len(HEAD) + "|"]
 
 
-def lines(name: str, rows: Iterable[Row], commit: str = "") -> list[str]:
-    """The table's lines of one benchmark, measured at that commit."""
-    return [f"| {' | '.join([f'`{name}`', *one.cells, commit])} |" for one in rows]
+def lines(name: str, rows: Iterable[Row], commit: str = "", before: Iterable[str] = ()) -> list[str]:
+    """The table's lines of one benchmark, measured at that commit; `before` are those of its last run."""
+    old = [line[2:-2].split(" | ") for line in before]
+    times = {(cells[1], cells[2]): cells[HEAD.index("times as fast")] for cells in old}
+    return [f"| {' | '.join([f'`{name}`', *one.cells, commit, times.get((one.work, one.peer), '')])} |" for one in rows]
 
 
 def main(rows: Callable[..., list[Row]]) -> None:

@@ -99,6 +99,15 @@ def test_named_benchmarks_replace_their_own_rows_alone(measured):
     assert page.count(" first ") == len(table.BENCHMARKS) - 2
 
 
+def test_a_row_has_its_ratio_of_the_run_before(measured):
+    measured(["lm"], of("scoring", rate=3.0))
+    _, page = measured(["lm"], lambda quick: of("scoring", rate=4.0)(quick) + of("answering")(quick))
+    ratios = [
+        (row[1], row[5], row[-1]) for row in (line[2:-2].split(" | ") for line in page.splitlines()) if len(row) > 9
+    ]
+    assert ratios[1:] == [("scoring", "4", "3"), ("answering", "3", "")]
+
+
 def test_a_benchmark_that_fails_keeps_its_rows_and_the_others_go_on(measured, capfd):
     def failing(quick: bool) -> list[Row]:
         raise AssertionError("the two ways differ")
