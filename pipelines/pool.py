@@ -14,6 +14,7 @@ import shutil
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
@@ -161,7 +162,7 @@ class _Cluster(Pool):
         # pure: a shard done again would be taken as done
         self._executor = self._client.get_executor(pure=False, **needed)
         try:
-            self._client.run(_greet, self._home)
+            self._greet_workers()
         except Exception as error:
             self.shutdown(cancel_futures=True)
             if isinstance(error, LongtailError):
@@ -171,6 +172,17 @@ class _Cluster(Pool):
             ) from None
         able = [names for names in declared if "GPU" in names]
         self.workers = len(able) if needed else sum(self._client.nthreads().values())
+
+    def _greet_workers(self) -> None:
+        """`_greet` all workers, again if one of them was lost meanwhile."""
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                self._client.run(_greet, self._home)
+                return
+            except OSError:  # a connection's end; the scheduler soon knows which worker is gone
+                if attempt == ATTEMPTS:
+                    raise
+                time.sleep(1)
 
     def bring(self, folder: Path, key: str, to: Sequence[str] | None = None) -> None:
         sending.send(self._client, folder, key, to, self._store)

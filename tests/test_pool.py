@@ -50,6 +50,16 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def greet_or_die(home: pool._Home) -> None:
+    """Kills the first worker of all."""
+    try:
+        Path(home.folder, "died").touch(exist_ok=False)
+    except FileExistsError:
+        pool._greet(home)
+    else:
+        die()
+
+
 def write_square(n: int, path: Path) -> None:
     """0 is an error, 7 kills its worker each time, 9 once, 5 once while shard 6 is at work; 200 and more wait."""
     with open(f"begun-{n}", "a") as note:
@@ -115,6 +125,13 @@ def test_a_shard_that_kills_every_worker_is_named(compute: Compute) -> None:
     assert f"stage: shard 2 (7): the {who} died, {allowed} times" in str(error.value)
     assert "out of memory?" in str(error.value)
     assert runs(7) == allowed
+
+
+def test_a_worker_that_dies_before_any_work_is_done_without(cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "_greet", greet_or_die)
+    with processes(dask(cluster.scheduler_address)) as executor:
+        assert executor.submit(square, 3).result() == 9
+    assert Path("died").exists()
 
 
 def test_each_process_here_sees_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,14 +28,18 @@ def mounting(tmp_path_factory) -> None:
 
 
 @contextmanager
-def mounted(folder: Path, *options: str) -> Iterator[None]:
-    """A file system in memory at `folder`, with what lay in the folder, and then with these options."""
+def mounted(folder: Path, option: str) -> Iterator[None]:
+    """A file system in memory at `folder`, with what lay in the folder, and then with this option.
+
+    "full" leaves 100 kB.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     kept = shutil.copytree(folder, folder.with_name(f"{folder.name}.kept"), symlinks=True)
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], check=True)
     try:
         shutil.copytree(kept, folder, dirs_exist_ok=True, symlinks=True)
-        subprocess.run(["mount", "-o", ",".join(["remount", *options]), folder], check=True)
+        full = f"size={(shutil.disk_usage(folder).used >> 10) + 100}k"
+        subprocess.run(["mount", "-o", f"remount,{full if option == 'full' else option}", folder], check=True)
         yield
     finally:
         subprocess.run(["umount", folder], check=True)
@@ -63,7 +67,7 @@ def one_line(said: subprocess.CompletedProcess, expected: str) -> None:
 
 @pytest.mark.usefixtures("mounting")
 @pytest.mark.parametrize("place", ["data", ".longtail", ".dvc/tmp", ".dvc/cache"])
-@pytest.mark.parametrize("how", ["ro", "size=100k"])
+@pytest.mark.parametrize("how", ["ro", "full"])
 def test_a_place_that_cannot_be_written_to_is_named_before_any_work(project, place, how):
     before = files(project)
     what = "read-only file system; make it writable, or use another" if how == "ro" else r"\d+ kB are left on its .*"
