@@ -1,6 +1,6 @@
 """All speed benchmarks one after the other: the table of docs/benchmarks.md, printed as it comes and written there.
 
-    .venv/bin/python -m benchmarks            # all: 35 minutes on two cores, 25 without llama-cpp-python
+    .venv/bin/python -m benchmarks            # all: 32 minutes on two cores, 20 without llama-cpp-python
     .venv/bin/python -m benchmarks dump lm    # these alone; the table keeps the other rows
 
 Each benchmark runs in a process of its own. Rows stay on the page until their benchmark has measured them anew, on the
