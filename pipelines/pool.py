@@ -200,8 +200,9 @@ class _Cluster(Pool):
             error = LongtailError(f"compute.dask: lost the scheduler at {self._address}; run again to go on")
         elif isinstance(error := of_dask.exception(), KilledWorker):
             error = WorkerLost(
-                f"the Dask worker died, {error.allowed_failures + 1} times, last the one at "
-                f"{error.last_worker.address} (out of memory?); give workers more memory, or see their logs"
+                f"the Dask worker that had it died, {error.allowed_failures + 1} times, last the one at "
+                f"{error.last_worker.address} (out of memory, of this shard or of another that it had?); "
+                "give workers more memory, or see their logs"
             )
         if error:
             future.set_exception(error)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from waiting import until
 from wikimedia_server import Fault, reply
 
 from pipelines import params
@@ -46,7 +47,8 @@ class Completions(ThreadingHTTPServer):
         self.paid: Counter[str] = Counter()
         self.answered: Counter[str] = Counter()
         self.now = self.most = 0  # requests at the same time
-        self.hold = 0.0  # seconds that every answer takes, so that requests overlap
+        self.hold = 0.0  # seconds that every answer takes, so that one request too many would be seen
+        self.together = 0  # requests that were at work at the same time before anything is answered
         self.echo = True  # whether log-probabilities of prompts are shown
         self.shown = 20  # of the likeliest tokens, at most
         self.lost = 0  # log-probabilities of a prompt that are left out
@@ -199,6 +201,7 @@ class _Handler(BaseHTTPRequestHandler):
         if stalled:
             server.go_on.wait()
             return
+        until(lambda: server.most >= server.together)
         if server.hold:
             threading.Event().wait(server.hold)
         try:

@@ -1,6 +1,7 @@
 """Workers bring results and errors home, from a cluster too; a dead one costs its shard; none outlives its parent."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -120,11 +121,13 @@ def test_a_shard_that_kills_every_worker_is_named(compute: Compute) -> None:
         shards.map_shards("stage", "key", write_square, [1, 2, 7, 3], executor)
     assert not isinstance(error.value, WorkerLost)
     assert "\n" not in str(error.value)
-    allowed = pool.ATTEMPTS if compute.executor == "local" else 2
-    who = "worker process" if compute.executor == "local" else "Dask worker"
-    assert f"stage: shard 2 (7): the {who} died, {allowed} times" in str(error.value)
-    assert "out of memory?" in str(error.value)
-    assert runs(7) == allowed
+    if compute.executor == "local":
+        assert str(error.value).startswith("stage: shard 2 (7): the worker process died, 3 times (out of memory?)")
+        assert runs(7) == pool.ATTEMPTS == 3
+    else:  # Dask may have given the lost workers several, and gives all of those up
+        assert re.match(r"stage: shard \d \(\d\): the Dask worker that had it died, 2 times", str(error.value))
+        assert "(out of memory, of this shard or of another that it had?)" in str(error.value)
+        assert runs(7) == 2
 
 
 def test_a_worker_that_dies_before_any_work_is_done_without(cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, quote, urlsplit
 from xml.sax.saxutils import escape
 
+from waiting import until
+
 Page = bytes | Callable[[dict[str, str]], bytes | None]
 NOTHING = -1  # a fault's `sent`: the connection is closed without even a status
 
@@ -102,7 +104,8 @@ class Wikimedia(ThreadingHTTPServer):
         self.ranges: list[tuple[str, str | None]] = []  # (method, Range) of the requests
         self.agents: set[str] = set()
         self.now = self.most = 0  # requests at the same time
-        self.hold = 0.0  # seconds that every answer takes, so that requests overlap
+        self.hold = 0.0  # seconds that every answer takes, so that one request too many would be seen
+        self.together = 0  # requests that were at work at the same time before anything is answered
         self.stalls_after: int | None = None  # requests, after which none is answered
 
     @property
@@ -132,6 +135,7 @@ class _Handler(BaseHTTPRequestHandler):
             stalled = server.stalls_after is not None and len(server.requests) > server.stalls_after
         if stalled:
             threading.Event().wait()
+        until(lambda: server.most >= server.together)
         if server.hold:
             threading.Event().wait(server.hold)
         page = server.pages.get(parts.path)

@@ -32,7 +32,7 @@ Open = Callable[..., HttpModel]
 
 def test_many_requests_go_at_once_and_come_in_order(opened: Open, local: LocalModel, server: Completions) -> None:
     lm = opened(batch_size=2, concurrency=5)
-    server.hold = 0.01
+    server.together, server.hold = 5, 0.01
     prompts = [SHORT[i % 20] for i in range(30)]
     generations = lm.generate(prompts, 2)
     assert [made.text for made in generations] == [made.text for made in local.generate(prompts, 2)]

@@ -59,7 +59,7 @@ def test_all_servers_work_side_by_side_each_within_its_limit(
     lm = opened()
     for server in servers:
         server.requests.clear()
-        server.hold = 0.05
+        server.together, server.hold = 2, 0.05
     assert [made.text for made in lm.generate(PROMPTS, 2)] == expected(local)
     assert [server.most for server in servers] == [2, 2, 2]
     assert all(len(server.requests) >= 4 for server in servers)

@@ -157,7 +157,7 @@ def test_a_check_may_end_it(client: Client, wikimedia: Wikimedia) -> None:
 
 def test_many_are_asked_three_at_once_and_come_in_order(client: Client, wikimedia: Wikimedia) -> None:
     wikimedia.pages["/n"] = lambda params: params["n"].encode()
-    wikimedia.hold = 0.005
+    wikimedia.together, wikimedia.hold = 3, 0.005
     answers = client.map(lambda n: client.ask(f"{wikimedia.address}/n", {"n": str(n)}), range(70), "test")
     assert list(answers) == [str(n).encode() for n in range(70)]
     assert wikimedia.most == 3
