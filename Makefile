@@ -6,6 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: run test schedule lint format lock install install-tests clean
 
@@ -16,7 +17,7 @@ schedule: install
 	@$(BIN)/longtail schedule
 
 test: install-tests
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder tests
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder tests
 
 lint: install-tests
 	@$(BIN)/ruff check .
@@ -40,26 +41,27 @@ $(VENV):
 	@test "$$(head -1 $(VENV)/place 2>/dev/null)" = "$$(pwd)" || $(PYTHON) -m venv --clear $(VENV)
 	@pwd > $(VENV)/place
 	@echo "installing into $(VENV) (once, a few minutes)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' requirements.lock)"
+	@$(PIP) --no-compile "$$(grep '^torch==' requirements.lock)"
 	@sed '/^# only for/,$$d' requirements.lock > $(VENV)/runtime.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(VENV)/runtime.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	@test -x $(BIN)/dvc || $(BIN)/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps \
+	@$(PIP) --no-compile -r $(VENV)/runtime.lock
+	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib > $(VENV)/compiled || true  # pip would do so on one core
+	@$(PIP) --no-deps --no-build-isolation -e .
+	@test -x $(BIN)/dvc || $(PIP) --force-reinstall --no-deps \
 	  "$$(grep '^dvc==' requirements.lock)"  # earlier versions of Longtail had a dvc command of their own
 	@{ pwd; cat requirements.lock pyproject.toml; } > $(STAMP)
 
 install-tests: install
 	@cmp -s $(STAMP) $(VENV)/tests || { \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock && cp $(STAMP) $(VENV)/tests; }
+	  $(PIP) -r requirements.lock && cp $(STAMP) $(VENV)/tests; }
 
 # Resolve pyproject.toml's ranges anew, in a new .venv, and write what came out, what runs need first. torch stays: its
 # version is chosen by hand, so that it is one without CUDA.
 lock:
 	@$(PYTHON) -m venv --clear $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' requirements.lock)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dask,s3]'
+	@$(PIP) "$$(grep '^torch==' requirements.lock)"
+	@$(PIP) -e .
 	@{ head -1 requirements.lock; $(BIN)/python -m pip freeze --all --exclude longtail --exclude pip; } > $(VENV)/lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@$(PIP) -e '.[dev]'
 	@$(BIN)/python -m pip freeze --all --exclude longtail --exclude pip -r $(VENV)/lock | \
 	  sed 's/+cpu$$//; s/^## The following.*/# only for make test, lint and format:/' > requirements.lock
 
