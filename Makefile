@@ -17,7 +17,7 @@ schedule: install
 	@$(BIN)/longtail schedule
 
 test: install-tests
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder tests
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder tests
 
 lint: install-tests
 	@$(BIN)/ruff check .
