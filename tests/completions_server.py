@@ -10,9 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import torch
+from http_faults import Fault, meet, reply
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from waiting import until
-from wikimedia_server import Fault, reply
 
 from pipelines import params
 
@@ -201,9 +200,7 @@ class _Handler(BaseHTTPRequestHandler):
         if stalled:
             server.go_on.wait()
             return
-        until(lambda: server.most >= server.together)
-        if server.hold:
-            threading.Event().wait(server.hold)
+        meet(server)
         try:
             made = server.converse if self.path.endswith("/chat/completions") else server.complete
             said = {} if server.serves is None else {"model": server.serves}

@@ -18,9 +18,8 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-import wikimedia_server
+from http_faults import NOTHING, Fault, moved
 from http_laboratory import CLIENTS, CONTINUATIONS, PROMPTS, Client, Laboratory, laboratory, model, prepare
-from wikimedia_server import Fault, moved
 
 from pipelines.errors import LongtailError
 
@@ -97,7 +96,7 @@ UNASKED = dict.fromkeys(["query service", "page views", "dump status"], "again")
 ERROR = {"code": ESCAPES.decode("latin-1"), "info": ESCAPES.decode("latin-1")}
 FAULTS = {
     "connection refused": Row(Fault(), "again", refusing=True),
-    "closed without an answer": Row(Fault(sent=wikimedia_server.NOTHING), "again"),
+    "closed without an answer": Row(Fault(sent=NOTHING), "again"),
     "reset mid-body": Row(Fault(sent=25, reset=True), "again"),
     "cut body": Row(Fault(sent=25), "again"),
     "slow drip": Row(Fault(), "again"),  # its drip is the laboratory's
@@ -238,7 +237,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laboratory]:
 
 def expected(row: Row, client: str) -> str:
     """The row's outcome for a client; `there` sends HEAD requests, whose answers have no body that could be wrong."""
-    no_body = client == "there" and row.fault.status == 200 and row.fault.sent != wikimedia_server.NOTHING
+    no_body = client == "there" and row.fault.status == 200 and row.fault.sent != NOTHING
     return "right" if no_body and not row.refusing else row.but.get(client, row.outcome)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tiny_models
 from completions_server import LATE, Completions, settings
-from wikimedia_server import NOTHING, Fault, busy, moved
+from http_faults import NOTHING, Fault, busy, moved
 
 from pipelines import web
 from pipelines.errors import LongtailError

@@ -10,7 +10,7 @@ import tiny_models
 import torch
 import yaml
 from completions_server import Completions, settings
-from wikimedia_server import Fault
+from http_faults import Fault
 
 from pipelines import params
 from pipelines.errors import LongtailError

@@ -8,7 +8,7 @@ import completions_server
 import pytest
 import tiny_models
 from completions_server import Completions, settings
-from wikimedia_server import Fault
+from http_faults import Fault
 
 from pipelines import web
 from pipelines.errors import LongtailError

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from wikimedia_server import Fault, Wikidata, Wikimedia
+from http_faults import Fault
+from wikimedia_server import Wikidata, Wikimedia
 
 from pipelines.errors import LongtailError
 from pipelines.sources.entity_api import fetch_names

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from asked_pages import DUMPS, ask_about, pages, run, settings
-from wikimedia_server import Fault, Wikimedia, Wikipedia, lagged
+from http_faults import Fault, lagged
+from wikimedia_server import Wikimedia, Wikipedia
 
 from pipelines.errors import LongtailError
 from pipelines.questions.published import COLUMNS

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from wikimedia_server import TRACE, Fault, Wikidata, Wikimedia, busy, moved
+from http_faults import Fault, busy, moved
+from wikimedia_server import TRACE, Wikidata, Wikimedia
 
 from pipelines import params
 from pipelines.errors import LongtailError

@@ -13,8 +13,9 @@ from email.utils import format_datetime
 from pathlib import Path
 
 import pytest
+from http_faults import Fault, busy, moved
 from waiting import PATIENCE
-from wikimedia_server import Fault, Wikimedia, busy, moved
+from wikimedia_server import Wikimedia
 
 from pipelines import web
 from pipelines.errors import LongtailError
