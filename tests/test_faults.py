@@ -12,12 +12,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def test_damaged_sources_end_in_rows_rejects_or_one_line(tmp_path):
-    words = f"-m benchmarks.faults run --folder {tmp_path} --ingest --inputs 30"
+    words = f"-m benchmarks.faults run --folder {tmp_path} --ingest --inputs 60"
     done = subprocess.run([sys.executable, *words.split()], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     rows = [json.loads(line) for line in (tmp_path / "inputs-0.jsonl").read_text().splitlines()]
     outcomes = Counter(row["outcome"] for row in rows)
-    assert outcomes.total() == 30
+    assert outcomes.total() == 60
     assert set(outcomes) <= {"same", "rejected", "refused", "other"}, [row for row in rows if row["said"]]
     assert len(outcomes) == 4
     assert len({row["reader"] for row in rows}) > 4

@@ -59,7 +59,7 @@ def months_before(count: int) -> list[str]:
     return months
 
 
-BEFORE, FIRST, SECOND = months_before(3)
+BEFORE, FIRST, SECOND, THIRD = months_before(4)
 
 
 class World:
@@ -71,7 +71,7 @@ class World:
     def raw(self, month: str) -> Path:
         raw = self.folder / month
         if not raw.exists():
-            grown = self.sizes.entities + 5 * [BEFORE, FIRST, SECOND].index(month)
+            grown = self.sizes.entities + 5 * [BEFORE, FIRST, SECOND, THIRD].index(month)
             write_world(raw, 0, self.sizes.model_copy(update={"month": month, "entities": grown}))
         return raw
 
@@ -158,34 +158,37 @@ def test_each_month_becomes_a_dated_release_late_ones_wait_and_missed_ones_are_m
     schedules.until(lambda: says(late))
     assert yaml.safe_load((folder / "params.yaml").read_text())["popularity"]["month"] == FIRST
     assert [path.name for path in (folder / "release").iterdir()] == ["1.0.0"]
-
-    os.kill(schedules.process.pid, signal.SIGINT)
-    schedules.process.communicate(timeout=PATIENCE)
     world.entities(SECOND)
-    assert "monthly fell due while nothing ran: it runs now, once\n" in schedules.start()
     schedules.until(lambda: landed(SECOND))
-    schedules.until(lambda: says(f"nothing is due: {SECOND} has landed"))
+
+    os.kill(schedules.process.pid, signal.SIGINT)
+    schedules.process.communicate(timeout=PATIENCE)
+    world.entities(THIRD)
+    world.pages_and_views(THIRD)
+    assert "monthly fell due while nothing ran: it runs now, once\n" in schedules.start()
+    schedules.until(lambda: landed(THIRD))
+    schedules.until(lambda: says(f"nothing is due: {THIRD} has landed"))
     os.kill(schedules.process.pid, signal.SIGINT)
     schedules.process.communicate(timeout=PATIENCE)
 
-    for version, month in (("1.0.0", FIRST), ("1.1.0", SECOND)):
+    for version, month in (("1.0.0", FIRST), ("1.1.0", SECOND), ("1.2.0", THIRD)):
         dates, months, card = release(folder, version)
         assert dates == {"wikidata": f"{month}-25", "wikipedia": f"{month}-20"}
         assert months == {month}
         assert f"| Wikidata of | {month}-25 |\n| Wikipedia of | {month}-20 |\n| page views of | {month} |" in card
         assert snapshots.spread({"a": [f"{month}-25"], "b": [f"{month}-20"], "c": [month]}) == 5
-    assert not (folder / "release/1.2.0").exists()
+    assert not (folder / "release/1.3.0").exists()
     with (folder / terminal.HISTORY.parent / "history.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if (row["figure"], row["counts"]) == ("questions/popqa", "True")]
-    made = [pq.read_metadata(folder / f"release/{name}/popqa.parquet").num_rows for name in ("1.0.0", "1.1.0")]
-    assert {row["month"]: int(row["value"]) for row in rows} == dict(zip((FIRST, SECOND), made, strict=True))
+    made = [pq.read_metadata(folder / f"release/{name}/popqa.parquet").num_rows for name in ("1.0.0", "1.1.0", "1.2.0")]
+    assert {row["month"]: int(row["value"]) for row in rows} == dict(zip((FIRST, SECOND, THIRD), made, strict=True))
     drawn = (folder / terminal.HISTORY).read_text()
-    assert all(f"<title>PopQA\n{month}\n" in drawn for month in (FIRST, SECOND))
+    assert all(f"<title>PopQA\n{month}\n" in drawn for month in (FIRST, SECOND, THIRD))
     fetched = Counter(
         path
         for (method, _), (path, _) in zip(wikimedia.ranges, wikimedia.requests, strict=True)
         if method == "GET" and path.endswith((".gz", ".bz2"))
     )
-    assert len(fetched) == 6
+    assert len(fetched) == 9
     assert set(fetched.values()) == {1}, fetched
     assert wikimedia.agents == {"longtail/0.1 (someone@example.org)"}
