@@ -44,7 +44,7 @@ $(VENV):
 	@$(PIP) --no-compile "$$(grep '^torch==' requirements.lock)"
 	@sed '/^# only for/,$$d' requirements.lock > $(VENV)/runtime.lock
 	@$(PIP) --no-compile -r $(VENV)/runtime.lock
-	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib > $(VENV)/compiled || true  # pip would do so on one core
+	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null || true  # pip compiles on one core; a few files are for other Pythons
 	@$(PIP) --no-deps --no-build-isolation -e .
 	@test -x $(BIN)/dvc || $(PIP) --force-reinstall --no-deps \
 	  "$$(grep '^dvc==' requirements.lock)"  # earlier versions of Longtail had a dvc command of their own
