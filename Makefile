@@ -44,7 +44,7 @@ $(VENV):
 	@$(PIP) --no-compile "$$(grep '^torch==' requirements.lock)"
 	@sed '/^# only for/,$$d' requirements.lock > $(VENV)/runtime.lock
 	@$(PIP) --no-compile -r $(VENV)/runtime.lock
-	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null || true  # pip compiles on one core; a few files are for other Pythons
+	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null || true  # pip would use one core
 	@$(PIP) --no-deps --no-build-isolation -e .
 	@test -x $(BIN)/dvc || $(PIP) --force-reinstall --no-deps \
 	  "$$(grep '^dvc==' requirements.lock)"  # earlier versions of Longtail had a dvc command of their own
@@ -63,7 +63,7 @@ lock:
 	@{ head -1 requirements.lock; $(BIN)/python -m pip freeze --all --exclude longtail --exclude pip; } > $(VENV)/lock
 	@$(PIP) -e '.[dev]'
 	@$(BIN)/python -m pip freeze --all --exclude longtail --exclude pip -r $(VENV)/lock | \
-	  sed 's/+cpu$$//; s/^## The following.*/# only for make test, lint and format:/' > requirements.lock
+	  sed 's/+cpu$$//; s/^## The following.*/# only for make test, lint and format, and for extras:/' > requirements.lock
 
 clean:
 	rm -rf $(VENV) .longtail

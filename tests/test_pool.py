@@ -124,7 +124,7 @@ def test_a_shard_that_kills_every_worker_is_named(compute: Compute) -> None:
     if compute.executor == "local":
         assert str(error.value).startswith("stage: shard 2 (7): the worker process died, 3 times (out of memory?)")
         assert runs(7) == pool.ATTEMPTS == 3
-    else:  # Dask may have given the lost workers several, and gives all of those up
+    else:  # Dask may have given a lost worker several shards, and then gives up all of them
         assert re.match(r"stage: shard \d \(\d\): the Dask worker that had it died, 2 times", str(error.value))
         assert "(out of memory, of this shard or of another that it had?)" in str(error.value)
         assert runs(7) == 2
