@@ -1,14 +1,16 @@
 # make run       set up .venv, run the pipeline, print where the report is
-# make test      set up .venv, run the tests
+# make test      set up .venv, run the tests that guard every change
+# make test-all  set up .venv, run all tests, those that take long too
 # make schedule  set up .venv, run what prefect.yaml schedules on this machine, until Ctrl-C
 # Needs Python >= 3.11, git and make; nothing is installed outside .venv.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: run test schedule lint format lock install install-tests clean
+.PHONY: run test test-all schedule lint format lock install install-tests clean
 
 run: install
 	@$(BIN)/longtail run
@@ -17,7 +19,10 @@ schedule: install
 	@$(BIN)/longtail schedule
 
 test: install-tests
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder tests
+	@$(PYTEST) -m "not slow" tests
+
+test-all: install-tests
+	@$(PYTEST) tests
 
 lint: install-tests
 	@$(BIN)/ruff check .

@@ -48,18 +48,27 @@ def made_pairs(n: int = 600, seed: int = 0, crossing: float = 1000.0, **columns)
     return pairs.take(np.lexsort((pairs.signal, pairs.relations)))
 
 
+def splits(pairs: Pairs, chosen: params.Thresholds = CHOSEN) -> np.ndarray:
+    """Which questions each split trains on, (n, splits)."""
+    return held_out.split_train(0, pairs.units(chosen.split_by), chosen.splits, chosen.train_share)
+
+
+def judged(pairs: Pairs, search: str = "", chosen: params.Thresholds = CHOSEN) -> held_out.HeldOut:
+    """The thresholds of a search, that in use if it is not named, judged on the splits of `chosen`."""
+    train = splits(pairs, chosen)
+    return held_out.judge(pairs, train, held_out.fit(pairs, train, search or chosen.search, chosen))
+
+
 def resampled(pairs: Pairs, chosen: params.Thresholds = CHOSEN, resamples: int = 100) -> refits.Resamples:
     return refits.resample(pairs.subjects, pairs.units(chosen.split_by), chosen.train_share, 0, resamples)
 
 
 def summary(pairs: Pairs, search: str = "", chosen: params.Thresholds = CHOSEN, resamples: int = 100) -> dict:
     """The figures of a search, that in use if it is not named, on the splits of `chosen`."""
-    train = held_out.split_train(0, pairs.subjects, chosen.splits, chosen.train_share)
-    drawn = resampled(pairs, chosen, resamples)
-    fitted = held_out.fit_all(pairs, train, drawn, search or chosen.search, chosen)
-    judged = held_out.judge(pairs, train, fitted.splits)
-    policy = held_out.policy(pairs, judged.retrieved, drawn, fitted)
-    return held_out.summary(pairs, judged, policy, drawn, chosen.cost_weight, 0, resamples)
+    drawn, held = resampled(pairs, chosen, resamples), judged(pairs, search, chosen)
+    fitted = held_out.fit_all(pairs, splits(pairs, chosen), drawn, search or chosen.search, chosen)
+    policy = held_out.policy(pairs, held.retrieved, drawn, fitted)
+    return held_out.summary(pairs, held, policy, drawn, chosen.cost_weight, 0, resamples)
 
 
 def write_answers(path: Path, ids: list[str], correct, **columns) -> Path:

@@ -1,6 +1,5 @@
 """What tests share: the project's root, the folder of real files where this machine has one, a played Wikimedia."""
 
-import fcntl
 import os
 import subprocess
 import sys
@@ -13,10 +12,11 @@ import small_results
 import waiting
 import wikimedia_server
 import yaml
+from once import once
 
 from pipelines import pool, web
 
-pytest_plugins = ["small_project", "chromium", "any_folder"]
+pytest_plugins = ["small_project", "chromium", "any_folder", "finished_run"]
 ROOT = Path(__file__).resolve().parents[1]
 EMPTY_DATABASES = """
 import asyncio
@@ -78,24 +78,18 @@ def written(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def databases(root, worker_id, tmp_path_factory) -> Path:
+def databases(root, tmp_path_factory) -> Path:
     """A project's folder with Prefect's and MLflow's databases, still empty, which take a new project six seconds.
 
-    All of pytest's processes share it. Copy it into projects that test something else than a first run.
+    Copy it into projects that test something else than a first run.
     """
-    base = tmp_path_factory.getbasetemp()
-    folder = (base if worker_id == "master" else base.parent) / "databases"
-    with folder.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
-            making = tmp_path_factory.mktemp("databases")
-            environment = {
-                key: value for key, value in os.environ.items() if not key.startswith(("PREFECT_", "MLFLOW_"))
-            }
-            command = [sys.executable, "-c", EMPTY_DATABASES]
-            subprocess.run(command, cwd=making, env=environment | {"PYTHONPATH": str(root)}, check=True)
-            making.rename(folder)
-    return folder
+
+    def make(folder: Path) -> None:
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("PREFECT_", "MLFLOW_"))}
+        command = [sys.executable, "-c", EMPTY_DATABASES]
+        subprocess.run(command, cwd=folder, env=environment | {"PYTHONPATH": str(root)}, check=True)
+
+    return once(tmp_path_factory, "databases", make)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ PEOPLE = {1: "Ada", 2: "Bob", 3: "Cleo", 4: 'Dora "D" O\'Hara'}
 JOBS = {20: ["poet", "bard"], 21: ["king"], 22: ["façade|cleaner, first class"]}
 FACTS = [(1, 20), (2, 20), (2, 21), (3, 22), (4, 21)]
 VIEWS = {1: 7, 2: 99, 3: None, 4: 5}  # that of 3 is not known
-LINK_SCHEMA = {"question_id": pa.string(), "relation": pa.string(), "split": pa.string(), "s_uri": pa.string()}
+LINK_SCHEMA = dict.fromkeys(("question_id", "relation", "split", "s_uri"), pa.string())
 LINK_SCHEMA |= {"s_pop": pa.int64(), "link": pa.string(), "question": pa.string()}
 MADE_BY = {
     "commit": "0123456789abcdef0123456789abcdef01234567",
@@ -46,33 +46,22 @@ MADE_BY = {
 def questions(facts=FACTS, views=VIEWS, month: str = "2021-10") -> list[dict[str, Any]]:
     """PopQA's rows for (person, job) facts."""
     answers = {s: [name for one, o in facts if one == s for name in JOBS[o]] for s, _ in facts}
+    about_all = {"prop": "occupation", "prop_id": 106, "relation": "P106", "month": month, "origin": "wikidata"}
     return [
-        {
-            "id": 2**52 + 100 * s + o,
-            "subj": PEOPLE[s],
-            "prop": "occupation",
-            "obj": JOBS[o][0],
-            "subj_id": s,
-            "prop_id": 106,
-            "obj_id": o,
-            "s_aliases": [],
-            "o_aliases": JOBS[o][1:],
-            "s_uri": f"{WIKIDATA}{s}",
-            "o_uri": f"{WIKIDATA}{o}",
-            "s_wiki_title": PEOPLE[s],
-            "o_wiki_title": None,
-            "s_pop": views[s],
-            "o_pop": None,
-            "question": RELATIONS["P106"].question(PEOPLE[s]),
-            "possible_answers": answers[s],
-            "question_id": f"Q{s}-P106-Q{o}",
-            "relation": "P106",
-            "split": "train" if s == 4 else "test",
-            "month": month,
-            "origin": "wikidata",
-        }
+        {"id": 2**52 + 100 * s + o, "question_id": f"Q{s}-P106-Q{o}", "split": "train" if s == 4 else "test"}
+        | {"subj": PEOPLE[s], "subj_id": s, "s_uri": f"{WIKIDATA}{s}", "s_wiki_title": PEOPLE[s], "s_pop": views[s]}
+        | {"obj": JOBS[o][0], "obj_id": o, "o_uri": f"{WIKIDATA}{o}", "o_wiki_title": None, "o_pop": None}
+        | {"s_aliases": [], "o_aliases": JOBS[o][1:], "possible_answers": answers[s]}
+        | {"question": RELATIONS["P106"].question(PEOPLE[s])}
+        | about_all
         for s, o in facts
     ]
+
+
+def popqa(rows: list[dict[str, Any]]) -> pa.Table:
+    """The rows as the table popqa.parquet."""
+    kinds = {name: SCHEMA.field(name).type if name in SCHEMA.names else pa.string() for name in COLUMNS}
+    return pa.Table.from_pylist(rows, schema=pa.schema(kinds))
 
 
 def links() -> list[dict[str, Any]]:
@@ -84,15 +73,9 @@ def links() -> list[dict[str, Any]]:
 
 
 def thresholds(lms=("tiny",)) -> list[dict[str, Any]]:
-    figures = {"questions": 4, "pooled": False, "threshold": float("inf"), "threshold_low": 3.0}
-    figures |= {"policy": "thresholds", "deployed": float("inf"), "popularity_most": 900.0}
-    figures |= {
-        "threshold_high": float("inf"),
-        "closed_book": 0.25,
-        "augmented": 0.5,
-        "adaptive": 0.75,
-        "retrieved": 1.0,
-    }
+    infinite = dict.fromkeys(("threshold", "threshold_high", "deployed"), float("inf"))
+    figures = {"questions": 4, "pooled": False, "threshold_low": 3.0, "policy": "thresholds", "popularity_most": 900.0}
+    figures |= {"closed_book": 0.25, "augmented": 0.5, "adaptive": 0.75, "retrieved": 1.0} | infinite
     return [
         {"dataset": "popqa", "lm": lm, "method": "bm25", "search": search, "relation": "P106", **figures}
         for lm in lms
@@ -113,21 +96,19 @@ def rules(cuts: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def write_data(
-    folder: Path, popqa: list[dict] | None = None, linked: list[dict] | None = None, cuts: list[dict] | None = None
+    folder: Path, rows: list[dict] | None = None, linked: list[dict] | None = None, cuts: list[dict] | None = None
 ) -> Path:
     """The datasets that a release is made of, as parts of the folder `data`."""
-    kinds = {name: SCHEMA.field(name).type if name in SCHEMA.names else pa.string() for name in COLUMNS}
+    linked, cuts = linked or links(), cuts or thresholds()
     tables = {
-        "questions/popqa/popqa": pa.Table.from_pylist(popqa or questions(), schema=pa.schema(kinds)),
-        "questions/entityquestions/entityquestions": pa.Table.from_pylist(
-            linked or links(), schema=pa.schema(LINK_SCHEMA)
-        ),
-        "adaptive/popularity/thresholds": pa.Table.from_pylist(cuts or thresholds(), schema=THRESHOLDS),
+        "questions/popqa/popqa": popqa(rows or questions()),
+        "questions/entityquestions/entityquestions": pa.Table.from_pylist(linked, schema=pa.schema(LINK_SCHEMA)),
+        "adaptive/popularity/thresholds": pa.Table.from_pylist(cuts, schema=THRESHOLDS),
     }
     for name, table in tables.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(table, folder / f"{name}.parquet")
-    shards.write_json(folder / "adaptive/popularity/thresholds.json", {"rules": rules(cuts or thresholds())})
+    shards.write_json(folder / "adaptive/popularity/thresholds.json", {"rules": rules(cuts)})
     source = {"path": "wikidata/dump.json.gz", "dataset": "wikidata", "source": "dump.json.gz", "licence": "CC0-1.0"}
     shards.write_json(folder / "raw/manifest.json", [source | {"bytes": 1_500_000, "sha256": "0" * 64}])
     return folder
@@ -135,9 +116,7 @@ def write_data(
 
 def release(data: Path, out: Path, version: str | None = None, threads: int = 1, made_by=MADE_BY, machine=None):
     """The folder of the release of `data` below `out`, or None."""
-    return write_release(
-        data, out, made_by, version=version, machine=machine or {}, ingest=INGEST, threads=threads
-    )  # fmt: skip
+    return write_release(data, out, made_by, version=version, machine=machine or {}, ingest=INGEST, threads=threads)
 
 
 def files_of(folder: Path) -> dict[str, bytes]:

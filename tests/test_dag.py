@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from dvc.repo import Repo
 
 from flows import graph
-from pipelines import code, params_file
+from pipelines import code, params, params_file
 
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
-LISTS = ("knowledge", "question_sets", "answered", "corpora", "scored", "benchmarks", "passages")
-NOTHING = {
-    name: [] for name in (*LISTS, "tokenizers", "ensembles", "tuned", "hybrids", "rerankers", "rules", "exposure")
-} | {"datastore": None}
+NOTHING = {name: [] for name in params.Parts.model_fields} | {"datastore": None}
 
 
 def module_of(stage: str) -> str:
@@ -57,28 +53,21 @@ def test_stages_follow_the_params_that_their_module_reads(module):
     assert {key for key in keys if key.startswith("compute")} in (set(), {"compute.threads", "compute.device"})
 
 
-@pytest.mark.parametrize("stage", [name for name in STAGES if name != "code"])
-def test_a_stage_follows_its_own_code(stage):
-    name = module_of(stage).rpartition(".")[2]
-    assert f"stage.{name}" in followed(stage)[1]
-    assert name in code.of_stages()
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_is_described_follows_its_own_code_and_says_how_many_workers_it_takes(stage):
+    module, entry = module_of(stage), STAGES[stage]
+    name = module.rpartition(".")[2]
+    assert entry.get("desc")
+    assert stage == "code" or (f"stage.{name}" in followed(stage)[1] and name in code.of_stages())
+    files = [file for file in code.files(module) if file.suffix == ".py"]
+    imports = {name for file in files for name in re.findall(r"^\s*(?:import|from) (\w+)", file.read_text(), re.M)}
+    computes = bool(imports & {"torch", "transformers", "faiss"}) and "compute" in sections_of(module)
+    assert (entry.get("meta", {}).get("workers") in ("one", "all")) == computes
 
 
 def test_a_stage_of_one_data_set_follows_the_code_of_its_reader():
     items = {"questions": "set", "chunk": "corpus", "evaluate_tasks": "task"}
     assert [name for name, item in items.items() if f"dataset.${{item.{item}}}" not in followed(name)[1]] == []
-
-
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_stage_that_computes_says_how_many_workers_it_takes(stage):
-    files = [file for file in code.files(module_of(stage)) if file.suffix == ".py"]
-    imports = {name for file in files for name in re.findall(r"^\s*(?:import|from) (\w+)", file.read_text(), re.M)}
-    computes = bool(imports & {"torch", "transformers", "faiss"}) and "compute" in sections_of(module_of(stage))
-    assert (STAGES[stage].get("meta", {}).get("workers") in ("one", "all")) == computes
-
-
-def test_every_stage_is_described():
-    assert [name for name, stage in STAGES.items() if not stage.get("desc")] == []
 
 
 @pytest.fixture
@@ -92,19 +81,17 @@ def stages_of(tmp_path, monkeypatch):
         return {stage.name: stage for stage in graph.read(tmp_path)[0]}
 
     (tmp_path / "dvc.yaml").write_text((ROOT / "dvc.yaml").read_text(encoding="utf-8"))
-    subprocess.run([sys.executable, "-m", "dvc", "init", "-q", "--no-scm"], cwd=tmp_path, check=True)
+    Repo.init(str(tmp_path), no_scm=True).close()
     monkeypatch.chdir(tmp_path)
     return read
-
-
-def test_the_code_comes_first_and_every_input_is_made_by_a_stage(stages_of):
-    assert [stage.name for stage in stages_of().values() if not stage.needs] == ["code"]
 
 
 def test_each_language_model_has_its_stages_and_lsr_learns_from_one(stages_of):
     values = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
     (main,) = values["lms"]
-    stages = stages_of(lm=values["lm"] | {"second": values["lm"][main]}, lms=[main, "second"])
+    both = {"lm": values["lm"] | {"second": values["lm"][main]}, "lms": [main, "second"]}
+    stages = stages_of(**both)
+    assert [stage.name for stage in stages.values() if not stage.needs] == ["code"]
 
     def models(stage: str) -> set[str]:
         return {name for name in stages[stage].needs if name.startswith("base_lm")}
@@ -114,13 +101,7 @@ def test_each_language_model_has_its_stages_and_lsr_learns_from_one(stages_of):
         assert f"score_lm@pile-{name}" in stages["evaluate_lm@pile"].needs
         assert models(f"evaluate_tasks@mmlu-{name}") == {f"base_lm@{name}"}
     assert models("train_lsr@dense") == {f"base_lm@{main}"}
-
-
-def test_the_language_model_that_lsr_learns_from_need_not_be_the_main_one(stages_of):
-    values = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
-    (main,) = values["lms"]
-    models = {"lm": values["lm"] | {"second": values["lm"][main]}, "lms": [main, "second"]}
-    needs = stages_of(**models, lsr=values["lsr"] | {"lm": "second"})["train_lsr@dense"].needs
+    needs = stages_of(**both, lsr=values["lsr"] | {"lm": "second"})["train_lsr@dense"].needs
     assert {name for name in needs if name.startswith("base_lm")} == {"base_lm@second"}
 
 
@@ -159,15 +140,8 @@ def test_each_retriever_has_its_stages_and_another_one_makes_none_of_them_anew(s
 
 def test_predictions_alone_need_six_stages(stages_of):
     parts = NOTHING | {"question_sets": ["popqa"], "answered": ["popqa"], "rules": ["popularity"]}
-    popqa = {
-        "source": "published",
-        "sampling": "all",
-        "per_relation": 1,
-        "mix": "drawn",
-        "total": None,
-        "refresh": False,
-        "train_share": 0.0,
-    }
+    popqa = {"source": "published", "sampling": "all", "per_relation": 1, "mix": "drawn", "total": None}
+    popqa |= {"refresh": False, "train_share": 0.0}
     stages = stages_of(parts=parts, lms=[], retrievers=[], popqa=popqa)
     assert list(stages) == ["code", "fetch", "questions@popqa", "tune_thresholds@popularity", "analyse", "report"]
 

@@ -4,34 +4,32 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 import sys
 from datetime import UTC, datetime
 
 import pytest
 import yaml
+from dvc.repo import Repo
 
-from flows import graph, months, profiles
+from flows import cli, graph, months, profiles
 from pipelines import params_file
 from pipelines.errors import LongtailError
 
 
-def test_params_yaml_is_the_sample_profile_to_the_byte(root):
-    assert (root / "params.yaml").read_text(encoding="utf-8") == profiles.compose("sample", root), (
-        "`longtail profile sample` writes it"
-    )
+@pytest.fixture(scope="module")
+def texts(root) -> dict[str, str]:
+    return {name: profiles.compose(name, root) for name in profiles.names(root)}
 
 
-def test_every_profile_is_valid(root):
-    names = profiles.names(root)
-    assert {"sample", "excerpt", "paper-popqa", "paper-replug", "tiny"} <= set(names)
-    for name in names:
-        assert f"profile: {name}\n" in profiles.compose(name, root)
+@pytest.fixture(scope="module")
+def composed(texts):
+    return {name: params_file.parse(yaml.safe_load(text)) for name, text in texts.items()}
 
 
-@pytest.fixture
-def composed(root):
-    return {name: params_file.parse(yaml.safe_load(profiles.compose(name, root))) for name in profiles.names(root)}
+def test_every_profile_is_valid_and_params_yaml_is_the_sample_to_the_byte(root, texts, composed):
+    assert {"sample", "excerpt", "paper-popqa", "paper-replug", "tiny"} <= set(composed)
+    assert {name: params.profile for name, params in composed.items()} == {name: name for name in texts}
+    assert (root / "params.yaml").read_text(encoding="utf-8") == texts["sample"], "`longtail profile sample` writes it"
 
 
 def test_no_profile_keeps_questions_from_being_judged_that_nothing_learns_from(composed):
@@ -83,10 +81,10 @@ def test_the_replug_papers_set_up(composed):
 
 
 @pytest.mark.parametrize("name", ["paper-popqa", "paper-replug"])
-def test_the_papers_profiles_run_only_what_the_papers_need(root, tmp_path, monkeypatch, name):
+def test_the_papers_profiles_run_only_what_the_papers_need(root, texts, tmp_path, monkeypatch, name):
     shutil.copy(root / "dvc.yaml", tmp_path)
-    (tmp_path / "params.yaml").write_text(profiles.compose(name, root), encoding="utf-8")
-    subprocess.run([sys.executable, "-m", "dvc", "init", "-q", "--no-scm"], cwd=tmp_path, check=True)
+    (tmp_path / "params.yaml").write_text(texts[name], encoding="utf-8")
+    Repo.init(str(tmp_path), no_scm=True).close()
     monkeypatch.chdir(tmp_path)
     names = [stage.name for stage in graph.read(tmp_path)[0]]
     kinds = {name.partition("@")[0] for name in names}
@@ -127,29 +125,27 @@ def test_what_is_wrong_with_a_profile_of_ones_own_is_one_line_that_names_it(root
     assert "\n" not in str(error.value)
 
 
-def test_dvc_composes_the_same_bytes(root, tmp_path):
+def test_dvc_composes_the_same_bytes_as_the_command(root, texts, tmp_path, monkeypatch):
     """`dvc exp run -S profile=…` and `longtail profile` must not fight over params.yaml."""
     from dvc.utils.hydra import compose_and_dump
 
-    compose_and_dump(tmp_path / "params.yaml", str(root / "conf"), None, "config", str(tmp_path), ["profile=excerpt"])
-    assert (tmp_path / "params.yaml").read_text(encoding="utf-8") == profiles.compose("excerpt", root)
-
-
-def test_the_command_writes_params_yaml(root, tmp_path):
+    compose_and_dump(tmp_path / "of_dvc.yaml", str(root / "conf"), None, "config", str(tmp_path), ["profile=excerpt"])
+    assert (tmp_path / "of_dvc.yaml").read_text(encoding="utf-8") == texts["excerpt"]
     shutil.copytree(root / "conf", tmp_path / "conf")
     shutil.copy(root / "dvc.yaml", tmp_path)
     (tmp_path / "below").mkdir()
-    command = [sys.executable, "-m", "flows.cli", "profile", "excerpt"]
-    environment = {"PYTHONPATH": str(root), "PATH": ""}
-    done = subprocess.run(command, cwd=tmp_path / "below", env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "params.yaml").read_text(encoding="utf-8") == profiles.compose("excerpt", root)
+    monkeypatch.chdir(tmp_path / "below")
+    monkeypatch.setattr(sys, "argv", ["longtail", "profile", "excerpt"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert not ended.value.code
+    assert (tmp_path / "params.yaml").read_text(encoding="utf-8") == texts["excerpt"]
 
 
 @pytest.fixture
-def given(root, tmp_path):
+def given(texts, tmp_path):
     """A params.yaml with page views by dump and by glob, and a comment that someone wrote."""
-    text = profiles.compose("paper-popqa", root).replace("agents: all-agents", "agents: all-agents  # as published")
+    text = texts["paper-popqa"].replace("agents: all-agents", "agents: all-agents  # as published")
     path = tmp_path / "params.yaml"
     path.write_text(text.replace("pageviews:\n", "pageviews:\n    - views/2021-10/*.txt\n"), encoding="utf-8")
     return path

@@ -31,6 +31,10 @@ CHAT = (
     "{{ bos_token }}system: Answer.{{ eos_token }}{% for message in messages %}{{ message.role }}: "
     "{{ message.content | trim }}{{ eos_token }}{% endfor %}{% if add_generation_prompt %}assistant:\n{% endif %}"
 )
+SPECIAL = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}
+SHAPE = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "max_position_embeddings": 128}
+ENCODER = SHAPE | {"num_hidden_layers": 1, "pad_token_id": 2, "initializer_range": 0.3}
+DECODER = SHAPE | {"num_hidden_layers": 2, "initializer_range": 0.3}
 
 
 def tokenizer(*, bos: bool = True) -> PreTrainedTokenizerFast:
@@ -42,43 +46,35 @@ def tokenizer(*, bos: bool = True) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=bpe._tokenizer, **special, model_max_length=128, chat_template=CHAT)
 
 
-def language_model(folder: Path, *, bos: bool = True, positions: int = 128, scale: float = 0.3) -> Path:
-    torch.manual_seed(0)
-    own = tokenizer(bos=bos)
-    config = LlamaConfig(
-        vocab_size=len(own), hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-        max_position_embeddings=positions, bos_token_id=0, eos_token_id=1, pad_token_id=2, initializer_range=scale,
-    )  # fmt: skip
-    LlamaForCausalLM(config).save_pretrained(folder)
+def save(folder: Path, make: type, config: type, own: PreTrainedTokenizerFast, seed: int = 0, **shape) -> Path:
+    """A model `make(config)` with weights drawn by `seed`, and its tokenizer."""
+    torch.manual_seed(seed)
+    make(config(vocab_size=len(own), **shape)).save_pretrained(folder)
     own.save_pretrained(folder)
     return folder
+
+
+def language_model(folder: Path, *, bos: bool = True, positions: int = 128, scale: float = 0.3) -> Path:
+    shape = DECODER | SPECIAL | {"max_position_embeddings": positions, "initializer_range": scale}
+    return save(folder, LlamaForCausalLM, LlamaConfig, tokenizer(bos=bos), **shape)
 
 
 def encoder(folder: Path, *, seed: int = 0, spread: float = 0.3, size: int = 32) -> Path:
-    torch.manual_seed(seed)
-    own = tokenizer(bos=False)
-    config = BertConfig(
-        vocab_size=len(own), hidden_size=size, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4,
-        max_position_embeddings=128, pad_token_id=2, initializer_range=spread,
-    )  # fmt: skip
-    BertModel(config, add_pooling_layer=False).save_pretrained(folder)
-    own.save_pretrained(folder)
-    return folder
+    shape = ENCODER | {"hidden_size": size, "initializer_range": spread}
+    return save(folder, _plain_bert, BertConfig, tokenizer(bos=False), seed, **shape)
+
+
+def _plain_bert(config: BertConfig) -> BertModel:
+    return BertModel(config, add_pooling_layer=False)
 
 
 def cross_encoder(folder: Path, *, labels: int = 1, seed: int = 0, spread: float = 0.3) -> Path:
     """A BERT that reads <s> query </s> document </s>, as published ones read [CLS] and [SEP]."""
-    torch.manual_seed(seed)
     own = tokenizer(bos=False)
     special = {"single": "<s> $A </s>", "pair": "<s> $A </s> $B:1 </s>:1", "special_tokens": [("<s>", 0), ("</s>", 1)]}
     own.backend_tokenizer.post_processor = processors.TemplateProcessing(**special)
-    config = BertConfig(
-        vocab_size=len(own), hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4,
-        max_position_embeddings=128, pad_token_id=2, initializer_range=spread, num_labels=labels,
-    )  # fmt: skip
-    BertForSequenceClassification(config).save_pretrained(folder)
-    own.save_pretrained(folder)
-    return folder
+    shape = ENCODER | {"initializer_range": spread, "num_labels": labels}
+    return save(folder, BertForSequenceClassification, BertConfig, own, seed, **shape)
 
 
 def as_bin(source: Path, folder: Path, model: PreTrainedModel) -> Path:
@@ -90,15 +86,7 @@ def as_bin(source: Path, folder: Path, model: PreTrainedModel) -> Path:
 
 def dpr(folder: Path, kind: type[PreTrainedModel], seed: int) -> Path:
     """One of DPR's towers: DPRContextEncoder or DPRQuestionEncoder."""
-    torch.manual_seed(seed)
-    own = tokenizer()
-    config = DPRConfig(
-        vocab_size=len(own), hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4,
-        max_position_embeddings=128, pad_token_id=2, initializer_range=0.3,
-    )  # fmt: skip
-    kind(config).save_pretrained(folder)
-    own.save_pretrained(folder)
-    return folder
+    return save(folder, kind, DPRConfig, tokenizer(), seed, **ENCODER)
 
 
 def retriever(**changes) -> params.Retriever:

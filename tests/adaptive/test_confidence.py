@@ -31,11 +31,9 @@ def bins_by_hand(said, ids):
 @settings(max_examples=30, deadline=None)
 def test_the_calibration_error_is_its_definition(n, seed, levels):
     answers = made(n, seed, levels=levels)
-    rows, error = confidence.reliability_of(answers.confidence, answers.right, answers.ids, answers.subjects, 0, 20)
-    by_hand = [
-        (len(b), np.mean(answers.confidence[b]), np.mean(answers.right[b]))
-        for b in bins_by_hand(answers.confidence, answers.ids)
-    ]
+    said, right = answers.confidence, answers.right
+    rows, error = confidence.reliability_of(said, right, answers.ids, answers.subjects, 0, 20)
+    by_hand = [(len(b), np.mean(said[b]), np.mean(right[b])) for b in bins_by_hand(said, answers.ids)]
     found = [(row["questions"], row["confidence"], row["accuracy"]) for row in rows]
     np.testing.assert_allclose(found, by_hand)
     assert error.value == pytest.approx(sum(count * abs(mean - right) for count, mean, right in by_hand) / n)

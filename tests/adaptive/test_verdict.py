@@ -28,28 +28,22 @@ def test_thresholds_give_way_where_they_lose(gain, better, policy):
     chosen, words = verdict.choose(Interval(*gain), better, 0.4)
     assert chosen == policy
     assert words.startswith("thresholds: " if policy == "thresholds" else f"{policy} retrieve: thresholds lose ")
-
-
-def test_the_verdict_says_by_how_much():
-    words = verdict.choose(Interval(-0.0013, -0.0025, -0.0004), "always", 0.97)[1]
-    assert words == "always retrieve: thresholds lose 0.1 points here [-0.2, 0.0]"
+    if policy == "always":
+        assert words == "always retrieve: thresholds lose 0.1 points here [-0.2, 0.0]"
 
 
 def test_a_rule_comes_back_from_its_json():
-    assert verdict.Rule.from_json(RULE.as_json()) == RULE
     always = verdict.make(("always", "why"), {"P1": 3.0}, 4.0, {"P1": (1.0, 9.0)}, ())
-    assert verdict.Rule.from_json(always.as_json()) == always
     assert (always.thresholds, always.together) == ({"P1": math.inf}, math.inf)
+    assert [verdict.Rule.from_json(rule.as_json()) for rule in (RULE, always)] == [RULE, always]
 
 
 @pytest.mark.parametrize(
     ("relation", "signal", "retrieve", "remarks"),
     [
-        ("P1", 5, True, ()),
         ("P1", 9, True, ()),
         ("P1", 10, True, ("above",)),  # always was the best up to 9; beyond, nobody knows
         ("P2", 0, True, ("shared", "below")),
-        ("P2", 3, True, ("shared",)),
         ("P2", 4, False, ("shared",)),
         ("P3", 3, True, ("untuned",)),
         ("P3", 5, False, ("untuned",)),
@@ -61,16 +55,11 @@ def test_what_the_rule_does_not_know_is_said(relation, signal, retrieve, remarks
     assert (decided.retrieve, decided.remarks) == (retrieve, remarks)
 
 
-def losing(seed=0):
-    """Retrieving helps one question in three whatever its popularity, and hurts one in twenty."""
-    rng = np.random.default_rng(seed)
-    kind = rng.random(600)
-    return made_pairs(closed=kind < 0.05, augmented=kind > 0.67)
-
-
 def test_where_thresholds_lose_accuracy_the_rule_is_the_constant_policy():
-    exact = CHOSEN.model_copy(update={"search": "exact"})
-    tuned = tuning.tune_pairs(losing(), exact, 0, 200)
+    """Retrieving helps one question in three whatever its popularity, and hurts one in twenty."""
+    kind = np.random.default_rng(0).random(600)
+    pairs = made_pairs(closed=kind < 0.05, augmented=kind > 0.67)
+    tuned = tuning.tune_pairs(pairs, CHOSEN.model_copy(update={"search": "exact"}), 0, 200)
     figures = tuned.figures["exact"]
     assert figures["gain"]["high"] < 0
     assert (tuned.rule.policy, figures["policy"]) == ("always", "always")
@@ -95,9 +84,7 @@ def test_where_thresholds_gain_they_are_the_rule_and_small_relations_share_one()
 def test_a_price_decides_which_constant_policy_is_the_better_one():
     """Retrieving is right more often, but not by what it costs: by accuracy thresholds lose, by the objective not."""
     pairs = made_pairs()
-    dear = CHOSEN.model_copy(update={"cost_weight": 0.3})
-    figures = tuning.tune_pairs(pairs, dear, 0, 50).figures["shrunk"]
-    net = pairs.gains(0.3)
+    figures = tuning.tune_pairs(pairs, CHOSEN.model_copy(update={"cost_weight": 0.3}), 0, 50).figures["shrunk"]
     assert figures["net_gain"]["value"] == pytest.approx(0.0, abs=0.01)
-    assert net.mean() < 0
+    assert pairs.gains(0.3).mean() < 0
     assert figures["verdict"].startswith("never retrieve") or figures["policy"] == "thresholds"

@@ -9,14 +9,14 @@ from pipelines.corpus import chunk, sample, token_bytes
 from pipelines.corpus.tokenizer import open_tokenizer, train
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tokenizer") / "tokenizer"
     train([text_of(i) for i in range(1000, 1020)], 320, folder)
     return folder
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tokenizer with a byte-level vocabulary so small that most characters beyond ASCII take several tokens."""
     folder = tmp_path_factory.mktemp("tokenizer") / "tokenizer"
@@ -24,7 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def slow(folder: Path):
     """That tokenizer by its offsets, like any tokenizer that isn't a byte-level BPE."""
     return token_bytes._OffsetEncoder(open_tokenizer(folder))

@@ -29,22 +29,17 @@ def chosen(
     workers: int = 1,
     share: float = 0.5,
     documents: int | None = None,
+    first: bool = True,
     weights: dict | None = None,
     test_files: str | None = None,
     validation_files: str | None = None,
-    first: bool = True,
     **queries,
 ) -> SimpleNamespace:
     values = yaml.safe_load(profiles.compose("sample", ROOT))
     shares = {"validation_share": 0.2, "test_share": 0.3, "near_duplicate": 0.8}
     lengths = {"context_tokens": 16, "continuation_tokens": 16, "per_document": 2, "max_per_split": 1000}
-    corpus = params.CorpusOf(
-        documents=documents,
-        weights=weights,
-        query_share=share,
-        test_files=test_files,
-        validation_files=validation_files,
-    )
+    files = {"test_files": test_files, "validation_files": validation_files}
+    corpus = params.CorpusOf(documents=documents, weights=weights, query_share=share, **files)
     return SimpleNamespace(
         seed=3,
         language="en",
@@ -92,15 +87,3 @@ def joined(docs: list[dict]) -> dict[str, str]:
 def assert_same_bytes(one: str, other: str) -> None:
     for file in ("docs.parquet", "queries.parquet", "rejects.parquet"):
         assert Path(one, file).read_bytes() == Path(other, file).read_bytes()
-
-
-def splits_of(queries: list[dict], docs: list[dict]) -> dict[str, set[str]]:
-    splits = {"corpus": {doc["source_document"] for doc in docs}}
-    for query in queries:
-        splits.setdefault(query["split"], set()).add(query["source_document"])
-    return splits
-
-
-def damage(path: Path, how: str) -> None:
-    data = path.read_bytes()
-    path.write_bytes({"cut": data[: len(data) // 2], "page": b"<!DOCTYPE html><h1>503</h1>", "empty": b""}[how])

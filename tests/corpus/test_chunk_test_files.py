@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from corpora import assert_same_bytes, chosen, joined, make, text_of, write_pile
+from corpora import chosen, joined, make, text_of, write_pile
 
 from pipelines.corpus import sample
 from pipelines.corpus.token_bytes import open_encoder
@@ -16,27 +16,17 @@ def article(number: int) -> str:
     return f" \n = Article {number} = \n \n {text_of(number).strip()} . \n"
 
 
+TRAIN, TEST = [article(i) for i in range(40)], [article(i) for i in range(40, 60)]
+
+
 def write_wikitext(train: list[str], test: list[str]) -> None:
     Path("raw/wikitext").mkdir(parents=True, exist_ok=True)
     Path("raw/wikitext/1.train.tokens").write_text("".join(train))
     Path("raw/wikitext/2.test.tokens").write_text("".join(test))
 
 
-def settings(workers: int = 1, **given):
-    return chosen(workers, share=0.0, test_files="*test*", **given)
-
-
-def test_the_files_say_what_is_corpus_and_what_is_queries(tokenizer: Path) -> None:
-    train, test = [article(i) for i in range(40)], [article(i) for i in range(40, 60)]
-    write_wikitext(train, test)
-    metrics, docs, queries, rejects = make(tokenizer, settings(), "wikitext")
-    assert sorted(joined(docs).values()) == sorted(train)
-    assert {doc["title"] for doc in docs} == {f"Article {i}" for i in range(40)}
-    assert {query["split"] for query in queries} == {"test"}
-    assert len({query["source_document"] for query in queries}) == 20
-    assert (metrics["rows"], metrics["source_documents"], rejects) == (60, 40, [])
-    make(tokenizer, settings(2), "wikitext", "two")
-    assert_same_bytes("out", "two")
+def settings(**given):
+    return chosen(share=0.0, test_files="*test*", **given)
 
 
 def windows_of(queries: list[dict]) -> dict[str, list[dict]]:
@@ -49,13 +39,18 @@ def windows_of(queries: list[dict]) -> dict[str, list[dict]]:
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_each_byte_of_the_test_split_is_predicted_once(tokenizer: Path, first: bool) -> None:
-    test = [article(i) for i in range(40, 60)]
-    write_wikitext([article(1)], test)
-    _, _, queries, _ = make(tokenizer, settings(per_document=1, first=first), "wikitext")
+def test_the_files_say_what_is_corpus_and_each_byte_of_the_test_split_is_predicted_once(
+    tokenizer: Path, first: bool
+) -> None:
+    write_wikitext(TRAIN, TEST)
+    metrics, docs, queries, rejects = make(tokenizer, settings(per_document=1, first=first), "wikitext")
+    assert sorted(joined(docs).values()) == sorted(TRAIN)
+    assert {doc["title"] for doc in docs} == {f"Article {i}" for i in range(40)}
+    assert {query["split"] for query in queries} == {"test"}
+    assert (metrics["rows"], metrics["source_documents"], rejects) == (60, 40, [])
     windows = windows_of(queries)
     texts = {of[0]["context"] + "".join(query["continuation"] for query in of) for of in windows.values()}
-    assert texts == set(test)
+    assert texts == set(TEST)
     for of_document in windows.values():
         before = of_document[0]["context"]
         assert (before == "") == first
@@ -66,9 +61,8 @@ def test_each_byte_of_the_test_split_is_predicted_once(tokenizer: Path, first: b
 
 def test_a_test_window_knows_as_many_tokens_before_its_context_as_a_document_has(tokenizer: Path) -> None:
     """They end where the context begins, so they never hold the continuation; near the beginning they are fewer."""
-    test, sizes = [article(i) for i in range(40, 60)], set()
-    write_wikitext([article(1)], test)
-    params = settings()
+    write_wikitext(TRAIN[:1], TEST)
+    params, sizes = settings(), set()
     _, _, queries, _ = make(tokenizer, params, "wikitext")
     encode = open_encoder(tokenizer)
     for of_document in windows_of(queries).values():
@@ -84,13 +78,6 @@ def test_a_test_window_knows_as_many_tokens_before_its_context_as_a_document_has
     assert {0, params.chunk.tokens} < sizes
 
 
-def test_queries_to_learn_from_have_no_text_before_their_context(tokenizer: Path) -> None:
-    write_pile([text_of(i, 200) for i in range(40)])
-    _, _, queries, _ = make(tokenizer, chosen(share=0.9))
-    assert {query["before"] for query in queries if query["split"] != "test"} == {""}
-    assert {query["before"] for query in queries if query["split"] == "test"} > {""}
-
-
 def test_every_byte_of_a_drawn_test_document_counts_too(tokenizer: Path) -> None:
     """The end of a document, short documents, and texts that are repeated within a document."""
     texts = [text_of(i, words) for i, words in enumerate([1, 3, 9, 50, 200] * 12)]
@@ -101,42 +88,38 @@ def test_every_byte_of_a_drawn_test_document_counts_too(tokenizer: Path) -> None
     windows = windows_of(queries)
     assert len(windows) > 8
     assert {"".join(query["continuation"] for query in of) for of in windows.values()} <= set(texts)
+    assert {query["before"] for query in queries if query["split"] != "test"} == {""}, "it is for test queries alone"
 
 
 def test_a_published_test_split_and_queries_to_learn_from_go_together(tokenizer: Path) -> None:
-    train, test, validation = ([article(i) for i in range(start, start + 30)] for start in (0, 100, 200))
-    write_wikitext(train, test)
+    validation = [article(i) for i in range(200, 230)]
+    write_wikitext(TRAIN, TEST)
     Path("raw/wikitext/3.valid.tokens").write_text("".join(validation))
     both = chosen(share=0.5, test_files="*test*", validation_files="*valid*")
     _, docs, queries, _ = make(tokenizer, both, "wikitext")
-    texts = {
-        split: {q["context"] + q["continuation"] for q in queries if q["split"] == split}
-        for split in ("train", "validation")
-    }
-    assert set(joined(docs).values()) < set(train), "no test or validation text becomes a document"
-    assert texts["train"]
-    assert all(any(text in article for article in train) for text in texts["train"])
-    assert texts["validation"]
-    assert all(any(text in article for article in validation) for text in texts["validation"])
-    assert {"".join(query["continuation"] for query in of) for of in windows_of(queries).values()} == set(test)
+    assert set(joined(docs).values()) < set(TRAIN), "no test or validation text becomes a document"
+    for split, articles in (("train", TRAIN), ("validation", validation)):
+        texts = [query["context"] + query["continuation"] for query in queries if query["split"] == split]
+        assert texts
+        assert all(any(text in article for article in articles) for text in texts)
+    assert {"".join(query["continuation"] for query in of) for of in windows_of(queries).values()} == set(TEST)
 
 
 def test_of_a_copy_and_a_near_copy_in_the_other_split_one_goes_and_is_counted(
     tokenizer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    train, test = [article(i) for i in range(40)], [article(i) for i in range(40, 60)]
-    near = test[4].replace(" . \n", " and ! \n")
-    write_wikitext([*train, test[3], near], test)
+    near = TEST[4].replace(" . \n", " and ! \n")
+    write_wikitext([*TRAIN, TEST[3], near], TEST)
     monkeypatch.setattr(sample, "CHARACTERS_PER_TOKEN", 0.5)  # a cap that takes several rounds
     for documents in (None, 150):
         metrics, docs, queries, _ = make(tokenizer, settings(documents=documents), "wikitext")
-        shqueries = set(joined(docs).values())
+        kept = set(joined(docs).values())
         first = {query["continuation"] for query in queries if query["id"].endswith(":0")}
         assert metrics["duplicates"] == 1
-        assert test[3] not in shqueries
-        assert any(test[3].startswith(context) for context in first)
-        assert metrics["near_duplicate_sources"] == (near in shqueries)
-        assert any(test[4].startswith(context) for context in first) == (near not in shqueries)
+        assert TEST[3] not in kept
+        assert any(TEST[3].startswith(begin) for begin in first)
+        assert metrics["near_duplicate_sources"] == (near in kept)
+        assert any(TEST[4].startswith(begin) for begin in first) == (near not in kept)
 
 
 def test_a_glob_that_names_no_file_is_an_error_before_any_work(tokenizer: Path) -> None:
@@ -150,12 +133,8 @@ def test_the_real_wikitext_2(real: Path, tokenizer: Path) -> None:
     Path("raw").mkdir()
     Path("raw/wikitext").symlink_to(real / "wikitext-2")
     metrics, docs, queries, _ = make(tokenizer, settings(max_per_split=10**6), "wikitext")
-    assert [metrics[name] for name in ("rows", "duplicates", "near_duplicate_sources", "duplicate_queries")] == [
-        120,
-        0,
-        0,
-        0,
-    ]
+    counts = {"rows": 120, "duplicates": 0, "near_duplicate_sources": 0, "duplicate_queries": 0}
+    assert {name: metrics[name] for name in counts} == counts
     whole = {split: (real / f"wikitext-2/wikitext-2.{split}.txt").stat().st_size for split in ("valid", "test")}
     assert metrics["bytes"] == whole["valid"]
     assert len(windows_of(queries)) == metrics["source_documents"] == 60

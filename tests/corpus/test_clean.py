@@ -39,24 +39,25 @@ from pipelines.sources.wikipedia import read_pages
         ("<nowiki>[[kept]]</nowiki>", "[[kept]]"),
         ("{{infobox}}\n[[Category:A]]", ""),
         ("", ""),
+        (  # a section's title stays where text follows it
+            "Lead.\n== Life ==\n=== Youth ===\nBorn.\n=== Empty ===\n{{table}}\n== Works ==\n{{list}}\n== End ==",
+            "Lead.\nLife\nYouth\nBorn.",
+        ),
+        # templates whose words belong to the sentence
+        ("in {{lang|fr|la ''Ville''}} and {{transl|ru|ISO|Moskva}}", "in la Ville and Moskva"),
+        ("({{lang-de|[[Wien]]}}; {{Lang|2=b|1=a}}) {{lang|fr}}.", "(Wien; b) ."),
+        ("{{convert|5|km}} or {{Convert|5|to|10|km2|sqmi|abbr=on}}", "5 km or 5 to 10 km²"),
+        ("{{cvt|5|ft|8|in|m}}, {{convert|-1.5|-|2,000|C|F}}; {{convert|x}}.", "5 ft 8 in, -1.5\u20132,000 °C; ."),
+        (
+            "{{circa|1900}}, {{c.|1|2}}, {{nowrap|a {{lang|fr|b}}}}{{'s}} {{quote|text=c|d=e}}",
+            "c. 1900, c. 1 \u2013 c. 2, a b's c",
+        ),
+        ("{{quote|one\ntwo}} a{{nbsp}}b{{spaced_ndash}}c", "one\ntwo a b \u2013 c"),
+        ("{{infobox|x={{lang|fr|a}}}}<ref>{{lang|fr|b}}</ref>{{language|fr|c}}{{lang}}", ""),
     ],
 )
 def test_markup_goes_and_prose_stays(wikitext: str, text: str) -> None:
     assert wikitext_to_text(wikitext) == text
-
-
-def test_a_section_title_stays_where_text_follows_it() -> None:
-    wikitext = "Lead.\n== Life ==\n=== Youth ===\nBorn.\n=== Empty ===\n{{table}}\n== Works ==\n{{list}}\n== End =="
-    assert wikitext_to_text(wikitext) == "Lead.\nLife\nYouth\nBorn."
-
-
-@settings(deadline=None)
-@given(st.text(alphabet="[]{}|='<>/* \n#ab&;:\x00\ud7ffé𝄞refnowkimath", max_size=80))
-def test_any_wikitext_gives_clean_lines(wikitext: str) -> None:
-    text = wikitext_to_text(wikitext)
-    text.encode("utf-8")
-    assert "\x00" not in text
-    assert all(line == line.strip() and line for line in text.split("\n") if text)
 
 
 MARKS = re.findall(
@@ -68,33 +69,22 @@ MARKS = re.findall(
     http:// https://x.org/b?d=e [http://x.org [//x.org [mailto: mailto:a@b news: //x HTTP://X
     [[File:a.jpg|thumb| [[Category: [[: Image: de: [[de:Titel]] [[a]] [[a|b]] [[http://x [[|x]] [[a|]] [sic] ]]] [[[
     {{lang|fr| {{convert|5|km}} {{nowrap| {{quote| {{Lang-de| {{cite| {{cite|title=y}} {{'s}} <ref>{{c|{{d|x}}}}</ref>
-    <ref>[http://x]</ref> a word lang \x01 \x02 \x03 é \u017f \u212a
+    <ref>[http://x]</ref> a word lang \x00 \x01 \x02 \x03 é 𝄞 \ud7ff \u017f \u212a
 """,
 )
-BREAKS = [
-    "\n",
-    "\n\n",
-    "\n=",
-    "\n==",
-    "\n== T ==\n",
-    "\n=== [[x]] ===",
-    "\n== a = b ==\n",
-    "\n{|",
-    "\n|}",
-    "\n----",
-    " ",
-]
-BREAKS += ["\t", "\r", "\x1f", "\u2009", "\u2028", "word word "]
+BREAKS = "\n~\n\n~\n=~\n==~\n== T ==\n~\n=== [[x]] ===~\n== a = b ==\n~\n{|~\n|}~\n----~ ~\t~\r~\x1f~\u2009~\u2028~a b ".split(
+    "~"
+)
 
 
-def text_or_error(wikitext: str) -> str | BadWikitext:
+def text_or_error(wikitext: str) -> str | tuple[str]:
     try:
         return wikitext_to_text(wikitext)
     except BadWikitext as error:
-        return str(error)
+        return (str(error),)
 
 
-def by_the_parser(wikitext: str) -> str:
+def by_the_parser(wikitext: str) -> str | tuple[str]:
     """The text, or the error, where the parser reads every page whole and each mark is read by itself."""
     or_line = re.compile(markup.SINGLE.pattern + r" | \n", re.VERBOSE)
     marks = patch.multiple(markup, MARK=markup.SINGLE, MARK_OR_LINE=or_line)
@@ -102,7 +92,7 @@ def by_the_parser(wikitext: str) -> str:
         return text_or_error(wikitext)
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=300)
 @given(st.lists(st.sampled_from(MARKS + BREAKS), max_size=40).map("".join))
 @example("[mailto:[]")
 @example("mailto:\r")
@@ -112,24 +102,31 @@ def by_the_parser(wikitext: str) -> str:
 @example("[[File:a|b\n== c]] ==\n")
 @example("[[File:a|b [c]]]")
 @example("a\n----b")
-def test_short_ways_give_the_parsers_text(wikitext: str) -> None:
-    assert text_or_error(wikitext) == by_the_parser(wikitext)
+def test_short_ways_give_the_parsers_text_in_clean_lines(wikitext: str) -> None:
+    text = text_or_error(wikitext)
+    assert text == by_the_parser(wikitext)
+    if isinstance(text, str):
+        assert "\x00" not in text.encode("utf-8").decode()
+        assert all(line == line.strip() and line for line in text.split("\n") if text)
 
 
 @pytest.mark.parametrize("inside", ["{{b|{{c|[http://x y]}}}}", "<ref>{{b|{{c|{{d|[[e]]}}}}}}</ref>", "[[b]]"])
 @pytest.mark.parametrize("mark", ["{{a|", "[[a|", "{{a|[[a|", "{{a|<ref>"])
-@pytest.mark.parametrize("depth", [45, 48, 49, 50, 94, 95, 96, 97, 98, 99, 100, 101])
-def test_short_ways_allow_as_deep_a_nesting(inside: str, mark: str, depth: int) -> None:
-    wikitext = mark * depth + inside
-    assert text_or_error(wikitext) == by_the_parser(wikitext)
+def test_short_ways_allow_as_deep_a_nesting(inside: str, mark: str) -> None:
+    for depth in (45, 48, 49, 50, *range(94, 102)):
+        wikitext = mark * depth + inside
+        assert text_or_error(wikitext) == by_the_parser(wikitext)
 
 
-def test_short_ways_give_the_parsers_text_of_real_pages(real: Path) -> None:
-    pages = [
-        page.text for path in sorted((real / "wikipedia").glob("*.bz2")) for page in read_pages(path, Rejects(0.0))
-    ]
-    assert len(pages) > 100
-    assert [text_or_error(page) for page in pages] == [by_the_parser(page) for page in pages]
+def test_short_ways_give_the_parsers_text_of_real_pages_without_markup(real: Path) -> None:
+    long, tables = (list(read_pages(path, Rejects(0.0))) for path in sorted((real / "wikipedia").glob("*.bz2")))
+    pages = [page.text for page in (*long[::3], *tables)]
+    texts = [text_or_error(page) for page in pages]
+    assert texts == [by_the_parser(page) for page in pages]
+    joined = "\n".join(texts[-5:])
+    assert not [mark for mark in ("[[", "]]", "{{", "}}", "{|", "|}", "''", "<ref", "==") if mark in joined]
+    assert 90_000 < len(joined) < 110_000
+    assert "\nGermany\nGovernments in the 1919 Weimar Republic were usually very unstable." in joined
 
 
 def test_the_parser_gets_only_what_is_no_plain_link_or_title() -> None:
@@ -147,41 +144,8 @@ def test_the_parser_gets_only_what_is_no_plain_link_or_title() -> None:
     assert given_to_parser[1:] == ["\nA [[b]] [[never closed"]
 
 
-def test_no_markup_is_left_in_the_real_pages(real: Path) -> None:
-    texts = [
-        wikitext_to_text(page.text)
-        for path in sorted((real / "wikipedia").glob("enwiki-table*.bz2"))
-        for page in read_pages(path, Rejects(0.0))
-    ]
-    assert len(texts) == 5
-    joined = "\n".join(texts)
-    assert not [mark for mark in ("[[", "]]", "{{", "}}", "{|", "|}", "''", "<ref", "==") if mark in joined]
-    assert 90_000 < len(joined) < 110_000
-    assert "\nGermany\nGovernments in the 1919 Weimar Republic were usually very unstable." in joined
-
-
-@pytest.mark.parametrize(
-    ("wikitext", "text"),
-    [
-        ("in {{lang|fr|la ''Ville''}} and {{transl|ru|ISO|Moskva}}", "in la Ville and Moskva"),
-        ("({{lang-de|[[Wien]]}}; {{Lang|2=b|1=a}}) {{lang|fr}}.", "(Wien; b) ."),
-        ("{{convert|5|km}} or {{Convert|5|to|10|km2|sqmi|abbr=on}}", "5 km or 5 to 10 km²"),
-        ("{{cvt|5|ft|8|in|m}}, {{convert|-1.5|-|2,000|C|F}}; {{convert|x}}.", "5 ft 8 in, -1.5\u20132,000 °C; ."),
-        (
-            "{{circa|1900}}, {{c.|1|2}}, {{nowrap|a {{lang|fr|b}}}}{{'s}} {{quote|text=c|d=e}}",
-            "c. 1900, c. 1 \u2013 c. 2, a b's c",
-        ),
-        ("{{quote|one\ntwo}} a{{nbsp}}b{{spaced_ndash}}c", "one\ntwo a b \u2013 c"),
-        ("{{infobox|x={{lang|fr|a}}}}<ref>{{lang|fr|b}}</ref>{{language|fr|c}}{{lang}}", ""),
-    ],
-)
-def test_templates_whose_words_belong_to_the_sentence_are_kept(wikitext: str, text: str) -> None:
-    assert wikitext_to_text(wikitext) == text
-
-
-NESTED = "{{a|" * 10_000 + "text" + "}}" * 10_000
-ATTACKS = [  # each took the parser alone from many seconds to hours
-    NESTED,
+ATTACKS = [  # each takes the parser alone from many seconds to hours
+    "{{a|" * 10_000 + "text" + "}}" * 10_000,
     "{{a|" * 100_000,
     "[[a|" * 100_000,
     "{|\n|\n" * 100_000,
@@ -205,13 +169,22 @@ def test_a_long_page_of_unclosed_tags_keeps_its_text() -> None:
     assert len(text.splitlines()) == 24_000
 
 
-@pytest.mark.parametrize(
-    "unit",
-    ["<ref>", "<ref>x", "<b>{|", "*{|\n", "[<b>[a|", "{<b>{a|", "<!--", "*" * 50 + "\n", "\n", " ", "<a b='", "\n=="],
-)
+UNITS = [
+    "<ref>",
+    "<ref>x",
+    "<b>{|",
+    "*{|\n",
+    "[<b>[a|",
+    "{<b>{a|",
+    "<!--",
+    "*" * 50 + "\n",
+    "\n",
+    " ",
+    "<a b='",
+    "\n==",
+]
+
+
+@pytest.mark.parametrize("unit", [*UNITS, "|}{{convert|5|//\n==a}}}<br>"])
 def test_time_follows_the_length_of_the_page(unit: str) -> None:
-    wikitext_to_text(unit * (300_000 // len(unit)))
-
-
-def test_a_template_with_line_breaks_does_not_open_others() -> None:
-    wikitext_to_text("|}{{convert|5|//\n==a}}}<br>" * 4000)
+    wikitext_to_text(unit * (150_000 // len(unit)))

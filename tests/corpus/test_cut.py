@@ -10,7 +10,8 @@ from pipelines.corpus.token_bytes import Tokens, open_encoder
 from pipelines.corpus.tokenizer import open_tokenizer
 
 WIDE = "🙂🙂🙂é北京𝄞"  # characters that a small byte-level vocabulary spells in two to four tokens
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=120)
+ASCII = st.text(st.characters(max_codepoint=127), max_size=120)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=120) | ASCII
 
 
 @pytest.fixture(scope="module", params=["fast", "slow"])
@@ -23,13 +24,15 @@ def ends_of(tokens: Tokens, text: int) -> np.ndarray:
     return tokens.ends[first : first + tokens.counts[text]]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(texts=st.lists(TEXT, max_size=5), size=st.integers(1, 20), least=st.integers(1, 20))
 @example(texts=[WIDE * 4, "", "a"], size=1, least=1)
 @example(texts=["plain", WIDE * 4, "plain text again"], size=5, least=3)
 @example(texts=["a" + WIDE * 9], size=8, least=8)
-def test_pieces_join_to_the_text_and_have_exactly_n_tokens(encoder, texts: list[str], size: int, least: int) -> None:
-    least = min(least, size)
+def test_pieces_join_to_the_text_and_have_exactly_n_tokens_which_spell_them(
+    encoder, folder, texts: list[str], size: int, least: int
+) -> None:
+    least, tokenizer = min(least, size), open_tokenizer(folder)
     tokens = encoder(texts)
     pieces = cut_texts(tokens, np.ones(len(texts), dtype=bool), size, least, "merge")
     parts = [tokens.data[begin:end].decode() for begin, end in zip(pieces.begin, pieces.end, strict=True)]
@@ -42,35 +45,21 @@ def test_pieces_join_to_the_text_and_have_exactly_n_tokens(encoder, texts: list[
             continue
         assert "".join(pieces_of_text) == text
         assert lengths.sum() == tokens.counts[i]
-        lasts = np.cumsum(lengths)
-        ends = ends_of(tokens, i)
+        if text.isascii():
+            assert set(lengths[:-1].tolist()) <= {size}
+        lasts, ends = np.cumsum(lengths), ends_of(tokens, i)
         for last, length in zip(lasts[:-1], lengths[:-1], strict=True):
             if length < size:  # moved back to the beginning of the character that the cut would have split
                 assert (ends[last : last + size - length] == -1).all()
             elif length > size:  # one character alone is longer than a piece
                 assert (ends[last - length : last - 1] == -1).all()
         assert lengths[-1] < max(size, 4) + least
+        ids = tokens.ids[tokens.counts[:i].sum() :]
+        for part, last, length in zip(pieces_of_text, lasts, lengths, strict=True):
+            assert tokenizer.decode(ids[last - length : last].tolist(), skip_special_tokens=False) == part
 
 
 @settings(max_examples=100, deadline=None)
-@given(texts=st.lists(TEXT, max_size=4), size=st.integers(1, 20))
-def test_the_tokens_of_a_piece_spell_that_piece(encoder, folder, texts: list[str], size: int) -> None:
-    tokens = encoder(texts)
-    pieces = cut_texts(tokens, np.ones(len(texts), dtype=bool), size, 1, "merge")
-    ids = np.split(tokens.ids, np.cumsum(pieces.tokens)[:-1]) if len(pieces.text) else []
-    for piece, begin, end in zip(ids, pieces.begin, pieces.end, strict=True):
-        shown = open_tokenizer(folder).decode(piece.tolist(), skip_special_tokens=False)
-        assert shown.encode() == tokens.data[begin:end]
-
-
-@settings(deadline=None)
-@given(text=st.text(alphabet=st.characters(max_codepoint=127), min_size=1, max_size=200), size=st.integers(2, 9))
-def test_every_piece_of_ascii_but_the_last_is_exact(encoder, text: str, size: int) -> None:
-    pieces = cut_texts(encoder([text]), np.array([True]), size, 1, "merge")
-    assert set(pieces.tokens[:-1].tolist()) <= {size}
-
-
-@settings(max_examples=150, deadline=None)
 @given(
     texts=st.lists(TEXT, max_size=5),
     wanted=st.lists(st.booleans(), min_size=5, max_size=5),
@@ -106,16 +95,14 @@ def test_many_texts_are_cut_as_each_by_itself(
     ],
 )
 def test_a_last_piece_that_is_too_short(total: int, short: str, expected: list) -> None:
-    pieces = cut_tokens(np.arange(1, total + 1), 10, 4, short)
-    assert [tuple(piece) for piece in pieces.tolist()] == expected
-    tokens = Tokens(
-        np.zeros(total, np.uint32), np.arange(1, total + 1), np.array([total]), b"x" * total, np.array([total])
-    )
+    ends, counts = np.arange(1, total + 1), np.array([total])
+    assert [tuple(piece) for piece in cut_tokens(ends, 10, 4, short).tolist()] == expected
+    tokens = Tokens(np.zeros(total, np.uint32), ends, counts, b"x" * total, counts)
     pieces = cut_texts(tokens, np.array([True]), 10, 4, short)
     assert list(zip(pieces.begin.tolist(), pieces.end.tolist(), strict=True)) == expected
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(text=TEXT, context=st.integers(1, 9), continuation=st.integers(1, 9), shift=st.floats(0, 1, exclude_max=True))
 @example(text=WIDE * 6, context=3, continuation=4, shift=0.5)
 def test_separate_windows_follow_one_another(encoder, text: str, context: int, continuation: int, shift: float) -> None:
@@ -127,17 +114,16 @@ def test_separate_windows_follow_one_another(encoder, text: str, context: int, c
         assert len(found) == len(tokens.ends) // (context + continuation)
         spare = len(tokens.ends) % (context + continuation)
         assert all(found[:1, 0] == int(shift * (spare + 1)))
-    flat = found.ravel()
-    assert (np.diff(flat) >= 0).all()
-    assert (found[:, 1] > found[:, 0]).all()
-    assert (found[:, 2] > found[:, 1]).all()
+    assert (found[:, 0] >= 0).all()
+    assert (np.diff(found, axis=1) > 0).all()
     assert (found[1:, 0] == found[:-1, 2]).all()
+    flat = found.ravel()
     cuts = byte_cuts(tokens, np.zeros(1, int), np.zeros(len(flat), int), flat).reshape(-1, 3)
     shown = b"".join(tokens.data[a:b] + tokens.data[b:c] for a, b, c in cuts.tolist())
     assert shown.decode() in text
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(text=TEXT, context=st.integers(1, 9), stride=st.integers(1, 9))
 @example(text=WIDE * 6, context=3, stride=4)
 def test_rolling_windows_predict_every_token_once(encoder, text: str, context: int, stride: int) -> None:
@@ -153,8 +139,7 @@ def test_rolling_windows_predict_every_token_once(encoder, text: str, context: i
     begins, middles, ends = found.T
     assert (middles[1:] == ends[:-1]).all()
     assert (begins[0], ends[-1]) == (0, len(tokens.ends))
-    assert (begins < middles).all()
-    assert (middles < ends).all()
+    assert (np.diff(found, axis=1) > 0).all()
     assert (tokens.ends[found[found > 0] - 1] >= 0).all(), "no cut is inside a character"
     if text.isascii():
         assert middles.tolist() == list(range(context, len(tokens.ends), stride))

@@ -4,91 +4,69 @@ import math
 
 import numpy as np
 import pytest
+from corpora import chosen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines import params
 from pipelines.corpus.sample import Draw, KeyHistogram, sampling_key
 
-QUERIES = params.Queries(
-    context_tokens=8,
-    continuation_tokens=8,
-    validation_share=0.2,
-    test_share=0.3,
-    per_document=1,
-    max_per_split=10,
-    near_duplicate=0.8,
-)
+NAMES = [f"document{i}" for i in range(4000)]
 
 
-def corpus(share: float, test_files: str | None = None, validation_files: str | None = None) -> params.CorpusOf:
-    return params.CorpusOf(
-        documents=None, weights=None, query_share=share, test_files=test_files, validation_files=validation_files
-    )
+def draw(share: float, seed: int = 0, **corpus) -> Draw:
+    settings = chosen(share=share, **corpus)
+    return Draw(seed, settings.corpus["pile"], settings.queries)
 
 
-def splits(names: list[str], share: float, seed: int = 0) -> list[str]:
-    return [Draw(seed, corpus(share), QUERIES).split(name, "a.txt") for name in names]
+def splits(share: float, seed: int = 0, file: str = "00.jsonl.zst", **corpus) -> list[str]:
+    drawn = draw(share, seed, **corpus)
+    return [drawn.split(name, file) for name in NAMES]
+
+
+def shares(splits: list[str]) -> dict[str, float]:
+    return {split: splits.count(split) / len(splits) for split in set(splits)}
 
 
 def test_shares_come_out_and_a_document_stays_in_its_split() -> None:
-    names = [f"document{i}" for i in range(4000)]
-    half = splits(names, 0.5)
-    shares = {name: half.count(name) / len(half) for name in set(half)}
-    assert shares == pytest.approx({"corpus": 0.5, "train": 0.25, "validation": 0.1, "test": 0.15}, abs=0.03)
-    assert half == splits(names, 0.5)
+    half = splits(0.5)
+    assert shares(half) == pytest.approx({"corpus": 0.5, "train": 0.25, "validation": 0.1, "test": 0.15}, abs=0.03)
+    assert half == splits(0.5)
     # With more queries wanted, documents leave the corpus; none of the queries changes its split.
-    more = splits(names, 0.7)
-    assert all(old in ("corpus", new) for old, new in zip(half, more, strict=True))
-    assert set(splits(names, 0.0)) == {"corpus"}
-    assert half != splits(names, 0.5, seed=1)
+    assert all(old in ("corpus", new) for old, new in zip(half, splits(0.7), strict=True))
+    assert set(splits(0.0)) == {"corpus"}
+    assert half != splits(0.5, seed=1)
 
 
-def test_files_can_say_their_split() -> None:
+def test_files_can_say_their_split_and_the_others_give_queries_to_learn_from_and_no_more_test_text() -> None:
+    test, both = {"test_files": "*test*"}, {"test_files": "*test*", "validation_files": "val*"}
     files = {"wiki.train.tokens": "corpus", "wiki.test.tokens": "test", "test-00000-of-00001.parquet": "test"}
-    assert {file: Draw(0, corpus(0.0, "*test*"), QUERIES).split("document", file) for file in files} == files
-
-
-def test_published_splits_leave_queries_to_learn_from_and_no_other_test_text() -> None:
-    names = [f"document{i}" for i in range(4000)]
-
-    def shares(*globs: str | None) -> dict[str, float]:
-        drawn = [Draw(0, corpus(0.5, *globs), QUERIES).split(name, "00.jsonl.zst") for name in names]
-        return {split: drawn.count(split) / len(drawn) for split in set(drawn)}
-
-    assert shares("test*", None) == pytest.approx({"corpus": 0.5, "train": 0.4, "validation": 0.1}, abs=0.03)
-    assert shares("test*", "val*") == pytest.approx({"corpus": 0.5, "train": 0.5}, abs=0.03)
-    draw = Draw(0, corpus(0.5, "test*", "val*"), QUERIES)
-    assert {draw.split(name, "val.jsonl.zst") for name in names} == {"validation"}
-    assert {draw.split(name, "test.jsonl.zst") for name in names} == {"test"}
+    assert {file: draw(0.0, **test).split("document", file) for file in files} == files
+    assert shares(splits(0.5, **test)) == pytest.approx({"corpus": 0.5, "train": 0.4, "validation": 0.1}, abs=0.03)
+    assert shares(splits(0.5, **both)) == pytest.approx({"corpus": 0.5, "train": 0.5}, abs=0.03)
+    assert set(splits(0.5, file="val.jsonl.zst", **both)) == {"validation"}
+    assert set(splits(0.5, file="test.jsonl.zst", **both)) == {"test"}
 
 
 def test_the_first_ones_are_drawn_in_proportion_to_their_weights() -> None:
-    names = [f"document{i}" for i in range(30_000)]
     weights = np.where(np.arange(30_000) % 3 == 0, 4.0, 1.0)
-    keys = np.array([sampling_key(0, name, weight) for name, weight in zip(names, weights, strict=True)])
-    first = np.argsort(keys)[:1500]
+    keys = np.array([sampling_key(0, f"document{i}", weight) for i, weight in enumerate(weights)])
+    order = np.argsort(keys)
     # Of 10,000 of weight 4 and 20,000 of weight 1, two thirds of the first are of weight 4.
-    assert np.mean(weights[first] == 4) == pytest.approx(2 / 3, abs=0.04)
+    assert np.mean(weights[order[:1500]] == 4) == pytest.approx(2 / 3, abs=0.04)
     # Of the first half, those with exp(-key) above 0.657: x ** 4 + 2 x = 1.5 is where half of them are.
-    half = np.argsort(keys)[:15_000]
-    assert np.mean(weights[half] == 4) == pytest.approx((1 - 0.657**4) * 10_000 / 15_000, abs=0.02)
+    assert np.mean(weights[order[:15_000]] == 4) == pytest.approx((1 - 0.657**4) * 10_000 / 15_000, abs=0.02)
     assert keys.min() > 0
 
 
 def test_a_key_follows_from_the_document_and_its_weight() -> None:
-    weighted = params.CorpusOf(
-        documents=5, weights={"A": 2.0, "B": 1.0}, query_share=0.3, test_files=None, validation_files=None
-    )
-    draw = Draw(0, weighted, QUERIES)
-    names = [f"document{i}" for i in range(200)]
-    drawn = [draw.split(name, "00.jsonl.zst") for name in names]
-    keys = list(map(draw.key, names, "B" * 200, drawn))
-    assert list(map(draw.key, names, "C" * 200, drawn)) == [None] * 200
-    assert list(map(draw.key, names, "A" * 200, drawn)) == [key and key / 2 for key in keys]
+    weighted = draw(0.3, documents=5, weights={"A": 2.0, "B": 1.0})
+    names = NAMES[:200]
+    drawn = [weighted.split(name, "00.jsonl.zst") for name in names]
+    keys = list(map(weighted.key, names, "B" * 200, drawn))
+    assert list(map(weighted.key, names, "C" * 200, drawn)) == [None] * 200
+    assert list(map(weighted.key, names, "A" * 200, drawn)) == [key and key / 2 for key in keys]
     assert keys.count(0.0) == pytest.approx(60, abs=20)  # the sources of queries are all read
-    without = Draw(0, weighted.model_copy(update={"weights": None}), QUERIES)
-    assert list(map(without.key, names, "C" * 200, drawn)) == keys
+    assert list(map(draw(0.3, documents=5).key, names, "C" * 200, drawn)) == keys
 
 
 KEYS = st.floats(min_value=1e-20, max_value=1e6)

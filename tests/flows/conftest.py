@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import yaml
-from quick_project import Project
+from quick_project import LAST, Prefect, Project, dvc_init, git
 from user_folder import LAPTOP
 
 DVC_YAML = """
@@ -42,7 +44,6 @@ from pipelines.errors import LongtailError, Unreachable
 name = sys.argv[1]
 def work(params):
     text = Path("input.txt").read_text()
-    started = time.time()
     with open("begun.txt", "a") as log:
         log.write(f"{name}\\n")
     if text.startswith(f"fail {name}"):
@@ -50,8 +51,6 @@ def work(params):
     if text.startswith(f"away {name}") and not os.path.exists("back"):
         Path("back").touch()
         raise Unreachable("http://127.0.0.1: no connection; run again to go on")
-    if text.startswith(f"crash {name}"):
-        raise ZeroDivisionError("a bug")
     if text.startswith(f"sleep {name}"):
         Path("asleep").write_text(str(os.getpid()))
         time.sleep(600)
@@ -64,11 +63,8 @@ def work(params):
             bar.update(6)
     if f"kill {name}" in text:
         os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(0.2)
     with shards.atomic(f"data/{name}") as temporary:
         temporary.write_text(text if name == "a" else name)
-    with open("times.txt", "a") as log:
-        log.write(f"{name} {started} {time.time()}\\n")
     if name == "a":
         value = 0.3 if text.endswith("worse") else 0.5
         accuracy = {"value": value, "low": value - 0.1, "high": value + 0.1}
@@ -77,14 +73,38 @@ def work(params):
 stage.run(name, ("seed",), work, out=f"data/{name}")
 """
 
+SERVICES = (
+    "SCHEDULER",
+    "LATE_RUNS",
+    "FOREMAN",
+    "PAUSE_EXPIRATIONS",
+    "CANCELLATION_CLEANUP",
+    "EVENT_PERSISTER",
+    "TRIGGERS",
+)
 
-@pytest.fixture(scope="module")
-def project(root, databases, tmp_path_factory) -> Project:
-    """One for each file of tests, in a git repository, with nothing run yet."""
+
+@pytest.fixture(scope="session")
+def prefect(databases, tmp_path_factory) -> Iterator[Prefect]:
+    """A server that is up for all tests here, without the services that no test here needs."""
+    from flows import server
+
+    home = shutil.copytree(databases / ".longtail/prefect", tmp_path_factory.mktemp("prefect") / "home")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    environment |= {"PREFECT_HOME": str(home), "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
+    environment |= {f"PREFECT_SERVER_SERVICES_{name}_ENABLED": "false" for name in SERVICES}
+    with ExitStack() as stack:
+        with mock.patch.dict(os.environ, environment, clear=True):
+            url = stack.enter_context(server.start(home))
+        yield Prefect(url, home)
+
+
+@pytest.fixture(scope="session")
+def fresh(root, databases, tmp_path_factory) -> Path:
+    """The quick project in a git repository, with nothing run yet. Tests work on copies."""
     from flows import profiles
 
-    folder = tmp_path_factory.mktemp("project")
-    shutil.copytree(databases, folder, dirs_exist_ok=True)
+    folder = shutil.copytree(databases, tmp_path_factory.mktemp("fresh") / "project")
     (folder / "conf").mkdir()
     (folder / "conf/config.yaml").touch()
     params = yaml.safe_load(profiles.compose("sample", root))
@@ -94,20 +114,73 @@ def project(root, databases, tmp_path_factory) -> Project:
     (folder / "work.py").write_text(WORK)
     (folder / "input.txt").write_text("one")
     (folder / ".gitignore").write_text(".longtail\nmlflow.db\nmlruns\n")
-    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
-    subprocess.run([*git, "init", "-q"], cwd=folder, check=True)
-    subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], cwd=folder, check=True)
+    git(folder, "init", "-q")
+    dvc_init(folder, scm=True)
     (folder / "data").mkdir()
     (folder / "data/.gitignore").write_text("*\n")
-    subprocess.run([*git, "add", "-A"], cwd=folder, check=True)
-    subprocess.run([*git, "commit", "-qm", "a project"], cwd=folder, check=True)
-    return Project(folder, root)
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "a project")
+    return folder
 
 
-@pytest.fixture(scope="module")
-def served(project) -> Iterator[None]:
-    with project.served():
-        yield
+@pytest.fixture(scope="session")
+def place(tmp_path_factory) -> Iterator[Path]:
+    """The one folder of all runs in this process, because the process that forks DVC and stages stays in it."""
+    from flows import warm
+
+    folder = tmp_path_factory.mktemp("runs") / "a project"
+    folder.mkdir()
+    yield folder
+    if warm._server:
+        process, requests = warm._server
+        requests.close()
+        process.wait()
+        warm._server = None
+
+
+def refill(place: Path, template: Path) -> Path:
+    for path in place.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return shutil.copytree(template, place, symlinks=True, dirs_exist_ok=True)
+
+
+@pytest.fixture
+def project(root, place, fresh, prefect) -> Project:
+    """The quick project, with nothing run yet."""
+    return Project(refill(place, fresh), root, prefect)
+
+
+@pytest.fixture(scope="session")
+def first(root, place, fresh, prefect, tmp_path_factory) -> Project:
+    """The quick project after its first run, as a user starts it: what it said is `done`. Tests work on copies."""
+    project = Project(refill(place, fresh), root, prefect)
+    done = project.real("run")
+    assert done.returncode == 0, done.stdout + done.stderr
+    project.folder = shutil.copytree(place, tmp_path_factory.mktemp("ran") / "project", symlinks=True)
+    project.done, project.run = done, prefect.ask(f"SELECT {LAST}")[0][0]
+    return project
+
+
+@pytest.fixture
+def ran(root, place, first, prefect) -> Project:
+    """The quick project after its first run."""
+    return Project(refill(place, first.folder), root, prefect)
+
+
+@pytest.fixture
+def call(monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
+    """The longtail command in this process, called from the working folder. Gives exit code, output and errors."""
+    from flows import cli, terminal
+
+    def call(*words, command="longtail"):
+        monkeypatch.setattr(terminal, "CALLED_FROM", Path.cwd())
+        monkeypatch.setattr(sys, "argv", [command, *map(str, words)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return (ended.value.code, *capsys.readouterr())
+
+    return call
 
 
 @pytest.fixture

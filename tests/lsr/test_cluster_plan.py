@@ -16,47 +16,40 @@ def paper(root, tmp_path, monkeypatch):
     """REPLUG's set-up, without models or corpora here."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(speed, "matrix_products", lambda threads, device, half: 1e9)
     return plan.read(yaml.safe_load(profiles.compose("paper-replug", root)) | {"retrievers": ["contriever"]})
 
 
-def table(lines: list[str]) -> dict[int, list[str]]:
-    return {int(line.split()[0]): line.split() for line in lines if line.strip()[:1].isdigit()}
-
-
-def test_shards_are_divided_and_what_each_worker_does_is_not():
-    part = Part("scores", shared=100.0, each=3.0)
-    assert [part.seconds(n) for n in (1, 4)] == [103.0, 28.0]
-
-
-def test_no_more_workers_share_a_step_than_it_has_queries():
-    part = Part("training", shared=64.0, most=16)
-    assert [part.seconds(n) for n in (16, 64)] == [4.0, 4.0]
-
-
-def test_summing_gradients_costs_nothing_alone_and_nearly_twice_their_bytes_among_many():
-    part = Part("training", shared=0.0, summed=NETWORK)
-    assert [part.seconds(n) for n in (1, 2, 4)] == [0.0, 1.0, 1.5]
+@pytest.mark.parametrize(("part", "seconds"), [
+    (Part("each does as much, the rest is divided", shared=100.0, each=3.0), {1: 103.0, 4: 28.0}),
+    (Part("no more share a step than it has queries", shared=64.0, most=16), {16: 4.0, 64: 4.0}),
+    (Part("gradients among many are nearly twice their bytes", shared=0.0, summed=NETWORK), {1: 0.0, 2: 1.0, 4: 1.5}),
+], ids=lambda value: getattr(value, "label", ""))  # fmt: skip
+def test_a_parts_seconds_follow_from_the_number_of_workers(part, seconds):
+    assert {n: part.seconds(n) for n in seconds} == seconds
 
 
 def test_the_hours_of_a_gpu_are_operations_by_half_of_its_stated_speed(paper):
     """REPLUG's 12.5 G tokens by GPT-2 XL in fp32, on an A100 that computes 19.5 T operations a second."""
-    gpu = cluster_plan.device("a100-80")
-    rows, _ = cluster_plan.parts(paper, gpu)
-    (reads,) = (part for part in rows if part.label == "contriever, gpt2-xl reads")
+    (reads,) = (part for part in rows(paper, "a100-80") if part.label == "contriever, gpt2-xl reads")
     length = paper.chunk.tokens + paper.queries.context_tokens + paper.queries.continuation_tokens
     operations = speed.GPT2_XL.operations(length, paper.queries.continuation_tokens / length)
     needed = plan.amounts(paper, plan.documents_by_corpus(paper)[0], plan.queries_to_learn_from(paper))
     assert reads.shared == pytest.approx(needed.lm_tokens * operations / (0.5 * 19.5e12))
 
 
+def rows(params, device):
+    return cluster_plan.parts(params, device and cluster_plan.device(device))[0]
+
+
 def test_the_table_has_money_and_efficiency_that_falls(paper):
-    gpu = cluster_plan.device("a100-80")
-    rows = table(cluster_plan.forecast(paper, gpu, 2.0))
-    assert list(rows) == [1, 2, 4, 8, 16, 32, 64]
-    one, many = (float(rows[n][1]) for n in (1, 64))
+    lines = cluster_plan.forecast(paper, cluster_plan.device("a100-80"), 2.0)
+    table = {int(line.split()[0]): line.split() for line in lines if line.strip()[:1].isdigit()}
+    assert list(table) == [1, 2, 4, 8, 16, 32, 64]
+    one, many = (float(table[n][1]) for n in (1, 64))
     assert one / 64 < many < one
-    assert float(rows[1][2].replace(",", "")) == pytest.approx(2 * one, rel=0.01)
-    efficiencies = [int(row[3].removesuffix("%")) for row in rows.values()]
+    assert float(table[1][2].replace(",", "")) == pytest.approx(2 * one, rel=0.01)
+    efficiencies = [int(row[3].removesuffix("%")) for row in table.values()]
     assert efficiencies == sorted(efficiencies, reverse=True)
     assert efficiencies[-1] == pytest.approx(100 * one / 64 / many, abs=1)
 
@@ -68,11 +61,9 @@ def test_the_table_has_money_and_efficiency_that_falls(paper):
     (1000, "a100-80", 20),
     (None, None, 1),
 ])  # fmt: skip
-def test_as_many_workers_train_as_the_params_say(processes, device, trainers, paper, monkeypatch):
-    monkeypatch.setattr(speed, "matrix_products", lambda threads, device, half: 1e9)
+def test_as_many_workers_train_as_the_params_say(processes, device, trainers, paper):
     paper.lsr = paper.lsr.model_copy(update={"processes": processes, "batch_size": 20})
-    rows, _ = cluster_plan.parts(paper, device and cluster_plan.device(device))
-    most = {row.label: row.most for row in rows}
+    most = {row.label: row.most for row in rows(paper, device)}
     assert most["contriever, training"] == trainers
     assert most["contriever, embedding anew"] is None, "the refresh goes to all workers"
 
@@ -84,31 +75,22 @@ def test_memory_that_a_device_lacks_is_said(paper):
 
 
 def test_bf16_is_faster_where_a_device_has_it(paper):
-    gpu = cluster_plan.device("h100")
-    paper.lm["gpt2-xl"] = paper.lm["gpt2-xl"].model_copy(update={"dtype": "bf16"})
-    half, _ = cluster_plan.parts(paper, gpu)
-    paper.lm["gpt2-xl"] = paper.lm["gpt2-xl"].model_copy(update={"dtype": "fp32"})
-    full, _ = cluster_plan.parts(paper, gpu)
-    of = [next(part.shared for part in rows if part.label.endswith("gpt2-xl reads")) for rows in (full, half)]
-    assert of[0] / of[1] == pytest.approx(989 / 67)
+    seconds = {}
+    for dtype in ("bf16", "fp32"):
+        paper.lm["gpt2-xl"] = paper.lm["gpt2-xl"].model_copy(update={"dtype": dtype})
+        seconds[dtype] = next(part.shared for part in rows(paper, "h100") if part.label.endswith("gpt2-xl reads"))
+    assert seconds["fp32"] / seconds["bf16"] == pytest.approx(989 / 67)
 
 
-def test_every_device_has_memory_and_both_speeds():
+def test_every_device_has_memory_and_both_speeds_and_an_unknown_one_is_refused():
     for gpu in cluster_plan.devices().values():
         assert 10 * GIB < gpu.memory < 200 * GIB
         assert 5e12 < gpu.fp32 < gpu.half < 1e15
-
-
-def test_an_unknown_device_is_refused_with_those_that_are_known():
     with pytest.raises(LongtailError, match=r"no gtx in .*devices.yaml, expected one of t4, v100"):
         cluster_plan.device("gtx")
 
 
-def test_without_a_device_a_worker_is_one_process_here(paper, monkeypatch):
-    """Whatever compute.workers is."""
-    monkeypatch.setattr(speed, "matrix_products", lambda threads, device, half: 1e9)
-    several = paper.compute.model_copy(update={"workers": 8})
-    rows = [cluster_plan.parts(paper, None)[0]]
-    paper.compute = several
-    rows.append(cluster_plan.parts(paper, None)[0])
-    assert rows[0] == rows[1]
+def test_without_a_device_a_worker_is_one_process_here_whatever_compute_workers_is(paper):
+    alone = rows(paper, None)
+    paper.compute = paper.compute.model_copy(update={"workers": 8})
+    assert rows(paper, None) == alone

@@ -6,12 +6,9 @@ The most that a server's scores may cost is known before the first is asked for.
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import completions_server
@@ -19,10 +16,11 @@ import psutil
 import pytest
 import torch
 import yaml
+from lsr_training import METRICS, change, refresh_in_a_thread, remove_training, steps_from_now, watched, weights, written
 from small_project import TUNED, child_processes
 from waiting import until
 
-from pipelines import checkpoint, workers
+from pipelines import checkpoint
 from pipelines.errors import LongtailError
 from pipelines.lsr import refresh, train_lsr, training_queries
 from pipelines.lsr.refresh import Refresher
@@ -30,40 +28,7 @@ from pipelines.lsr.rounds import Trainer, TrainingFiles
 from pipelines.lsr.training_queries import Schedule
 from pipelines.retrieval.encoder import Encoder
 
-METRICS = Path("data/metrics/lsr_dense.json")
-
 ASYNC = {"refresh": "async", "steps": 5, "refresh_steps": 2}
-
-
-def change(project, **changes):
-    project.params.lsr = project.params.lsr.model_copy(update=changes)
-
-
-@contextmanager
-def in_a_thread(compute):
-    """In place of processes: what the second one does can be watched."""
-    assert (compute.executor, compute.workers) == ("local", 2)
-    refresh._opened.clear()
-    with ThreadPoolExecutor(1) as pool:
-        yield pool
-
-
-def watched(monkeypatch, owner, name, before):
-    real = getattr(owner, name)
-
-    def call(self, number):
-        before(self, number)
-        return real(self, number)
-
-    monkeypatch.setattr(owner, name, call)
-
-
-def weights(encoder):
-    return torch.cat([weight.detach().ravel().clone() for weight in encoder.parameters()])
-
-
-def written():
-    return {str(path): path.read_bytes() for path in [*TUNED.rglob("*.*"), METRICS]}
 
 
 @pytest.mark.parametrize(("when", "made_by"), [("sync", [0, 2, 4, 5]), ("async", [0, 0, 2, 4, 5])])
@@ -77,13 +42,14 @@ def test_a_round_is_made_by_the_encoder_at_its_start_or_a_round_before(when, mad
     watched(monkeypatch, Trainer, "step", training)
     watched(monkeypatch, Refresher, "search", lambda self, number: searched.update({number: weights(self.encoder)}))
     change(project, **ASYNC | {"refresh": when})
-    monkeypatch.setattr(refresh, "processes", in_a_thread)
+    monkeypatch.setattr(refresh, "processes", refresh_in_a_thread)
     train_lsr.train(project.params)
     (trainer,) = trainers
     trained[5] = weights(trainer.encoder)
     assert sorted(searched) == list(range(len(made_by)))
     assert all(torch.equal(searched[number], trained[step]) for number, step in enumerate(made_by))
     assert [row["step"] for row in json.loads(METRICS.read_text())["validation"]] == [0, 2, 4, 5]
+    assert not refresh._opened, "a connection to a cluster would be closed"
 
 
 def test_validation_of_a_round_before_keeps_the_best_and_ends_training(project, monkeypatch):
@@ -94,7 +60,7 @@ def test_validation_of_a_round_before_keeps_the_best_and_ends_training(project, 
         return {"bpb_k10": next(bits), "recall_at_1": 0.5}
 
     monkeypatch.setattr(Refresher, "validate", validate)
-    monkeypatch.setattr(refresh, "processes", in_a_thread)
+    monkeypatch.setattr(refresh, "processes", refresh_in_a_thread)
     change(project, **ASYNC | {"steps": 9, "patience": 1})
     assert train_lsr.train(project.params)["kept_step"] == 2
     metrics = json.loads(METRICS.read_text())
@@ -103,42 +69,6 @@ def test_validation_of_a_round_before_keeps_the_best_and_ends_training(project, 
     kept = Encoder.open(TUNED, project.params.retriever, project.params.compute)
     assert torch.equal(weights(kept), seen[2])
     assert not torch.equal(seen[2], seen[3])
-
-
-class AtOnce(Executor):
-    """In place of the second process, as embedding sets torch's precision for all threads of a process."""
-
-    def submit(self, work, /, *args):
-        future = Future()
-        future.set_result(work(*args))
-        return future
-
-
-@contextmanager
-def at_once(compute):
-    refresh._opened.clear()
-    yield AtOnce()
-
-
-def test_a_clusters_workers_embed_and_score_for_the_second_process_with_the_same_bytes(
-    project, cluster, monkeypatch, capsys
-):
-    change(project, **ASYNC)
-    monkeypatch.setattr(refresh, "processes", at_once)
-    train_lsr.train(project.params)
-    alone = written()
-    for made in (TUNED, Path(".longtail")):
-        shutil.rmtree(made)
-    monkeypatch.setattr(workers, "WORTH", {"cpu": 1.0})
-    update = {"executor": "dask", "dask": cluster.scheduler_address}
-    project.params.compute = project.params.compute.model_copy(update=update)
-    capsys.readouterr()
-    train_lsr.train(project.params)
-    assert written() == alone
-    said = capsys.readouterr().out
-    assert "train_lsr@dense-pile-embeddings: 3 workers open" in said
-    assert "train_lsr@dense-pile: 3 workers open data/models/lm/tiny" in said
-    assert not refresh._opened, "its connection to the cluster is closed"
 
 
 KILLED = """
@@ -163,6 +93,7 @@ train_lsr.train(methods.with_retriever(params_file.load(*{sections!r}), "dense")
 """
 
 
+@pytest.mark.slow
 def test_slow_fast_or_killed_it_ends_with_the_same_bytes(project, root, monkeypatch):
     """Round 2 is begun before step 2, and needed at step 4: the second process makes it after step 3, then before."""
 
@@ -171,22 +102,20 @@ def test_slow_fast_or_killed_it_ends_with_the_same_bytes(project, root, monkeypa
 
     def reading(_, number):
         if number == 1:  # round 2 is begun next
-            signal_second(signal.SIGSTOP)
+            os.kill(child_processes()[0].pid, signal.SIGSTOP)
 
-    def slow(_, number):
+    def slow(number):
         if number == 3:
             assert not made()
-            signal_second(signal.SIGCONT)
+            os.kill(child_processes()[0].pid, signal.SIGCONT)
 
     change(project, **ASYNC)
     with monkeypatch.context() as patch:
         watched(patch, TrainingFiles, "read_round", reading)
-        watched(patch, Trainer, "step", slow)
+        steps_from_now(patch, slow)
         train_lsr.train(project.params)
     whole = written()
-    for path in (TUNED, Path(".longtail")):
-        shutil.rmtree(path)
-    METRICS.unlink()
+    remove_training()
 
     project.settings["lsr"] |= ASYNC
     Path("params.yaml").write_text(yaml.safe_dump(project.settings))
@@ -197,22 +126,11 @@ def test_slow_fast_or_killed_it_ends_with_the_same_bytes(project, root, monkeypa
     assert json.loads(saved.read_text())["step"] == 2
     until(lambda: not psutil.pid_exists(int(Path("second").read_text())))
 
-    steps = []
-
-    def resumed(_, number):
-        steps.append(number)
-        if number == 3:
-            until(made)
-
-    watched(monkeypatch, Trainer, "step", resumed)
+    steps = steps_from_now(monkeypatch, lambda number: number == 3 and until(made))
     train_lsr.train(project.params)
     assert steps == [2, 3, 4]
     assert written() == whole
     assert not checkpoint.folder("train_lsr@dense").exists()
-
-
-def signal_second(number):
-    os.kill(child_processes()[0].pid, number)
 
 
 def test_an_error_in_training_ends_the_second_process(project):
@@ -261,38 +179,31 @@ def test_the_language_model_that_is_learnt_from_is_the_one_named(project):
     (folder / main).rename(folder / "second")
     project.params.lm = {main: project.params.lm[main], "second": project.params.lm[main]}
     project.params.lms = [main, "second"]
-    change(project, lm="second", steps=3)
-    train_lsr.train(project.params)
+    change(project, lm="second")
     corpora = training_queries.read(project.params)
-    files = TrainingFiles("again", 0)
-    refresher = Refresher(project.params, corpora, Schedule(corpora, project.params.lsr, 0), files)
-    assert refresher.lm.name == "second"
+    schedule = Schedule(corpora, project.params.lsr, 0)
+    assert Refresher(project.params, corpora, schedule, TrainingFiles("train_lsr")).lm.name == "second"
 
 
-@pytest.fixture
-def server(project):
+def test_the_cost_is_an_upper_estimate_that_is_said_before_it_is_made_and_may_be_too_dear(project, capsys):
     folder = project.folder / "data/models/lm" / project.params.lms[0]
     with completions_server.running(folder) as server:
         served = completions_server.settings(server.url, folder, prompt_price=1.0)
         project.params.lm = {project.params.lms[0]: served}
-        yield server
-
-
-def test_the_cost_is_said_before_it_is_made_and_is_an_upper_estimate(project, server, capsys):
-    project.params.lsr = project.params.lsr.model_copy(update={"keep_scores": True})
-    metrics = train_lsr.train(project.params)
-    out = capsys.readouterr().out
-    assert "at most 324 pairs" in out  # 2 rounds x 12 queries x (5 + none), 3 validations x 6 x 10
-    said = float(re.search(r"tokens, for ([\d.]+)", out)[1])
-    assert 0.3 * said < metrics["lm_cost"] <= said
-    assert metrics["lm_prompt_tokens"] == pytest.approx(1000 * metrics["lm_cost"])
-    train_lsr.train(project.params)
-    assert float(re.search(r"tokens, for ([\d.]+)", capsys.readouterr().out)[1]) < said, "what is kept costs nothing"
-
-
-def test_too_dear_is_an_error_before_any_request_but_the_probes(project, server):
-    project.params.lsr = project.params.lsr.model_copy(update={"max_cost": 0.5})
-    with pytest.raises(LongtailError, match=r"lsr\.max_cost is 0\.5, but .* may cost .*raise it, or lower"):
-        train_lsr.train(project.params)
-    assert len(server.requests) == 3
-    assert not METRICS.exists()
+        change(project, max_cost=0.5)
+        with pytest.raises(LongtailError, match=r"lsr\.max_cost is 0\.5, but .* may cost .*raise it, or lower"):
+            train_lsr.train(project.params)
+        assert len(server.requests) == 3, "probes"
+        assert not METRICS.exists()
+        change(project, max_cost=None, keep_scores=True)
+        capsys.readouterr()
+        metrics = train_lsr.train(project.params)
+        out = capsys.readouterr().out
+        assert "at most 324 pairs" in out  # 2 rounds x 12 queries x (5 + none), 3 validations x 6 x 10
+        said = float(re.search(r"tokens, for ([\d.]+)", out)[1])
+        assert 0.3 * said < metrics["lm_cost"] <= said
+        assert metrics["lm_prompt_tokens"] == pytest.approx(1000 * metrics["lm_cost"])
+        with pytest.raises(ZeroDivisionError), pytest.MonkeyPatch.context() as patch:
+            steps_from_now(patch, lambda number: 1 / 0)
+            train_lsr.train(project.params)
+        assert float(re.search(r"tokens, for ([\d.]+)", capsys.readouterr().out)[1]) < said, "what is kept is free"

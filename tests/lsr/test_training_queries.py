@@ -9,28 +9,24 @@ from pipelines.lsr import training_queries
 from pipelines.lsr.training_queries import Schedule
 
 
-def test_every_step_is_of_one_round_and_its_queries_are_searched(project):
-    corpora = training_queries.read(project.params)
-    for settings in ({"refresh": "sync"}, {"refresh": "async"}, {"refresh": "async", "refresh_steps": 9}):
-        lsr = project.params.lsr.model_copy(update={"steps": 5, "refresh_steps": 2} | settings)
-        schedule = Schedule(corpora, lsr, seed=0)
-        steps = [list(schedule.steps(number)) for number in range(schedule.rounds)]
-        assert [step for of_round in steps for step in of_round] == [0, 1, 2, 3, 4]
-        assert schedule.encoder_step(0) == 0
-        assert schedule.encoder_step(schedule.rounds - 1) == 5, "the final encoder is validated"
-        behind = int(lsr.refresh == "async")
-        begun = [of_round[0] if of_round else 5 for of_round in steps]
-        assert [schedule.encoder_step(number) for number in range(schedule.rounds)] == ([0] * behind + begun)[
-            : len(begun)
-        ]
-        for number, of_round in enumerate(steps):
-            queries = {tuple(query) for step in of_round for query in schedule.queries[schedule.batch(step)]}
-            assert queries == {(i, row) for i, rows in enumerate(schedule.rows(number)) for row in rows}
+@pytest.mark.parametrize(("when", "refresh_steps"), [("sync", 2), ("async", 2), ("async", 9)])
+def test_every_step_is_of_one_round_and_its_queries_are_searched(when, refresh_steps, project):
+    lsr = project.params.lsr.model_copy(update={"steps": 5, "refresh": when, "refresh_steps": refresh_steps})
+    schedule = Schedule(training_queries.read(project.params), lsr, seed=0)
+    steps = [list(schedule.steps(number)) for number in range(schedule.rounds)]
+    assert [step for of_round in steps for step in of_round] == [0, 1, 2, 3, 4]
+    assert schedule.encoder_step(0) == 0
+    assert schedule.encoder_step(schedule.rounds - 1) == 5, "the final encoder is validated"
+    behind, begun = int(when == "async"), [of_round[0] if of_round else 5 for of_round in steps]
+    encoders = [schedule.encoder_step(number) for number in range(schedule.rounds)]
+    assert encoders == ([0] * behind + begun)[: len(begun)]
+    for number, of_round in enumerate(steps):
+        queries = {tuple(query) for step in of_round for query in schedule.queries[schedule.batch(step)]}
+        assert queries == {(i, row) for i, rows in enumerate(schedule.rows(number)) for row in rows}
 
 
 def test_each_pass_uses_every_query_once_in_an_order_of_its_own(project):
-    corpora = training_queries.read(project.params)
-    schedule = Schedule(corpora, project.params.lsr, seed=0)
+    schedule = Schedule(training_queries.read(project.params), project.params.lsr, seed=0)
     n, size = len(schedule.queries), project.params.lsr.batch_size
     assert (n, size) == (14, 4)
     used = np.concatenate([schedule.batch(step) for step in range(7)])
@@ -49,7 +45,6 @@ def test_texts_to_learn_from_and_texts_for_validation_are_of_their_own_splits(pr
 
 
 @pytest.mark.parametrize(("changes", "names"), [
-    ({}, [("pile", "pile"), ("wikipedia", "wikipedia")]),
     ({"answered": []}, [("pile", "pile")]),
     ({"scored": []}, [("wikipedia", "wikipedia")]),
     ({"answered": ["no_pages", "popqa"]}, [("pile", "pile"), ("wikipedia", "wikipedia")]),

@@ -18,25 +18,22 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 @pytest.fixture
 def params(root):
-    def composed(name: str, **changes) -> SimpleNamespace:
-        return plan.read(yaml.safe_load(profiles.compose(name, root)) | changes)
+    def composed(name: str) -> SimpleNamespace:
+        return plan.read(yaml.safe_load(profiles.compose(name, root)))
 
     return composed
 
 
 @pytest.fixture(autouse=True)
-def hub(tmp_path, monkeypatch):
-    """The Hub can't be reached; a folder for what of it is here. params.yaml is of no profile."""
-    (tmp_path / "project").mkdir()
-    monkeypatch.chdir(tmp_path / "project")
+def hub(workplace, tmp_path, monkeypatch):
+    """The Hub can't be reached; a folder for what of it is here."""
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     return tmp_path / "hub"
 
 
 def test_popqas_prompts_are_questions_times_methods_with_all_demonstrations(params):
-    popqa = params("paper-popqa")
-    (answers,) = workload.readings(popqa)
+    (answers,) = workload.readings(params("paper-popqa"))
     asked = 2 * 25_000
     closed_book, genread = 16 * 24, (24 + 150) + 15 + 16 * (24 + 150)
     with_a_passage = 16 * (24 + 128)  # BM25, Contriever
@@ -55,6 +52,16 @@ def test_a_local_model_reads_demonstrations_before_several_documents_once(params
     assert bm25 == dense == 16 * (24 + 128) + 15
     assert replug == 15 * (24 + 128) + 10 * (24 + 128 + 15)
     assert workload.answers(popqa).tokens > sum(stages), "a server counts each prompt whole"
+
+
+def test_replugs_scores_are_of_each_document_of_each_retriever(params):
+    scores, benchmarks = workload.readings(params("paper-replug"))
+    documents = 6 * 10  # BM25's, Contriever's, BERT's, DPR's, LSR's and random ones
+    with_one = 10_000 * (1 + documents) + 1_000 * 4 * 10
+    controls = 10_000 * 3  # a longer context, and ten documents of Contriever's and of LSR's in one prompt
+    assert scores.prompts == 2 * (with_one + controls)
+    assert scores.tokens == 2 * (with_one * 3 + 10_000 * (3 + 2 * 12)) * 128
+    assert benchmarks.prompts == (14_042 + 2 * 20_000) * (1 + 4 * 10)
 
 
 def test_passages_of_dprs_layout_are_documents_and_counted_where_they_are_few(tmp_path, monkeypatch):
@@ -78,38 +85,15 @@ def test_a_guess_of_passages_is_near_the_number_in_the_real_file(real, monkeypat
     assert 0.8 < number / 9995 < 1.25
 
 
-def test_replugs_scores_are_of_each_document_of_each_retriever(params):
-    replug = params("paper-replug")
-    scores, benchmarks = workload.readings(replug)
-    documents = 6 * 10  # BM25's, Contriever's, BERT's, DPR's, LSR's and random ones
-    with_one = 10_000 * (1 + documents) + 1_000 * 4 * 10
-    controls = 10_000 * 3  # a longer context, and ten documents of Contriever's and of LSR's in one prompt
-    assert scores.prompts == 2 * (with_one + controls)
-    assert scores.tokens == 2 * (with_one * 3 + 10_000 * (3 + 2 * 12)) * 128
-    assert benchmarks.prompts == (14_042 + 2 * 20_000) * (1 + 4 * 10)
-
-
-def test_a_run_without_answers_asks_nothing(params):
-    sample = params("sample")
-    sample.parts = sample.parts.model_copy(update={"answered": [], "scored": [], "benchmarks": []})
-    assert workload.readings(sample) == []
-
-
 def test_sizes_are_those_of_the_models_and_what_the_hub_has_is_to_be_downloaded(params, hub, tmp_path):
     here, there = tiny_models.language_model(tmp_path / "here"), tiny_models.encoder(tmp_path / "there")
-    (hub / "models--some--encoder/snapshots" / COMMIT).mkdir(parents=True)
-    shutil.copy(there / "config.json", hub / "models--some--encoder/snapshots" / COMMIT)
+    (snapshot := hub / "models--some--encoder/snapshots" / COMMIT).mkdir(parents=True)
+    shutil.copy(there / "config.json", snapshot)
     chosen = params("paper-popqa")
-    lm = chosen.lm[chosen.lms[0]]
-    chosen.lms, chosen.lm = (
-        ["here", "away", "served"],
-        {
-            "here": lm.model_copy(update={"path": str(here)}),
-            "away": lm.model_copy(update={"path": "some/model"}),
-            "served": chosen.lm["davinci"],
-        },
-    )
-    (name,) = chosen.retrievers
+    lm, (name,) = chosen.lm[chosen.lms[0]], chosen.retrievers
+    chosen.lm = {model: lm.model_copy(update={"path": path}) for model, path in (("here", str(here)), ("away", "a/b"))}
+    chosen.lm["served"] = params("paper-popqa").lm["davinci"]
+    chosen.lms = list(chosen.lm)
     chosen.retriever = {name: chosen.retriever[name].model_copy(update={"path": "some/encoder", "revision": COMMIT})}
     sizes = workload.sizes(chosen)
     assert list(sizes) == ["here", "away", f"retriever {name}"]
@@ -121,6 +105,8 @@ def test_sizes_are_those_of_the_models_and_what_the_hub_has_is_to_be_downloaded(
     assert workload.sizes(chosen)[f"retriever {name}"] == (parameters, 4 * parameters, "on the Hub")
 
 
-def test_a_model_that_is_trained_here_has_the_size_of_its_shape(params):
-    tiny = workload.sizes(params("sample"))["tiny"]
-    assert tiny == (4 * (4 * 128**2 + 2 * 128 * 256), 0, "trained here")
+def test_a_run_without_answers_asks_nothing_and_a_model_that_is_trained_has_the_size_of_its_shape(params):
+    sample = params("sample")
+    sample.parts = sample.parts.model_copy(update={"answered": [], "scored": [], "benchmarks": []})
+    assert workload.readings(sample) == []
+    assert workload.sizes(sample)["tiny"] == (4 * (4 * 128**2 + 2 * 128 * 256), 0, "trained here")

@@ -22,12 +22,10 @@ def test_params_are_shown_without_the_machine():
         "lm": {"big": {"path": "C:\\models\\big", "revision": None}, "hub": {"path": "openai/gpt2"}},
         "retriever": {"path": "~/models/r"},
     }
+    files = ["pile/*.zst", "(outside the project)/x.zst", "https://example.org/a/b"]
     assert private.shown(given) == {
         "compute": {"threads": 2},
-        "fetch": {
-            "root": "(outside the project)/real",
-            "files": {"pile": ["pile/*.zst", "(outside the project)/x.zst", "https://example.org/a/b"]},
-        },
+        "fetch": {"root": "(outside the project)/real", "files": {"pile": files}},
         "lm": {"big": {"path": "(outside the project)/big", "revision": None}, "hub": {"path": "openai/gpt2"}},
         "retriever": {"path": "(outside the project)/r"},
     }
@@ -50,22 +48,20 @@ def test_params_are_shown_without_the_machine():
 def test_what_gives_the_machine_away_is_found(tmp_path, text, what):
     environment = {"MY_API_TOKEN": "correct horse", "TOKENIZERS_PARALLELISM": "false", "EDITOR": "vi"}
     machine = private.of_machine(environment, [Path("/srv7/ada/longtail"), Path("/")])
-    shards.write_json("release/difference/some.json", ["fine", f"a\n{text}"])
+    file = "release/difference/some.json"
+    shards.write_json(file, ["fine", f"a\n{text}"])
     with pytest.raises(LongtailError, match=rf"^difference/some\.json: {what} in line 3, expected nothing") as caught:
         private.check(tmp_path / "release", machine)
     assert text not in str(caught.value)
-    shards.write_json(
-        "release/difference/some.json",
-        ["fine", "https://example.org/home/ada", "and/or", "false", "/srv7/ada/longtails"],
-    )
+    shards.write_json(file, ["fine", "https://example.org/home/ada", "and/or", "false", "/srv7/ada/longtails"])
     private.check(tmp_path / "release", machine)
 
 
 def test_a_release_with_something_of_the_machine_is_refused(tmp_path):
-    data = write_data(tmp_path / "data")
     made_by = MADE_BY | {"dvc": {"fetch": {"/home/ada/raw": "0"}}}
     with pytest.raises(LongtailError, match=r"^provenance\.json: a path of a machine in line"):
-        release(data, tmp_path / "out", made_by=made_by)
+        release(write_data(tmp_path / "data"), tmp_path / "out", made_by=made_by)
+    machine = private.of_machine({"API_KEY": "cleaner, first"}, [])
     with pytest.raises(LongtailError, match=r"^popqa\.tsv: \$API_KEY in line 5, expected nothing of the machine"):
-        release(data, tmp_path / "out", machine=private.of_machine({"API_KEY": "cleaner, first"}, []))
+        release(tmp_path / "data", tmp_path / "out", machine=machine)
     assert not (tmp_path / "out").exists()

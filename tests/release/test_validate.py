@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
+
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -9,9 +13,8 @@ from releases import INGEST, WIKIDATA, links, questions, thresholds, write_data
 
 from pipelines import database
 from pipelines.errors import LongtailError
-from pipelines.release import contents, validate
-
-pytestmark = pytest.mark.usefixtures("workplace")
+from pipelines.relations import RELATIONS
+from pipelines.release import contents, dataset, schema, validate
 
 FACTS = [(s, o) for s in (1, 2, 3, 4) for o in (20, 21, 22)]
 CHANGES = {  # question -> (what is changed in it, why it is refused)
@@ -22,7 +25,7 @@ CHANGES = {  # question -> (what is changed in it, why it is refused)
         f"its addresses are {WIKIDATA}01 and {WIKIDATA}22, expected two of Wik",
     ),
     "Q2-P106-Q20": ({"s_pop": 98}, None),  # what the subject's other questions are compared with
-    "Q2-P106-Q21": ({}, "its popularity of the subject is not that of row 4"),
+    "Q2-P106-Q21": ({"possible_answers": []}, "it has no answer"),
     "Q2-P106-Q22": ({"s_pop": 98, "o_pop": -1}, "its object has -1 page views"),
     "Q3-P106-Q20": ({"possible_answers": ["poet", " "]}, "one of its answers is blank"),
     "Q3-P106-Q21": ({"possible_answers": ["poet", "poet"]}, "its object king is not among its answers"),
@@ -33,36 +36,35 @@ CHANGES = {  # question -> (what is changed in it, why it is refused)
 }
 
 
-def faults_of(tmp_path, *tables) -> tuple[list[tuple], str]:
-    """(all faults, the error), of datasets as the stages would leave them."""
-    folder = tmp_path / "release"
-    folder.mkdir()
-    with database.connect(INGEST.memory_gb, 1) as db:
-        contents.write_tables(db, write_data(tmp_path / "data", *tables), folder)
-        try:
-            validate.check_tables(db, folder)
-        except LongtailError as error:
-            return db.sql("FROM faults ORDER BY ALL").fetchall(), str(error)
-    return [], ""
+@pytest.fixture
+def faults_of(tmp_path):
+    """A function that gives (all faults, the error) of datasets as the stages would leave them."""
+
+    def found(*tables) -> tuple[list[tuple], str]:
+        shutil.rmtree(tmp_path / "release", ignore_errors=True)
+        (tmp_path / "release").mkdir()
+        with database.connect(INGEST.memory_gb, 1) as db:
+            contents.write_tables(db, write_data(tmp_path / "data", *tables), tmp_path / "release")
+            try:
+                validate.check_tables(db, tmp_path / "release")
+            except LongtailError as error:
+                return db.sql("FROM faults ORDER BY ALL").fetchall(), str(error)
+        return [], ""
+
+    return found
 
 
-def test_good_rows_pass(tmp_path):
-    assert faults_of(tmp_path, questions(FACTS)) == ([], "")
-
-
-def test_unknown_popularity_passes_if_all_questions_on_the_subject_agree(tmp_path):
-    (tmp_path / "good").mkdir()
-    (tmp_path / "bad").mkdir()
+def test_unknown_popularity_passes_if_all_questions_on_the_subject_agree(faults_of):
     rows = questions(FACTS, {1: None, 2: 99, 3: None, 4: 5})
-    assert faults_of(tmp_path / "good", rows) == ([], "")
+    assert faults_of(rows) == ([], "")
     rows[1]["s_pop"] = 7
-    _, error = faults_of(tmp_path / "bad", rows)
+    _, error = faults_of(rows)
     assert "row 2 (Q1-P106-Q21): its popularity of the subject is not that of row 1" in error
 
 
-def test_bad_questions_are_named(tmp_path):
+def test_bad_questions_are_named(faults_of):
     rows = [row | CHANGES[row["question_id"]][0] for row in questions(FACTS)]
-    faults, error = faults_of(tmp_path, rows)
+    faults, error = faults_of(rows)
     for place, (question, (_, why)) in enumerate(CHANGES.items(), start=1):
         found = [reason for file, row, key, reason in faults if (file, row, key) == ("popqa.parquet", place, question)]
         assert found if why else not found
@@ -72,68 +74,86 @@ def test_bad_questions_are_named(tmp_path):
     assert error.endswith(f"; and {len(faults) - validate.NAMED} more")
 
 
-def test_a_question_without_answers_is_named(tmp_path):
+def test_a_triple_asked_about_twice_is_named(faults_of):
     rows = questions()
-    rows[2]["possible_answers"] = []
-    _, error = faults_of(tmp_path, rows)
-    assert "popqa.parquet row 3 (Q2-P106-Q21): it has no answer" in error
-
-
-def test_a_triple_asked_about_twice_is_named(tmp_path):
-    rows = questions()
-    faults, _ = faults_of(tmp_path, [*rows, rows[1] | {"id": 1, "question_id": "another"}])
+    faults, _ = faults_of([*rows, rows[1] | {"id": 1, "question_id": "another"}])
     assert faults == [("popqa.parquet", 6, "another", "its relation, s_uri, o_uri is that of row 2")]
 
 
-def test_an_answer_twice_and_unknown_views_pass_in_published_rows_only(tmp_path):
+def test_an_answer_twice_and_unknown_views_pass_in_published_rows_only(faults_of):
     strange = {"possible_answers": ["poet", "bard", "poet"], "o_pop": -2}
-    (tmp_path / "published").mkdir()
-    (tmp_path / "ours").mkdir()
     first, *others = questions()
-    passing, _ = faults_of(tmp_path / "published", [first | strange | {"origin": "published"}, *others])
-    ours, _ = faults_of(tmp_path / "ours", [first | strange, *others])
-    assert passing == []
+    assert faults_of([first | strange | {"origin": "published"}, *others]) == ([], "")
+    ours, _ = faults_of([first | strange, *others])
     assert [why for *_, why in ours] == ["it names an answer twice", "its object has -2 page views"]
 
 
-def test_bad_links_and_thresholds_are_named(tmp_path):
+def test_bad_links_and_thresholds_are_named(faults_of):
     linked, cuts = links(), thresholds()
     linked[0]["link"] = "ambiguous"
     linked[1] |= {"question_id": "P19-1", "s_pop": 3}
     cuts[0]["threshold"] = -1.0
     cuts[1] |= {"threshold_low": 9.0, "threshold_high": 8.0, "adaptive": 1.5, "closed_book": float("nan")}
-    faults, _ = faults_of(tmp_path, None, linked, cuts)
-    assert [(row, key, why) for file, row, key, why in faults if file.startswith("entity")] == [
-        (1, "P19-1", f"it is linked (ambiguous) to {WIKIDATA}1"),
-        (2, "P19-1", "its question_id is that of row 1"),
-        (2, "P19-1", "its subject has 3 page views"),
-    ]
-    assert [(row, key, why) for file, row, key, why in faults if file.startswith("thresholds")] == [
-        (1, "popqa tiny bm25 exact P106", "its threshold is -1.0, expected page views"),
-        (2, "popqa tiny bm25 shrunk P106", "its accuracies are not all from 0 to 1"),
-        (2, "popqa tiny bm25 shrunk P106", "its threshold lies from 9.0 to 8.0"),
+    assert faults_of(None, linked, cuts)[0] == [
+        ("entityquestions_links.parquet", 1, "P19-1", f"it is linked (ambiguous) to {WIKIDATA}1"),
+        ("entityquestions_links.parquet", 2, "P19-1", "its question_id is that of row 1"),
+        ("entityquestions_links.parquet", 2, "P19-1", "its subject has 3 page views"),
+        ("thresholds.parquet", 1, "popqa tiny bm25 exact P106", "its threshold is -1.0, expected page views"),
+        ("thresholds.parquet", 2, "popqa tiny bm25 shrunk P106", "its accuracies are not all from 0 to 1"),
+        ("thresholds.parquet", 2, "popqa tiny bm25 shrunk P106", "its threshold lies from 9.0 to 8.0"),
     ]
 
 
-def test_another_schema_is_refused(tmp_path):
+def test_another_schema_and_a_tsv_that_is_not_the_table_are_refused(tmp_path):
     data = write_data(tmp_path / "data")
-    table = pq.read_table(data / "questions/popqa/popqa.parquet")
-    pq.write_table(
-        table.set_column(13, "s_pop", table["s_pop"].cast(pa.float64())), data / "questions/popqa/popqa.parquet"
-    )
+    file = data / "questions/popqa/popqa.parquet"
+    table = pq.read_table(file)
     with database.connect(INGEST.memory_gb, 1) as db:
         contents.write_tables(db, data, tmp_path)
-        with pytest.raises(LongtailError, match=r"popqa\.parquet: its columns have s_pop DOUBLE where s_pop BIGINT is"):
-            validate.check_tables(db, tmp_path)
-        pq.write_table(table.drop_columns("month"), data / "questions/popqa/popqa.parquet")
-        with pytest.raises(LongtailError, match=r"popqa/popqa\.parquet: no column month, expected id, subj"):
-            contents.write_tables(db, data, tmp_path)
-
-
-def test_a_tsv_that_is_not_the_table_is_refused(tmp_path):
-    with database.connect(INGEST.memory_gb, 1) as db:
-        contents.write_tables(db, write_data(tmp_path / "data"), tmp_path)
         text = (tmp_path / "popqa.tsv").read_text(encoding="utf-8")
         (tmp_path / "popqa.tsv").write_text(text.replace("bard", "minstrel"), encoding="utf-8")
         with pytest.raises(LongtailError, match=r"popqa\.tsv: its column o_aliases is not that of popqa\.parquet"):
             validate.check_tables(db, tmp_path)
+        place = table.column_names.index("s_pop")
+        pq.write_table(table.set_column(place, "s_pop", table["s_pop"].cast(pa.float64())), file)
+        contents.write_tables(db, data, tmp_path)
+        with pytest.raises(LongtailError, match=r"popqa\.parquet: its columns have s_pop DOUBLE where s_pop BIGINT is"):
+            validate.check_tables(db, tmp_path)
+        pq.write_table(table.drop_columns("month"), file)
+        with pytest.raises(LongtailError, match=r"popqa/popqa\.parquet: no column month, expected id, subj"):
+            contents.write_tables(db, data, tmp_path)
+
+
+@pytest.fixture
+def old(first, tmp_path, monkeypatch):
+    """A release, since which a column came, another one's type changed, and a relation is asked about otherwise."""
+    columns = contents.POPQA.columns | {"month": (contents.INTEGER, "a number now"), "era": (contents.TEXT, "new")}
+    monkeypatch.setattr(contents, "TABLES", (replace(contents.POPQA, columns=columns), *contents.TABLES[1:]))
+    monkeypatch.setitem(validate.ROWS, "popqa", [*validate.ROWS["popqa"], ("era = ''", "'it has no era'")])
+    monkeypatch.setattr(schema, "RELATIONS", {"P106": replace(RELATIONS["P106"], template="What did {} do?")})
+    return shutil.copytree(first, tmp_path / "1.0.0")
+
+
+def test_a_release_is_judged_by_the_schema_that_it_was_made_with(old):
+    assert dataset.check_release(old, ingest=INGEST, threads=1) == 20
+    sql = "SELECT * REPLACE (if(obj_id = 21, 'What did Bob do?', question) AS question)"
+    table = duckdb.sql(f"{sql} FROM '{old}/popqa.parquet'").to_arrow_table()
+    pq.write_table(table, old / "popqa.parquet")
+    contents.write_sums(old)
+    with pytest.raises(LongtailError, match=r"row 3 \(Q2-P106-Q21\): its question is What did Bob do\?, expected What"):
+        dataset.check_release(old, ingest=INGEST, threads=1)
+    (old / schema.FILE).unlink()
+    contents.write_sums(old)
+    with pytest.raises(LongtailError, match="its columns have month VARCHAR where month BIGINT is expected"):
+        dataset.check_release(old, ingest=INGEST, threads=1)
+
+
+def test_what_is_no_schema_is_named(tmp_path):
+    for text, why in (
+        ("[]", "not a schema"),
+        ('{"tables": {}}', "not a schema .*relations"),
+        ('{"tables": {"a": {"key": ["b; DROP"], "columns": []}}, "relations": {}}', "'b; DROP'"),
+    ):
+        (tmp_path / schema.FILE).write_text(text)
+        with pytest.raises(LongtailError, match=rf"schema\.json: {why}"):
+            schema.read(tmp_path)

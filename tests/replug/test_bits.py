@@ -11,7 +11,9 @@ import pytest
 from pipelines import params
 from pipelines.replug import bits
 
-SETTINGS = {"top_k": 3, "temperature": 0.5, "vote": False}
+
+def replug(mixture: str, **changes) -> params.Replug:
+    return params.Replug(**{"mixture": mixture, "top_k": 3, "temperature": 0.5, "vote": False} | changes)
 
 
 @pytest.fixture
@@ -39,72 +41,54 @@ def by_formula(
     )
 
 
+@pytest.mark.parametrize(("k", "temperature"), [(1, 0.004), (2, 40.0), (3, 0.5)])
 @pytest.mark.parametrize("mixture", ["token_mixture", "sequence_mixture"])
-def test_nats_are_the_formulas(folder, mixture):
-    measured = bits.measure(folder, params.Replug(mixture=mixture, **SETTINGS))
+def test_nats_are_the_formulas_for_any_k_and_temperature_where_no_language_model_can_be_asked(
+    folder, monkeypatch, k, temperature, mixture
+):
+    models = [
+        "torch",
+        "transformers",
+        "requests",
+        *(f"pipelines.lm.{name}" for name in ("open_lm", "local", "http_model")),
+    ]
+    for name in models:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    measured = bits.measure(folder, replug(mixture, top_k=k, temperature=temperature))
+    assert not {*models} & {*sys.modules}, "nothing imports them"
     assert measured.ids.tolist() == [f"q{i:02}" for i in range(logprob_tables.QUERIES)]
-    wanted = {(name, k, 0.5) for name in ("bm25", "dense", "lsr", "random") for k in (1, 2, 3)} | {("none", 0, 0.5)}
-    wanted |= {(name, 3, t) for name in ("bm25", "dense", "lsr", "random") for t in bits.TEMPERATURES}
-    assert set(measured.nats) == wanted | {("dense@0.5", 3, 0.5), ("dense@1", 3, 0.5)}
+    wanted = {(name, n, temperature) for name in ("bm25", "dense", "lsr", "random") for n in (1, 2, 3)}
+    wanted |= {(name, k, t) for name in ("bm25", "dense", "lsr", "random") for t in bits.TEMPERATURES}
+    wanted |= {("none", 0, temperature), ("dense@0.5", k, temperature), ("dense@1", k, temperature)}
+    assert set(measured.nats) == wanted
     rows = {name: pq.read_table(folder / f"{name}.parquet").to_pylist() for name in ("logprobs", "retrieved")}
-    for (name, k, temperature), nats in measured.nats.items():
+    for (name, n, at), nats in measured.nats.items():
         asked = logprob_tables.DRAWN if "@" in name else logprob_tables.QUERIES
-        expected = [by_formula(rows, query, name, k, temperature, mixture) for query in measured.ids[:asked]]
+        expected = [by_formula(rows, query, name, n, at, mixture) for query in measured.ids[:asked]]
         np.testing.assert_allclose(nats[:asked], expected, rtol=1e-6)
         assert np.isnan(nats[asked:]).all()
+    alone = [row for row in rows["logprobs"] if row["doc_id"] == ""]
+    assert measured.bytes.tolist() == [sum(row["bytes"]) for row in alone]
+    assert measured.tokens.tolist() == [len(row["log_probs"]) for row in alone]
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
 
 
 @pytest.mark.parametrize("mixture", ["token_mixture", "sequence_mixture"])
 def test_the_grid_mixes_in_the_model_without_documents_token_by_token(folder, mixture):
-    replug = params.Replug(mixture=mixture, **SETTINGS | {"top_k": 2})
-    measured, settings = bits.measure(folder, replug), bits.grid_settings(replug)
+    measured, settings = bits.measure(folder, replug(mixture, top_k=2)), bits.grid_settings(replug(mixture))
     assert settings[0] == (0.5, 0.0), "the setting in use comes first"
     assert set(measured.grid) == {"bm25", "dense", "lsr", "random"}
     assert {nats.shape for nats in measured.grid.values()} == {(logprob_tables.QUERIES, len(settings))}
-    for place, (temperature, weight) in enumerate(settings):
-        at_temperature = bits.measure(
-            folder, params.Replug(mixture=mixture, **SETTINGS | {"top_k": 2, "temperature": temperature})
-        )
+    for temperature in bits.TEMPERATURES:
         for name, nats in measured.grid.items():
-            if weight == 0:
-                np.testing.assert_allclose(nats[:, place], at_temperature.nats[name, 2, temperature], rtol=1e-12)
+            own = nats[:, settings.index((temperature, 0.0))]
+            np.testing.assert_allclose(own, measured.nats[name, 2, temperature], rtol=1e-12)
     table = pq.read_table(folder / "logprobs.parquet").to_pylist()
     found = pq.read_table(folder / "retrieved.parquet").to_pylist()
     said = {(r["query_id"], r["doc_id"]): r["log_probs"] for r in table}
-    (top,) = ([r["doc_id"] for r in found if (r["query_id"], r["retriever"], r["rank"]) == ("q03", "dense", 1)],)
-    alone, document = said["q03", ""], said["q03", top[0]]
-    one = bits.measure(folder, params.Replug(mixture=mixture, **SETTINGS | {"top_k": 1}))
-    nats = -sum(math.log(0.7 * math.exp(d) + 0.3 * math.exp(a)) for d, a in zip(document, alone, strict=True))
+    (top,) = (r["doc_id"] for r in found if (r["query_id"], r["retriever"], r["rank"]) == ("q03", "dense", 1))
+    pairs = list(zip(said["q03", top], said["q03", ""], strict=True))
+    one = bits.measure(folder, replug(mixture, top_k=1))
+    nats = -sum(math.log(0.7 * math.exp(document) + 0.3 * math.exp(alone)) for document, alone in pairs)
     assert one.grid["dense"][3, settings.index((0.5, 0.3))] == pytest.approx(nats)
-
-
-def test_bytes_and_tokens_are_the_continuations(folder):
-    measured = bits.measure(folder, params.Replug(mixture="token_mixture", **SETTINGS))
-    alone = [r for r in pq.read_table(folder / "logprobs.parquet").to_pylist() if r["doc_id"] == ""]
-    assert measured.bytes.tolist() == [sum(row["bytes"]) for row in alone]
-    assert measured.tokens.tolist() == [len(row["log_probs"]) for row in alone]
-
-
-def test_fewer_documents_than_scored_are_enough_for_what_is_measured_at_one_k(folder):
-    measured = bits.measure(folder, params.Replug(mixture="token_mixture", top_k=2, temperature=1.0, vote=False))
-    assert ("dense", 3, 1.0) in measured.nats
-    assert ("dense", 2, 0.1) in measured.nats
-    assert ("dense@1", 2, 1.0) in measured.nats
-
-
-@pytest.mark.parametrize(("k", "temperature"), [(1, 0.004), (2, 0.037), (3, 40.0)])
-@pytest.mark.parametrize("mixture", ["token_mixture", "sequence_mixture"])
-def test_any_k_and_temperature_are_queries_over_the_table_where_no_language_model_can_be_asked(
-    folder, monkeypatch, k, temperature, mixture
-):
-    models = (f"pipelines.lm.{name}" for name in ("open_lm", "local", "http_model"))
-    for name in ("torch", "transformers", "requests", *models):
-        monkeypatch.setitem(sys.modules, name, None)  # importing it fails
-    before = {file.name: file.read_bytes() for file in folder.iterdir()}
-    measured = bits.measure(folder, params.Replug(top_k=k, temperature=temperature, mixture=mixture, vote=False))
-    rows = {name: pq.read_table(folder / f"{name}.parquet").to_pylist() for name in ("logprobs", "retrieved")}
-    for name in ("bm25", "dense", "lsr", "random"):
-        found = measured.nats[name, k, temperature]
-        expected = [by_formula(rows, query, name, k, temperature, mixture) for query in measured.ids]
-        np.testing.assert_allclose(found, expected, rtol=1e-6)
-    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before

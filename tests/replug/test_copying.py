@@ -41,33 +41,25 @@ def test_a_token_has_the_longest_ngram_of_its_text_that_one_of_its_documents_has
     assert found.tolist() == [n for text, of_text in texts for n in by_hand(text, of_text)]
 
 
-@pytest.fixture
-def attributed(project):
+def attributed(params) -> tuple[dict, list[dict]]:
+    attribution.attribute(params, "pile")
+    figures = json.loads((attribution.METRICS / "attribution_pile.json").read_text())
+    return figures, pq.read_table(attribution.OUT / "pile/tokens.parquet").to_pylist()
+
+
+def test_the_tokens_are_the_language_models_and_the_documents_those_of_the_ensemble(project, monkeypatch):
     path = Path("data/corpus/pile/queries.parquet")
-    queries, docs = pq.read_table(path), pq.read_table(path.with_name("docs.parquet"))["text"].to_pylist()
-    rows = queries.to_pylist()
-    for row, text in zip(rows[-6:], sorted(docs, key=len)[-6:], strict=True):  # these repeat a document
+    docs = {doc["id"]: doc["text"] for doc in pq.read_table(path.with_name("docs.parquet")).to_pylist()}
+    rows, schema = pq.read_table(path).to_pylist(), pq.read_schema(path)
+    for row, text in zip(rows[-6:], sorted(docs.values(), key=len)[-6:], strict=True):  # these repeat a document
         words = text.split(" ")
         row["context"], row["continuation"] = " ".join(words[:6]), " " + " ".join(words[6:12])
-    pq.write_table(pa.Table.from_pylist(rows, queries.schema), path)
+    pq.write_table(pa.Table.from_pylist(rows, schema), path)
     score_lm.score(project.params, "pile", "tiny")
     project.params.ingest, project.params.c4 = SimpleNamespace(memory_gb=1.0), SimpleNamespace(sample_mb=1)
-
-    def run() -> tuple[dict, list[dict]]:
-        attribution.attribute(project.params, "pile")
-        figures = json.loads((attribution.METRICS / "attribution_pile.json").read_text())
-        return figures, pq.read_table(attribution.OUT / "pile/tokens.parquet").to_pylist()
-
-    return run
-
-
-def test_the_tokens_are_the_language_models_and_the_documents_those_of_the_ensemble(attributed, project):
-    figures, tokens = attributed()
-    tokenizer = open_tokenizer(Path("data/models/lm/tiny"))
-    docs = {doc["id"]: doc["text"] for doc in pq.read_table("data/corpus/pile/docs.parquet").to_pylist()}
-    queries = {query["id"]: query for query in pq.read_table("data/corpus/pile/queries.parquet").to_pylist()}
-    texts = pq.read_table(attribution.OUT / "pile/texts.parquet").to_pylist()
-    for text in texts:
+    figures, tokens = attributed(project.params)
+    tokenizer, queries = open_tokenizer(Path("data/models/lm/tiny")), {query["id"]: query for query in rows}
+    for text in pq.read_table(attribution.OUT / "pile/texts.parquet").to_pylist():
         (continuation,) = tokenizer.continuations([queries[text["query_id"]]["continuation"]])[0].tolist()
         documents = tokenizer.tokens([docs[doc_id] for doc_id in text["doc_ids"] if doc_id])[0].tolist()
         key = text["retriever"], text["query_id"]
@@ -79,37 +71,31 @@ def test_the_tokens_are_the_language_models_and_the_documents_those_of_the_ensem
             if token["retriever"] == retriever:
                 row = next(least for least in (9, 5, 3, 0) if token["shared"] >= least)
                 saved.setdefault(row, []).append((token["log_prob"] - token["log_prob_none"]) / math.log(2))
-        rows = {row["least"]: row for row in of_retriever["by_shared"]}
-        assert {least: row["most"] for least, row in rows.items()}.items() <= {0: 2, 3: 4, 5: 8, 9: None}.items()
-        assert {least: row["tokens"] for least, row in rows.items()} == {least: len(of) for least, of in saved.items()}
-        total = sum(map(sum, saved.values()))
-        for least, row in rows.items():
+        by_shared = {row["least"]: row for row in of_retriever["by_shared"]}
+        assert {least: row["most"] for least, row in by_shared.items()}.items() <= {0: 2, 3: 4, 5: 8, 9: None}.items()
+        assert {least: row["tokens"] for least, row in by_shared.items()} == {i: len(of) for i, of in saved.items()}
+        for least, row in by_shared.items():
             assert row["gain"]["value"] == pytest.approx(np.mean(saved[least]), abs=1e-5)
             if row["share_of_gain"]["value"] is not None:
-                assert row["share_of_gain"]["value"] == pytest.approx(sum(saved[least]) / total, abs=1e-4)
+                share = sum(saved[least]) / sum(map(sum, saved.values()))
+                assert row["share_of_gain"]["value"] == pytest.approx(share, abs=1e-4)
     assert len({row["least"] for of in figures.values() for row in of["by_shared"]}) > 2
+    assert {of["counted_in"] for of in figures.values()} == {"pile"}
 
-
-def test_without_the_models_tokenizer_nothing_is_known_of_copying(attributed, project):
-    (project.folder / "data/models/lm/tiny/tokenizer_config.json").unlink()
-    figures, tokens = attributed()
-    assert {token["shared"] for token in tokens} == {None}
-    assert all(of_retriever["by_shared"] == [] and of_retriever["by_frequency"] for of_retriever in figures.values())
-
-
-def test_words_are_counted_in_c4_where_a_run_has_it_else_in_the_corpus(attributed, monkeypatch):
-    monkeypatch.setattr(rarity, "BATCH", 2)
-    in_corpus, tokens_by_corpus = attributed()
-    assert {of["counted_in"] for of in in_corpus.values()} == {"pile"}
+    # without the model's tokenizer nothing is known of copying; where a run has C4, words are counted in it
+    Path("data/models/lm/tiny/tokenizer_config.json").unlink()
     Path("data/raw/c4").mkdir(parents=True)
     texts = ["Velm, velm and VELM", "the field. The field", "Velm of Mira"]
     with gzip.open("data/raw/c4/c4-train.json.gz", "wt") as file:
         file.writelines(json.dumps({"text": text, "url": "https://example.org"}) + "\n" for text in texts)
-    in_c4, tokens = attributed()
-    assert {of["counted_in"] for of in in_c4.values()} == {"c4"}
-    expected = {" Velm": 4, " Mira": 1, " Tosh": 0, " the": 2}
-    for token, in_docs in zip(tokens, tokens_by_corpus, strict=True):
+    monkeypatch.setattr(rarity, "BATCH", 2)
+    in_c4, tokens_by_c4 = attributed(project.params)
+    assert {token["shared"] for token in tokens_by_c4} == {None}
+    assert {(of["counted_in"], len(of["by_shared"])) for of in in_c4.values()} == {("c4", 0)}
+    expected, seen = {" Velm": 4, " Mira": 1, " Tosh": 0, " the": 2}, set()
+    for token, in_docs in zip(tokens_by_c4, tokens, strict=True):
         if token["text"] in expected and token["frequency"] is not None:
+            seen.add(token["text"])
             assert token["frequency"] == expected[token["text"]] != in_docs["frequency"]
-    assert {token["text"] for token in tokens} & set(expected)
+    assert len(seen) > 1
     assert [(row["least"], row["most"]) for row in in_c4["dense"]["by_frequency"]] == [(0, 0), (1, 9)]

@@ -3,81 +3,61 @@
 import hashlib
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 import yaml
+from fetching import DUMPS, RAW, manifest, run, saved, settings
+from http_faults import Fault
 from wikimedia_server import Wikidata, Wikimedia
 
 from flows import profiles
-from flows.profiles import compose
 from pipelines import params, params_file
 from pipelines.errors import LongtailError
 from pipelines.sources.fetch import DATASETS, fetch
 
-
-@pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def settings(files: dict[str, list[str]], source: str = "files", root: str | None = "root") -> params.Fetch:
-    return params.Fetch(source=source, root=root, files=files, redirects=[], days_apart=31, pages=None)
-
-
-DUMPS = params.Wikidata(source="dump", query_service="http://-", api="http://-", page=10)
-
-
-def run(
-    chosen: params.Fetch, wikidata: params.Wikidata = DUMPS, contact: str | None = "someone@example.org"
-) -> dict[str, float]:
-    return fetch(Path("data/raw"), 0, contact, chosen, wikidata, None, "2021-10")
+pytestmark = pytest.mark.usefixtures("workplace")
+HERE = {"source": "files"}
 
 
 def in_root(name: str, data: bytes = b"data") -> Path:
-    path = Path("root") / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
-    return path
+    return saved(Path("root", name), data)
+
+
+def names(dataset: str) -> set[str]:
+    return {file.name for file in (RAW / dataset).glob("[!.]*")}
 
 
 # Local files
 
 
 def test_page_views_of_several_months_are_named_by_the_last_one() -> None:
-    months = ("202108", "202109", "202110")
-    for month in months[1:]:
-        in_root(f"views/pageviews-{month}-user.bz2")
-    chosen = settings({"pageviews": ["views/pageviews-202110-*.bz2"]})
-    given = Path("data/raw"), 0, None, chosen, DUMPS, None, "2021-10"
+    for month in ("202109", "202110"):
+        Path("root/views").mkdir(parents=True, exist_ok=True)
+        Path(f"root/views/pageviews-{month}-user.bz2").write_bytes(b"data")
+    chosen = settings({"pageviews": ["views/pageviews-202110-*.bz2"]}, **HERE)
     with pytest.raises(LongtailError, match=r"views/pageviews-202108-\*\.bz2: no such file"):
-        fetch(*given, months=3)
+        run(chosen, months=3)
     in_root("views/pageviews-202108-user.bz2")
-    fetch(*given, months=3)
-    assert {file.name[10:16] for file in Path("data/raw/pageviews").glob("page*")} == {*months}
-    fetch(*given)
-    assert [file.name[10:16] for file in Path("data/raw/pageviews").glob("page*")] == ["202110"]
+    run(chosen, months=3)
+    assert names("pageviews") == {f"pageviews-{month}-user.bz2" for month in ("202108", "202109", "202110")}
+    run(chosen)
+    assert names("pageviews") == {"pageviews-202110-user.bz2"}
 
 
 def test_globs_are_copied_by_data_set_and_described() -> None:
-    in_root("somewhere/a.jsonl", b"1")
-    in_root("somewhere/b.jsonl", b"22")
+    for name, data in {"deep/somewhere/a.jsonl": b"1", "deep/b.jsonl": b"22", "deep/.DS_Store": b"2"}.items():
+        in_root(name, data)
     in_root("mmlu/dev/x_dev.csv", b"333")
-    assert run(settings({"nq": ["somewhere/*.jsonl"], "mmlu/dev": ["mmlu/dev/*.csv"]})) == {"files": 3, "bytes": 6}
-    raw = Path("data/raw")
-    assert (raw / "nq/b.jsonl").read_bytes() == b"22"
-    assert (raw / "mmlu/dev/x_dev.csv").is_file()
-    assert all((raw / name).is_dir() and any((raw / name).iterdir()) for name in DATASETS)  # or DVC's cache loses them
-    manifest = json.loads((raw / "manifest.json").read_text())
-    assert manifest[2] == {
+    assert run(settings({"nq": ["deep/**/*"], "mmlu/dev": ["mmlu/dev/*.csv"]}, **HERE)) == {"files": 3, "bytes": 6}
+    assert names("nq") == {"a.jsonl", "b.jsonl"}, "no hidden file, and no folder"
+    assert (RAW / "nq/b.jsonl").read_bytes() == b"22"
+    assert (RAW / "mmlu/dev/x_dev.csv").is_file()
+    assert all((RAW / name).is_dir() and any((RAW / name).iterdir()) for name in DATASETS)  # or DVC's cache loses them
+    assert manifest()["nq/b.jsonl"] == {
         "path": "nq/b.jsonl",
         "dataset": "nq",
-        "source": "somewhere/b.jsonl",
+        "source": "deep/b.jsonl",
         "licence": DATASETS["nq"].licence,
         "bytes": 2,
         "sha256": hashlib.sha256(b"22").hexdigest(),
@@ -96,51 +76,42 @@ def test_globs_are_copied_by_data_set_and_described() -> None:
         ({"nq": ["o*"]}, "root/other: a folder, expected a file"),
         ({"nq": ["pi*"]}, "root/pipe: no plain file, expected a file"),
         ({"nq": ["good.jsonl", "empty.jsonl"]}, "empty.jsonl: empty"),
-        ({"nq": ["good.jsonl", "page.jsonl"]}, "page.jsonl: an HTML page"),
         ({"nq": ["good.jsonl", "other/good.jsonl"]}, "other/good.jsonl: would be data/raw/nq/good.jsonl as good"),
-        ({"redirects": ["none.sql.gz"]}, r"root/none\.sql\.gz: no such file"),
         ({"nq": ["http://127.0.0.1/x"]}, "addresses need fetch.source: wikimedia"),
         ({}, "fetch.files is empty"),
     ],
 )
 def test_what_cannot_be_fetched_is_named_before_anything_is_written(files: dict, message: str) -> None:
-    for name, data in {"good": b"1", "other/good": b"2", "empty": b"", "page": b"<!DOCTYPE html>"}.items():
+    for name, data in {"good": b"1", "other/good": b"2", "empty": b""}.items():
         in_root(f"{name}.jsonl", data)
     Path("outside.jsonl").write_text("secret")
     os.symlink("../outside.jsonl", "root/link.jsonl")
     os.symlink("nothing", "root/dangling.jsonl")
     os.mkfifo("root/pipe")
     with pytest.raises(LongtailError, match=message):
-        run(settings(files))
-    assert not Path("data").exists()
-
-
-def test_hidden_files_and_the_folders_of_a_deep_glob_are_no_data() -> None:
-    in_root("a/b/c.jsonl", b"1")
-    in_root("a/.DS_Store", b"2")
-    run(settings({"nq": ["**/*"]}))
-    assert [file.name for file in Path("data/raw/nq").glob("[!.]*")] == ["c.jsonl"]
+        run(settings(files, **HERE))
+    assert not RAW.exists()
 
 
 @pytest.mark.parametrize(("root", "message"), [("nowhere", "nowhere: no such folder"), (None, "fetch.root is null")])
 def test_a_missing_root_is_named(root: str | None, message: str) -> None:
     with pytest.raises(LongtailError, match=message):
-        run(settings({"nq": ["*.jsonl"]}, root=root))
+        run(settings({"nq": ["*.jsonl"]}, root=root, **HERE))
 
 
 def test_a_failed_fetch_leaves_the_last_one_as_it_was() -> None:
     in_root("a.jsonl", b"1")
-    run(settings({"nq": ["a.jsonl"]}))
-    before = Path("data/raw/manifest.json").read_bytes()
+    run(settings({"nq": ["a.jsonl"]}, **HERE))
+    before = manifest()
     with pytest.raises(LongtailError):
-        run(settings({"nq": ["a.jsonl"], "pile": ["none"]}))
-    assert Path("data/raw/manifest.json").read_bytes() == before
+        run(settings({"nq": ["a.jsonl"], "pile": ["none"]}, **HERE))
+    assert manifest() == before
 
 
 def test_the_sample_world_repeats_to_the_byte(root: Path) -> None:
     values = yaml.safe_load(profiles.compose("sample", root))["world"]
     world = params.World(**{**values, "entities": 60, "lm_documents": 200, "questions": 20})
-    nothing = params.Fetch(source="world", root=None, files={}, redirects=[], days_apart=31, pages=None)
+    nothing = settings({}, "world", root=None)
     metrics = [
         fetch(Path(out), seed, None, nothing, DUMPS, world, "2021-10")
         for out, seed in (("one", 1), ("again", 1), ("two", 2))
@@ -162,7 +133,7 @@ def test_the_sample_world_repeats_to_the_byte(root: Path) -> None:
 def test_the_papers_profiles_ask_for_what_they_cannot_know_before_any_request(
     root: Path, name: str, downloaded: set[str]
 ) -> None:
-    chosen = params_file.parse(yaml.safe_load(compose(name, root))).fetch
+    chosen = params_file.parse(yaml.safe_load(profiles.compose(name, root))).fetch
     with pytest.raises(LongtailError, match=r"sources: no such folder .*fetch\.root"):
         run(chosen)
     only = {name: [one for one in entries if one.startswith("https://")] for name, entries in chosen.files.items()}
@@ -183,38 +154,29 @@ def queried(wikimedia: Wikimedia) -> params.Wikidata:
     statements = {"P106": [(one, f"Q{i % 7 + 1}") for i, one in enumerate(people)], "P69": [("Q100", "Q50")]}
     world = Wikidata(statements, {one: f"Person {one}" for one in people[:-1]})
     wikimedia.pages |= {"/sparql": world.sparql, "/api": world.api}
-    return DUMPS.model_copy(
-        update={
-            "source": "query_service",
-            "query_service": f"{wikimedia.address}/sparql",
-            "api": f"{wikimedia.address}/api",
-        }
-    )
+    at = {"query_service": f"{wikimedia.address}/sparql", "api": f"{wikimedia.address}/api"}
+    return DUMPS.model_copy(update={"source": "query_service", **at})
 
 
 def test_statements_come_from_the_query_service(wikimedia: Wikimedia, queried: params.Wikidata) -> None:
     in_root(TEMPLATES, b'{"P69": "Where was [X] educated?", "P69_similar": "?"}')
-    metrics = run(settings({"entityquestions": [TEMPLATES]}, "wikimedia"), queried)
-    folder = Path("data/raw/wikidata")
-    names = [f"P106-{start:09d}.srj.gz" for start in (0, 10, 20, 30, 40)] + ["P69-000000000.srj.gz"]
-    assert sorted(file.name for file in folder.glob("[!.]*")) == [*names, "entities-000000000.jsonl.gz"]
+    metrics = run(settings({"entityquestions": [TEMPLATES]}), queried)
+    pages = {f"P106-{start:09d}.srj.gz" for start in (0, 10, 20, 30, 40)} | {"P69-000000000.srj.gz"}
+    assert names("wikidata") == pages | {"entities-000000000.jsonl.gz"}
     assert metrics["files"] == 8
-    manifest = {entry["path"]: entry for entry in json.loads(Path("data/raw/manifest.json").read_text())}
-    assert manifest["wikidata/P69-000000000.srj.gz"]["source"] == queried.query_service
-    assert manifest["wikidata/entities-000000000.jsonl.gz"]["source"] == queried.api
-    assert manifest["wikidata/P69-000000000.srj.gz"]["licence"] == "CC0-1.0"
+    entries = manifest()
+    assert entries["wikidata/P69-000000000.srj.gz"]["source"] == queried.query_service
+    assert entries["wikidata/entities-000000000.jsonl.gz"]["source"] == queried.api
+    assert entries["wikidata/P69-000000000.srj.gz"]["licence"] == "CC0-1.0"
     assert wikimedia.agents == {"longtail/0.1 (someone@example.org)"}
     count = len(wikimedia.requests)
-    run(settings({}, "wikimedia"), queried)  # a new fetch asks anew, and for PopQA's relations only
+    run(settings({}), queried)  # a new fetch asks anew, and for PopQA's relations only
     assert len(wikimedia.requests) == count * 2 - 2
-
-
-def test_pages_once_fetched_can_be_fetched_from_files(wikimedia: Wikimedia, queried: params.Wikidata) -> None:
-    run(settings({}, "wikimedia"), queried)
-    pages = {file.name: file.read_bytes() for file in Path("data/raw/wikidata").glob("[!.]*")}
-    Path("data/raw").rename("root")
-    run(settings({"wikidata": ["wikidata/*"]}))
-    assert {file.name: file.read_bytes() for file in Path("data/raw/wikidata").glob("[!.]*")} == pages
+    fetched = {file.name: file.read_bytes() for file in (RAW / "wikidata").glob("[!.]*")}
+    (Path("root") / "entityquestions").rename("elsewhere")
+    RAW.rename("root/raw")
+    run(settings({"wikidata": ["raw/wikidata/*"]}, **HERE))  # pages that are here already
+    assert {file.name: file.read_bytes() for file in (RAW / "wikidata").glob("[!.]*")} == fetched
 
 
 @pytest.mark.parametrize(
@@ -231,39 +193,21 @@ def test_what_does_not_go_with_the_query_service_is_said_before_it_is_asked(
 ) -> None:
     Path("root").mkdir()
     with pytest.raises(LongtailError, match=message):
-        run(settings({}, "wikimedia").model_copy(update=change), queried)
+        run(settings({}).model_copy(update=change), queried)
     assert not wikimedia.requests
-    assert not Path("data").exists()
+    assert not RAW.exists()
 
 
-SCRIPT = """
-import json, sys
-from pathlib import Path
-from pipelines import params
-from pipelines.sources.fetch import fetch
-chosen, wikidata = (json.loads(text) for text in sys.argv[1:])
-fetch(Path("data/raw"), 0, "someone@example.org", params.Fetch(**chosen), params.Wikidata(**wikidata), None, "2021-10")
-"""
-
-
-def test_a_killed_fetch_goes_on_and_asks_for_nothing_it_has(
-    wikimedia: Wikimedia, queried: params.Wikidata, root: Path
-) -> None:
+def test_a_fetch_that_broke_off_goes_on_and_asks_for_nothing_it_has(wikimedia, queried) -> None:
+    """tests/sources/test_wikimedia.py kills one that asks."""
     queried = queried.model_copy(update={"page": 1})
-    wikimedia.stalls_after = 34
-    command = [sys.executable, "-c", SCRIPT, settings({}, "wikimedia").model_dump_json(), queried.model_dump_json()]
-    environment = os.environ | {"PYTHONPATH": str(root)}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        while len(wikimedia.requests) < 35:
-            assert process.poll() is None
-            time.sleep(0.002)
-        os.kill(process.pid, signal.SIGKILL)
-    assert not Path("data").exists()
-    wikimedia.stalls_after = None
-    killed_at = len(wikimedia.requests)
-    subprocess.run(command, env=environment, check=True, capture_output=True)
-    asked = [(path, tuple(sorted(params.items()))) for path, params in wikimedia.requests]
-    assert killed_at < len(asked) <= len(set(asked)) + 3  # but for those under way when it was killed
-    again = Path("data/raw/manifest.json").read_bytes()
-    run(settings({}, "wikimedia"), queried)
-    assert Path("data/raw/manifest.json").read_bytes() == again
+    wikimedia.faults = [None] * 34 + [Fault(400, b"enough")]
+    with pytest.raises(LongtailError, match="answers 400"):
+        run(settings({}), queried)
+    assert not RAW.exists()
+    assert len(wikimedia.requests) >= 35
+    run(settings({}), queried)
+    broken_off, asked = manifest(), [(path, tuple(sorted(given.items()))) for path, given in wikimedia.requests]
+    assert len(asked) <= len(set(asked)) + 3, "but for those under way when it broke off"
+    run(settings({}), queried)
+    assert manifest() == broken_off

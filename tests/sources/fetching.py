@@ -1,8 +1,12 @@
-"""Published questions, and the pages of their subjects as stage fetch asks the API for them."""
+"""Stage fetch in the working directory: its params, published questions to ask about, and what it brought."""
 
+import bz2
 import csv
+import gzip
+import json
 from pathlib import Path
 
+import zstandard
 from wikimedia_server import Wikimedia
 
 from pipelines import params
@@ -13,9 +17,42 @@ from pipelines.sources.source_documents import read_raw
 from pipelines.sources.wikipedia import parts
 
 DUMPS = params.Wikidata(source="dump", query_service="http://-", api="http://-", page=10)
+RAW = Path("data/raw")
 PAGES, QUESTIONS, REJECTS = (
-    Path("data/raw", name) for name in ("wikipedia/pages-articles.xml.bz2", "popqa/popQA.tsv", "rejects.parquet")
+    RAW / name for name in ("wikipedia/pages-articles.xml.bz2", "popqa/popQA.tsv", "rejects.parquet")
 )
+PACK = {".bz2": bz2.compress, ".gz": gzip.compress, ".zst": zstandard.compress}
+
+
+def saved(path: Path, data: str | bytes) -> Path:
+    """Write data to a file, compressed as its name says."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(PACK.get(path.suffix, bytes)(data.encode() if isinstance(data, str) else data))
+    return path
+
+
+def settings(files: dict[str, list[str]], source: str = "wikimedia", **change) -> params.Fetch:
+    chosen = {"source": source, "root": "root", "files": files, "redirects": [], "days_apart": 31, "pages": None}
+    return params.Fetch(**chosen | change)
+
+
+def run(
+    chosen: params.Fetch,
+    wikidata: params.Wikidata = DUMPS,
+    contact: str | None = "someone@example.org",
+    month: str = "2021-10",
+    seed: int = 0,
+    months: int = 1,
+) -> dict[str, float]:
+    return fetch(RAW, seed, contact, chosen, wikidata, None, month, months=months)
+
+
+def manifest() -> dict[str, dict]:
+    """The entries of data/raw/manifest.json by path."""
+    return {entry["path"]: entry for entry in json.loads((RAW / "manifest.json").read_text())}
+
+
+# Pages about published questions
 
 
 def ask_about(titles: list[str], per_subject: int = 1) -> None:
@@ -35,23 +72,12 @@ def ask_about(titles: list[str], per_subject: int = 1) -> None:
         writer.writerows(rows)
 
 
-def settings(
+def asking(
     server: Wikimedia, max_subjects: int | None = None, namesakes: bool = False, others: int = 0, **change
 ) -> params.Fetch:
+    """The params that ask the API of a played server for the pages of root/popQA.tsv."""
     pages = params.Pages(api=f"{server.address}/api", max_subjects=max_subjects, namesakes=namesakes, others=others)
-    chosen = {
-        "source": "wikimedia",
-        "root": "root",
-        "files": {"popqa": ["popQA.tsv"]},
-        "redirects": [],
-        "days_apart": 31,
-        "pages": pages,
-    }
-    return params.Fetch(**chosen | change)
-
-
-def run(chosen: params.Fetch, seed: int = 0, contact: str | None = "someone@example.org") -> dict[str, float]:
-    return fetch(Path("data/raw"), seed, contact, chosen, DUMPS, None, "2021-10")
+    return settings(**{"files": {"popqa": ["popQA.tsv"]}, "pages": pages} | change)
 
 
 def pages() -> dict[str, str]:
